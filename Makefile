@@ -1,0 +1,42 @@
+# The front door. The logic lives in xtask and tests/testbed.
+DIR ?= /var/tmp/topolvm-cluster
+ONLY ?=
+LAYERS := lint unit guest lvm bed cluster conformance
+
+.PHONY: help demo test $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
+
+help: ## This list
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
+
+prerequisites:
+	@./xtask/prerequisites
+
+demo: prerequisites ## A pod writes to a volume cut from a real LVM volume group; KEEP=1 leaves the cluster up
+	cargo build --locked --workspace --bins
+	cargo run --locked --quiet --package system-tests --bin demo -- $(if $(KEEP),--keep)
+
+test: prerequisites ## All tests: lint, unit and service tests, real LVM, a real cluster, CSI conformance
+	cargo xtask test
+
+$(LAYERS:%=test-%): test-%: prerequisites
+	cargo xtask test $*
+
+lint: prerequisites ## Format, clippy, documentation, licences and dependency rules, generated files
+	cargo xtask lint
+
+generate: ## Write the files that are generated from the code
+	cargo xtask generate
+
+bench: prerequisites ## Figures against their goals; ONLY=PREFIX runs a part
+	cargo build --locked --workspace --bins --release
+	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
+
+build: ## The programs, optimised, in target/release
+	cargo build --locked --release -p lvmd -p topolvm-node -p topolvm-controller -p topolvm-scheduler
+
+cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
+	cargo build --locked --workspace --bins
+	cargo run --locked --quiet --package testbed -- up $(DIR) --topolvm
+
+cluster-down: ## Stop it; nothing is left behind
+	cargo run --locked --quiet --package testbed -- down $(DIR)

@@ -1,0 +1,232 @@
+//! LVM commands as values: built from typed parts, printable, comparable.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use crate::{LvName, Tag, VgName};
+
+/// What the reports ask about a volume group.
+const VG_FIELDS: &str = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_missing_pv_count";
+/// What the reports ask about a logical volume.
+const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
+                         lv_attr,data_percent,metadata_percent";
+
+/// Whether a command changes anything. A [`CommandRunner`](crate::CommandRunner) may stop reading at any time, but not a
+/// change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Only looks.
+    Read,
+    /// Changes metadata or data.
+    Change,
+}
+
+/// One LVM command: what comes after the `lvm` program on its command line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LvmCommand {
+    args: Vec<String>,
+    effect: Effect,
+}
+
+/// A thick logical volume to create.
+#[derive(Clone, Debug)]
+pub struct NewVolume<'a> {
+    /// Where.
+    pub vg: &'a VgName,
+    /// Its name.
+    pub name: &'a LvName,
+    /// Size in bytes, a multiple of 512; LVM rounds it up to whole extents.
+    pub bytes: u64,
+    /// Tags that it carries from the first moment.
+    pub tags: &'a [Tag],
+    /// Over how many devices it is striped.
+    pub striping: Option<&'a Striping>,
+    /// Options that the administrator adds to `lvcreate`, word by word.
+    pub options: &'a [String],
+}
+
+/// `lvcreate --stripes` and `--stripesize`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Striping {
+    /// Over how many physical volumes.
+    pub stripes: NonZeroU32,
+    /// Size of one stripe in LVM's notation, such as `64k`; LVM's default when `None`.
+    pub stripe_size: Option<String>,
+}
+
+impl LvmCommand {
+    /// Everything about these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
+    /// every volume group that it finds when `groups` is empty.
+    pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
+        // The other sections of a full report cannot be switched off, only emptied (`-o,`).
+        let options = [
+            "fullreport",
+            "--reportformat",
+            "json",
+            "--units",
+            "b",
+            "--nosuffix",
+            "--configreport",
+            "vg",
+            "-o",
+            VG_FIELDS,
+            "--configreport",
+            "lv",
+            "-o",
+            LV_FIELDS,
+            "--configreport",
+            "pv",
+            "-o,",
+            "--configreport",
+            "pvseg",
+            "-o,",
+            "--configreport",
+            "seg",
+            "-o,",
+        ];
+        let groups = groups.into_iter().map(VgName::as_str);
+        Self::new(Effect::Read, options.into_iter().chain(groups))
+    }
+
+    /// Creates a thick logical volume: old signatures are wiped and its beginning zeroed without asking.
+    pub fn create(volume: &NewVolume<'_>) -> Self {
+        let bytes = format!("{}b", volume.bytes);
+        let mut args = vec!["lvcreate", "-n", volume.name.as_str(), "-L", &bytes, "-W", "y", "-y"];
+        for tag in volume.tags {
+            args.extend(["--addtag", tag.as_str()]);
+        }
+        let stripes = volume.striping.map(|striping| striping.stripes.to_string());
+        if let Some(stripes) = &stripes {
+            args.extend(["-i", stripes]);
+        }
+        if let Some(size) = volume.striping.and_then(|striping| striping.stripe_size.as_deref()) {
+            args.extend(["-I", size]);
+        }
+        args.extend(volume.options.iter().map(String::as_str));
+        args.push(volume.vg.as_str());
+        Self::new(Effect::Change, args)
+    }
+
+    /// Sets the size. Without `--force` and with no terminal to ask on, LVM never makes a volume smaller.
+    pub fn resize(vg: &VgName, name: &LvName, bytes: u64) -> Self {
+        Self::new(Effect::Change, ["lvresize", "-L", &format!("{bytes}b"), &full_name(vg, name)])
+    }
+
+    /// Removes a logical volume, without asking, and with it everything that cannot exist without it: the snapshots of an
+    /// origin, the volumes of a thin pool.
+    pub fn remove(vg: &VgName, name: &LvName) -> Self {
+        Self::new(Effect::Change, ["lvremove", "-f", &full_name(vg, name)])
+    }
+
+    /// Adds and takes away tags in one metadata change.
+    pub fn change_tags(vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Self {
+        let target = full_name(vg, name);
+        let mut args = vec!["lvchange"];
+        for tag in add {
+            args.extend(["--addtag", tag.as_str()]);
+        }
+        for tag in remove {
+            args.extend(["--deltag", tag.as_str()]);
+        }
+        args.push(&target);
+        Self::new(Effect::Change, args)
+    }
+
+    fn new<A: Into<String>>(effect: Effect, args: impl IntoIterator<Item = A>) -> Self {
+        Self { args: args.into_iter().map(Into::into).collect(), effect }
+    }
+
+    /// The LVM sub-command, for example `lvcreate`.
+    pub fn name(&self) -> &str {
+        self.args.first().map_or("", String::as_str)
+    }
+
+    /// The sub-command and its arguments.
+    pub fn args(&self) -> &[String] {
+        &self.args
+    }
+
+    /// Whether it changes anything.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+}
+
+/// As one would type it into a shell.
+impl fmt::Display for LvmCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, arg) in self.args.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" ")?;
+            }
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+.,/:@%".contains(&byte);
+            if !arg.is_empty() && arg.bytes().all(plain) {
+                f.write_str(arg)?;
+            } else {
+                write!(f, "'{}'", arg.replace('\'', r"'\''"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn full_name(vg: &VgName, name: &LvName) -> String {
+    format!("{vg}/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vg() -> VgName {
+        "myvg1".parse().unwrap()
+    }
+
+    fn lv() -> LvName {
+        "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a".parse().unwrap()
+    }
+
+    #[test]
+    fn a_report_asks_for_everything_at_once() {
+        let (a, b) = (vg(), "b".parse().unwrap());
+        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --reportformat json --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_missing_pv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o, --configreport pvseg -o, --configreport seg -o, myvg1 b");
+    }
+
+    #[test]
+    fn creating_a_plain_volume() {
+        let (vg, name) = (vg(), lv());
+        let volume = NewVolume { vg: &vg, name: &name, bytes: 1 << 30, tags: &[], striping: None, options: &[] };
+        insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 1073741824b -W y -y myvg1");
+    }
+
+    #[test]
+    fn creating_a_volume_with_everything() {
+        let (vg, name) = (vg(), lv());
+        let volume = NewVolume {
+            vg: &vg,
+            name: &name,
+            bytes: 4096,
+            tags: &["a=b".parse().unwrap(), "c&d".parse().unwrap()],
+            striping: Some(&Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64k".to_owned()) }),
+            options: &["--type=raid1".to_owned(), "it's".to_owned()],
+        };
+        insta::assert_snapshot!(LvmCommand::create(&volume), @r"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 4096b -W y -y --addtag a=b --addtag 'c&d' -i 2 -I 64k --type=raid1 'it'\''s' myvg1");
+    }
+
+    #[test]
+    fn resizing_removing_and_tagging() {
+        insta::assert_snapshot!(LvmCommand::resize(&vg(), &lv(), 8192), @"lvresize -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(LvmCommand::remove(&vg(), &lv()), @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(
+            LvmCommand::change_tags(&vg(), &lv(), &["a".parse().unwrap()], &["b".parse().unwrap()]),
+            @"lvchange --addtag a --deltag b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
+    }
+
+    #[test]
+    fn only_reports_may_be_stopped_half_way() {
+        assert_eq!(LvmCommand::report([]).effect(), Effect::Read);
+        assert_eq!(LvmCommand::remove(&vg(), &lv()).effect(), Effect::Change);
+        assert_eq!(LvmCommand::resize(&vg(), &lv(), 1).effect(), Effect::Change);
+    }
+}

@@ -1,0 +1,265 @@
+//! What can go wrong with LVM, read from its exit status and its English messages.
+//!
+//! The runner sets `LC_ALL=C`, so that the messages are these.
+
+use std::time::Duration;
+
+use crate::report::ReportError;
+use crate::{LvName, LvmCommand, Output, RunError, VgName};
+
+/// LVM's exit status for "the command failed" (`ECMD_FAILED`); a wrong command line gives 3.
+const EXIT_FAILED: i32 = 5;
+/// Error texts travel in gRPC headers, which have a limit; LVM can repeat one warning a thousand times.
+const MAX_STDERR: usize = 1500;
+
+/// Why an LVM operation failed. `stderr` is what LVM said, on one line and of bounded length.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// LVM looked for the volume group and there is none. Its devices may be missing or unreadable: this does not mean that
+    /// the data is gone.
+    #[error("volume group {0} not found")]
+    GroupNotFound(VgName),
+    /// LVM read the volume group, and the logical volume is not in it.
+    #[error("logical volume {vg}/{name} not found")]
+    VolumeNotFound {
+        /// The group that was read.
+        vg: VgName,
+        /// The volume that is not in it.
+        name: LvName,
+    },
+    /// There is a volume of this name already.
+    #[error("{command}: {stderr}")]
+    AlreadyExists {
+        /// The LVM command's name.
+        command: String,
+        /// What LVM said.
+        stderr: String,
+    },
+    /// The volume group has not enough free extents, or not where the layout needs them.
+    #[error("{command}: {stderr}")]
+    NoSpace {
+        /// The LVM command's name.
+        command: String,
+        /// What LVM said.
+        stderr: String,
+    },
+    /// The volume is open or mounted, or another LVM command holds the lock of the volume group.
+    #[error("{command}: {stderr}")]
+    Busy {
+        /// The LVM command's name.
+        command: String,
+        /// What LVM said.
+        stderr: String,
+    },
+    /// LVM refuses changes because physical volumes of the group are missing.
+    #[error("{command}: {stderr}")]
+    Incomplete {
+        /// The LVM command's name.
+        command: String,
+        /// What LVM said.
+        stderr: String,
+    },
+    /// LVM did not end in time.
+    #[error("{command} did not end within {} s and was stopped", .after.as_secs())]
+    Timeout {
+        /// The LVM command's name.
+        command: String,
+        /// Its deadline.
+        after: Duration,
+    },
+    /// LVM could not be started, or its output not be read.
+    #[error("cannot run {command}")]
+    Run {
+        /// The LVM command's name.
+        command: String,
+        /// Why.
+        source: RunError,
+    },
+    /// Any other failure.
+    #[error("{command} failed ({}): {stderr}", exit(*.code))]
+    Exit {
+        /// The LVM command's name.
+        command: String,
+        /// Exit status; `None` when a signal ended it.
+        code: Option<i32>,
+        /// What LVM said.
+        stderr: String,
+    },
+    /// LVM ended well but its report makes no sense.
+    #[error("cannot understand the report of {command}")]
+    Report {
+        /// The LVM command's name.
+        command: String,
+        /// What is wrong with it.
+        source: ReportError,
+    },
+}
+
+fn exit(code: Option<i32>) -> String {
+    code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit status {code}"))
+}
+
+impl Error {
+    pub(crate) fn from_run(command: &LvmCommand, error: RunError) -> Self {
+        let command = command.name().to_owned();
+        match error {
+            RunError::Timeout(after) => Self::Timeout { command, after },
+            source @ (RunError::Spawn { .. } | RunError::Read(_)) => Self::Run { command, source },
+        }
+    }
+
+    /// Why a command about this group, and possibly this volume in it, failed.
+    pub(crate) fn from_output(command: &LvmCommand, vg: &VgName, name: Option<&LvName>, output: &Output) -> Self {
+        let said =
+            |text: &str| output.code == Some(EXIT_FAILED) && output.stderr.lines().any(|line| line.trim() == text);
+        // Both mean "not there" only with exit status 5; a message alone may be about something else.
+        if said(&format!("Volume group \"{vg}\" not found")) {
+            return Self::GroupNotFound(vg.clone());
+        }
+        if let Some(name) = name
+            && (said(&format!("Failed to find logical volume \"{vg}/{name}\""))
+                || said(&format!("Logical volume {name} not found in volume group {vg}.")))
+        {
+            return Self::VolumeNotFound { vg: vg.clone(), name: name.clone() };
+        }
+        let command = command.name().to_owned();
+        let stderr = on_one_line(&output.stderr);
+        match Kind::of(&output.stderr) {
+            Some(Kind::AlreadyExists) => Self::AlreadyExists { command, stderr },
+            Some(Kind::NoSpace) => Self::NoSpace { command, stderr },
+            Some(Kind::Busy) => Self::Busy { command, stderr },
+            Some(Kind::Incomplete) => Self::Incomplete { command, stderr },
+            None => Self::Exit { command, code: output.code, stderr },
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    AlreadyExists,
+    NoSpace,
+    Busy,
+    Incomplete,
+}
+
+impl Kind {
+    fn of(stderr: &str) -> Option<Self> {
+        stderr.lines().map(str::trim).filter(|line| !line.starts_with("WARNING:")).find_map(Self::of_line)
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        let has = |text: &str| line.contains(text);
+        if has("already exists in volume group") || has("already exists in Volume group") {
+            Some(Self::AlreadyExists)
+        } else if has("has insufficient free space (")
+            || line.starts_with("Insufficient free space:")
+            || line.starts_with("Insufficient suitable ")
+            || line.starts_with("Not enough free space")
+        {
+            Some(Self::NoSpace)
+        } else if has("contains a filesystem in use")
+            || (line.starts_with("Logical volume") && line.ends_with(" in use."))
+            || (line.starts_with("Logical volume") && has(" is used by another device"))
+            || line.starts_with("Can't get lock for ")
+        {
+            Some(Self::Busy)
+        } else if line.starts_with("Cannot change VG ") && has(" while PVs are missing") {
+            Some(Self::Incomplete)
+        } else {
+            None
+        }
+    }
+}
+
+fn on_one_line(stderr: &str) -> String {
+    let mut text = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    if text.len() > MAX_STDERR {
+        // What matters comes last, after the warnings.
+        let start = text.ceil_char_boundary(text.len() - MAX_STDERR);
+        text.replace_range(..start, "...");
+    }
+    if text.is_empty() { "no message".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn classify(code: i32, stderr: &str) -> Error {
+        let (vg, name) = ("vg1".parse().unwrap(), "a".parse().unwrap());
+        let output = Output { code: Some(code), stdout: Vec::new(), stderr: stderr.to_owned() };
+        Error::from_output(&LvmCommand::remove(&vg, &name), &vg, Some(&name), &output)
+    }
+
+    fn kind(error: &Error) -> String {
+        let text = format!("{error:?}");
+        text.split(['(', ' ']).next().unwrap().to_owned()
+    }
+
+    // The texts are what LVM 2.03.16 wrote.
+    #[rstest]
+    #[case::group("GroupNotFound", "  Volume group \"vg1\" not found\n  Cannot process volume group vg1\n")]
+    #[case::volume("VolumeNotFound", "  Failed to find logical volume \"vg1/a\"\n")]
+    #[case::volume_to_resize("VolumeNotFound", "  Logical volume a not found in volume group vg1.\n")]
+    #[case::full("NoSpace", "  Volume group \"vg1\" has insufficient free space (253 extents): 1193 required.\n")]
+    #[case::full_for_raid("NoSpace", "  Insufficient free space: 6 extents needed, but only 4 available\n")]
+    #[case::full_for_layout(
+        "NoSpace",
+        "  Insufficient suitable allocatable extents for logical volume a: 4 more required\n"
+    )]
+    #[case::exists("AlreadyExists", "  Logical Volume \"a\" already exists in volume group \"vg1\"\n")]
+    #[case::exists_as_pool("AlreadyExists", "  Logical volume a already exists in Volume group vg1.\n")]
+    #[case::mounted("Busy", "  Logical volume vg1/a contains a filesystem in use.\n")]
+    #[case::open("Busy", "  Logical volume vg1/a in use.\n")]
+    #[case::used("Busy", "  Logical volume vg1/a is used by another device.\n")]
+    #[case::locked(
+        "Busy",
+        "  /run/lock/lvm/V_vg1: flock failed: Resource temporarily unavailable\n  Can't get lock for vg1.\n  Cannot process volume group vg1\n"
+    )]
+    #[case::incomplete(
+        "Incomplete",
+        "  WARNING: Couldn't find device with uuid 2q00nI-QCf9.\n  WARNING: VG vg1 is missing PV 2q00nI-QCf9 (last written to /dev/loop1).\n  Cannot change VG vg1 while PVs are missing.\n  See vgreduce --removemissing and vgextend --restoremissing.\n  Cannot process volume group vg1\n"
+    )]
+    #[case::other("Exit", "  Number of stripes (9) must not exceed number of physical volumes (1)\n")]
+    #[case::silent("Exit", "")]
+    fn what_lvm_says_is_understood(#[case] expected: &str, #[case] stderr: &str) {
+        assert_eq!(kind(&classify(5, stderr)), expected);
+    }
+
+    #[rstest]
+    #[case::another_group("  Volume group \"vg2\" not found\n")]
+    #[case::another_volume("  Failed to find logical volume \"vg1/ab\"\n")]
+    #[case::part_of_a_line("  foo: Volume group \"vg1\" not found\n")]
+    fn not_found_is_believed_only_about_what_was_asked_for(#[case] stderr: &str) {
+        assert_eq!(kind(&classify(5, stderr)), "Exit");
+    }
+
+    #[rstest]
+    #[case(3)]
+    #[case(1)]
+    #[case(127)]
+    fn not_found_is_believed_only_with_lvms_own_exit_status(#[case] code: i32) {
+        assert_eq!(kind(&classify(code, "  Failed to find logical volume \"vg1/a\"\n")), "Exit");
+        assert_eq!(kind(&classify(code, "  Volume group \"vg1\" not found\n")), "Exit");
+    }
+
+    #[test]
+    fn a_warning_decides_nothing() {
+        assert_eq!(kind(&classify(5, "  WARNING: Can't get lock for vg1.\n  Something else.\n")), "Exit");
+    }
+
+    #[test]
+    fn the_message_is_one_line_with_command_and_status() {
+        let error = classify(5, "  WARNING: a\n\n  b went wrong.\n");
+        assert_eq!(error.to_string(), "lvremove failed (exit status 5): WARNING: a; b went wrong.");
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_end() {
+        let error = classify(5, &format!("{}\nthe reason", "é warning\n".repeat(100_000)));
+        let text = error.to_string();
+        assert!(text.len() < 2000 && text.ends_with("the reason"), "{}", text.len());
+    }
+}

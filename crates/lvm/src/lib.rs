@@ -1,0 +1,25 @@
+//! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and what went wrong is an
+//! [`Error`] variant instead of a text.
+//!
+//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. Apart from that runner the crate
+//! starts nothing, reads no environment and looks at no clock. All sizes are bytes.
+
+mod command;
+mod driver;
+mod error;
+mod lv_attr;
+mod name;
+mod report;
+mod runner;
+mod system;
+mod volume;
+
+pub use command::{Effect, LvmCommand, NewVolume, Striping};
+pub use driver::Lvm;
+pub use error::Error;
+pub use lv_attr::{Health, InvalidLvAttr, LvAttr, Permissions, Problem, State, VolumeType};
+pub use name::{InvalidName, LvName, Tag, VgName};
+pub use report::ReportError;
+pub use runner::{CommandRunner, Output, RunError};
+pub use system::{PrefixError, SystemRunner};
+pub use volume::{Device, LogicalVolume, VolumeGroup};

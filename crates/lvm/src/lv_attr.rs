@@ -1,0 +1,439 @@
+//! `lv_attr`: ten characters in which LVM packs type, permissions, state and health of a volume (lvs(8), "NOTES").
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The ten characters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LvAttr([u8; 10]);
+
+/// Attributes that are not ten ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not ten characters long")]
+pub struct InvalidLvAttr(String);
+
+macro_rules! character {
+    ($(#[$doc:meta])* $type:ident { $($(#[$variant_doc:meta])* $variant:ident = $char:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $type {
+            $($(#[$variant_doc])* $variant,)*
+            /// A character that this version of the program does not know.
+            Other(char),
+        }
+
+        impl From<u8> for $type {
+            fn from(byte: u8) -> Self {
+                match byte {
+                    $($char => Self::$variant,)*
+                    other => Self::Other(char::from(other)),
+                }
+            }
+        }
+    };
+}
+
+character! {
+    /// First character: what kind of volume it is.
+    VolumeType {
+        /// Ordinary: linear or striped.
+        Plain = b'-',
+        /// Cached by another volume.
+        Cache = b'C',
+        /// Mirrored in the old way.
+        Mirror = b'm',
+        /// The same, not yet in sync.
+        MirrorUnsynced = b'M',
+        /// Has copy-on-write snapshots.
+        Origin = b'o',
+        /// Has a snapshot that is being merged into it.
+        OriginMerging = b'O',
+        /// Checks the integrity of its data.
+        Integrity = b'g',
+        /// RAID.
+        Raid = b'r',
+        /// RAID, not yet in sync.
+        RaidUnsynced = b'R',
+        /// Copy-on-write snapshot.
+        Snapshot = b's',
+        /// Copy-on-write snapshot that is being merged into its origin.
+        SnapshotMerging = b'S',
+        /// Where extents are being moved.
+        Pvmove = b'p',
+        /// Virtual.
+        Virtual = b'v',
+        /// Image inside a mirror or RAID.
+        Image = b'i',
+        /// The same, not in sync.
+        ImageUnsynced = b'I',
+        /// Log of a mirror.
+        MirrorLog = b'l',
+        /// Being converted.
+        Converting = b'c',
+        /// Thin volume.
+        Thin = b'V',
+        /// Thin pool.
+        ThinPool = b't',
+        /// Data inside a thin pool.
+        ThinPoolData = b'T',
+        /// VDO pool.
+        VdoPool = b'd',
+        /// Data inside a VDO pool.
+        VdoPoolData = b'D',
+        /// Metadata inside a RAID or a pool.
+        Metadata = b'e',
+    }
+}
+
+character! {
+    /// Second character: who may write.
+    Permissions {
+        /// Writable.
+        Writable = b'w',
+        /// Read-only.
+        ReadOnly = b'r',
+        /// Writable, but activated read-only.
+        ActivatedReadOnly = b'R',
+    }
+}
+
+character! {
+    /// Fifth character: what the kernel has of it.
+    State {
+        /// Not active: there is no block device.
+        Inactive = b'-',
+        /// Active.
+        Active = b'a',
+        /// Removed, kept for the history.
+        Historical = b'h',
+        /// Active, and all reading and writing waits.
+        Suspended = b's',
+        /// Snapshot that ran full.
+        InvalidSnapshot = b'I',
+        /// The same, suspended.
+        InvalidSuspendedSnapshot = b'S',
+        /// Merging the snapshot failed.
+        MergeFailed = b'm',
+        /// The same, suspended.
+        MergeFailedSuspended = b'M',
+        /// A device without tables.
+        WithoutTables = b'd',
+        /// A device whose tables are not in effect.
+        InactiveTables = b'i',
+        /// Thin pool whose metadata must be checked.
+        CheckNeeded = b'c',
+        /// The same, suspended.
+        CheckNeededSuspended = b'C',
+        /// LVM could not find out.
+        Unknown = b'X',
+    }
+}
+
+character! {
+    /// Ninth character: what is wrong. Some letters mean something for some [`VolumeType`]s only.
+    Health {
+        /// Nothing.
+        Good = b'-',
+        /// A physical volume that it needs is missing.
+        Partial = b'p',
+        /// LVM could not find out.
+        Unknown = b'X',
+        /// RAID: a device had errors or comes back and must be refreshed.
+        RefreshNeeded = b'r',
+        /// RAID: copies differ.
+        Mismatches = b'm',
+        /// RAID: a device is written to but not read from.
+        WriteMostly = b'w',
+        /// RAID: being reshaped.
+        Reshaping = b's',
+        /// RAID: images are to be removed after reshaping.
+        ReshapeRemoved = b'R',
+        /// Thin: failed.
+        Failed = b'F',
+        /// Thin pool: full.
+        OutOfDataSpace = b'D',
+        /// Thin pool: metadata cannot be written.
+        MetadataReadOnly = b'M',
+        /// Write cache: error.
+        WriteCacheError = b'E',
+    }
+}
+
+/// What makes a volume abnormal; the text is what users read in the volume's condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Problem {
+    #[error("a physical volume that the volume needs is missing")]
+    Partial,
+    #[error("LVM cannot tell the health of the volume")]
+    UnknownHealth,
+    #[error("the write cache of the volume has an error")]
+    WriteCacheError,
+    #[error("the thin pool failed; no reading or writing is possible")]
+    ThinPoolFailed,
+    #[error("the thin pool is out of data space")]
+    ThinPoolOutOfDataSpace,
+    #[error("the metadata of the thin pool is read-only")]
+    ThinPoolMetadataReadOnly,
+    #[error("the thin pool of the volume failed; no reading or writing is possible")]
+    ThinVolumeFailed,
+    #[error("a device of the RAID volume had errors and must be refreshed or replaced")]
+    RaidRefreshNeeded,
+    #[error("copies in the RAID volume differ")]
+    RaidMismatches,
+    #[error("the RAID volume is being reshaped")]
+    RaidReshaping,
+    #[error("images of the RAID volume are to be removed after reshaping")]
+    RaidReshapeRemoved,
+    #[error("a device of the RAID volume is write-mostly")]
+    RaidWriteMostly,
+    #[error("the volume is suspended")]
+    Suspended,
+    #[error("the snapshot is invalid")]
+    InvalidSnapshot,
+    #[error("merging the snapshot failed")]
+    MergeFailed,
+    #[error("the device of the volume has inactive tables")]
+    InactiveTables,
+    #[error("the device of the volume has no tables")]
+    WithoutTables,
+    #[error("the metadata of the thin pool must be checked")]
+    CheckNeeded,
+    #[error("LVM cannot tell the state of the volume")]
+    UnknownState,
+    #[error("the volume is historical")]
+    Historical,
+    #[error("LVM cannot tell whether the volume is open")]
+    UnknownDevice,
+}
+
+impl LvAttr {
+    /// The ten characters.
+    pub fn as_str(&self) -> &str {
+        // Only ASCII gets in.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// What kind of volume it is.
+    pub fn volume_type(self) -> VolumeType {
+        self.0[0].into()
+    }
+
+    /// Who may write.
+    pub fn permissions(self) -> Permissions {
+        self.0[1].into()
+    }
+
+    /// What the kernel has of it.
+    pub fn state(self) -> State {
+        self.0[4].into()
+    }
+
+    /// What is wrong with it.
+    pub fn health(self) -> Health {
+        self.0[8].into()
+    }
+
+    /// Whether somebody has its block device open, for example because it is mounted.
+    pub fn is_open(self) -> bool {
+        self.0[5] == b'o'
+    }
+
+    /// Whether LVM leaves it alone when it activates whole groups; thin snapshots are made so.
+    pub fn skips_activation(self) -> bool {
+        self.0[9] == b'k'
+    }
+
+    /// Whether it is a thin volume.
+    pub fn is_thin(self) -> bool {
+        self.volume_type() == VolumeType::Thin
+    }
+
+    /// Whether it is a thin pool.
+    pub fn is_thin_pool(self) -> bool {
+        self.volume_type() == VolumeType::ThinPool
+    }
+
+    /// Whether it is a pool or part of one: other volumes go when it goes.
+    pub fn holds_volumes(self) -> bool {
+        matches!(
+            self.volume_type(),
+            VolumeType::ThinPool
+                | VolumeType::ThinPoolData
+                | VolumeType::VdoPool
+                | VolumeType::VdoPoolData
+                | VolumeType::Metadata
+        )
+    }
+
+    /// What is abnormal, the worst first; `None` while it can be used normally. A volume that is not active counts as
+    /// normal, see [`Self::state`].
+    pub fn problem(self) -> Option<Problem> {
+        self.general_problem()
+            .or_else(|| self.problem_of_type())
+            .or_else(|| self.problem_of_state())
+            .or_else(|| (self.0[5] == b'X').then_some(Problem::UnknownDevice))
+    }
+
+    fn general_problem(self) -> Option<Problem> {
+        match self.0[8] {
+            b'p' => Some(Problem::Partial),
+            b'X' => Some(Problem::UnknownHealth),
+            b'E' => Some(Problem::WriteCacheError),
+            _ => None,
+        }
+    }
+
+    /// The same letter means different things for different types.
+    fn problem_of_type(self) -> Option<Problem> {
+        match (self.0[0], self.0[8]) {
+            (b't', b'F') => Some(Problem::ThinPoolFailed),
+            (b't', b'D') => Some(Problem::ThinPoolOutOfDataSpace),
+            (b't', b'M') => Some(Problem::ThinPoolMetadataReadOnly),
+            (b'V', b'F') => Some(Problem::ThinVolumeFailed),
+            (b'r' | b'R', b'r') => Some(Problem::RaidRefreshNeeded),
+            (b'r' | b'R', b'm') => Some(Problem::RaidMismatches),
+            (b'r' | b'R', b's') => Some(Problem::RaidReshaping),
+            (b'r' | b'R', b'R') => Some(Problem::RaidReshapeRemoved),
+            (b'r' | b'R', b'w') => Some(Problem::RaidWriteMostly),
+            _ => None,
+        }
+    }
+
+    fn problem_of_state(self) -> Option<Problem> {
+        match self.state() {
+            State::Suspended | State::InvalidSuspendedSnapshot => Some(Problem::Suspended),
+            State::InvalidSnapshot => Some(Problem::InvalidSnapshot),
+            State::MergeFailed | State::MergeFailedSuspended => Some(Problem::MergeFailed),
+            State::InactiveTables => Some(Problem::InactiveTables),
+            State::WithoutTables => Some(Problem::WithoutTables),
+            State::CheckNeeded | State::CheckNeededSuspended => Some(Problem::CheckNeeded),
+            State::Unknown => Some(Problem::UnknownState),
+            State::Historical => Some(Problem::Historical),
+            State::Inactive | State::Active | State::Other(_) => None,
+        }
+    }
+}
+
+impl FromStr for LvAttr {
+    type Err = InvalidLvAttr;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLvAttr> {
+        match <[u8; 10]>::try_from(text.as_bytes()) {
+            Ok(bytes) if text.is_ascii() => Ok(Self(bytes)),
+            _ => Err(InvalidLvAttr(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for LvAttr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for LvAttr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LvAttr({})", self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn attr(text: &str) -> LvAttr {
+        text.parse().unwrap()
+    }
+
+    #[rstest]
+    #[case("-wi-a-----", VolumeType::Plain, State::Active)]
+    #[case("-wi-------", VolumeType::Plain, State::Inactive)]
+    #[case("rwi-aor---", VolumeType::Raid, State::Active)]
+    #[case("twi-aotz--", VolumeType::ThinPool, State::Active)]
+    #[case("Vwi---tz-k", VolumeType::Thin, State::Inactive)]
+    #[case("Cwi-aoC---", VolumeType::Cache, State::Active)]
+    #[case("owi-a-s---", VolumeType::Origin, State::Active)]
+    #[case("?wi-?-----", VolumeType::Other('?'), State::Other('?'))]
+    fn type_and_state(#[case] text: &str, #[case] volume_type: VolumeType, #[case] state: State) {
+        assert_eq!((attr(text).volume_type(), attr(text).state()), (volume_type, state));
+    }
+
+    #[test]
+    fn a_volume_with_a_write_cache_is_not_thin() {
+        assert!(!attr("Cwi-aoC---").is_thin());
+        assert!(attr("Vwi-aotz--").is_thin());
+        assert!(attr("twi-aotz--").is_thin_pool());
+    }
+
+    #[test]
+    fn open_permissions_and_activation_skip() {
+        let volume = attr("Vri-aotz-k");
+        assert_eq!(
+            (volume.permissions(), volume.is_open(), volume.skips_activation()),
+            (Permissions::ReadOnly, true, true)
+        );
+        let volume = attr("-wi-a-----");
+        assert_eq!(
+            (volume.permissions(), volume.is_open(), volume.skips_activation()),
+            (Permissions::Writable, false, false)
+        );
+    }
+
+    #[rstest]
+    #[case("-wi-a-----", None)]
+    #[case("-wi-------", None)]
+    #[case("rwi-a-r---", None)]
+    #[case("Vwi-aotz--", None)]
+    #[case("-wi-a---p-", Some(Problem::Partial))]
+    #[case("rwi-a-r-p-", Some(Problem::Partial))]
+    #[case("-wi-a---X-", Some(Problem::UnknownHealth))]
+    #[case("Cwi-aoC-E-", Some(Problem::WriteCacheError))]
+    #[case("twi-aotzF-", Some(Problem::ThinPoolFailed))]
+    #[case("twi-aotzD-", Some(Problem::ThinPoolOutOfDataSpace))]
+    #[case("twi-aotzM-", Some(Problem::ThinPoolMetadataReadOnly))]
+    #[case("Vwi-aotzF-", Some(Problem::ThinVolumeFailed))]
+    #[case("Vwi-aotzD-", None)]
+    #[case("rwi-a-r-r-", Some(Problem::RaidRefreshNeeded))]
+    #[case("Rwi-a-r-r-", Some(Problem::RaidRefreshNeeded))]
+    #[case("rwi-a-r-m-", Some(Problem::RaidMismatches))]
+    #[case("rwi-a-r-s-", Some(Problem::RaidReshaping))]
+    #[case("rwi-a-r-R-", Some(Problem::RaidReshapeRemoved))]
+    #[case("rwi-a-r-w-", Some(Problem::RaidWriteMostly))]
+    #[case("-wi-a---r-", None)]
+    #[case("-wi-s-----", Some(Problem::Suspended))]
+    #[case("swi-S-s---", Some(Problem::Suspended))]
+    #[case("swi-I-s---", Some(Problem::InvalidSnapshot))]
+    #[case("swi-m-s---", Some(Problem::MergeFailed))]
+    #[case("swi-M-s---", Some(Problem::MergeFailed))]
+    #[case("-wi-i-----", Some(Problem::InactiveTables))]
+    #[case("-wi-d-----", Some(Problem::WithoutTables))]
+    #[case("twi-cotz--", Some(Problem::CheckNeeded))]
+    #[case("twi-Cotz--", Some(Problem::CheckNeeded))]
+    #[case("-wi-X-----", Some(Problem::UnknownState))]
+    #[case("Vwi-h-----", Some(Problem::Historical))]
+    #[case("-wi-aX----", Some(Problem::UnknownDevice))]
+    #[case("twi-sotzF-", Some(Problem::ThinPoolFailed))]
+    fn problems(#[case] text: &str, #[case] problem: Option<Problem>) {
+        assert_eq!(attr(text).problem(), problem);
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("-wi-a----")]
+    #[case("-wi-a------")]
+    #[case("-wi-a---ä")]
+    fn another_form_is_an_error(#[case] text: &str) {
+        assert!(text.parse::<LvAttr>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn ten_ascii_characters_survive_unchanged(text in "[ -~]{10}") {
+            prop_assert_eq!(attr(&text).to_string(), text);
+        }
+    }
+}

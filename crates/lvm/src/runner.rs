@@ -1,0 +1,46 @@
+//! The port through which commands reach LVM.
+
+use std::io;
+use std::time::Duration;
+
+use crate::LvmCommand;
+
+/// What a command left behind when it ended by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output, as it came.
+    pub stdout: Vec<u8>,
+    /// Standard error; what is not UTF-8 is replaced.
+    pub stderr: String,
+}
+
+/// Why a command gave no output.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program could not be started.
+    #[error("cannot start {program}; check lvm-command-prefix and that LVM is installed")]
+    Spawn {
+        /// First word of the command line.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It was still running at its deadline and was stopped.
+    #[error("no end after {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// Its output could not be read.
+    #[error("cannot read its output")]
+    Read(#[source] io::Error),
+}
+
+/// Runs LVM commands.
+///
+/// Dropping the future of a [reading](crate::Effect::Read) command stops the command. A command that
+/// [changes](crate::Effect::Change) something goes on to its end whatever becomes of the future; whoever needs to know how
+/// it ended must keep the future.
+pub trait CommandRunner: Send + Sync + 'static {
+    /// Runs one command to its end. A failure that LVM itself reports is an [`Output`], not an error.
+    fn run(&self, command: &LvmCommand) -> impl Future<Output = Result<Output, RunError>> + Send;
+}

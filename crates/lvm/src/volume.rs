@@ -1,0 +1,85 @@
+//! What LVM says about volume groups and logical volumes.
+
+use crate::{LvAttr, VgName};
+
+/// A volume group and the visible logical volumes in it, as they were at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeGroup {
+    /// Its name.
+    pub name: VgName,
+    /// LVM's identity of it, which a rename does not change.
+    pub uuid: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes in extents that no logical volume uses.
+    pub free: u64,
+    /// Bytes in one extent, the unit of allocation.
+    pub extent_size: u64,
+    /// How many of its physical volumes cannot be found.
+    pub missing_pvs: u64,
+    /// Its logical volumes in LVM's order, without hidden ones.
+    pub volumes: Vec<LogicalVolume>,
+}
+
+/// A logical volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogicalVolume {
+    /// Its name; not an [`LvName`](crate::LvName), because LVM also reports names that nobody may create.
+    pub name: String,
+    /// LVM's identity of it.
+    pub uuid: String,
+    /// Path of its device node, for example `/dev/vg/lv`.
+    pub path: String,
+    /// Size in bytes. For a copy-on-write snapshot this is the space for changes, see [`Self::visible_size`].
+    pub size: u64,
+    /// Its block device, while it is active.
+    pub device: Option<Device>,
+    /// The volume that it is a snapshot of.
+    pub origin: Option<String>,
+    /// Size in bytes of the origin; also set on a volume that has copy-on-write snapshots.
+    pub origin_size: Option<u64>,
+    /// The thin pool that it lives in.
+    pub pool: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Type, state and health.
+    pub attr: LvAttr,
+    /// How full it is, in percent: thin pools, thin volumes and snapshots.
+    pub data_percent: Option<f64>,
+    /// How full the metadata of a thin pool is, in percent.
+    pub metadata_percent: Option<f64>,
+}
+
+/// Number of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// Driver.
+    pub major: u32,
+    /// Which of the driver's devices.
+    pub minor: u32,
+}
+
+impl VolumeGroup {
+    /// The logical volume with this name.
+    pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
+        self.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// Names of the copy-on-write snapshots that would go with `origin`. Thin snapshots live on without theirs.
+    pub fn snapshots_of<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a str> {
+        self.volumes
+            .iter()
+            .filter(move |volume| volume.pool.is_none() && volume.origin.as_deref() == Some(origin))
+            .map(|volume| volume.name.as_str())
+    }
+}
+
+impl LogicalVolume {
+    /// Size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its origin.
+    pub fn visible_size(&self) -> u64 {
+        match (&self.origin, &self.pool, self.origin_size) {
+            (Some(_), None, Some(origin_size)) => origin_size,
+            _ => self.size,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The command line of lvmd.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use topolvm_runtime::LogArgs;
+
+/// Manages the logical volumes of a node for TopoLVM, behind a gRPC unix socket.
+#[derive(Debug, Parser)]
+#[command(name = "lvmd", version)]
+pub struct Args {
+    /// Configuration file.
+    #[arg(long, global = true, default_value = "/etc/topolvm/lvmd.yaml", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+
+    /// Path of the lvm program on the host. Deprecated: use lvm-command-prefix in the configuration file.
+    #[arg(long, default_value = "", value_name = "PATH", hide_default_value = true)]
+    pub(crate) lvm_path: String,
+
+    /// Where to serve Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty for not at all.
+    #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
+    pub(crate) metrics_bind_address: String,
+
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+
+    #[command(flatten)]
+    retired: RetiredFlags,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Asks the lvmd that runs with this configuration whether LVM works; exits with status 0 if so.
+    Health,
+    /// Checks a configuration file and says what it means, without touching LVM.
+    CheckConfig {
+        /// The file; the one of --config by default.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+/// Flags of TopoLVM's lvmd that deployments may still carry. They are refused with a sentence that says what to use.
+#[derive(Debug, clap::Args)]
+struct RetiredFlags {
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "", value_parser = no_profiling)]
+    profiling_bind_address: Option<String>,
+
+    #[arg(
+        long,
+        hide = true,
+        num_args = 0..=1,
+        default_missing_value = "",
+        value_parser = other_log_flags,
+        short = 'v',
+        aliases = ["zap-log-level", "zap-encoder", "zap-devel", "zap-stacktrace-level", "zap-time-encoding", "logtostderr"],
+    )]
+    v: Option<String>,
+}
+
+fn no_profiling(_: &str) -> Result<String, String> {
+    Err("profiles are not served; remove this flag".to_owned())
+}
+
+fn other_log_flags(_: &str) -> Result<String, String> {
+    Err("logs are controlled by --log-level and --log-format; use these".to_owned())
+}

@@ -1,0 +1,21 @@
+//! `lvmd check-config`: what a configuration file means, without touching LVM.
+
+use std::fmt::Write as _;
+
+use crate::config::Config;
+
+/// A summary for people.
+pub(crate) fn describe(config: &Config) -> String {
+    let mut text = String::new();
+    for warning in &config.warnings {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    for class in config.classes.iter() {
+        let default = if class.default { ", default" } else { "" };
+        let (name, vg, spare) = (&class.name, &class.volume_group, class.spare >> 30);
+        let _ = writeln!(text, "device class {name}: volume group {vg}, spare {spare} GiB{default}");
+    }
+    text.push_str("the configuration is valid\n");
+    text
+}

@@ -1,0 +1,220 @@
+//! The configuration file: read, checked as a whole, and turned into [`DeviceClasses`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use lvm::{Striping, VgName};
+
+use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::yaml::{Fields, Findings, Node};
+
+/// Where lvmd listens unless configured otherwise.
+const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
+/// Bytes that a class keeps unless configured otherwise: 10 GiB.
+const DEFAULT_SPARE_GIB: u64 = 10;
+/// More GiB than this are no number of bytes.
+const MAX_GIB: u64 = u64::MAX >> 30;
+/// What a class of type thin is answered.
+const THIN_UNSUPPORTED: &str = "thin pools are not supported by this version";
+/// Class names become label values and suffixes of annotations, which Kubernetes limits to 63 characters.
+const MAX_CLASS_NAME: usize = 63;
+
+/// A configuration that can work.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. An embedded lvmd does not.
+    pub socket: PathBuf,
+    /// `lvm-command-prefix`, if given.
+    pub lvm_command_prefix: Option<Vec<String>>,
+    /// The device classes.
+    pub classes: DeviceClasses,
+    /// What is odd about the file and harmless.
+    pub warnings: Vec<String>,
+}
+
+/// A configuration file that cannot work: everything that is wrong with it, with file and line.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct InvalidConfig(pub Vec<String>);
+
+/// Reads and checks a configuration file.
+pub fn load(path: &Path) -> Result<Config, InvalidConfig> {
+    let file = path.display();
+    match fs::read_to_string(path) {
+        Ok(text) => Config::parse(&file.to_string(), &text),
+        Err(error) => Err(InvalidConfig(vec![format!(
+            "cannot read the configuration file {file}: {error}; write one there or name another with --config"
+        )])),
+    }
+}
+
+impl Config {
+    /// Checks the text of a configuration file; `file` is its name in messages.
+    pub fn parse(file: &str, text: &str) -> Result<Self, InvalidConfig> {
+        let mut findings = Findings::new(file);
+        let document = match Node::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let line = error.location().map_or(1, |location| location.line());
+                findings.problem(line, format!("not valid YAML: {}", error.without_snippet()));
+                return Err(InvalidConfig(findings.problems));
+            }
+        };
+        let config = document.fields("the configuration", &mut findings).map(|fields| read(fields, &mut findings));
+        match config {
+            Some(config) if findings.problems.is_empty() => Ok(Self { warnings: findings.warnings, ..config }),
+            _ => Err(InvalidConfig(findings.problems)),
+        }
+    }
+}
+
+fn read(mut fields: Fields, findings: &mut Findings) -> Config {
+    let socket = fields.text("socket-name", findings).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let lvm_command_prefix = fields.texts("lvm-command-prefix", findings);
+    let options = read_option_classes(&mut fields, findings);
+    let line = fields.line;
+    let nodes = fields.list("device-classes", findings).unwrap_or_default();
+    if nodes.is_empty() {
+        findings.problem(line, "there is no device class; list at least one under device-classes");
+    }
+    let classes = read_device_classes(nodes, findings);
+    fields.finish(findings);
+    Config {
+        socket: socket.into(),
+        lvm_command_prefix,
+        classes: DeviceClasses::new(classes, options),
+        warnings: Vec::new(),
+    }
+}
+
+/// Of option classes with the same name, the last counts.
+fn read_option_classes(fields: &mut Fields, findings: &mut Findings) -> BTreeMap<String, Vec<String>> {
+    let nodes = fields.list("lvcreate-option-classes", findings).unwrap_or_default();
+    let mut classes = BTreeMap::new();
+    for node in nodes {
+        let Some(mut fields) = node.fields("each entry of lvcreate-option-classes", findings) else { continue };
+        let name = fields.text("name", findings).unwrap_or_default();
+        if name.is_empty() {
+            findings
+                .problem(fields.line, "an lvcreate-option-class has no name, so no request can choose it; give it one");
+        }
+        let options = fields.texts("options", findings).unwrap_or_default();
+        fields.finish(findings);
+        classes.insert(name, options);
+    }
+    classes
+}
+
+fn read_device_classes(nodes: Vec<Node>, findings: &mut Findings) -> Vec<DeviceClass> {
+    let mut classes: Vec<DeviceClass> = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut groups = BTreeMap::new();
+    for node in nodes {
+        let Some(mut fields) = node.fields("each entry of device-classes", findings) else { continue };
+        let line = fields.line;
+        let before = findings.problems.len();
+        let name = fields.text("name", findings).unwrap_or_default();
+        let group = fields.text("volume-group", findings).unwrap_or_default();
+        let mut complain = |message: String| findings.problem(line, format!("device class {name:?}: {message}"));
+        if let Err(message) = check_class_name(&name) {
+            complain(message.to_owned());
+        } else if !names.insert(name.clone()) {
+            complain("there is another class of this name; give each class its own".to_owned());
+        }
+        let volume_group = match group.parse::<VgName>() {
+            Err(_) if group.is_empty() => {
+                complain("volume-group is missing; say where its volumes are to live".to_owned());
+                None
+            }
+            Err(error) => {
+                complain(error.to_string());
+                None
+            }
+            Ok(group) => {
+                // Two classes would promise the same free space twice.
+                if let Some(other) = groups.insert(group.clone(), name.clone()) {
+                    complain(format!("volume group {group} belongs to device class {other:?} already"));
+                }
+                Some(group)
+            }
+        };
+        let class = read_device_class(fields, name, volume_group, findings);
+        if findings.problems.len() == before {
+            classes.extend(class);
+        }
+    }
+    let defaults: Vec<_> = classes.iter().filter(|class| class.default).map(|class| class.name.as_str()).collect();
+    if defaults.len() > 1 {
+        let message =
+            format!("more than one default device class: {}; keep `default: true` at one", defaults.join(", "));
+        findings.problem(1, message);
+    }
+    classes
+}
+
+fn read_device_class(
+    mut fields: Fields,
+    name: String,
+    volume_group: Option<VgName>,
+    findings: &mut Findings,
+) -> Option<DeviceClass> {
+    let line = fields.line;
+    let default = fields.flag("default", findings).unwrap_or_default();
+    let spare = fields.number("spare-gb", MAX_GIB, findings).unwrap_or(DEFAULT_SPARE_GIB) << 30;
+    let stripes = fields.number("stripe", u32::MAX.into(), findings).unwrap_or_default();
+    let stripe_size = fields.text("stripe-size", findings).filter(|size| !size.is_empty());
+    let lvcreate_options = fields.texts("lvcreate-options", findings).unwrap_or_default();
+    let kind = fields.text("type", findings).unwrap_or_default();
+    // Meaningful for thin classes only; thick classes may carry it along.
+    drop(fields.take("thin-pool"));
+    fields.finish(findings);
+    if let Some(size) = &stripe_size
+        && !is_stripe_size(size)
+    {
+        let message = format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s");
+        findings.problem(line, format!("device class {name:?}: {message}"));
+    }
+    match kind.as_str() {
+        "" | "thick" => {}
+        "thin" => findings.problem(line, format!("device class {name:?}: {THIN_UNSUPPORTED}")),
+        other => findings.problem(line, format!("device class {name:?}: type {other:?} is unknown; use thick")),
+    }
+    let stripes = u32::try_from(stripes).ok().and_then(NonZeroU32::new);
+    Some(DeviceClass {
+        name,
+        volume_group: volume_group?,
+        default,
+        spare,
+        striping: stripes.map(|stripes| Striping { stripes, stripe_size }),
+        lvcreate_options,
+    })
+}
+
+/// The rule for Kubernetes label values, since class names are used in them.
+fn check_class_name(name: &str) -> Result<(), &'static str> {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let ends_well = |end: Option<char>| end.is_some_and(|end| end.is_ascii_alphanumeric());
+    if name.is_empty() {
+        Err("it has no name; give it one")
+    } else if name.len() > MAX_CLASS_NAME {
+        Err("its name is longer than 63 characters")
+    } else if name.bytes().all(inner) && ends_well(name.chars().next()) && ends_well(name.chars().last()) {
+        Ok(())
+    } else {
+        Err("a name has letters, digits, - _ and . only, and begins and ends with a letter or digit")
+    }
+}
+
+/// What `lvcreate --stripesize` takes.
+fn is_stripe_size(size: &str) -> bool {
+    let digits = size.trim_end_matches(|end: char| end.is_ascii_alphabetic());
+    let unit = size.get(digits.len()..).unwrap_or_default().to_ascii_lowercase();
+    !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (unit.is_empty() || (unit.len() == 1 && "kmgtpebs".contains(&unit)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What is accepted, what is refused, and with which words.
+
+use rstest::rstest;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, Vec<String>> {
+    Config::parse("lvmd.yaml", text).map_err(|error| error.0)
+}
+
+fn classes(entries: &str) -> Result<DeviceClasses, Vec<String>> {
+    parse(&format!("device-classes: [{entries}]")).map(|config| config.classes)
+}
+
+#[test]
+fn the_whole_file_is_understood() {
+    let config = parse(
+        r#"
+socket-name: /run/lvmd.sock
+lvm-command-prefix: ["nsenter", "/sbin/lvm"]
+device-classes:
+  - name: ssd
+    volume-group: vg-ssd
+    default: true
+    spare-gb: 5
+    stripe: 2
+    stripe-size: 64K
+    lvcreate-options: ["--readahead=8"]
+  - name: hdd_1.x
+    volume-group: vg-hdd
+    type: thick
+lvcreate-option-classes:
+  - name: mirrored
+    options: ["--type=raid1"]
+"#,
+    )
+    .unwrap();
+    assert_eq!(config.socket, PathBuf::from("/run/lvmd.sock"));
+    assert_eq!(config.lvm_command_prefix.unwrap(), ["nsenter", "/sbin/lvm"]);
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let ssd = DeviceClass {
+        name: "ssd".to_owned(),
+        volume_group: "vg-ssd".parse().unwrap(),
+        default: true,
+        spare: 5 << 30,
+        striping: Some(Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64K".to_owned()) }),
+        lvcreate_options: vec!["--readahead=8".to_owned()],
+    };
+    assert_eq!(**config.classes.get("ssd").unwrap(), ssd);
+    assert_eq!(**config.classes.get("").unwrap(), ssd);
+    let hdd = config.classes.get("hdd_1.x").unwrap();
+    assert_eq!((hdd.spare, hdd.default, &hdd.striping), (10 << 30, false, &None));
+    assert_eq!(&**config.classes.options("mirrored").unwrap(), ["--type=raid1"]);
+    assert_eq!(config.classes.options("other"), None);
+}
+
+#[test]
+fn defaults_stand_in_for_what_is_left_out() {
+    let config = parse("device-classes: [{name: a, volume-group: vg}]").unwrap();
+    assert_eq!(config.socket, PathBuf::from("/run/topolvm/lvmd.sock"));
+    assert_eq!(config.lvm_command_prefix, None);
+    assert_eq!(config.classes.get(""), None);
+}
+
+#[test]
+fn a_spare_of_zero_is_not_the_default_spare() {
+    let classes = classes("{name: a, volume-group: vg, spare-gb: 0}").unwrap();
+    assert_eq!(classes.get("a").unwrap().spare, 0);
+}
+
+#[test]
+fn zero_stripes_mean_no_striping() {
+    let classes = classes("{name: a, volume-group: vg, stripe: 0, stripe-size: 4k}").unwrap();
+    assert_eq!(classes.get("a").unwrap().striping, None);
+}
+
+#[test]
+fn keys_are_read_in_any_case() {
+    let config =
+        parse("Device-Classes: [{NAME: a, Volume-Group: vg, Spare-GB: 1, DEFAULT: true}]\nSOCKET-NAME: /s").unwrap();
+    assert_eq!(config.socket, PathBuf::from("/s"));
+    assert_eq!(config.classes.get("").unwrap().spare, 1 << 30);
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn unknown_keys_are_reported_and_harmless() {
+    let config = parse("colour: red\ndevice-classes:\n- name: a\n  volume-group: vg\n  sparegb: 3\n").unwrap();
+    let expected =
+        ["lvmd.yaml:5: unknown key \"sparegb\" is ignored", "lvmd.yaml:1: unknown key \"colour\" is ignored"];
+    assert_eq!(config.warnings, expected);
+}
+
+#[test]
+fn of_option_classes_with_one_name_the_last_counts() {
+    let config = parse(
+        "device-classes: [{name: a, volume-group: vg}]\nlvcreate-option-classes: [{name: o, options: [one]}, {name: o, options: [two]}]",
+    )
+    .unwrap();
+    assert_eq!(&**config.classes.options("o").unwrap(), ["two"]);
+}
+
+#[rstest]
+#[case("4")]
+#[case("4m")]
+#[case("4G")]
+#[case("512b")]
+fn stripe_sizes(#[case] size: &str) {
+    assert!(classes(&format!("{{name: a, volume-group: vg, stripe: 2, stripe-size: '{size}'}}")).is_ok());
+}
+
+#[test]
+fn a_number_stands_for_its_text() {
+    let classes = classes("{name: 1, volume-group: vg, stripe: 2, stripe-size: 4}").unwrap();
+    assert_eq!(classes.get("1").unwrap().striping.as_ref().unwrap().stripe_size.as_deref(), Some("4"));
+}
+
+#[test]
+fn a_thick_class_may_carry_a_thin_pool() {
+    assert!(classes("{name: a, volume-group: vg, type: thick, thin-pool: {name: p}}").is_ok());
+}
+
+#[rstest]
+#[case::none("", "there is no device class")]
+#[case::no_name("{volume-group: vg}", r#"device class "": it has no name"#)]
+#[case::bad_name("{name: -a, volume-group: vg}", r#"device class "-a": a name has letters"#)]
+#[case::bad_end("{name: a., volume-group: vg}", r#"device class "a.": a name has letters"#)]
+#[case::no_group("{name: a}", r#"device class "a": volume-group is missing"#)]
+#[case::bad_group(
+    "{name: a, volume-group: '--help'}",
+    r#"invalid volume group name "--help": it begins with a hyphen"#
+)]
+#[case::same_name(
+    "{name: a, volume-group: vg}, {name: a, volume-group: vg2}",
+    r#"device class "a": there is another class"#
+)]
+#[case::same_group(
+    "{name: a, volume-group: vg}, {name: b, volume-group: vg}",
+    r#"vg belongs to device class "a" already"#
+)]
+#[case::two_defaults(
+    "{name: a, volume-group: vg, default: true}, {name: b, volume-group: vg2, default: true}",
+    "more than one default device class: a, b"
+)]
+#[case::unknown_type("{name: a, volume-group: vg, type: fat}", r#"type "fat" is unknown"#)]
+#[case::thin(
+    "{name: a, volume-group: vg, type: thin}",
+    r#"device class "a": thin pools are not supported by this version"#
+)]
+#[case::stripe_size(
+    "{name: a, volume-group: vg, stripe: 2, stripe-size: 4gib}",
+    r#"stripe-size "4gib" is not a number"#
+)]
+#[case::stripe_size_unit(
+    "{name: a, volume-group: vg, stripe: 2, stripe-size: k}",
+    r#"stripe-size "k" is not a number"#
+)]
+#[case::negative_spare("{name: a, volume-group: vg, spare-gb: -1}", "spare-gb must be a whole number")]
+#[case::huge_spare(
+    "{name: a, volume-group: vg, spare-gb: 17179869184}",
+    "spare-gb must be a whole number from 0 to 17179869183"
+)]
+#[case::text_spare("{name: a, volume-group: vg, spare-gb: ten}", "spare-gb must be a whole number")]
+#[case::yes_is_no_name("{name: yes, volume-group: vg}", "name must be a string; put it in quotes")]
+#[case::no_mapping("a", "each entry of device-classes must be a mapping")]
+fn mistakes_are_named(#[case] entries: &str, #[case] expected: &str) {
+    let problems = classes(entries).unwrap_err();
+    assert!(problems.iter().any(|problem| problem.contains(expected)), "{problems:#?}");
+}
+
+#[test]
+fn a_name_of_63_characters_is_the_longest() {
+    assert!(classes(&format!("{{name: {}, volume-group: vg}}", "a".repeat(63))).is_ok());
+    assert!(classes(&format!("{{name: {}, volume-group: vg}}", "a".repeat(64))).is_err());
+}
+
+#[test]
+fn all_mistakes_are_reported_together_with_their_lines() {
+    let problems = parse(
+        "device-classes:\n- name: ssd\n  volume-group: vg\n  spare-gb: many\n- name: hdd\n- name: hdd\n  volume-group: vg\n  type: fat\n",
+    )
+    .unwrap_err();
+    insta::assert_snapshot!(problems.join("\n"), @r#"
+    lvmd.yaml:4: spare-gb must be a whole number from 0 to 17179869183
+    lvmd.yaml:5: device class "hdd": volume-group is missing; say where its volumes are to live
+    lvmd.yaml:6: device class "hdd": there is another class of this name; give each class its own
+    lvmd.yaml:6: device class "hdd": volume group vg belongs to device class "ssd" already
+    lvmd.yaml:6: device class "hdd": type "fat" is unknown; use thick
+    "#);
+}
+
+#[rstest]
+#[case("")]
+#[case("[]")]
+#[case("device-classes: {}")]
+#[case("device-classes: [\n")]
+#[case("\tx")]
+fn a_file_that_is_something_else_is_refused(#[case] text: &str) {
+    let problems = parse(text).unwrap_err();
+    assert!(problems[0].starts_with("lvmd.yaml:"), "{problems:?}");
+}
+
+#[test]
+fn a_missing_file_says_what_to_do() {
+    let error = load(Path::new("/nonexistent/lvmd.yaml")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/lvmd.yaml") && error.contains("--config"), "{error}");
+}

@@ -1,0 +1,153 @@
+//! Why a request was not done, and its gRPC code.
+
+use tonic::Code;
+use topolvm_runtime::grpc::GrpcCode;
+
+use lvm::{InvalidName, LvName, VgName};
+
+/// Why the engine did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No device class of this name is configured; the empty name asks for the default class.
+    #[error("device-class not found: {0}; see device-classes in the configuration of lvmd on this node")]
+    UnknownDeviceClass(String),
+    /// No option class of this name is configured.
+    #[error(
+        "unsupported lvcreate-option-class target: {0}; see lvcreate-option-classes in the configuration of lvmd on this node"
+    )]
+    UnknownOptionClass(String),
+    /// LVM does not find the volume group of a class. Nothing is known about the volumes in it.
+    #[error("volume group {0} not found; check that its disks are there")]
+    VolumeGroupMissing(VgName),
+    /// LVM listed the volume group, and the volume is not in it.
+    #[error("logical volume {vg}/{name} not found")]
+    VolumeNotFound {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
+    /// There is a volume of this name that cannot be the wanted one.
+    #[error("logical volume {vg}/{name} already exists and {difference}")]
+    AlreadyExists {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+        /// What is different from the wanted volume.
+        difference: String,
+    },
+    /// Less is available than was asked for. Sizes are bytes; `free` is without the spare.
+    #[error("no enough space left on VG: free={free}, requested={requested}")]
+    NoSpace {
+        /// What may still be given away.
+        free: u64,
+        /// What was asked for.
+        requested: u64,
+    },
+    /// The volume is not of the kind that may be changed in this way.
+    #[error("logical volume {vg}/{name} {why}")]
+    NotAllowed {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+        /// What is in the way.
+        why: String,
+    },
+    /// LVM made a volume and then did not list it.
+    #[error("logical volume {vg}/{name} was made but LVM does not list it")]
+    Vanished {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
+    /// LVM failed.
+    #[error(transparent)]
+    Lvm(lvm::Error),
+    /// The capacity cannot be told now.
+    #[error("cannot read the volume groups now; try again")]
+    UsageUnknown(#[source] Box<Self>),
+    /// The work on the request broke off.
+    #[error("the work on the request broke off")]
+    Interrupted(#[source] tokio::task::JoinError),
+    /// The process is about to end.
+    #[error("lvmd is stopping; try again")]
+    Stopping,
+    /// Snapshots need thin pools.
+    #[error("snapshots need a device class with a thin pool, which this version does not support")]
+    SnapshotsUnsupported,
+}
+
+/// The two "not found" of LVM become what they mean here; everything else stays what it is.
+impl From<lvm::Error> for Error {
+    fn from(error: lvm::Error) -> Self {
+        match error {
+            lvm::Error::GroupNotFound(vg) => Self::VolumeGroupMissing(vg),
+            lvm::Error::VolumeNotFound { vg, name } => Self::VolumeNotFound { vg, name },
+            other @ (lvm::Error::AlreadyExists { .. }
+            | lvm::Error::NoSpace { .. }
+            | lvm::Error::Busy { .. }
+            | lvm::Error::Incomplete { .. }
+            | lvm::Error::Timeout { .. }
+            | lvm::Error::Run { .. }
+            | lvm::Error::Exit { .. }
+            | lvm::Error::Report { .. }) => Self::Lvm(other),
+        }
+    }
+}
+
+impl GrpcCode for Error {
+    fn code(&self) -> Code {
+        match self {
+            // topolvm-node takes NotFound from RemoveLV for "it is gone" and forgets the volume. So this code means that LVM
+            // listed the group without the volume, and never that a class or a group is missing.
+            Self::VolumeNotFound { .. } => Code::NotFound,
+            Self::UnknownDeviceClass(_)
+            | Self::UnknownOptionClass(_)
+            | Self::VolumeGroupMissing(_)
+            | Self::NotAllowed { .. } => Code::FailedPrecondition,
+            Self::AlreadyExists { .. } => Code::AlreadyExists,
+            // The provisioner lets the scheduler choose another node.
+            Self::NoSpace { .. } => Code::ResourceExhausted,
+            Self::Vanished { .. } | Self::Interrupted(_) => Code::Internal,
+            Self::UsageUnknown(_) | Self::Stopping => Code::Unavailable,
+            Self::SnapshotsUnsupported => Code::Unimplemented,
+            Self::Lvm(error) => lvm_code(error),
+        }
+    }
+}
+
+fn lvm_code(error: &lvm::Error) -> Code {
+    match error {
+        lvm::Error::NoSpace { .. } => Code::ResourceExhausted,
+        lvm::Error::AlreadyExists { .. } => Code::AlreadyExists,
+        lvm::Error::Busy { .. } | lvm::Error::Incomplete { .. } | lvm::Error::GroupNotFound(_) => {
+            Code::FailedPrecondition
+        }
+        lvm::Error::VolumeNotFound { .. } => Code::NotFound,
+        // CSI: the outcome is not known, ask again.
+        lvm::Error::Timeout { .. } => Code::DeadlineExceeded,
+        lvm::Error::Run { .. } | lvm::Error::Exit { .. } | lvm::Error::Report { .. } => Code::Internal,
+    }
+}
+
+/// A request that cannot mean anything, whatever the state of the node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidRequest {
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    #[error("invalid size {0}: it must be a positive multiple of 4096 bytes")]
+    Size(i64),
+    #[error("invalid size {0}: it must not be negative")]
+    NegativeSize(i64),
+}
+
+impl GrpcCode for InvalidRequest {
+    fn code(&self) -> Code {
+        match self {
+            Self::Name(_) | Self::Size(_) | Self::NegativeSize(_) => Code::InvalidArgument,
+        }
+    }
+}

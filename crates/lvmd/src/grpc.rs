@@ -1,0 +1,33 @@
+//! The gRPC services: translate, call the engine, translate.
+
+mod lv_service;
+mod message;
+mod vg_service;
+
+use lvm::CommandRunner;
+use tonic::Status;
+use tonic::service::Routes;
+use topolvm_proto::lvmd::lv_service_server::LvServiceServer;
+use topolvm_proto::lvmd::vg_service_server::VgServiceServer;
+use topolvm_runtime::grpc::into_status;
+
+use crate::engine::Engine;
+use crate::error::{Error, InvalidRequest};
+
+/// `proto.LVService` and `proto.VGService`, to be served on a socket or called in the same process.
+pub fn routes<R: CommandRunner>(engine: &Engine<R>) -> Routes {
+    Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
+        .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        into_status(error)
+    }
+}
+
+impl From<InvalidRequest> for Status {
+    fn from(error: InvalidRequest) -> Self {
+        into_status(error)
+    }
+}

@@ -1,0 +1,56 @@
+//! Between messages and the engine's types.
+
+use lvm::{LogicalVolume, Tag};
+use topolvm_proto::lvmd as proto;
+
+use crate::engine::CreateVolume;
+use crate::error::InvalidRequest;
+use crate::usage::{ClassUsage, Usage};
+
+/// Sizes are multiples of this: the largest sector size that is in use.
+const SECTOR: u64 = 4096;
+
+/// A request that can be carried out, whatever the state of the node.
+pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVolume, InvalidRequest> {
+    let proto::CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes } = request;
+    let bytes = u64::try_from(size_bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(SECTOR));
+    // An empty tag says nothing; old clients echo the one that old servers put into their lists.
+    let tags = tags.into_iter().filter(|tag| !tag.is_empty()).map(Tag::try_from);
+    Ok(CreateVolume {
+        name: name.try_into()?,
+        device_class,
+        option_class: lvcreate_option_class,
+        bytes: bytes.ok_or(InvalidRequest::Size(size_bytes))?,
+        tags: tags.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Sizes of volumes are below 2^63: LVM's own limit is 8 EiB.
+pub(super) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
+    proto::LogicalVolume {
+        size_bytes: signed(volume.visible_size()),
+        dev_major: volume.device.map_or(0, |device| device.major),
+        dev_minor: volume.device.map_or(0, |device| device.minor),
+        name: volume.name,
+        tags: volume.tags,
+        path: volume.path,
+        attr: volume.attr.to_string(),
+    }
+}
+
+pub(super) fn watch_response(usage: &Usage) -> proto::WatchResponse {
+    proto::WatchResponse { free_bytes: usage.default_free(), items: usage.classes.iter().map(watch_item).collect() }
+}
+
+fn watch_item(class: &ClassUsage) -> proto::WatchItem {
+    proto::WatchItem {
+        free_bytes: class.free,
+        device_class: class.name.clone(),
+        size_bytes: class.size,
+        thin_pool: None,
+    }
+}

@@ -1,0 +1,39 @@
+//! `proto.VGService`.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use lvm::CommandRunner;
+use tonic::{Request, Response, Status};
+use topolvm_proto::lvmd::vg_service_server::VgService;
+use topolvm_proto::lvmd::{
+    Empty, GetFreeBytesRequest, GetFreeBytesResponse, GetLvListRequest, GetLvListResponse, WatchResponse,
+};
+
+use super::message;
+use crate::engine::Engine;
+
+pub(super) struct VgApi<R>(pub(super) Engine<R>);
+
+#[tonic::async_trait]
+impl<R: CommandRunner> VgService for VgApi<R> {
+    type WatchStream = BoxStream<'static, Result<WatchResponse, Status>>;
+
+    async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
+        let volumes = self.0.list(&request.into_inner().device_class).await?;
+        Ok(Response::new(GetLvListResponse { volumes: volumes.into_iter().map(message::volume).collect() }))
+    }
+
+    async fn get_free_bytes(
+        &self,
+        request: Request<GetFreeBytesRequest>,
+    ) -> Result<Response<GetFreeBytesResponse>, Status> {
+        let free_bytes = self.0.free(&request.into_inner().device_class).await?;
+        Ok(Response::new(GetFreeBytesResponse { free_bytes }))
+    }
+
+    async fn watch(&self, _request: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
+        let usages = self.0.watch().await?;
+        let messages = usages.map(|usage| Ok(message::watch_response(&*usage?)));
+        Ok(Response::new(messages.boxed()))
+    }
+}

@@ -1,0 +1,5 @@
+//! The door of lvmd.
+
+fn main() -> std::process::ExitCode {
+    topolvm_runtime::main::<lvmd::Args>()
+}

@@ -1,0 +1,111 @@
+//! How much room each device class has, told to everybody who watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use lvm::CommandRunner;
+use tokio::sync::watch;
+use topolvm_runtime::CancellationToken;
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// Changes that others make in LVM are noticed this late at most.
+const REFRESH: Duration = Duration::from_mins(10);
+/// After a failure the next look is this soon, then twice as late each time ...
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// ... up to this.
+const LAST_RETRY: Duration = Duration::from_mins(1);
+
+/// The room in all device classes at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// One entry for each class, in the order of the configuration.
+    pub classes: Vec<ClassUsage>,
+}
+
+/// The room in one device class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassUsage {
+    /// Name of the class.
+    pub name: String,
+    /// Whether it is the default class.
+    pub default: bool,
+    /// Bytes that may still be given away, spare not included. 0 while the volume group is missing.
+    pub free: u64,
+    /// Size of the volume group in bytes. 0 while it is missing.
+    pub size: u64,
+}
+
+impl Usage {
+    /// Bytes that may still be given away in the default class; 0 when there is none.
+    pub fn default_free(&self) -> u64 {
+        self.classes.iter().find(|class| class.default).map_or(0, |class| class.free)
+    }
+}
+
+/// Looks again after each change and every ten minutes, and tells everybody. A failure is tried again until it is over:
+/// watchers keep what they know until then. `changes` must be subscribed before anything can change.
+pub(crate) async fn publish<R: CommandRunner>(
+    engine: Engine<R>,
+    mut changes: watch::Receiver<u64>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut wait = REFRESH;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            _ = changes.changed() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+        changes.mark_unchanged();
+        match engine.usage().await {
+            Ok(usage) => {
+                engine.latest().send_replace(Arc::new(usage));
+                wait = REFRESH;
+            }
+            Err(error) => {
+                wait = if wait == REFRESH { FIRST_RETRY } else { LAST_RETRY.min(wait * 2) };
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::error!(error, retry_seconds = wait.as_secs(), "cannot read the volume groups");
+            }
+        }
+    }
+}
+
+/// The usage now, and then again whenever it was looked up anew; several looks in a row that the consumer was too slow for
+/// count as one. Ends with an error when the process is about to end, so that a client knows it must come back.
+pub(crate) async fn watch<R: CommandRunner>(
+    engine: &Engine<R>,
+    shutdown: CancellationToken,
+) -> Result<impl Stream<Item = Result<Arc<Usage>, Error>> + Send + use<R>, Error> {
+    // Subscribed first and looked then: no change in between is lost.
+    let latest = engine.latest().subscribe();
+    let first = engine.usage().await.map_err(|error| Error::UsageUnknown(Box::new(error)))?;
+    Ok(futures::stream::unfold(Next::First(Arc::new(first), latest, shutdown), step))
+}
+
+enum Next {
+    First(Arc<Usage>, watch::Receiver<Arc<Usage>>, CancellationToken),
+    Change(watch::Receiver<Arc<Usage>>, CancellationToken),
+    End,
+}
+
+async fn step(next: Next) -> Option<(Result<Arc<Usage>, Error>, Next)> {
+    match next {
+        Next::First(usage, latest, shutdown) => Some((Ok(usage), Next::Change(latest, shutdown))),
+        Next::Change(mut latest, shutdown) => {
+            let changed = tokio::select! {
+                () = shutdown.cancelled() => false,
+                changed = latest.changed() => changed.is_ok(),
+            };
+            if !changed {
+                return Some((Err(Error::Stopping), Next::End));
+            }
+            let usage = Arc::clone(&latest.borrow_and_update());
+            Some((Ok(usage), Next::Change(latest, shutdown)))
+        }
+        Next::End => None,
+    }
+}

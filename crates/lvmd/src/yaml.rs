@@ -1,0 +1,233 @@
+//! YAML as a tree that knows its lines, read the way existing configuration files rely on: keys in any case, unknown keys
+//! reported but harmless, and every mistake reported instead of the first one only.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// A value and the line that it stands on.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) line: u64,
+    value: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float,
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// What was found wrong in a file, or odd.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    file: String,
+    /// Mistakes that make the file unusable.
+    pub(crate) problems: Vec<String>,
+    /// Oddities that change nothing.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Findings {
+    pub(crate) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), problems: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(crate) fn problem(&mut self, line: u64, message: impl fmt::Display) {
+        self.problems.push(format!("{}:{line}: {message}", self.file));
+    }
+
+    fn warning(&mut self, line: u64, message: impl fmt::Display) {
+        self.warnings.push(format!("{}:{line}: {message}", self.file));
+    }
+}
+
+/// The keys of one mapping; what is taken out is understood, what is left at the end is not.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    pub(crate) line: u64,
+    entries: Vec<(String, Node)>,
+}
+
+impl Node {
+    /// Parses a whole file. An empty file is an empty mapping.
+    pub(crate) fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
+        serde_saphyr::from_str::<Option<Self>>(text)
+            .map(|node| node.unwrap_or(Self { line: 1, value: Value::Map(Vec::new()) }))
+    }
+
+    /// This value as a mapping; anything else is a problem.
+    pub(crate) fn fields(self, what: &str, findings: &mut Findings) -> Option<Fields> {
+        match self.value {
+            Value::Map(entries) => Some(Fields { line: self.line, entries }),
+            Value::Null => Some(Fields { line: self.line, entries: Vec::new() }),
+            Value::Bool(_) | Value::Integer(_) | Value::Float | Value::Text(_) | Value::List(_) => {
+                findings.problem(self.line, format!("{what} must be a mapping of keys to values"));
+                None
+            }
+        }
+    }
+
+    fn text(self, what: &str, findings: &mut Findings) -> Option<String> {
+        match self.value {
+            Value::Text(text) => Some(text),
+            // Existing files say `stripe-size: 4`.
+            Value::Integer(number) => Some(number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Float => {
+                findings.problem(self.line, format!("{what} must be a string; put it in quotes"));
+                None
+            }
+            Value::List(_) | Value::Map(_) => {
+                findings.problem(self.line, format!("{what} must be a string"));
+                None
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// The value of a key; absent and null are the same. Of a key that is given twice in different case, the last counts.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Node> {
+        let mut found = None;
+        self.entries.retain(|(name, node)| {
+            let hit = name.eq_ignore_ascii_case(key);
+            if hit {
+                found = Some(node.clone());
+            }
+            !hit
+        });
+        found.filter(|node| !matches!(node.value, Value::Null))
+    }
+
+    /// A string.
+    pub(crate) fn text(&mut self, key: &str, findings: &mut Findings) -> Option<String> {
+        self.take(key)?.text(key, findings)
+    }
+
+    /// True or false.
+    pub(crate) fn flag(&mut self, key: &str, findings: &mut Findings) -> Option<bool> {
+        let node = self.take(key)?;
+        if let Value::Bool(flag) = node.value {
+            return Some(flag);
+        }
+        findings.problem(node.line, format!("{key} must be true or false"));
+        None
+    }
+
+    /// A whole number from 0 to `max`.
+    pub(crate) fn number(&mut self, key: &str, max: u64, findings: &mut Findings) -> Option<u64> {
+        let node = self.take(key)?;
+        if let Value::Integer(number) = node.value
+            && let Ok(number) = u64::try_from(number)
+            && number <= max
+        {
+            return Some(number);
+        }
+        findings.problem(node.line, format!("{key} must be a whole number from 0 to {max}"));
+        None
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts(&mut self, key: &str, findings: &mut Findings) -> Option<Vec<String>> {
+        let items = self.list(key, findings)?;
+        Some(items.into_iter().filter_map(|item| item.text(&format!("each entry of {key}"), findings)).collect())
+    }
+
+    /// A list.
+    pub(crate) fn list(&mut self, key: &str, findings: &mut Findings) -> Option<Vec<Node>> {
+        let node = self.take(key)?;
+        if let Value::List(items) = node.value {
+            return Some(items);
+        }
+        findings.problem(node.line, format!("{key} must be a list"));
+        None
+    }
+
+    /// Warns about every key that nobody took.
+    pub(crate) fn finish(self, findings: &mut Findings) {
+        for (key, node) in self.entries {
+            findings.warning(node.line, format!("unknown key {key:?} is ignored"));
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self { line: spanned.referenced.line(), value: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::Integer(value))
+    }
+
+    fn visit_f64<E>(self, _value: f64) -> Result<Value, E> {
+        Ok(Value::Float)
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Value::Map(map))
+    }
+}

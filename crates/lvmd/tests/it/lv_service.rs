@@ -1,0 +1,430 @@
+//! Creating, resizing and removing volumes.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use rstest::rstest;
+use tonic::Code;
+use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
+use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
+
+use crate::node::{GIB, MIB, Node, code, create_request};
+
+#[tokio::test]
+async fn a_volume_is_created_with_its_tags_and_its_real_size() {
+    let node = Node::start().await;
+    let request = CreateLvRequest {
+        tags: vec!["testtag1".to_owned(), "topolvm.io/x=y".to_owned()],
+        ..create_request("ssd", "a", 4096)
+    };
+    let volume = node.create_with(request).await.unwrap();
+    assert_eq!(volume.name, "a");
+    assert_eq!(volume.size_bytes, i64::try_from(EXTENT).unwrap());
+    assert_eq!((volume.dev_major, volume.path.as_str(), volume.attr.as_str()), (253, "/dev/vg-ssd/a", "-wi-a-----"));
+    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, ["testtag1", "topolvm.io/x=y"]);
+}
+
+#[tokio::test]
+async fn the_empty_class_is_the_default_class() {
+    let node = Node::start().await;
+    node.create("", "a", GIB).await.unwrap();
+    assert_eq!(node.lvm.volumes("vg-ssd"), ["a"]);
+}
+
+#[tokio::test]
+async fn a_class_says_how_its_volumes_are_made() {
+    let node = Node::start().await;
+    node.create("hdd", "a", GIB).await.unwrap();
+    let commands = node.lvm.commands();
+    let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
+    assert_eq!(created, "lvcreate -n a -L 1073741824b -W y -y -i 2 -I 64k --readahead=8 vg-hdd");
+}
+
+#[tokio::test]
+async fn an_option_class_takes_the_place_of_the_settings_of_the_device_class() {
+    let node = Node::start().await;
+    let request = CreateLvRequest { lvcreate_option_class: "mirrored".to_owned(), ..create_request("hdd", "a", GIB) };
+    node.create_with(request).await.unwrap();
+    let commands = node.lvm.commands();
+    let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
+    assert_eq!(created, "lvcreate -n a -L 1073741824b -W y -y --type=raid1 vg-hdd");
+}
+
+#[tokio::test]
+async fn a_size_is_rounded_up_to_whole_stripes() {
+    let node = Node::start().await;
+    let volume = node.create("hdd", "a", EXTENT).await.unwrap();
+    assert_eq!(volume.size_bytes, i64::try_from(2 * EXTENT).unwrap());
+}
+
+#[tokio::test]
+async fn more_than_is_free_is_refused_with_the_numbers() {
+    let node = Node::start().await;
+    let status = node.create("ssd", "a", 11 * GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "no enough space left on VG: free=9663676416, requested=11811160064");
+    assert_eq!(node.lvm.count("lvcreate"), 0);
+}
+
+#[tokio::test]
+async fn the_spare_is_never_given_away() {
+    let node = Node::start().await;
+    node.create("ssd", "a", 9 * GIB).await.unwrap();
+    assert_eq!(code(node.create("ssd", "b", 4096).await), Code::ResourceExhausted);
+    assert_eq!(code(node.resize("ssd", "a", (9 * GIB + 1).try_into().unwrap()).await), Code::ResourceExhausted);
+    assert_eq!(node.lvm.free("vg-ssd"), GIB);
+}
+
+#[tokio::test]
+async fn the_last_extent_can_be_used_and_not_one_byte_more() {
+    let node = Node::start().await;
+    node.create("ssd", "a", 9 * GIB - EXTENT).await.unwrap();
+    assert_eq!(code(node.create("ssd", "b", EXTENT + 4096).await), Code::ResourceExhausted);
+    node.create("ssd", "b", EXTENT).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_whose_free_space_lvm_cannot_use_is_full_too() {
+    let node = Node::start().await;
+    node.lvm.fail(
+        "lvcreate",
+        1,
+        Fault::says("Insufficient suitable allocatable extents for logical volume a: 4 more required"),
+    );
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::ResourceExhausted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_created_in_parallel_never_take_more_than_there_is() {
+    let node = Node::start().await;
+    node.lvm.set_latency(Duration::from_millis(20));
+    let names: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
+    let results = join_all(names.iter().map(|name| node.create("ssd", name, 512 * MIB))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    assert_eq!(made.len(), 18, "9 GiB make 18 volumes of 512 MiB");
+    assert!(refused.into_iter().all(|result| code(result) == Code::ResourceExhausted));
+    assert_eq!(node.lvm.free("vg-ssd"), GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_grown_in_parallel_never_take_more_than_there_is() {
+    let node = Node::start().await;
+    for name in ["a", "b", "c", "d"] {
+        node.create("ssd", name, GIB).await.unwrap();
+    }
+    node.lvm.set_latency(Duration::from_millis(20));
+    let wanted = i64::try_from(3 * GIB).unwrap();
+    let results = join_all(["a", "b", "c", "d"].map(|name| node.resize("ssd", name, wanted))).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2, "5 GiB are left, each wants 2");
+    assert_eq!(node.lvm.free("vg-ssd"), 2 * GIB);
+}
+
+#[tokio::test]
+async fn one_volume_group_does_not_wait_for_another() {
+    let node = Node::start().await;
+    let mut slow = node.lvm.pause("lvcreate");
+    let on_ssd = node.create("ssd", "slow", GIB);
+    let on_hdd = async {
+        slow.reached().await;
+        node.create("hdd", "quick", GIB).await.unwrap();
+        assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+        slow.resume();
+    };
+    let (created, ()) = tokio::join!(on_ssd, on_hdd);
+    created.unwrap();
+}
+
+#[tokio::test]
+async fn creating_again_after_a_lost_answer_is_success() {
+    let node = Node::start().await;
+    let first = node.create("ssd", "a", GIB).await.unwrap();
+    assert_eq!(node.create("ssd", "a", GIB).await.unwrap(), first);
+    assert_eq!(node.create("ssd", "a", GIB - 4096).await.unwrap(), first, "a larger volume will do");
+    assert_eq!(node.lvm.count("lvcreate"), 1);
+}
+
+#[tokio::test]
+async fn creating_again_is_success_in_a_full_group() {
+    let node = Node::start().await;
+    node.create("ssd", "a", 9 * GIB).await.unwrap();
+    node.create("ssd", "a", 9 * GIB).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_of_that_name_that_is_too_small_is_in_the_way() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    let status = node.create("ssd", "a", 2 * GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    assert_eq!(status.message(), "logical volume vg-ssd/a already exists and has only 1073741824 bytes");
+}
+
+#[tokio::test]
+async fn a_thin_pool_of_that_name_is_in_the_way() {
+    let node = Node::start().await;
+    node.lvm.add_volume("vg-ssd", "pool", FakeVolume::thin_pool(2 * GIB));
+    assert_eq!(code(node.create("ssd", "pool", GIB).await), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
+    let node = Node::start().await;
+    let lvm = node.lvm.clone();
+    node.lvm.before("lvcreate", move |_| lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB)));
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn after_a_time_out_that_made_the_volume_the_next_attempt_finds_it() {
+    let node = Node::start().await;
+    node.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::DeadlineExceeded);
+    node.create("ssd", "a", GIB).await.unwrap();
+    assert_eq!(node.lvm.count("lvcreate"), 1);
+}
+
+#[rstest]
+#[case(0)]
+#[case(-1)]
+#[case(4097)]
+#[case(i64::MIN)]
+#[case(i64::MAX)]
+#[tokio::test]
+async fn a_size_that_is_no_multiple_of_4096_is_invalid(#[case] size_bytes: i64) {
+    let node = Node::start().await;
+    let request = CreateLvRequest { size_bytes, ..create_request("ssd", "a", 0) };
+    assert_eq!(code(node.create_with(request).await), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn the_largest_size_there_is_is_too_large() {
+    let node = Node::start().await;
+    let bytes = (1 << 63) - 4096;
+    assert_eq!(code(node.create("ssd", "a", bytes).await), Code::ResourceExhausted);
+    node.create("ssd", "b", GIB).await.unwrap();
+    assert_eq!(code(node.resize("ssd", "b", i64::MAX).await), Code::ResourceExhausted);
+}
+
+#[rstest]
+#[case("")]
+#[case("-y")]
+#[case("--config=x")]
+#[case("../x")]
+#[case("vg-hdd/x")]
+#[case("a b")]
+#[case("snapshot")]
+#[tokio::test]
+async fn a_name_that_could_mean_something_else_never_reaches_lvm(#[case] name: &str) {
+    let node = Node::start().await;
+    let before = node.lvm.commands().len();
+    assert_eq!(code(node.create("ssd", name, GIB).await), Code::InvalidArgument);
+    assert_eq!(code(node.remove("ssd", name).await), Code::InvalidArgument);
+    assert_eq!(code(node.resize("ssd", name, 1).await), Code::InvalidArgument);
+    assert_eq!(node.lvm.commands().len(), before);
+}
+
+#[tokio::test]
+async fn a_tag_outside_of_lvms_alphabet_is_invalid() {
+    let node = Node::start().await;
+    let request = CreateLvRequest { tags: vec!["a,b".to_owned()], ..create_request("ssd", "a", GIB) };
+    assert_eq!(code(node.create_with(request).await), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_empty_tag_is_no_tag() {
+    let node = Node::start().await;
+    let request = CreateLvRequest { tags: vec![String::new()], ..create_request("ssd", "a", GIB) };
+    node.create_with(request).await.unwrap();
+    assert!(node.lvm.volume("vg-ssd", "a").unwrap().tags.is_empty());
+}
+
+#[tokio::test]
+async fn unknown_classes_are_told_apart_from_missing_volumes() {
+    let node = Node::start().await;
+    let status = node.create("nvme", "a", GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().starts_with("device-class not found: nvme"), "{status}");
+    assert_eq!(code(node.resize("nvme", "a", 1).await), Code::FailedPrecondition);
+    assert_eq!(code(node.remove("nvme", "a").await), Code::FailedPrecondition);
+    let request = CreateLvRequest { lvcreate_option_class: "fast".to_owned(), ..create_request("ssd", "a", GIB) };
+    let status = node.create_with(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().starts_with("unsupported lvcreate-option-class target: fast"), "{status}");
+}
+
+#[tokio::test]
+async fn options_that_lvm_does_not_know_are_the_administrators_fault() {
+    let node = Node::start().await;
+    let request = CreateLvRequest { lvcreate_option_class: "wrong".to_owned(), ..create_request("ssd", "a", GIB) };
+    let status = node.create_with(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert!(status.message().contains("unrecognized option '--bogus'"), "{status}");
+    assert!(*node.engine.works().borrow(), "LVM itself is well");
+}
+
+#[tokio::test]
+async fn growing_gives_the_real_size() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    let size = node.resize("ssd", "a", (2 * GIB + 1).try_into().unwrap()).await.unwrap();
+    assert_eq!(u64::try_from(size).unwrap(), 2 * GIB + EXTENT);
+    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().bytes(), 2 * GIB + EXTENT);
+}
+
+#[rstest]
+#[case::smaller(4096)]
+#[case::zero(0)]
+#[case::the_same(1 << 30)]
+#[tokio::test]
+async fn shrinking_changes_nothing_and_gives_the_size(#[case] bytes: i64) {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    assert_eq!(node.resize("ssd", "a", bytes).await.unwrap(), 1 << 30);
+    assert_eq!(node.lvm.count("lvresize"), 0);
+}
+
+#[tokio::test]
+async fn a_negative_size_is_invalid() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    assert_eq!(code(node.resize("ssd", "a", -1).await), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn growing_beyond_the_free_space_names_what_is_missing() {
+    let node = Node::start().await;
+    node.create("ssd", "a", 8 * GIB).await.unwrap();
+    let status = node.resize("ssd", "a", (10 * GIB).try_into().unwrap()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "no enough space left on VG: free=1073741824, requested=2147483648");
+    assert_eq!(node.lvm.count("lvresize"), 0);
+}
+
+#[tokio::test]
+async fn removing_gives_the_space_back() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.remove("ssd", "a").await.unwrap();
+    assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+    assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
+}
+
+#[tokio::test]
+async fn not_found_means_that_the_group_was_listed_without_the_volume() {
+    let node = Node::start().await;
+    assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);
+    assert_eq!(code(node.resize("ssd", "a", 1).await), Code::NotFound);
+}
+
+#[rstest]
+#[case::unreadable(Fault::says("Volume group \"vg-ssd\" is exported"))]
+#[case::hanging(Fault::Timeout)]
+#[case::not_startable(Fault::Spawn)]
+#[case::garbled(Fault::Garbled)]
+#[case::not_found_with_another_status(Fault::Exit(3, "  Failed to find logical volume \"vg-ssd/a\"".to_owned()))]
+#[tokio::test]
+async fn a_failing_lvm_never_looks_like_a_volume_that_is_gone(#[case] fault: Fault) {
+    let node = Node::start().await;
+    node.lvm.fail("fullreport", 1, fault);
+    let code = code(node.remove("ssd", "a").await);
+    assert!(matches!(code, Code::Internal | Code::DeadlineExceeded), "{code:?}");
+}
+
+#[tokio::test]
+async fn a_missing_group_never_looks_like_a_volume_that_is_gone() {
+    let node = Node::start().await;
+    node.lvm.lose_group("vg-ssd");
+    let status = node.remove("ssd", "a").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(status.message(), "volume group vg-ssd not found; check that its disks are there");
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::FailedPrecondition);
+    assert_eq!(code(node.resize("ssd", "a", 1).await), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_volume_in_use_is_not_removed() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.edit_volume("vg-ssd", "a", |volume| volume.open = true);
+    let status = node.remove("ssd", "a").await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::FailedPrecondition, "lvremove: Logical volume vg-ssd/a in use.")
+    );
+}
+
+#[tokio::test]
+async fn a_thin_pool_is_not_removed_with_everything_in_it() {
+    let node = Node::start().await;
+    node.lvm.add_volume("vg-ssd", "pool", FakeVolume::thin_pool(2 * GIB));
+    node.lvm.add_volume("vg-ssd", "thin", FakeVolume::thin(GIB, "pool"));
+    assert_eq!(code(node.remove("ssd", "pool").await), Code::FailedPrecondition);
+    assert_eq!(node.lvm.volumes("vg-ssd"), ["pool", "thin"]);
+}
+
+#[tokio::test]
+async fn an_origin_is_not_removed_with_its_snapshots() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.add_volume("vg-ssd", "backup", FakeVolume::snapshot(GIB, "a"));
+    let status = node.remove("ssd", "a").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("backup"), "{status}");
+    assert_eq!(node.lvm.volumes("vg-ssd"), ["a", "backup"]);
+}
+
+#[tokio::test]
+async fn a_failing_removal_is_internal() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.fail("lvremove", 1, Fault::says("device-mapper: remove ioctl failed"));
+    assert_eq!(code(node.remove("ssd", "a").await), Code::Internal);
+}
+
+#[tokio::test]
+async fn a_group_with_missing_disks_says_so() {
+    let node = Node::start().await;
+    node.lvm.miss_pvs("vg-ssd", 1);
+    let status = node.create("ssd", "a", GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("while PVs are missing"), "{status}");
+}
+
+#[tokio::test]
+async fn snapshots_are_not_implemented() {
+    let node = Node::start().await;
+    let request = CreateLvSnapshotRequest { name: "s".to_owned(), source_volume: "a".to_owned(), ..Default::default() };
+    assert_eq!(code(node.lv.clone().create_lv_snapshot(request).await), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_client_that_gives_up_leaves_no_half_made_volume() {
+    let node = Node::start().await;
+    let mut pause = node.lvm.pause("lvcreate");
+    tokio::select! {
+        _ = node.create("ssd", "a", GIB) => panic!("it is held back"),
+        () = pause.reached() => {}
+    }
+    pause.resume();
+    // The next in turn comes after it, and finds what it made.
+    node.create("ssd", "a", GIB).await.unwrap();
+    assert_eq!(node.lvm.count("lvcreate"), 1);
+}
+
+#[tokio::test]
+async fn the_process_does_not_end_before_a_change_has() {
+    let node = Node::start().await;
+    let mut pause = node.lvm.pause("lvcreate");
+    tokio::select! {
+        _ = node.create("ssd", "a", GIB) => panic!("it is held back"),
+        () = pause.reached() => {}
+    }
+    node.shutdown.cancel();
+    let resumed = async {
+        assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+        pause.resume();
+    };
+    let (ended, ()) = tokio::join!(node.tasks.clone().wait(), resumed);
+    ended.unwrap();
+    assert_eq!(node.lvm.volumes("vg-ssd"), ["a"]);
+}

@@ -1,0 +1,11 @@
+//! lvmd as its clients and administrators see it.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a panic is the right answer")]
+
+mod embedded;
+mod lv_service;
+mod node;
+mod program;
+mod vg_service;
+mod watch;
+mod wire;

@@ -1,0 +1,97 @@
+//! A node with lvmd on a fake LVM, called through real tonic clients in the same process.
+
+use lvm::Lvm;
+use lvmd::{Config, Engine};
+use tonic::service::Routes;
+use tonic::{Code, Status};
+use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{
+    CreateLvRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::lvm::FakeLvm;
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// `ssd`, the default, keeps 1 GiB of 10; `hdd` keeps nothing of 20.
+const CONFIG: &str = r"
+device-classes:
+  - {name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1}
+  - {name: hdd, volume-group: vg-hdd, spare-gb: 0, stripe: 2, stripe-size: 64k, lvcreate-options: [--readahead=8]}
+lvcreate-option-classes:
+  - {name: mirrored, options: [--type=raid1]}
+  - {name: wrong, options: [--bogus]}
+";
+
+pub(crate) struct Node {
+    pub(crate) lvm: FakeLvm,
+    pub(crate) engine: Engine<FakeLvm>,
+    pub(crate) lv: LvServiceClient<Routes>,
+    pub(crate) vg: VgServiceClient<Routes>,
+    pub(crate) tasks: Tasks,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
+        lvm.add_group("vg-hdd", 20 * GIB, 2);
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let classes = Config::parse("lvmd.yaml", CONFIG).unwrap().classes;
+        let engine = Engine::start(Lvm::new(lvm.clone()), classes, &tasks, shutdown.clone()).await.unwrap();
+        let routes = lvmd::routes(&engine).prepare();
+        Self {
+            lvm,
+            engine,
+            lv: LvServiceClient::new(routes.clone()),
+            vg: VgServiceClient::new(routes),
+            tasks,
+            shutdown,
+        }
+    }
+
+    pub(crate) async fn create(&self, class: &str, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
+        self.create_with(create_request(class, name, bytes)).await
+    }
+
+    pub(crate) async fn create_with(&self, request: CreateLvRequest) -> Result<LogicalVolume, Status> {
+        Ok(self.lv.clone().create_lv(request).await?.into_inner().volume.unwrap())
+    }
+
+    pub(crate) async fn remove(&self, class: &str, name: &str) -> Result<(), Status> {
+        let request = RemoveLvRequest { name: name.to_owned(), device_class: class.to_owned() };
+        self.lv.clone().remove_lv(request).await.map(drop)
+    }
+
+    pub(crate) async fn resize(&self, class: &str, name: &str, bytes: i64) -> Result<i64, Status> {
+        let request = ResizeLvRequest { name: name.to_owned(), device_class: class.to_owned(), size_bytes: bytes };
+        Ok(self.lv.clone().resize_lv(request).await?.into_inner().size_bytes)
+    }
+
+    pub(crate) async fn free(&self, class: &str) -> Result<u64, Status> {
+        let request = GetFreeBytesRequest { device_class: class.to_owned() };
+        Ok(self.vg.clone().get_free_bytes(request).await?.into_inner().free_bytes)
+    }
+
+    pub(crate) async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Status> {
+        let request = GetLvListRequest { device_class: class.to_owned() };
+        Ok(self.vg.clone().get_lv_list(request).await?.into_inner().volumes)
+    }
+}
+
+pub(crate) fn create_request(class: &str, name: &str, bytes: u64) -> CreateLvRequest {
+    CreateLvRequest {
+        name: name.to_owned(),
+        device_class: class.to_owned(),
+        size_bytes: bytes.try_into().unwrap(),
+        ..CreateLvRequest::default()
+    }
+}
+
+/// The code of a request that must fail.
+pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
+    result.unwrap_err().code()
+}

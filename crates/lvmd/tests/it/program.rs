@@ -1,0 +1,252 @@
+//! The program lvmd: flags, files, exit statuses, signals. Its "lvm" is a shell script.
+#![expect(clippy::disallowed_methods, reason = "the program under test is a process")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use rstest::rstest;
+use tempfile::TempDir;
+use tokio_stream::StreamExt as _;
+use tonic::transport::Endpoint;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{Empty, GetFreeBytesRequest};
+
+/// What the script answers to a report: one group of 10 GiB, half of it free.
+const REPORT: &str = r#"{"report": [{"vg": [{"vg_name":"myvg1", "vg_uuid":"u", "vg_size":"10737418240", "vg_free":"5368709120",
+    "vg_extent_size":"4194304", "vg_missing_pv_count":"0"}], "lv": []}]}"#;
+
+/// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { dir: tempfile::tempdir().unwrap() };
+        place.lvm(&format!("cat <<'X'\n{REPORT}\nX"));
+        place.configure("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 1}]");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("lvmd.sock")
+    }
+
+    fn lvm(&self, script: &str) {
+        fs::write(self.path("lvm.new"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(self.path("lvm.new"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(self.path("lvm.new"), self.path("lvm")).unwrap();
+    }
+
+    fn configure(&self, classes: &str) {
+        let (socket, lvm) = (self.socket(), self.path("lvm"));
+        let text = format!("socket-name: {}\nlvm-command-prefix: [{}]\n{classes}\n", socket.display(), lvm.display());
+        fs::write(self.path("lvmd.yaml"), text).unwrap();
+    }
+
+    fn lvmd(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lvmd"));
+        command.arg("--config").arg(self.path("lvmd.yaml")).args(args);
+        command
+    }
+
+    /// Status and standard error of an lvmd that ends by itself.
+    fn ends(&self, args: &[&str]) -> (i32, String) {
+        let Output { status, stderr, .. } = self.lvmd(&["--log-level=off"]).args(args).output().unwrap();
+        (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+    }
+
+    fn serve(&self) -> Server {
+        let mut command = self.lvmd(&["--metrics-bind-address=", "--log-format=text"]);
+        let mut server = Server { child: command.stderr(Stdio::piped()).spawn().unwrap(), log: None };
+        let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+        let listens = lines.by_ref().any(|line| line.unwrap().contains("listening"));
+        assert!(listens, "lvmd ended");
+        server.log = Some(lines);
+        server
+    }
+}
+
+struct Server {
+    child: Child,
+    /// Kept open, so that it can go on writing.
+    log: Option<Lines<BufReader<ChildStderr>>>,
+}
+
+impl Server {
+    /// Sends SIGTERM and gives the exit status.
+    fn stop(&mut self) -> Option<i32> {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[rstest]
+#[case("lvmd", &["--help"])]
+#[case("lvmd-health", &["health", "--help"])]
+#[case("lvmd-check-config", &["check-config", "--help"])]
+fn help(#[case] name: &str, #[case] args: &[&str]) {
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("lvmd")).args(args).env("COLUMNS", "100").output().unwrap();
+    assert!(output.status.success());
+    insta::assert_snapshot!(name, String::from_utf8(output.stdout).unwrap());
+}
+
+#[rstest]
+#[case(&["--spare=3"], "unexpected argument '--spare'")]
+#[case(&["--profiling-bind-address=:6060"], "profiles are not served; remove this flag")]
+#[case(&["--zap-log-level=debug"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["--zap-devel"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["--v=4"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["-v", "4"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file exclude each other")]
+fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[case] hint: &str) {
+    let (status, message) = Place::new().ends(args);
+    assert_eq!(status, 64);
+    assert!(message.contains(hint), "{message}");
+}
+
+#[rstest]
+#[case("device-classes: [{name: a, volume-group: vg, type: fat}]", "type \"fat\" is unknown; use thick")]
+#[case("device-classes: []", "there is no device class; list at least one")]
+
+fn a_configuration_that_cannot_work_ends_with_64(#[case] classes: &str, #[case] sentence: &str) {
+    let place = Place::new();
+    place.configure(classes);
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 64);
+    assert!(message.contains(sentence), "{message}");
+}
+
+#[test]
+fn an_empty_prefix_ends_with_64() {
+    let place = Place::new();
+    fs::write(place.path("lvmd.yaml"), "lvm-command-prefix: []\ndevice-classes: [{name: a, volume-group: vg}]")
+        .unwrap();
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 64);
+    assert!(message.contains("lvm-command-prefix is empty; leave it out for the default"), "{message}");
+}
+
+#[test]
+fn a_missing_configuration_file_ends_with_64() {
+    let place = Place::new();
+    fs::remove_file(place.path("lvmd.yaml")).unwrap();
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 64);
+    assert!(message.contains("cannot read the configuration file") && message.contains("--config"), "{message}");
+}
+
+#[test]
+fn a_missing_volume_group_ends_with_1() {
+    let place = Place::new();
+    place.lvm("echo '{\"report\": []}'; echo '  Volume group \"myvg1\" not found' >&2; exit 5");
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 1);
+    assert!(message.contains("there is no volume group myvg1; create it with `vgcreate myvg1 DEVICE...`"), "{message}");
+}
+
+#[test]
+fn an_lvm_that_does_not_work_ends_with_1() {
+    let place = Place::new();
+    place.lvm("echo '  /run/lock/lvm: Permission denied' >&2; exit 5");
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 1);
+    assert!(message.contains("LVM does not work") && message.contains("Permission denied"), "{message}");
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_socket_ends_with_1() {
+    let place = Place::new();
+    fs::create_dir(place.socket()).unwrap();
+    let (status, message) = place.ends(&[]);
+    assert_eq!(status, 1);
+    assert!(message.contains("is not a socket; remove it or set another socket path"), "{message}");
+}
+
+#[test]
+fn check_config_says_what_a_file_means() {
+    let place = Place::new();
+    let output = place.lvmd(&["--log-level=off", "check-config"]).output().unwrap();
+    assert!(output.status.success());
+    let expected = "device class ssd: volume group myvg1, spare 1 GiB, default\nthe configuration is valid\n";
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
+
+#[test]
+fn check_config_lists_all_mistakes() {
+    let place = Place::new();
+    let other = place.path("other.yaml");
+    fs::write(&other, "device-classes:\n- name: a\n- name: b\n  volume-group: vg\n  type: fat\n").unwrap();
+    let (status, message) = place.ends(&["check-config", other.to_str().unwrap()]);
+    assert_eq!(status, 64);
+    assert!(
+        message.contains("other.yaml:2: device class \"a\"") && message.contains("other.yaml:3: device class \"b\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn health_without_a_server_fails() {
+    let place = Place::new();
+    let (status, message) = place.ends(&["health"]);
+    assert_eq!(status, 1);
+    assert!(message.contains("no lvmd listens on"), "{message}");
+}
+
+#[tokio::test]
+async fn health_is_that_of_lvm() {
+    let place = Place::new();
+    let mut server = place.serve();
+    assert_eq!(place.ends(&["health"]), (0, String::new()));
+
+    place.lvm("exit 5");
+    let endpoint = Endpoint::try_from(format!("unix:{}", place.socket().display())).unwrap();
+    let mut client = VgServiceClient::connect(endpoint).await.unwrap();
+    client.get_free_bytes(GetFreeBytesRequest::default()).await.unwrap_err();
+    // The health service learns it a moment later; watching it needs no guess how much later.
+    let mut health = tonic_health::pb::health_client::HealthClient::new(client_channel(&place).await);
+    let mut states = health.watch(tonic_health::pb::HealthCheckRequest::default()).await.unwrap().into_inner();
+    while states.message().await.unwrap().unwrap().status()
+        != tonic_health::pb::health_check_response::ServingStatus::NotServing
+    {}
+    let (status, message) = place.ends(&["health"]);
+    assert_eq!(status, 1);
+    assert!(message.contains("LVM does not work"), "{message}");
+    drop(states);
+    assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
+}
+
+async fn client_channel(place: &Place) -> tonic::transport::Channel {
+    Endpoint::try_from(format!("unix:{}", place.socket().display())).unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn sigterm_ends_it_while_a_watch_is_open() {
+    let place = Place::new();
+    let mut server = place.serve();
+    assert_eq!(fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut client = VgServiceClient::new(client_channel(&place).await);
+    let mut stream = client.watch(Empty {}).await.unwrap().into_inner();
+    let first = stream.next().await.unwrap().unwrap();
+    assert_eq!(first.free_bytes, 4 << 30);
+
+    let stopped = tokio::task::spawn_blocking(move || server.stop());
+    assert!(stream.next().await.unwrap().is_err());
+    assert_eq!(stopped.await.unwrap(), Some(0));
+    assert!(!place.socket().exists());
+}

@@ -1,0 +1,166 @@
+//! Watching the room in the device classes.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::{Code, Streaming};
+use topolvm_proto::lvmd::{Empty, WatchItem, WatchResponse};
+use topolvm_testkit::lvm::{FakeVolume, Fault};
+
+use crate::node::{GIB, Node, code};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+async fn watch(node: &Node) -> Streaming<WatchResponse> {
+    node.vg.clone().watch(Empty {}).await.unwrap().into_inner()
+}
+
+/// The next message, which must come within a minute.
+async fn next(stream: &mut Streaming<WatchResponse>) -> WatchResponse {
+    timeout(MINUTE, stream.message()).await.expect("no message").unwrap().expect("the stream ended")
+}
+
+async fn is_quiet(stream: &mut Streaming<WatchResponse>) -> bool {
+    timeout(MINUTE, stream.message()).await.is_err()
+}
+
+fn item(class: &str, free_bytes: u64, size_bytes: u64) -> WatchItem {
+    WatchItem { free_bytes, device_class: class.to_owned(), size_bytes, thin_pool: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_message_comes_at_once_and_has_every_class() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    let expected = WatchResponse {
+        free_bytes: 9 * GIB,
+        items: vec![item("ssd", 9 * GIB, 10 * GIB), item("hdd", 20 * GIB, 20 * GIB)],
+    };
+    assert_eq!(next(&mut stream).await, expected);
+    assert!(is_quiet(&mut stream).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_brings_one_message_to_everybody() {
+    let node = Node::start().await;
+    let (mut one, mut two) = (watch(&node).await, watch(&node).await);
+    for stream in [&mut one, &mut two] {
+        next(stream).await;
+    }
+    node.create("ssd", "a", GIB).await.unwrap();
+    for stream in [&mut one, &mut two] {
+        assert_eq!(next(stream).await.free_bytes, 8 * GIB);
+        assert!(is_quiet(stream).await);
+    }
+    node.resize("ssd", "a", 2 << 30).await.unwrap();
+    assert_eq!(next(&mut one).await.free_bytes, 7 * GIB);
+    node.remove("ssd", "a").await.unwrap();
+    assert_eq!(next(&mut one).await.free_bytes, 9 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_brings_no_message() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    // The message of the creation itself, if it was not looked up yet.
+    let _settled = is_quiet(&mut stream).await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.resize("ssd", "a", 1).await.unwrap();
+    code(node.create("ssd", "b", 100 * GIB).await);
+    code(node.remove("ssd", "b").await);
+    assert!(is_quiet(&mut stream).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_watcher_gets_the_newest_state_once() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    for number in 0..8 {
+        node.create("ssd", &format!("v{number}"), GIB).await.unwrap();
+    }
+    let mut messages = Vec::new();
+    while let Ok(message) = timeout(MINUTE, stream.message()).await {
+        messages.push(message.unwrap().unwrap().free_bytes);
+    }
+    assert!(messages.len() < 8, "{messages:?}");
+    assert_eq!(messages.last(), Some(&GIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_do_is_seen_within_ten_minutes() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    node.lvm.extend_group("vg-ssd", 5 * GIB);
+    let message = timeout(11 * MINUTE, stream.message()).await.unwrap().unwrap().unwrap();
+    assert_eq!(message.items[0], item("ssd", 14 * GIB, 15 * GIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_outlives_a_failing_lvm() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    let lvm = node.lvm.clone();
+    node.lvm.after("lvremove", move |_| lvm.break_down("fullreport", Fault::Timeout));
+    node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
+    node.remove("ssd", "a").await.unwrap();
+    assert!(is_quiet(&mut stream).await);
+    node.lvm.heal();
+    assert_eq!(timeout(2 * MINUTE, stream.message()).await.unwrap().unwrap().unwrap().free_bytes, 9 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_cannot_begin_says_to_try_again() {
+    let node = Node::start().await;
+    node.lvm.break_down("fullreport", Fault::Timeout);
+    let status = node.vg.clone().watch(Empty {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("try again: fullreport did not end within"), "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_group_has_no_room_and_does_not_hide_the_others() {
+    let node = Node::start().await;
+    node.lvm.lose_group("vg-ssd");
+    let mut stream = watch(&node).await;
+    let expected = WatchResponse { free_bytes: 0, items: vec![item("ssd", 0, 0), item("hdd", 20 * GIB, 20 * GIB)] };
+    assert_eq!(next(&mut stream).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_the_process_is_about_to() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    node.shutdown.cancel();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+    node.tasks.wait().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_follows_lvm() {
+    let node = Node::start().await;
+    let mut works = node.engine.works();
+    assert!(*works.borrow_and_update());
+    node.lvm.break_down("fullreport", Fault::Timeout);
+    code(node.free("ssd").await);
+    assert!(!*works.borrow_and_update());
+    node.lvm.heal();
+    // Nobody asks for anything, and still it is found out.
+    timeout(2 * MINUTE, works.changed()).await.unwrap().unwrap();
+    assert!(*works.borrow());
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_granted_say_nothing_about_health() {
+    let node = Node::start().await;
+    code(node.create("ssd", "a", 100 * GIB).await);
+    code(node.remove("ssd", "a").await);
+    node.lvm.lose_group("vg-hdd");
+    code(node.free("hdd").await);
+    assert!(*node.engine.works().borrow());
+}

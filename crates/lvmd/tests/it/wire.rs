@@ -1,0 +1,268 @@
+//! The bytes on the socket. Nothing here knows the generated types: messages are written and read by field number, as a
+//! client of another make does, and paths are spelled out.
+
+use std::path::Path;
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use http::uri::PathAndQuery;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use topolvm_runtime::grpc::{RpcMetrics, serve};
+use topolvm_runtime::unix;
+use topolvm_testkit::lvm::FakeVolume;
+
+use crate::node::{GIB, Node};
+
+/// Passes bytes through.
+#[derive(Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
+
+/// The value of a field: wire type 0 or wire type 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Field {
+    Number(u64),
+    Bytes(Vec<u8>),
+}
+
+fn text(value: &str) -> Field {
+    Field::Bytes(value.as_bytes().to_vec())
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).unwrap());
+}
+
+fn message(fields: &[(u64, Field)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (number, field) in fields {
+        match field {
+            Field::Number(value) => {
+                varint(number << 3, &mut out);
+                varint(*value, &mut out);
+            }
+            Field::Bytes(value) => {
+                varint(number << 3 | 2, &mut out);
+                varint(value.len().try_into().unwrap(), &mut out);
+                out.extend(value);
+            }
+        }
+    }
+    out
+}
+
+fn read_varint(bytes: &mut Bytes) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = bytes.get_u8();
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    value
+}
+
+fn read(mut bytes: Bytes) -> Vec<(u64, Field)> {
+    let mut fields = Vec::new();
+    while bytes.has_remaining() {
+        let key = read_varint(&mut bytes);
+        let field = match key & 7 {
+            0 => Field::Number(read_varint(&mut bytes)),
+            2 => {
+                let length = read_varint(&mut bytes).try_into().unwrap();
+                Field::Bytes(bytes.split_to(length).to_vec())
+            }
+            other => panic!("wire type {other} is in no message of lvmd without thin pools"),
+        };
+        fields.push((key >> 3, field));
+    }
+    fields
+}
+
+struct Client(Grpc<Channel>);
+
+impl Client {
+    async fn connect(socket: &Path) -> Self {
+        let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).unwrap();
+        Self(Grpc::new(endpoint.connect().await.unwrap()))
+    }
+
+    async fn call(&mut self, path: &'static str, fields: &[(u64, Field)]) -> Result<Vec<(u64, Field)>, Status> {
+        self.0.ready().await.unwrap();
+        let request = Request::new(message(fields));
+        let response = self.0.unary(request, PathAndQuery::from_static(path), Raw).await?;
+        Ok(read(response.into_inner()))
+    }
+}
+
+/// Serves on a real socket.
+async fn served() -> (Node, tempfile::TempDir, Client) {
+    let node = Node::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("lvmd.sock");
+    let listener = unix::listen(&socket).await.unwrap();
+    let metrics = RpcMetrics::register(&mut prometheus_client::registry::Registry::default());
+    let (routes, shutdown) = (lvmd::routes(&node.engine), node.shutdown.clone());
+    node.tasks.spawn("gRPC server", async move { serve(listener, routes, &metrics, shutdown).await });
+    let client = Client::connect(&socket).await;
+    (node, dir, client)
+}
+
+#[tokio::test]
+async fn create_resize_and_remove() {
+    let (node, _dir, mut client) = served().await;
+    // Number 2 is the size in GiB of clients before 0.36.5 and means nothing.
+    let create = [
+        (1, text("a")),
+        (2, Field::Number(7)),
+        (3, text("t1")),
+        (3, text("t2")),
+        (4, text("ssd")),
+        (6, Field::Number(GIB)),
+    ];
+    let created = client.call("/proto.LVService/CreateLV", &create).await.unwrap();
+    let [(1, Field::Bytes(volume))] = &created[..] else { panic!("{created:?}") };
+    let expected = [
+        (1, text("a")),
+        (3, Field::Number(253)),
+        (5, text("t1")),
+        (5, text("t2")),
+        (6, Field::Number(GIB)),
+        (7, text("/dev/vg-ssd/a")),
+        (8, text("-wi-a-----")),
+    ];
+    assert_eq!(read(volume.clone().into()), expected);
+
+    let resize = [(1, text("a")), (3, text("ssd")), (7, Field::Number(2 * GIB))];
+    let resized = client.call("/proto.LVService/ResizeLV", &resize).await.unwrap();
+    assert_eq!(resized, [(1, Field::Number(2 * GIB))]);
+
+    let removed = client.call("/proto.LVService/RemoveLV", &[(1, text("a")), (2, text("ssd"))]).await.unwrap();
+    assert_eq!(removed, []);
+    assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_option_class_is_field_5() {
+    let (node, _dir, mut client) = served().await;
+    let create = [(1, text("a")), (4, text("hdd")), (5, text("mirrored")), (6, Field::Number(GIB))];
+    client.call("/proto.LVService/CreateLV", &create).await.unwrap();
+    assert!(node.lvm.commands().iter().any(|command| command.contains("--type=raid1")));
+}
+
+#[tokio::test]
+async fn a_negative_size_travels_as_ten_bytes() {
+    let (_node, _dir, mut client) = served().await;
+    let create = [(1, text("a")), (6, Field::Number(u64::MAX))];
+    let status = client.call("/proto.LVService/CreateLV", &create).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::InvalidArgument, "invalid size -1: it must be a positive multiple of 4096 bytes")
+    );
+}
+
+#[tokio::test]
+async fn snapshots_have_a_method() {
+    let (_node, _dir, mut client) = served().await;
+    let snapshot = [(1, text("s")), (3, text("ssd")), (4, text("a")), (6, text("ro")), (7, Field::Number(GIB))];
+    let status = client.call("/proto.LVService/CreateLVSnapshot", &snapshot).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert!(status.message().contains("thin pool"), "{status}");
+}
+
+#[tokio::test]
+async fn list_and_free_bytes() {
+    let (node, _dir, mut client) = served().await;
+    node.lvm.add_volume("vg-hdd", "b", FakeVolume { active: false, ..FakeVolume::thick(GIB) });
+    let listed = client.call("/proto.VGService/GetLVList", &[(1, text("hdd"))]).await.unwrap();
+    let [(1, Field::Bytes(volume))] = &listed[..] else { panic!("{listed:?}") };
+    // Zero is not sent: no device numbers, no tags.
+    let expected = [(1, text("b")), (6, Field::Number(GIB)), (7, text("/dev/vg-hdd/b")), (8, text("-wi-------"))];
+    assert_eq!(read(volume.clone().into()), expected);
+
+    let free = client.call("/proto.VGService/GetFreeBytes", &[(1, text("hdd"))]).await.unwrap();
+    assert_eq!(free, [(1, Field::Number(19 * GIB))]);
+}
+
+#[tokio::test]
+async fn watch_is_a_stream_of_free_bytes_and_items() {
+    let (_node, _dir, mut client) = served().await;
+    client.0.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/proto.VGService/Watch");
+    let mut stream = client.0.server_streaming(Request::new(Vec::new()), path, Raw).await.unwrap().into_inner();
+    let first = read(stream.message().await.unwrap().unwrap());
+    let [(1, Field::Number(free)), (2, Field::Bytes(ssd)), (2, Field::Bytes(hdd))] = &first[..] else {
+        panic!("{first:?}")
+    };
+    assert_eq!(*free, 9 * GIB);
+    assert_eq!(read(ssd.clone().into()), [(1, Field::Number(9 * GIB)), (2, text("ssd")), (3, Field::Number(10 * GIB))]);
+    assert_eq!(
+        read(hdd.clone().into()),
+        [(1, Field::Number(20 * GIB)), (2, text("hdd")), (3, Field::Number(20 * GIB))]
+    );
+
+    client.call("/proto.LVService/CreateLV", &[(1, text("a")), (6, Field::Number(GIB))]).await.unwrap();
+    let second = read(stream.message().await.unwrap().unwrap());
+    assert_eq!(second.first(), Some(&(1, Field::Number(8 * GIB))));
+}
+
+#[tokio::test]
+async fn codes_and_messages_arrive() {
+    let (_node, _dir, mut client) = served().await;
+    let status = client.call("/proto.LVService/RemoveLV", &[(1, text("gone")), (2, text("ssd"))]).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "logical volume vg-ssd/gone not found"));
+}
+
+#[tokio::test]
+async fn the_server_ends_while_a_watch_is_open() {
+    let (node, dir, mut client) = served().await;
+    client.0.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/proto.VGService/Watch");
+    let mut stream = client.0.server_streaming(Request::new(Vec::new()), path, Raw).await.unwrap().into_inner();
+    stream.message().await.unwrap().unwrap();
+    node.shutdown.cancel();
+    let (ended, last) = tokio::join!(node.tasks.wait(), stream.message());
+    ended.unwrap();
+    assert_eq!(last.unwrap_err().code(), Code::Unavailable);
+    assert!(!dir.path().join("lvmd.sock").exists());
+}

@@ -1,0 +1,114 @@
+//! The two API groups in the field and every name that is derived from them.
+
+use std::fmt;
+
+/// Label on LogicalVolumes that says who made them.
+pub const CREATED_BY_LABEL: &str = "app.kubernetes.io/created-by";
+/// Value of [`CREATED_BY_LABEL`]; the same in both flavors.
+pub const CREATED_BY: &str = "topolvm-controller";
+/// Annotation with which kube-scheduler tells the provisioner which node a claim is for.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// Pod annotation that nudges kubelet to resize a filesystem. Not switched by the flavor.
+pub const RESIZEFS_REQUESTED_AT: &str = "topolvm.io/last-resizefs-requested-at";
+/// Where the CSI services listen unless told otherwise.
+pub const DEFAULT_CSI_SOCKET: &str = "/run/topolvm/csi-topolvm.sock";
+/// Where lvmd listens unless told otherwise.
+pub const DEFAULT_LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
+
+/// Which API group a deployment uses. One process serves exactly one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ApiFlavor {
+    /// `topolvm.io`.
+    #[default]
+    TopoLvm,
+    /// `topolvm.cybozu.com`, used by deployments that are older than TopoLVM 0.11.
+    Legacy,
+}
+
+/// Both values of a name that is the API group with something before or after it.
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal, $suffix:literal;)*) => {
+        $(
+            $(#[$doc])*
+            pub const fn $name(self) -> &'static str {
+                match self {
+                    Self::TopoLvm => concat!($prefix, "topolvm.io", $suffix),
+                    Self::Legacy => concat!($prefix, "topolvm.cybozu.com", $suffix),
+                }
+            }
+        )*
+    };
+}
+
+impl ApiFlavor {
+    /// The flavor that the environment variable `USE_LEGACY` selects: any non-empty value, even `false`, means legacy,
+    /// as existing deployments rely on.
+    pub fn from_use_legacy(value: Option<&str>) -> Self {
+        match value {
+            None | Some("") => Self::TopoLvm,
+            Some(_) => Self::Legacy,
+        }
+    }
+
+    names! {
+        /// API group of the `LogicalVolume` resource.
+        group = "", "";
+        /// Name of the CSI driver, its CSIDriver object and the provisioner in StorageClasses.
+        driver_name = "", "";
+        /// Key of the CSI topology segment; kubelet makes a Node label of the same name.
+        topology_key = "topology.", "/node";
+        /// Prefix of the capacity annotations on Nodes and Pods.
+        capacity_prefix = "capacity.", "/";
+        /// Extended resource that the pod webhook puts on pods.
+        capacity_resource = "", "/capacity";
+        /// StorageClass parameter: device class.
+        device_class_parameter = "", "/device-class";
+        /// StorageClass parameter: class of lvcreate options.
+        lvcreate_option_class_parameter = "", "/lvcreate-option-class";
+        /// LogicalVolume annotation that the controller changes together with a new size.
+        resize_requested_at = "", "/resize-requested-at";
+        /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.
+        pending_deletion = "", "/pendingdeletion";
+        /// Finalizer on LogicalVolumes, taken off when the LV is gone.
+        logical_volume_finalizer = "", "/logicalvolume";
+        /// Finalizer on Nodes, taken off when the node's volumes have been cleaned up.
+        node_finalizer = "", "/node";
+        /// Namespace label that keeps the webhook away with the value `ignore`.
+        webhook_label = "", "/webhook";
+    }
+
+    /// The Node or Pod annotation that carries the capacity of a device class. The empty name is the default class.
+    pub fn capacity_annotation(self, device_class: &str) -> String {
+        let class = if device_class.is_empty() { crate::DEFAULT_DEVICE_CLASS_KEY } else { device_class };
+        format!("{}{class}", self.capacity_prefix())
+    }
+}
+
+impl fmt::Display for ApiFlavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.group())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_both_flavors_are_those_of_the_field() {
+        assert_eq!(ApiFlavor::TopoLvm.topology_key(), "topology.topolvm.io/node");
+        assert_eq!(ApiFlavor::Legacy.topology_key(), "topology.topolvm.cybozu.com/node");
+        assert_eq!(ApiFlavor::TopoLvm.logical_volume_finalizer(), "topolvm.io/logicalvolume");
+        assert_eq!(ApiFlavor::Legacy.device_class_parameter(), "topolvm.cybozu.com/device-class");
+        assert_eq!(ApiFlavor::TopoLvm.capacity_annotation(""), "capacity.topolvm.io/00default");
+        assert_eq!(ApiFlavor::Legacy.capacity_annotation("ssd"), "capacity.topolvm.cybozu.com/ssd");
+    }
+
+    #[test]
+    fn any_non_empty_value_of_use_legacy_selects_legacy() {
+        assert_eq!(ApiFlavor::from_use_legacy(None), ApiFlavor::TopoLvm);
+        assert_eq!(ApiFlavor::from_use_legacy(Some("")), ApiFlavor::TopoLvm);
+        assert_eq!(ApiFlavor::from_use_legacy(Some("true")), ApiFlavor::Legacy);
+        assert_eq!(ApiFlavor::from_use_legacy(Some("false")), ApiFlavor::Legacy);
+    }
+}

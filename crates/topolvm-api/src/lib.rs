@@ -1,0 +1,23 @@
+//! What all programs agree on: names per API group, the `LogicalVolume` type, quantity arithmetic and the codec of node
+//! capacities.
+//!
+//! This crate is pure: it spawns no task, opens no file or socket and reads neither the environment nor the clock.
+
+mod capacity;
+mod flavor;
+mod logical_volume;
+mod quantity;
+
+pub use capacity::{DEFAULT_DEVICE_CLASS_KEY, NodeCapacity};
+pub use flavor::{
+    ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, RESIZEFS_REQUESTED_AT,
+    SELECTED_NODE,
+};
+pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus, crd};
+pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
+
+/// Number of bytes in one GiB.
+pub const GIB: u64 = 1 << 30;
+
+/// Volume sizes are rounded up to this many bytes, a page on every machine that we run on.
+pub const SECTOR_SIZE: u64 = 4096;

@@ -1,0 +1,380 @@
+//! The `LogicalVolume` resource: one type for both API groups, and its CustomResourceDefinition.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
+    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps, SelectableField,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{ClusterResourceScope, TypeMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::ApiFlavor;
+
+const VERSION: &str = "v1";
+const KIND: &str = "LogicalVolume";
+const PLURAL: &str = "logicalvolumes";
+
+/// A volume that the controller asked for and that the agent of `spec.nodeName` makes.
+///
+/// Cluster-scoped. Its name is the lower-cased CSI volume name; the LV in LVM is named by its UID.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogicalVolume {
+    /// `apiVersion` and `kind`.
+    #[serde(flatten, default)]
+    pub types: Option<TypeMeta>,
+    /// Standard object metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: LogicalVolumeSpec,
+    /// What there is; written by the node agent only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<LogicalVolumeStatus>,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogicalVolumeSpec {
+    /// Name of the volume, equal to `metadata.name`.
+    #[serde(default)]
+    pub name: String,
+    /// Name of the Node that must own the volume.
+    #[serde(default)]
+    pub node_name: String,
+    /// Wanted size in bytes.
+    #[serde(default = "zero")]
+    pub size: Quantity,
+    /// Device class; empty means the node's default class.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device_class: String,
+    /// Class of lvcreate options; empty means those of the device class.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lvcreate_option_class: String,
+    /// Name of the LogicalVolume that this one is a snapshot or clone of.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// How a snapshot may be used: `ro` or `rw`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub access_type: String,
+}
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogicalVolumeStatus {
+    /// Id of the volume for CSI and its name in LVM; empty until the volume exists.
+    #[serde(rename = "volumeID", default, skip_serializing_if = "String::is_empty")]
+    pub volume_id: String,
+    /// gRPC code of the last attempt; 0 (OK) is left out.
+    #[serde(default, skip_serializing_if = "is_ok")]
+    pub code: i32,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Real size in bytes, rounded up by LVM. Objects of old versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_size: Option<Quantity>,
+}
+
+/// How a snapshot may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessType {
+    /// Only read: snapshots.
+    ReadOnly,
+    /// Read and written: volumes restored from a snapshot, clones.
+    ReadWrite,
+}
+
+impl AccessType {
+    /// As `spec.accessType` and lvmd's `access_type` spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+        }
+    }
+
+    /// Reads `ro` or `rw`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "ro" => Some(Self::ReadOnly),
+            "rw" => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+}
+
+impl LogicalVolume {
+    /// An object to create: `metadata.name` and `spec.name` are the given name.
+    pub fn new(flavor: ApiFlavor, spec: LogicalVolumeSpec) -> Self {
+        Self {
+            types: Some(TypeMeta { api_version: Self::api_version(&flavor).into_owned(), kind: KIND.to_owned() }),
+            metadata: ObjectMeta { name: Some(spec.name.clone()), ..ObjectMeta::default() },
+            spec,
+            status: None,
+        }
+    }
+
+    /// UID of the object, which is the LV's name in LVM. Empty only for an object that no API server has seen.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Id of the volume, once it exists.
+    pub fn volume_id(&self) -> Option<&str> {
+        self.status.as_ref().map(|status| status.volume_id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// Real size in bytes, where it is known and readable.
+    pub fn current_bytes(&self) -> Option<u64> {
+        crate::parse_bytes(self.status.as_ref()?.current_size.as_ref()?).ok()
+    }
+
+    /// The failure that the node agent reported, as gRPC code and message.
+    pub fn failure(&self) -> Option<(i32, &str)> {
+        self.status.as_ref().filter(|status| status.code != 0).map(|status| (status.code, status.message.as_str()))
+    }
+
+    /// Whether the object is on its way out.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the object has the finalizer.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.metadata.finalizers.iter().flatten().any(|name| name == finalizer)
+    }
+}
+
+impl Resource for LogicalVolume {
+    type DynamicType = ApiFlavor;
+    type Scope = ClusterResourceScope;
+
+    fn kind(_: &ApiFlavor) -> Cow<'_, str> {
+        KIND.into()
+    }
+
+    fn group(flavor: &ApiFlavor) -> Cow<'_, str> {
+        flavor.group().into()
+    }
+
+    fn version(_: &ApiFlavor) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural(_: &ApiFlavor) -> Cow<'_, str> {
+        PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The CustomResourceDefinition for one API group.
+///
+/// Beyond what TopoLVM installs it has printer columns and selectable fields (Kubernetes 1.32; older servers drop them):
+/// with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` the controller finds the object
+/// of a volume without listing all. Objects of either definition are valid under the other.
+pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
+    let selectable = |path: &str| SelectableField { json_path: path.to_owned() };
+    let column = |name: &str, type_: &str, path: &str, description: &str| CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: path.to_owned(),
+        description: Some(description.to_owned()),
+        ..CustomResourceColumnDefinition::default()
+    };
+    CustomResourceDefinition {
+        metadata: ObjectMeta { name: Some(format!("{PLURAL}.{}", flavor.group())), ..ObjectMeta::default() },
+        spec: CustomResourceDefinitionSpec {
+            group: flavor.group().to_owned(),
+            scope: "Cluster".to_owned(),
+            names: CustomResourceDefinitionNames {
+                kind: KIND.to_owned(),
+                list_kind: Some(format!("{KIND}List")),
+                plural: PLURAL.to_owned(),
+                singular: Some("logicalvolume".to_owned()),
+                ..CustomResourceDefinitionNames::default()
+            },
+            versions: vec![CustomResourceDefinitionVersion {
+                name: VERSION.to_owned(),
+                served: true,
+                storage: true,
+                subresources: Some(CustomResourceSubresources {
+                    // An object, if an empty one: the API server drops null, and with it the subresource
+                    status: Some(CustomResourceSubresourceStatus(serde_json::Value::Object(serde_json::Map::new()))),
+                    ..CustomResourceSubresources::default()
+                }),
+                additional_printer_columns: Some(vec![
+                    column("Size", "string", ".status.currentSize", "Real size"),
+                    column("Class", "string", ".spec.deviceClass", "Device class; empty is the node's default"),
+                    column("Node", "string", ".spec.nodeName", "Node that owns the volume"),
+                    column("Status", "integer", ".status.code", "gRPC code of the last failed attempt"),
+                    column("Age", "date", ".metadata.creationTimestamp", "Time since creation"),
+                ]),
+                selectable_fields: Some([".spec.nodeName", ".status.volumeID"].map(selectable).to_vec()),
+                schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema()) }),
+                ..CustomResourceDefinitionVersion::default()
+            }],
+            ..CustomResourceDefinitionSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// The structural schema, the same for both groups.
+fn schema() -> JSONSchemaProps {
+    let object = |required: &[&str], properties: Vec<(&str, JSONSchemaProps)>| JSONSchemaProps {
+        type_: Some("object".to_owned()),
+        required: (!required.is_empty()).then(|| required.iter().map(|&name| name.to_owned()).collect()),
+        properties: Some(properties.into_iter().map(|(name, props)| (name.to_owned(), props)).collect()),
+        ..JSONSchemaProps::default()
+    };
+    let typed = |type_: &str, description: &str| JSONSchemaProps {
+        type_: Some(type_.to_owned()),
+        description: Some(description.to_owned()),
+        ..JSONSchemaProps::default()
+    };
+    let quantity = |description: &str| JSONSchemaProps {
+        any_of: Some(vec![typed_only("integer"), typed_only("string")]),
+        x_kubernetes_int_or_string: Some(true),
+        pattern: Some(QUANTITY_PATTERN.to_owned()),
+        description: Some(description.to_owned()),
+        ..JSONSchemaProps::default()
+    };
+    let spec = object(
+        &["name", "nodeName", "size"],
+        vec![
+            ("name", typed("string", "Name of the volume, equal to metadata.name")),
+            ("nodeName", typed("string", "Node that must own the volume")),
+            ("size", quantity("Wanted size in bytes")),
+            ("deviceClass", typed("string", "Device class; empty means the node's default class")),
+            ("lvcreateOptionClass", typed("string", "Class of lvcreate options")),
+            ("source", typed("string", "Name of the LogicalVolume that this one is a snapshot or clone of")),
+            ("accessType", typed("string", "How a snapshot may be used: ro or rw")),
+        ],
+    );
+    let mut code = typed("integer", "gRPC code of the last attempt");
+    code.format = Some("int32".to_owned());
+    let status = object(
+        &[],
+        vec![
+            ("volumeID", typed("string", "Id of the volume for CSI and its name in LVM")),
+            ("code", code),
+            ("message", typed("string", "Why the last attempt failed")),
+            ("currentSize", quantity("Real size in bytes")),
+        ],
+    );
+    let mut schema = object(
+        &[],
+        vec![
+            ("apiVersion", typed_only("string")),
+            ("kind", typed_only("string")),
+            ("metadata", typed_only("object")),
+            ("spec", spec),
+            ("status", status),
+        ],
+    );
+    schema.description = Some("A volume cut from a volume group of one node".to_owned());
+    schema
+}
+
+/// What Kubernetes accepts as a quantity.
+const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+fn typed_only(type_: &str) -> JSONSchemaProps {
+    JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() }
+}
+
+fn zero() -> Quantity {
+    Quantity("0".to_owned())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_ok(code: &i32) -> bool {
+    *code == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_the_field_are_read_and_written_back_unchanged() {
+        let json = serde_json::json!({
+            "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+            "metadata": {"name": "pvc-1", "uid": "u-1", "finalizers": ["topolvm.io/logicalvolume"]},
+            "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd", "source": "pvc-0", "accessType": "rw"},
+            "status": {"volumeID": "u-1", "code": 8, "message": "full", "currentSize": "1059Mi"},
+        });
+        let volume: LogicalVolume = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(volume.volume_id(), Some("u-1"));
+        assert_eq!(volume.current_bytes(), Some(1059 << 20));
+        assert_eq!(volume.failure(), Some((8, "full")));
+        assert_eq!(serde_json::to_value(&volume).unwrap(), json);
+    }
+
+    #[test]
+    fn a_size_may_be_a_bare_number_and_the_current_size_may_be_missing() {
+        let volume: LogicalVolume = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "pvc-1"},
+            "spec": {"name": "pvc-1", "nodeName": "n1", "size": 1_073_741_824},
+            "status": {"volumeID": "u-1"},
+        }))
+        .unwrap();
+        assert_eq!(crate::parse_bytes(&volume.spec.size), Ok(1 << 30));
+        assert_eq!(volume.current_bytes(), None);
+        assert_eq!(volume.failure(), None);
+    }
+
+    #[test]
+    fn code_ok_and_empty_fields_are_left_out() {
+        let mut volume = LogicalVolume::new(
+            ApiFlavor::Legacy,
+            LogicalVolumeSpec {
+                name: "a".to_owned(),
+                node_name: "n1".to_owned(),
+                size: crate::format_bytes(1 << 30),
+                ..LogicalVolumeSpec::default()
+            },
+        );
+        volume.status = Some(LogicalVolumeStatus { volume_id: "u".to_owned(), ..LogicalVolumeStatus::default() });
+        assert_eq!(
+            serde_json::to_value(&volume).unwrap(),
+            serde_json::json!({
+                "apiVersion": "topolvm.cybozu.com/v1", "kind": "LogicalVolume", "metadata": {"name": "a"},
+                "spec": {"name": "a", "nodeName": "n1", "size": "1Gi"}, "status": {"volumeID": "u"},
+            })
+        );
+    }
+
+    #[test]
+    fn the_status_is_a_subresource() {
+        let json = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
+        assert_eq!(json["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
+    }
+
+    #[test]
+    fn the_status_is_a_subresource_of_its_own() {
+        let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
+        assert_eq!(definition["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
+    }
+
+    #[test]
+    fn definitions_of_both_groups_differ_in_the_group_only() {
+        let text = |flavor| serde_json::to_string(&crd(flavor)).unwrap();
+        assert_eq!(text(ApiFlavor::TopoLvm), text(ApiFlavor::Legacy).replace("topolvm.cybozu.com", "topolvm.io"));
+    }
+}

@@ -1,0 +1,10 @@
+//! The CSI services. Only these modules know proto messages and `tonic::Status`.
+
+mod controller;
+mod deadline;
+mod identity;
+mod request;
+mod topology;
+
+pub(crate) use controller::ControllerService;
+pub(crate) use identity::IdentityService;

@@ -1,0 +1,106 @@
+//! CSI's Identity service.
+
+use std::time::Duration;
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::{Api, Client};
+use tonic::{Request, Response, Status};
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::identity_server::Identity;
+use topolvm_proto::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+use topolvm_proto::csi::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse,
+};
+
+use crate::nodes::Nodes;
+use crate::volume_watch::VolumeWatch;
+
+/// The livenessprobe sidecar waits three seconds for an answer.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+
+/// Says who we are and whether we can work.
+#[derive(Clone)]
+pub(crate) struct IdentityService {
+    pub(crate) client: Client,
+    pub(crate) flavor: ApiFlavor,
+    pub(crate) volumes: VolumeWatch,
+    pub(crate) nodes: Nodes,
+}
+
+impl IdentityService {
+    /// What the start still waits for.
+    pub(crate) fn synced(&self) -> Result<(), String> {
+        let waiting = [(self.volumes.is_synced(), "LogicalVolumes"), (self.nodes.is_synced(), "Nodes")];
+        match waiting.iter().find(|(synced, _)| !synced) {
+            None => Ok(()),
+            Some((_, what)) => Err(format!(
+                "the {what} have not been listed yet; check that the Kubernetes API server can be reached and see the log"
+            )),
+        }
+    }
+
+    /// Whether the API server answers, asked with the one object that every installation has.
+    async fn reach(&self) -> Result<(), String> {
+        let api: Api<CSIDriver> = Api::all(self.client.clone());
+        match tokio::time::timeout(PROBE_TIME, api.get_metadata_opt(self.flavor.driver_name())).await {
+            Ok(Ok(Some(_))) => Ok(()),
+            Ok(Ok(None)) => {
+                tracing::warn!(
+                    driver = self.flavor.driver_name(),
+                    "there is no CSIDriver object, so that pods cannot use volumes; install the manifests completely"
+                );
+                Ok(())
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 => {
+                tracing::warn!(message = status.message, "cannot read the CSIDriver object; check the ClusterRole");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::from(error))),
+            Err(_elapsed) => Err(format!("no answer within {} s", PROBE_TIME.as_secs())),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: self.flavor.driver_name().to_owned(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..GetPluginInfoResponse::default()
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
+        let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });
+        let capabilities = [
+            service(service::Type::ControllerService),
+            service(service::Type::VolumeAccessibilityConstraints),
+            expansion(volume_expansion::Type::Online),
+            expansion(volume_expansion::Type::Offline),
+        ];
+        Ok(Response::new(GetPluginCapabilitiesResponse {
+            capabilities: capabilities.into_iter().map(|kind| PluginCapability { r#type: Some(kind) }).collect(),
+        }))
+    }
+
+    /// Not ready is no error: external-provisioner then asks again every second instead of giving up.
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        let ready = match self.synced() {
+            Ok(()) => self.reach().await,
+            waiting => waiting,
+        };
+        if let Err(reason) = &ready {
+            tracing::warn!(reason, "not ready");
+        }
+        Ok(Response::new(ProbeResponse { ready: Some(ready.is_ok()) }))
+    }
+}

@@ -1,0 +1,341 @@
+//! CSI requests, parsed once: what comes out has no optional that is required and no string that is a number.
+
+use std::collections::HashMap;
+
+use tonic::Code;
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
+use topolvm_proto::csi::{
+    CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, GetCapacityRequest,
+    ValidateVolumeCapabilitiesRequest, VolumeCapability,
+};
+use topolvm_runtime::grpc::GrpcCode;
+
+use super::topology::{NoSegment, placement, segment};
+use crate::MinimumAllocation;
+use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
+use crate::volumes::Wanted;
+
+/// A request that can never be answered, however often it is sent.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("the request has no {0}")]
+    Missing(&'static str),
+    #[error("a volume capability has neither block nor mount")]
+    NoAccessType,
+    #[error("access mode {0} is not supported, because a volume is on one node; use ReadWriteOnce or ReadWriteOncePod")]
+    AccessMode(&'static str),
+    #[error("volumes from a snapshot or another volume are not supported; remove the data source from the claim")]
+    Source,
+    #[error("capacity range")]
+    Range(#[from] CapacityRangeError),
+    #[error(transparent)]
+    Topology(#[from] NoSegment),
+}
+
+impl GrpcCode for RequestError {
+    fn code(&self) -> Code {
+        match self {
+            // external-provisioner waits five minutes after INVALID_ARGUMENT, unless the StorageClass changes: nothing
+            // here may be temporary, or true on one node only. It is also the code that CSI demands from a plugin that
+            // cannot make volumes from the requested kind of source.
+            Self::Missing(_)
+            | Self::NoAccessType
+            | Self::AccessMode(_)
+            | Self::Source
+            | Self::Range(_)
+            | Self::Topology(_) => Code::InvalidArgument,
+        }
+    }
+}
+
+/// The volume that `CreateVolume` asks for.
+pub(crate) fn create_volume(
+    request: &CreateVolumeRequest,
+    flavor: ApiFlavor,
+    minimums: MinimumAllocation,
+) -> Result<Wanted, RequestError> {
+    // Kubernetes wants lower case; external-provisioner's names (pvc-<uid>) are already
+    let name = required(&request.name, "name")?.to_lowercase();
+    let accesses = accesses(&request.volume_capabilities)?;
+    let minimum = accesses.first().map_or(0, |access| minimums.of(access));
+    if request.volume_content_source.is_some() {
+        return Err(RequestError::Source);
+    }
+    Ok(Wanted {
+        name,
+        size: size(request.capacity_range, minimum)?,
+        device_class: parameter(&request.parameters, flavor.device_class_parameter()),
+        lvcreate_option_class: parameter(&request.parameters, flavor.lvcreate_option_class_parameter()),
+        placement: placement(flavor, request.accessibility_requirements.as_ref())?,
+    })
+}
+
+/// What `ControllerExpandVolume` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExpandVolume {
+    pub(crate) id: String,
+    /// Bytes to grow to.
+    pub(crate) bytes: u64,
+    /// Whether a filesystem has to grow as well, which the node does.
+    pub(crate) has_filesystem: bool,
+}
+
+impl TryFrom<ControllerExpandVolumeRequest> for ExpandVolume {
+    type Error = RequestError;
+
+    fn try_from(request: ControllerExpandVolumeRequest) -> Result<Self, RequestError> {
+        let id = required(&request.volume_id, "volume_id")?.to_owned();
+        if request.capacity_range.is_none() {
+            return Err(RequestError::Missing("capacity_range"));
+        }
+        let access = request.volume_capability.as_ref().map(access).transpose()?;
+        Ok(Self {
+            id,
+            bytes: size(request.capacity_range, 0)?.bytes,
+            // A caller that does not tell must assume a filesystem: growing one that is not there is no work
+            has_filesystem: access != Some(Access::Block),
+        })
+    }
+}
+
+/// What `GetCapacity` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GetCapacity {
+    /// Empty is the default class.
+    pub(crate) device_class: String,
+    pub(crate) scope: Scope,
+}
+
+/// Whose capacity is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// That of all nodes together.
+    Cluster,
+    /// That of the node of this topology segment.
+    Segment(String),
+    /// That of a topology where we have nothing.
+    Elsewhere,
+}
+
+impl GetCapacity {
+    /// Reads the request. external-provisioner sends all parameters of the StorageClass here, also those that it keeps
+    /// from `CreateVolume`.
+    pub(crate) fn parse(request: &GetCapacityRequest, flavor: ApiFlavor) -> Self {
+        Self {
+            device_class: parameter(&request.parameters, flavor.device_class_parameter()),
+            scope: request.accessible_topology.as_ref().map_or(Scope::Cluster, |topology| {
+                segment(flavor, topology).map_or(Scope::Elsewhere, |value| Scope::Segment(value.to_owned()))
+            }),
+        }
+    }
+}
+
+/// What `ValidateVolumeCapabilities` asks for: the volume, and why it cannot be used like that, if it cannot.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ValidateVolume {
+    pub(crate) id: String,
+    pub(crate) objection: Option<RequestError>,
+}
+
+impl TryFrom<&ValidateVolumeCapabilitiesRequest> for ValidateVolume {
+    type Error = RequestError;
+
+    fn try_from(request: &ValidateVolumeCapabilitiesRequest) -> Result<Self, RequestError> {
+        let id = required(&request.volume_id, "volume_id")?.to_owned();
+        match accesses(&request.volume_capabilities) {
+            Ok(_) => Ok(Self { id, objection: None }),
+            Err(objection @ RequestError::AccessMode(_)) => Ok(Self { id, objection: Some(objection) }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A field that must not be empty.
+pub(crate) fn required<'a>(value: &'a str, field: &'static str) -> Result<&'a str, RequestError> {
+    if value.is_empty() { Err(RequestError::Missing(field)) } else { Ok(value) }
+}
+
+fn accesses(capabilities: &[VolumeCapability]) -> Result<Vec<Access>, RequestError> {
+    if capabilities.is_empty() {
+        return Err(RequestError::Missing("volume_capabilities"));
+    }
+    capabilities.iter().map(access).collect()
+}
+
+fn access(capability: &VolumeCapability) -> Result<Access, RequestError> {
+    let access = match capability.access_type.as_ref().ok_or(RequestError::NoAccessType)? {
+        AccessType::Block(_) => Access::Block,
+        AccessType::Mount(mount) => Access::Mount(mount.fs_type.clone()),
+    };
+    match capability.access_mode.as_ref().map(topolvm_proto::csi::volume_capability::AccessMode::mode) {
+        None | Some(Mode::SingleNodeWriter) => Ok(access),
+        Some(other) => Err(RequestError::AccessMode(other.as_str_name())),
+    }
+}
+
+fn size(range: Option<CapacityRange>, minimum: u64) -> Result<VolumeSize, RequestError> {
+    let CapacityRange { required_bytes, limit_bytes } = range.unwrap_or_default();
+    Ok(VolumeSize::from_range(required_bytes, limit_bytes, minimum)?)
+}
+
+fn parameter(parameters: &HashMap<String, String>, key: &str) -> String {
+    parameters.get(key).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use topolvm_proto::csi::volume_capability::{AccessMode, BlockVolume, MountVolume};
+    use topolvm_proto::csi::{Topology, VolumeContentSource};
+
+    use super::*;
+    use crate::volumes::Placement;
+
+    const FLAVOR: ApiFlavor = ApiFlavor::TopoLvm;
+    const MINIMUMS: MinimumAllocation =
+        MinimumAllocation { block: 8 << 20, ext4: 32 << 20, xfs: 300 << 20, btrfs: 200 << 20 };
+
+    fn mount(filesystem: &str) -> VolumeCapability {
+        capability(
+            AccessType::Mount(MountVolume { fs_type: filesystem.to_owned(), ..MountVolume::default() }),
+            Mode::SingleNodeWriter,
+        )
+    }
+
+    fn capability(access_type: AccessType, mode: Mode) -> VolumeCapability {
+        VolumeCapability { access_type: Some(access_type), access_mode: Some(AccessMode { mode: mode.into() }) }
+    }
+
+    fn request() -> CreateVolumeRequest {
+        CreateVolumeRequest {
+            name: "PVC-1".to_owned(),
+            capacity_range: Some(CapacityRange { required_bytes: 1 << 20, limit_bytes: 0 }),
+            volume_capabilities: vec![mount("xfs")],
+            ..CreateVolumeRequest::default()
+        }
+    }
+
+    fn parse(request: &CreateVolumeRequest) -> Result<Wanted, RequestError> {
+        create_volume(request, FLAVOR, MINIMUMS)
+    }
+
+    #[test]
+    fn a_request_becomes_a_wanted_volume() {
+        let mut request = request();
+        request.parameters = [
+            ("topolvm.io/device-class", "ssd"),
+            ("topolvm.io/lvcreate-option-class", "raid"),
+            ("topolvm.cybozu.com/device-class", "other"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        assert_eq!(
+            parse(&request),
+            Ok(Wanted {
+                name: "pvc-1".to_owned(),
+                size: VolumeSize::from_range(1 << 20, 0, 300 << 20).unwrap(),
+                device_class: "ssd".to_owned(),
+                lvcreate_option_class: "raid".to_owned(),
+                placement: Placement::Anywhere,
+            })
+        );
+    }
+
+    #[rstest]
+    #[case(mount("xfs"), 300)]
+    #[case(mount("btrfs"), 200)]
+    #[case(mount(""), 32)]
+    #[case(mount("zfs"), 1)]
+    #[case(capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter), 8)]
+    fn the_first_capability_decides_the_minimum(#[case] first: VolumeCapability, #[case] mebibytes: u64) {
+        let mut request = request();
+        request.volume_capabilities = vec![first, mount("xfs")];
+        assert_eq!(parse(&request).unwrap().size.bytes, mebibytes << 20);
+    }
+
+    #[rstest]
+    #[case::no_name(|r: &mut CreateVolumeRequest| r.name.clear(), RequestError::Missing("name"))]
+    #[case::no_capabilities(|r: &mut CreateVolumeRequest| r.volume_capabilities.clear(), RequestError::Missing("volume_capabilities"))]
+    #[case::no_access_type(|r: &mut CreateVolumeRequest| r.volume_capabilities.push(VolumeCapability::default()), RequestError::NoAccessType)]
+    #[case::source(|r: &mut CreateVolumeRequest| r.volume_content_source = Some(VolumeContentSource::default()), RequestError::Source)]
+    #[case::limit_below_minimum(
+        |r: &mut CreateVolumeRequest| r.capacity_range.as_mut().unwrap().limit_bytes = 2 << 20,
+        RequestError::Range(CapacityRangeError::MinimumAboveLimit { minimum: 300 << 20, limit: 2 << 20 })
+    )]
+    fn what_can_never_work_is_refused(#[case] change: fn(&mut CreateVolumeRequest), #[case] error: RequestError) {
+        let mut request = request();
+        change(&mut request);
+        assert_eq!(parse(&request), Err(error));
+    }
+
+    #[rstest]
+    #[case(Mode::Unknown)]
+    #[case(Mode::SingleNodeReaderOnly)]
+    #[case(Mode::MultiNodeReaderOnly)]
+    #[case(Mode::MultiNodeSingleWriter)]
+    #[case(Mode::MultiNodeMultiWriter)]
+    #[case(Mode::SingleNodeSingleWriter)]
+    #[case(Mode::SingleNodeMultiWriter)]
+    fn one_writer_on_one_node_is_the_only_access_mode(#[case] mode: Mode) {
+        let mut request = request();
+        let wrong = capability(AccessType::Block(BlockVolume {}), mode);
+        request.volume_capabilities.push(wrong.clone());
+        assert_eq!(parse(&request), Err(RequestError::AccessMode(mode.as_str_name())));
+
+        let validate = ValidateVolumeCapabilitiesRequest {
+            volume_id: "v".to_owned(),
+            volume_capabilities: vec![wrong],
+            ..ValidateVolumeCapabilitiesRequest::default()
+        };
+        let objection = ValidateVolume::try_from(&validate).unwrap().objection;
+        assert_eq!(objection, Some(RequestError::AccessMode(mode.as_str_name())));
+    }
+
+    #[rstest]
+    #[case(None, true)]
+    #[case(Some(mount("xfs")), true)]
+    #[case(Some(capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)), false)]
+    fn a_filesystem_grows_on_the_node_unless_the_volume_is_a_block_device(
+        #[case] capability: Option<VolumeCapability>,
+        #[case] has_filesystem: bool,
+    ) {
+        let request = ControllerExpandVolumeRequest {
+            volume_id: "v".to_owned(),
+            capacity_range: Some(CapacityRange { required_bytes: 5000, limit_bytes: 0 }),
+            volume_capability: capability,
+            ..ControllerExpandVolumeRequest::default()
+        };
+        assert_eq!(
+            ExpandVolume::try_from(request),
+            Ok(ExpandVolume { id: "v".to_owned(), bytes: 8192, has_filesystem })
+        );
+    }
+
+    #[test]
+    fn expansion_needs_an_id_and_a_range() {
+        let mut request = ControllerExpandVolumeRequest::default();
+        let parse = ExpandVolume::try_from;
+        assert_eq!(parse(request.clone()), Err(RequestError::Missing("volume_id")));
+        request.volume_id.push('v');
+        assert_eq!(parse(request), Err(RequestError::Missing("capacity_range")));
+    }
+
+    #[rstest]
+    #[case(None, Scope::Cluster)]
+    #[case(Some(("topology.topolvm.io/node", "n1")), Scope::Segment("n1".to_owned()))]
+    #[case(Some(("topology.topolvm.cybozu.com/node", "n1")), Scope::Elsewhere)]
+    fn capacity_is_asked_of_the_cluster_or_of_one_segment(
+        #[case] topology: Option<(&str, &str)>,
+        #[case] scope: Scope,
+    ) {
+        let request = GetCapacityRequest {
+            parameters: [("topolvm.io/device-class".to_owned(), "ssd".to_owned())].into(),
+            accessible_topology: topology
+                .map(|(key, value)| Topology { segments: [(key.to_owned(), value.to_owned())].into() }),
+            ..GetCapacityRequest::default()
+        };
+        assert_eq!(GetCapacity::parse(&request, FLAVOR), GetCapacity { device_class: "ssd".to_owned(), scope });
+    }
+}

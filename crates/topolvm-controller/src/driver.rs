@@ -1,0 +1,64 @@
+//! The CSI services over one Kubernetes client, without the process around them.
+
+use std::fmt;
+
+use kube::{Api, Client};
+use tonic::service::Routes;
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::controller_server::ControllerServer;
+use topolvm_proto::csi::identity_server::IdentityServer;
+use topolvm_runtime::{CancellationToken, Tasks};
+
+use crate::MinimumAllocation;
+use crate::csi::{ControllerService, IdentityService};
+use crate::nodes::Nodes;
+use crate::volume_watch::VolumeWatch;
+use crate::volumes::Volumes;
+
+/// The CSI Identity and Controller services.
+#[derive(Clone)]
+pub struct Driver {
+    identity: IdentityService,
+    controller: ControllerService,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The client in it has no debug form
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Makes the services and starts the watches that they need; they end when `shutdown` is cancelled. `now` is the
+    /// wall clock. Returns at once, also while the API server cannot be reached.
+    pub fn start(
+        client: Client,
+        flavor: ApiFlavor,
+        minimums: MinimumAllocation,
+        now: fn() -> jiff::Timestamp,
+        tasks: &Tasks,
+        shutdown: &CancellationToken,
+    ) -> Self {
+        let (watch, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), flavor, shutdown.clone());
+        let (nodes, node_task) = Nodes::new(Api::all(client.clone()), flavor, shutdown.clone());
+        tasks.spawn("watch of LogicalVolumes", volume_task);
+        tasks.spawn("watch of Nodes", node_task);
+        let volumes = Volumes { client: client.clone(), flavor, watch: watch.clone(), nodes: nodes.clone(), now };
+        Self {
+            identity: IdentityService { client, flavor, volumes: watch, nodes },
+            controller: ControllerService::new(volumes, minimums),
+        }
+    }
+
+    /// What to serve on the CSI socket.
+    pub fn routes(&self) -> Routes {
+        Routes::new(IdentityServer::new(self.identity.clone()))
+            .add_service(ControllerServer::new(self.controller.clone()))
+    }
+
+    /// Whether calls can be answered, or what is missing.
+    pub fn ready(&self) -> Result<(), String> {
+        self.identity.synced()
+    }
+}

@@ -1,0 +1,187 @@
+//! The Nodes of the cluster and the free space that their agents publish on them.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::watcher::Event;
+use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_runtime::CancellationToken;
+
+use crate::watching::follow;
+
+/// What we read of a Node: never its spec and status, which are large and change often.
+type NodeMeta = PartialObjectMeta<Node>;
+
+/// Reads the watched Nodes. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes {
+    flavor: ApiFlavor,
+    store: Store<NodeMeta>,
+}
+
+/// A node and its free bytes of one device class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FreeNode {
+    pub(crate) name: String,
+    pub(crate) free: u64,
+}
+
+impl Nodes {
+    /// The Nodes, and the task that keeps them current until `shutdown` is cancelled.
+    pub(crate) fn new(
+        api: Api<NodeMeta>,
+        flavor: ApiFlavor,
+        shutdown: CancellationToken,
+    ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
+        let mut writer = store::Writer::default();
+        let nodes = Self { flavor, store: writer.as_reader() };
+        let task = async move {
+            follow("Nodes", api, shutdown, |mut event| {
+                if let Event::Apply(node) | Event::InitApply(node) = &mut event {
+                    prune(flavor, node);
+                }
+                writer.apply_watcher_event(&event);
+            })
+            .await
+        };
+        (nodes, task)
+    }
+
+    /// Whether all Nodes have been listed once.
+    pub(crate) fn is_synced(&self) -> bool {
+        matches!(self.store.wait_until_ready().now_or_never(), Some(Ok(())))
+    }
+
+    /// Waits until all Nodes have been listed once; `false` when the process ends before.
+    pub(crate) async fn synced(&self) -> bool {
+        self.store.wait_until_ready().await.is_ok()
+    }
+
+    /// The node with the most free bytes of a device class; of equals, the one whose name comes first.
+    pub(crate) fn with_most_free(&self, device_class: &str) -> Option<FreeNode> {
+        self.store
+            .state()
+            .iter()
+            .filter_map(|node| {
+                Some(FreeNode { name: node.metadata.name.clone()?, free: self.capacity(node).free(device_class)? })
+            })
+            .min_by(|a, b| b.free.cmp(&a.free).then_with(|| a.name.cmp(&b.name)))
+    }
+
+    /// Free bytes of a device class on all nodes together.
+    pub(crate) fn total_free(&self, device_class: &str) -> u64 {
+        self.store.state().iter().filter_map(|node| self.capacity(node).free(device_class)).fold(0, u64::saturating_add)
+    }
+
+    /// Free bytes of a device class on the node of a topology segment; 0 where there is no such node or class.
+    pub(crate) fn free_at(&self, segment: &str, device_class: &str) -> u64 {
+        self.at(segment).and_then(|node| self.capacity(&node).free(device_class)).unwrap_or(0)
+    }
+
+    /// The node whose topology label has this value. A node agent answers its node's name as the segment, so that the
+    /// node of that name is the first guess; kubelet may not have made the label yet.
+    fn at(&self, segment: &str) -> Option<Arc<NodeMeta>> {
+        let label = |node: &NodeMeta| {
+            let labels = node.metadata.labels.as_ref()?;
+            labels.get(self.flavor.topology_key()).cloned()
+        };
+        self.store
+            .get(&ObjectRef::new(segment))
+            .filter(|node| label(node).is_none_or(|value| value == segment))
+            .or_else(|| self.store.find(|node| label(node).as_deref() == Some(segment)))
+    }
+
+    fn capacity(&self, node: &NodeMeta) -> NodeCapacity {
+        let none = BTreeMap::new();
+        NodeCapacity::from_annotations(self.flavor, node.metadata.annotations.as_ref().unwrap_or(&none))
+    }
+}
+
+/// Keeps in memory what is read here: a cluster has many Nodes with many labels and annotations.
+fn prune(flavor: ApiFlavor, node: &mut NodeMeta) {
+    let metadata = &mut node.metadata;
+    metadata.managed_fields = None;
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|key, _| key == flavor.topology_key());
+    }
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.retain(|key, _| key.starts_with(flavor.capacity_prefix()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAVOR: ApiFlavor = ApiFlavor::TopoLvm;
+
+    /// A Node: its name, its topology label, free bytes by device class.
+    type Row<'a> = (&'a str, Option<&'a str>, &'a [(&'a str, &'a str)]);
+
+    /// Nodes as the API server would tell them.
+    fn nodes(list: &[Row<'_>]) -> Nodes {
+        let mut writer = store::Writer::default();
+        let nodes = Nodes { flavor: FLAVOR, store: writer.as_reader() };
+        for (name, label, annotations) in list {
+            let mut node = NodeMeta::default();
+            node.metadata.name = Some((*name).to_owned());
+            node.metadata.labels = label.map(|value| {
+                let labels = [("kubernetes.io/os", "linux"), (FLAVOR.topology_key(), value)];
+                labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+            });
+            node.metadata.annotations = Some(
+                annotations
+                    .iter()
+                    .map(|(class, free)| (FLAVOR.capacity_annotation(class), (*free).to_owned()))
+                    .collect(),
+            );
+            prune(FLAVOR, &mut node);
+            writer.apply_watcher_event(&Event::Apply(node));
+        }
+        nodes
+    }
+
+    #[test]
+    fn the_node_with_most_free_of_the_class_is_found() {
+        let nodes = nodes(&[
+            ("n1", None, &[("", "5"), ("ssd", "1")]),
+            ("n2", None, &[("", "9")]),
+            ("n0", None, &[("", "9"), ("ssd", "lots")]),
+        ]);
+        let free = |name: &str, free| Some(FreeNode { name: name.to_owned(), free });
+        assert_eq!(nodes.with_most_free(""), free("n0", 9));
+        assert_eq!(nodes.with_most_free("ssd"), free("n1", 1));
+        assert_eq!(nodes.with_most_free("hdd"), None);
+    }
+
+    #[test]
+    fn totals_count_missing_and_unreadable_annotations_as_nothing() {
+        let nodes = nodes(&[
+            ("n1", None, &[("", "5")]),
+            ("n2", None, &[("ssd", "3")]),
+            ("n3", None, &[("", "x")]),
+            ("n4", None, &[("", "18446744073709551615")]),
+        ]);
+        assert_eq!(nodes.total_free("ssd"), 3);
+        assert_eq!(nodes.total_free(""), u64::MAX);
+        assert_eq!(nodes.total_free("hdd"), 0);
+    }
+
+    #[test]
+    fn a_segment_is_the_label_of_a_node_or_the_name_of_one_without_label() {
+        let nodes =
+            nodes(&[("n1", Some("n1"), &[("", "1")]), ("n2", Some("rack"), &[("", "2")]), ("n3", None, &[("", "3")])]);
+        assert_eq!(nodes.free_at("n1", ""), 1);
+        assert_eq!(nodes.free_at("rack", ""), 2);
+        assert_eq!(nodes.free_at("n2", ""), 0);
+        assert_eq!(nodes.free_at("n3", ""), 3);
+        assert_eq!(nodes.free_at("n4", ""), 0);
+        assert_eq!(nodes.free_at("n1", "ssd"), 0);
+    }
+}

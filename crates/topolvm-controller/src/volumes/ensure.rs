@@ -1,0 +1,297 @@
+//! Making a volume, or finding that it has been made: the same request any number of times has the same result.
+
+use std::collections::BTreeMap;
+
+use kube::api::{PostParams, Preconditions};
+use tokio::time::Instant;
+use tonic::Code;
+use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec, format_bytes, parse_bytes};
+
+use super::error::ApiFailure;
+use super::remove::Deletion;
+use super::{Difference, Error, Placement, Volume, Volumes, Wanted, failed};
+
+/// What to do about an object that has the wanted name already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Existing {
+    /// It is what is wanted: wait for it.
+    Adopt,
+    /// It is on its way out: wait until it is gone and make a new one.
+    Leaving,
+    /// No volume was made for it and none will be where it is wanted: remove it and make a new one.
+    Useless,
+    /// It is another volume.
+    Differs(Difference),
+}
+
+/// How far the node agent is.
+#[derive(Clone, Debug)]
+enum Progress {
+    Made(Volume),
+    Failed(Failure),
+    Vanished,
+}
+
+/// A failure that the node agent wrote.
+#[derive(Clone, Debug)]
+struct Failure {
+    node: String,
+    code: i32,
+    message: String,
+    /// The object as it was when it said so.
+    as_seen: Preconditions,
+}
+
+impl Volumes {
+    /// Makes the volume unless it exists, and waits until its node has made it. When the node cannot, the object is
+    /// deleted and the error has the node's code and message.
+    pub(crate) async fn ensure(&self, wanted: &Wanted, deadline: Instant) -> Result<Volume, Error> {
+        let name = wanted.name.as_str();
+        // Mostly there is none: then one POST is all that it takes
+        let mut existing = match self.watch.get(name) {
+            Some(_) => self.get(name).await?,
+            None => None,
+        };
+        loop {
+            let Some(volume) = existing else {
+                if let Some(volume) = self.create(wanted, deadline).await? {
+                    return self.await_made(volume, deadline).await;
+                }
+                existing = self.get(name).await?;
+                continue;
+            };
+            match judge(&volume, wanted) {
+                Existing::Adopt => return self.await_made(volume, deadline).await,
+                Existing::Differs(difference) => {
+                    return Err(Error::Differs { name: name.to_owned(), difference });
+                }
+                Existing::Useless => {
+                    tracing::info!(name, node = volume.spec.node_name, "replacing an object without a volume");
+                    let known = self.knows(&volume);
+                    existing = match self.delete(name, exactly(&volume)).await? {
+                        Deletion::Gone => None,
+                        Deletion::Leaving => self.leave(&volume, known, deadline).await?,
+                        Deletion::Changed => self.get(name).await?,
+                    };
+                }
+                Existing::Leaving => existing = self.leave(&volume, false, deadline).await?,
+            }
+        }
+    }
+
+    /// Waits until the object is gone, so that its name is free.
+    async fn leave(
+        &self,
+        volume: &LogicalVolume,
+        known: bool,
+        deadline: Instant,
+    ) -> Result<Option<LogicalVolume>, Error> {
+        if self.await_gone(volume, known, deadline).await? {
+            Ok(None)
+        } else {
+            Err(Error::StillLeaving {
+                name: volume.metadata.name.clone().unwrap_or_default(),
+                node: volume.spec.node_name.clone(),
+            })
+        }
+    }
+
+    /// Creates the object; `None` if there is one of that name.
+    async fn create(&self, wanted: &Wanted, deadline: Instant) -> Result<Option<LogicalVolume>, Error> {
+        let node = match self.place(wanted, deadline).await {
+            Ok(node) => node,
+            // The volume itself may be what fills the nodes: a repeated request must find it
+            Err(error) => return self.get(&wanted.name).await?.map_or(Err(error), |_| Ok(None)),
+        };
+        let object = self.object(wanted, node);
+        let params = PostParams { field_manager: Some(CREATED_BY.to_owned()), ..PostParams::default() };
+        match self.api().create(&params, &object).await {
+            Ok(volume) => {
+                tracing::info!(
+                    name = wanted.name,
+                    node = volume.spec.node_name,
+                    bytes = wanted.size.bytes,
+                    device_class = wanted.device_class,
+                    "created a LogicalVolume"
+                );
+                Ok(Some(volume))
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
+            Err(kube::Error::Api(status)) if status.is_invalid() => Err(Error::Unacceptable {
+                name: wanted.name.clone(),
+                source: ApiFailure::from(kube::Error::Api(status)),
+            }),
+            Err(error) => Err(failed("create", &wanted.name)(error)),
+        }
+    }
+
+    /// The node for a new volume.
+    async fn place(&self, wanted: &Wanted, deadline: Instant) -> Result<String, Error> {
+        match &wanted.placement {
+            Placement::Nodes { first, .. } => Ok(first.clone()),
+            Placement::Anywhere => {
+                match tokio::time::timeout_at(deadline, self.nodes.synced()).await {
+                    Ok(true) => {}
+                    Ok(false) => return Err(Error::Stopping),
+                    Err(_elapsed) => return Err(Error::NodesUnknown),
+                }
+                let device_class = wanted.device_class.clone();
+                match self.nodes.with_most_free(&device_class) {
+                    None => Err(Error::NoNode { device_class }),
+                    Some(node) if node.free < wanted.size.bytes => {
+                        Err(Error::NoRoom { device_class, wanted: wanted.size.bytes, node: node.name, free: node.free })
+                    }
+                    Some(node) => Ok(node.name),
+                }
+            }
+        }
+    }
+
+    /// The object to create. It has the finalizer and the label from the start, so that the node agent can begin with
+    /// the LV at once; TopoLVM's agent adds both itself, one after the other.
+    fn object(&self, wanted: &Wanted, node_name: String) -> LogicalVolume {
+        let mut object = LogicalVolume::new(
+            self.flavor,
+            LogicalVolumeSpec {
+                name: wanted.name.clone(),
+                node_name,
+                size: format_bytes(wanted.size.bytes),
+                device_class: wanted.device_class.clone(),
+                lvcreate_option_class: wanted.lvcreate_option_class.clone(),
+                ..LogicalVolumeSpec::default()
+            },
+        );
+        object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);
+        object.metadata.labels = Some(BTreeMap::from([(CREATED_BY_LABEL.to_owned(), CREATED_BY.to_owned())]));
+        object
+    }
+
+    /// Waits until the node agent has made the volume of this object.
+    async fn await_made(&self, mut volume: LogicalVolume, deadline: Instant) -> Result<Volume, Error> {
+        let name = volume.metadata.name.clone().unwrap_or_default();
+        let uid = volume.uid().to_owned();
+        let mut outdated = None;
+        loop {
+            let progress = match progress(&volume) {
+                Some(progress) => progress,
+                None => self.await_progress(&volume, outdated.as_deref(), deadline).await?,
+            };
+            let failure = match progress {
+                Progress::Made(made) => return Ok(made),
+                Progress::Vanished => return Err(Error::Vanished(name)),
+                Progress::Failed(failure) => failure,
+            };
+            // The caller may never come back after this answer, so that nothing may be left. Deleted as it was seen:
+            // if the agent has tried again meanwhile, that counts.
+            match self.delete(&name, failure.as_seen.clone()).await? {
+                Deletion::Gone | Deletion::Leaving => return Err(failure.into()),
+                Deletion::Changed => {
+                    outdated = failure.as_seen.resource_version;
+                    volume = match self.get(&name).await? {
+                        Some(volume) if volume.uid() == uid => volume,
+                        _ => return Err(Error::Vanished(name)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Waits for a change of the object that means something, except for the version that is known to be outdated.
+    async fn await_progress(
+        &self,
+        volume: &LogicalVolume,
+        outdated: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Progress, Error> {
+        let name = volume.metadata.name.clone().unwrap_or_default();
+        let uid = volume.uid();
+        // An absence counts only after a presence: a watch that lags has not seen the object yet
+        let mut seen = false;
+        let look = |watched: Option<&LogicalVolume>| match watched.filter(|watched| watched.uid() == uid) {
+            Some(watched) => {
+                seen = true;
+                let version = watched.metadata.resource_version.as_deref();
+                if outdated.is_some() && version == outdated { None } else { progress(watched) }
+            }
+            None => seen.then_some(Progress::Vanished),
+        };
+        if let Some(progress) = self.wait(&name, deadline, look).await? {
+            return Ok(progress);
+        }
+        match self.get(&name).await?.filter(|volume| volume.uid() == uid) {
+            None => Ok(Progress::Vanished),
+            Some(now) => progress(&now).ok_or_else(|| Error::Late { what: "made", name, node: now.spec.node_name }),
+        }
+    }
+}
+
+/// What the object says about the volume, or `None` while the agent has not said anything.
+fn progress(volume: &LogicalVolume) -> Option<Progress> {
+    if volume.is_deleting() {
+        return Some(Progress::Vanished);
+    }
+    match (volume.volume_id(), volume.current_bytes()) {
+        (Some(id), Some(bytes)) => {
+            Some(Progress::Made(Volume { id: id.to_owned(), bytes, node: volume.spec.node_name.clone() }))
+        }
+        // The LV exists. TopoLVM's agent tells its size a moment later, and a failure is one of telling it: such an
+        // object must never be deleted here
+        (Some(_), None) => None,
+        (None, _) => volume.failure().map(|(code, message)| {
+            Progress::Failed(Failure {
+                node: volume.spec.node_name.clone(),
+                code,
+                message: message.to_owned(),
+                as_seen: exactly(volume),
+            })
+        }),
+    }
+}
+
+/// What to do about an object of the wanted name.
+fn judge(volume: &LogicalVolume, wanted: &Wanted) -> Existing {
+    if volume.is_deleting() {
+        return Existing::Leaving;
+    }
+    let made = volume.volume_id().is_some();
+    // Left by a controller that ended before it could delete it. TopoLVM's agent does not try again.
+    if !made && volume.failure().is_some() {
+        return Existing::Useless;
+    }
+    if let Some(difference) = difference(volume, wanted) {
+        return Existing::Differs(difference);
+    }
+    // A volume that was made stays where it is, whatever node the request prefers by now: the answer names its node, and
+    // the scheduler follows. One that was not made can be made elsewhere.
+    if !made && !wanted.placement.accepts(&volume.spec.node_name) {
+        return Existing::Useless;
+    }
+    Existing::Adopt
+}
+
+fn difference(volume: &LogicalVolume, wanted: &Wanted) -> Option<Difference> {
+    let spec = &volume.spec;
+    let sizes = [parse_bytes(&spec.size).ok(), volume.current_bytes()];
+    if !sizes.into_iter().flatten().any(|bytes| wanted.size.accepts(bytes)) {
+        Some(Difference::Size(spec.size.0.clone()))
+    } else if spec.device_class != wanted.device_class {
+        Some(Difference::DeviceClass(spec.device_class.clone()))
+    } else if spec.lvcreate_option_class != wanted.lvcreate_option_class {
+        Some(Difference::OptionClass(spec.lvcreate_option_class.clone()))
+    } else if !spec.source.is_empty() {
+        Some(Difference::Source(spec.source.clone()))
+    } else {
+        None
+    }
+}
+
+/// Only this object, and only as it was seen.
+fn exactly(volume: &LogicalVolume) -> Preconditions {
+    Preconditions { uid: volume.metadata.uid.clone(), resource_version: volume.metadata.resource_version.clone() }
+}
+
+impl From<Failure> for Error {
+    fn from(Failure { node, code, message, as_seen: _ }: Failure) -> Self {
+        Self::NotMade { node, code: Code::from_i32(code), message }
+    }
+}

@@ -1,0 +1,167 @@
+//! What can go wrong with a volume, and which gRPC code it is.
+
+use std::error::Error as _;
+use std::fmt;
+
+use tonic::Code;
+use topolvm_runtime::grpc::GrpcCode;
+
+/// Why a volume could not be found, made, grown or removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot {action} LogicalVolume {name}")]
+    Api { action: &'static str, name: String, source: ApiFailure },
+    #[error("the API server does not accept a LogicalVolume named {name:?}")]
+    Unacceptable { name: String, source: ApiFailure },
+    #[error("volume {name} exists already {difference}")]
+    Differs { name: String, difference: Difference },
+    #[error(
+        "no node has device class {device_class:?} (empty is the default class); check the device classes of lvmd and \
+         that topolvm-node runs on the nodes"
+    )]
+    NoNode { device_class: String },
+    #[error(
+        "no node has room for {wanted} bytes of device class {device_class:?}; node {node} has the most with {free} bytes"
+    )]
+    NoRoom { device_class: String, wanted: u64, node: String, free: u64 },
+    #[error("node {node} cannot make the volume: {message}")]
+    NotMade { node: String, code: Code, message: String },
+    #[error("node {node} cannot expand the volume: {message}")]
+    NotExpanded { node: String, code: Code, message: String },
+    #[error("there is no volume {0}")]
+    Unknown(String),
+    #[error(
+        "LogicalVolume {name} of an earlier volume is still being deleted on node {node}; is topolvm-node running there?"
+    )]
+    StillLeaving { name: String, node: String },
+    #[error("LogicalVolume {0} was deleted by somebody else")]
+    Vanished(String),
+    #[error(
+        "the agent of node {node} has not {what} the volume of LogicalVolume {name} yet; is topolvm-node running there?"
+    )]
+    Late {
+        /// What is waited for: "made", "expanded" or "removed".
+        what: &'static str,
+        name: String,
+        node: String,
+    },
+    #[error("the Nodes have not been listed yet; check that the Kubernetes API server can be reached")]
+    NodesUnknown,
+    #[error("the controller is stopping")]
+    Stopping,
+}
+
+impl GrpcCode for Error {
+    fn code(&self) -> Code {
+        match self {
+            // Nobody knows whether a change that was sent has happened, so that the caller must ask again: with any code
+            // that is final to external-provisioner, a volume that was made after all would be lost.
+            Self::Api { .. } | Self::NodesUnknown | Self::Stopping => Code::Unavailable,
+            Self::Unacceptable { .. } => Code::InvalidArgument,
+            Self::Differs { .. } => Code::AlreadyExists,
+            // external-provisioner then lets the scheduler choose another node
+            Self::NoNode { .. } | Self::NoRoom { .. } => Code::ResourceExhausted,
+            // external-resizer keeps trying the same size after RESOURCE_EXHAUSTED, and the user cannot step back to a
+            // smaller one; after OUT_OF_RANGE he can
+            Self::NotExpanded { code, .. } if *code == Code::ResourceExhausted => Code::OutOfRange,
+            Self::NotMade { code, .. } | Self::NotExpanded { code, .. } => *code,
+            Self::Unknown(_) => Code::NotFound,
+            Self::StillLeaving { .. } | Self::Vanished(_) => Code::Aborted,
+            Self::Late { .. } => Code::DeadlineExceeded,
+        }
+    }
+}
+
+/// How an existing volume differs from the one that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Difference {
+    Size(String),
+    DeviceClass(String),
+    OptionClass(String),
+    Source(String),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(size) => write!(f, "with a size of {size}"),
+            Self::DeviceClass(class) => write!(f, "in device class {class:?}"),
+            Self::OptionClass(class) => write!(f, "with lvcreate option class {class:?}"),
+            Self::Source(source) => write!(f, "and is made from {source}"),
+        }
+    }
+}
+
+/// What the API server said, or what was wrong on the way to it. kube puts the debug form of a whole status into its
+/// text; users read this text in events.
+#[derive(Debug)]
+pub(crate) struct ApiFailure(Box<kube::Error>);
+
+impl From<kube::Error> for ApiFailure {
+    fn from(error: kube::Error) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl fmt::Display for ApiFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let kube::Error::Api(status) = &*self.0 {
+            // Others are forbidden too, for instance what a definition that is being deleted would create
+            let is_rbac = status.code == 403 && status.message.contains(" cannot ");
+            let advice = if is_rbac { "; allow it in the ClusterRole of this service account" } else { "" };
+            return write!(f, "{} (HTTP {}{advice})", status.message, status.code);
+        }
+        // Most of kube's errors repeat their source's text, and the reason of a failed connection is the last source
+        let mut text = self.0.to_string();
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text.push_str(": ");
+                text.push_str(&cause_text);
+            }
+            source = cause.source();
+        }
+        f.write_str(&text)
+    }
+}
+
+impl std::error::Error for ApiFailure {}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_runtime::grpc::into_status;
+
+    use super::*;
+
+    #[test]
+    fn a_full_node_means_another_node_for_a_new_volume_and_out_of_range_for_an_old_one() {
+        let (node, code, message) = ("n1".to_owned(), Code::ResourceExhausted, "full".to_owned());
+        let made = Error::NotMade { node: node.clone(), code, message: message.clone() };
+        assert_eq!(made.code(), Code::ResourceExhausted);
+        assert_eq!(Error::NotExpanded { node, code, message }.code(), Code::OutOfRange);
+    }
+
+    #[test]
+    fn a_nodes_code_travels_unchanged() {
+        for value in 1..=16 {
+            let code = Code::from_i32(value);
+            let (node, message) = (String::new(), String::new());
+            assert_eq!(i32::from(Error::NotMade { node, code, message }.code()), value);
+        }
+    }
+
+    #[test]
+    fn an_api_failure_is_told_in_one_sentence() {
+        let status = kube::core::Status::failure("etcdserver: request timed out", "InternalError").with_code(500);
+        let error = Error::Api {
+            action: "create",
+            name: "pvc-1".to_owned(),
+            source: ApiFailure::from(kube::Error::Api(status.boxed())),
+        };
+        assert_eq!(
+            into_status(error).message(),
+            "cannot create LogicalVolume pvc-1: etcdserver: request timed out (HTTP 500)"
+        );
+    }
+}

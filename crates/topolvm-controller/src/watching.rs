@@ -1,0 +1,111 @@
+//! Follows a kind of object for as long as the process lives: it reconnects for ever and says what is wrong.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{StreamExt as _, pin_mut};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use topolvm_runtime::CancellationToken;
+
+/// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is
+/// given up. It bounds how long a connection that died silently can go unnoticed.
+const WATCH_SECONDS: u32 = 60;
+
+/// Hands every change of the objects of `api` to `apply` until `shutdown` is cancelled. `what` names them in the log.
+pub(crate) async fn follow<K>(
+    what: &'static str,
+    api: Api<K>,
+    shutdown: CancellationToken,
+    mut apply: impl FnMut(Event<K>) + Send,
+) -> anyhow::Result<()>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).backoff(Reconnect::default());
+    pin_mut!(events);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = shutdown.cancelled() => return Ok(()),
+        };
+        match event {
+            Some(Ok(event)) => {
+                if matches!(event, Event::InitDone) {
+                    tracing::info!(what, "listed; watching for changes");
+                }
+                apply(event);
+            }
+            // A normal end: what happened since is asked for with the next watch
+            Some(Err(watcher::Error::WatchError(status))) if status.code == 410 => {
+                tracing::debug!(what, "the watch fell behind; listing again");
+            }
+            Some(Err(error)) => {
+                let advice = advice(&error);
+                tracing::warn!(what, error = format!("{:#}", anyhow::Error::from(error)), "cannot watch; {advice}");
+            }
+            None => anyhow::bail!("the stream of {what} ended"),
+        }
+    }
+}
+
+/// What a human can do about it.
+fn advice(error: &watcher::Error) -> &'static str {
+    use watcher::Error as E;
+    let status = match error {
+        E::InitialListFailed(kube::Error::Api(status))
+        | E::WatchStartFailed(kube::Error::Api(status))
+        | E::WatchFailed(kube::Error::Api(status))
+        | E::WatchError(status) => Some(status),
+        E::InitialListFailed(_) | E::WatchStartFailed(_) | E::WatchFailed(_) | E::NoResourceVersion => None,
+    };
+    match status.map(|status| status.code) {
+        Some(404) => "its CustomResourceDefinition is not installed, install it; trying again",
+        Some(401 | 403) => "allow list and watch in the ClusterRole of this service account; trying again",
+        Some(_) => "trying again",
+        None => {
+            "check the network, and the API server's address and credentials in the kubeconfig or service account; \
+             trying again"
+        }
+    }
+}
+
+/// Pauses between attempts: 0.2 s doubling to 5 s. Waiting longer would help no API server with the few controllers
+/// that a cluster has, and CSI calls cannot be answered meanwhile.
+#[derive(Debug, Default)]
+struct Reconnect {
+    failures: u32,
+}
+
+impl Iterator for Reconnect {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Duration::from_millis(200 << self.failures.min(5));
+        self.failures = self.failures.saturating_add(1);
+        Some(pause.min(Duration::from_secs(5)))
+    }
+}
+
+impl Backoff for Reconnect {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_to_five_seconds_and_start_again_after_a_success() {
+        let mut pauses = Reconnect::default();
+        let millis: Vec<_> = pauses.by_ref().take(7).map(|pause| pause.as_millis()).collect();
+        assert_eq!(millis, [200, 400, 800, 1600, 3200, 5000, 5000]);
+        pauses.reset();
+        assert_eq!(pauses.next(), Some(Duration::from_millis(200)));
+    }
+}

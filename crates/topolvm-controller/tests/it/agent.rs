@@ -1,0 +1,74 @@
+//! A node agent in miniature: it makes, grows and removes volumes as long as there is room.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use topolvm_api::{format_bytes, parse_bytes};
+use topolvm_testkit::ApiServer;
+
+use crate::bench::{LVS, MIB};
+
+/// LVM rounds sizes up to this.
+const EXTENT: u64 = 4 * MIB;
+
+/// A change of an object.
+type Edit = Box<dyn FnOnce(&mut Value)>;
+
+/// The agent of all nodes. Clones are the same agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    free: Arc<Mutex<u64>>,
+}
+
+impl Agent {
+    pub(crate) fn with_free(bytes: u64) -> Self {
+        Self { free: Arc::new(Mutex::new(bytes)) }
+    }
+
+    /// Works for ever.
+    pub(crate) async fn run(self, api: ApiServer) {
+        let mut changes = api.subscribe(LVS);
+        loop {
+            for volume in api.list_json(LVS) {
+                let name = volume["metadata"]["name"].as_str().unwrap().to_owned();
+                if let Some(edit) = self.work(&volume) {
+                    api.edit(LVS, "", &name, edit);
+                }
+            }
+            changes.next().await;
+        }
+    }
+
+    /// What to change, if there is anything to do.
+    fn work(&self, volume: &Value) -> Option<Edit> {
+        let status = &volume["status"];
+        if !volume["metadata"]["deletionTimestamp"].is_null() {
+            return Some(Box::new(|volume| volume["metadata"]["finalizers"] = json!([])));
+        }
+        let bytes = |quantity: &Value| parse_bytes(&serde_json::from_value(quantity.clone()).unwrap()).unwrap();
+        let wanted = bytes(&volume["spec"]["size"]).next_multiple_of(EXTENT);
+        let current = if status["currentSize"].is_null() { 0 } else { bytes(&status["currentSize"]) };
+        let is_made = !status["volumeID"].is_null();
+        if wanted <= current || (!is_made && !status["code"].is_null()) {
+            return None;
+        }
+        let more = wanted - current;
+        let mut free = self.free.lock().unwrap();
+        let new = if more <= *free {
+            *free -= more;
+            json!({"volumeID": volume["metadata"]["uid"], "currentSize": format_bytes(wanted)})
+        } else {
+            let mut failed = json!({"code": 8, "message": format!("no room: free={free}, wanted={more}")});
+            if is_made {
+                failed["volumeID"] = status["volumeID"].clone();
+                failed["currentSize"] = status["currentSize"].clone();
+            }
+            failed
+        };
+        if new == *status {
+            // The API server takes no notice of a write that changes nothing
+            return None;
+        }
+        Some(Box::new(move |volume| volume["status"] = new))
+    }
+}

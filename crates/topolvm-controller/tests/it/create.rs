@@ -1,0 +1,117 @@
+//! CreateVolume where all goes well.
+
+use serde_json::json;
+use tonic::{Code, Request};
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::{
+    ControllerGetCapabilitiesRequest, CreateSnapshotRequest, VolumeContentSource, controller_service_capability::Type,
+    controller_service_capability::rpc,
+};
+use topolvm_testkit::ApiServer;
+
+use crate::agent::Agent;
+use crate::bench::{Bench, GIB, LVS, MIB, block, on_nodes, refusal, sized, topology, volume, with_parameter};
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_answered_with_its_id_its_real_size_and_its_node() {
+    let bench = Bench::with_agent().await;
+    let request = sized(on_nodes(volume("pvc-1"), &["n2", "n1"]), GIB + 1, 0);
+    let volume = bench.create(request).await.unwrap();
+    let object = bench.object("pvc-1");
+    assert_eq!(volume.volume_id, object["metadata"]["uid"]);
+    assert_eq!(u64::try_from(volume.capacity_bytes), Ok(GIB + 4 * MIB));
+    assert_eq!(volume.accessible_topology, [topology("n2")]);
+    assert!(volume.volume_context.is_empty() && volume.content_source.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_object_has_all_that_the_node_agent_needs_from_the_start() {
+    let bench = Bench::with_agent().await;
+    let request = on_nodes(volume("PVC-1"), &["n2"]);
+    let request = with_parameter(request, "topolvm.io/device-class", "ssd");
+    bench.create(with_parameter(request, "topolvm.io/lvcreate-option-class", "raid")).await.unwrap();
+    let object = bench.object("pvc-1");
+    assert_eq!(
+        object["spec"],
+        json!({"name": "pvc-1", "nodeName": "n2", "size": "1Gi", "deviceClass": "ssd", "lvcreateOptionClass": "raid"})
+    );
+    assert_eq!(object["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));
+    assert_eq!(object["metadata"]["labels"], json!({"app.kubernetes.io/created-by": "topolvm-controller"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_write_and_no_waiting_makes_a_volume() {
+    let bench = Bench::with_agent().await;
+    bench.api.clear_requests();
+    let start = tokio::time::Instant::now();
+    bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    assert_eq!(bench.api.count("*", LVS), 1, "{:?}", bench.api.requests());
+    assert_eq!(start.elapsed().as_millis(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_for_any_node_goes_where_most_room_is() {
+    let bench = Bench::with_agent().await;
+    let volume = bench.create(volume("pvc-1")).await.unwrap();
+    assert_eq!(volume.accessible_topology, [topology("n2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_requests_are_raised_to_the_minimum_of_their_use() {
+    let bench = Bench::with_agent().await;
+    let mut request = sized(on_nodes(volume("pvc-1"), &["n1"]), MIB, 0);
+    request.volume_capabilities = vec![block()];
+    assert_eq!(u64::try_from(bench.create(request).await.unwrap().capacity_bytes), Ok(8 * MIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_refused_where_kubernetes_refuses_it() {
+    let bench = Bench::with_agent().await;
+    bench.create(on_nodes(volume(&"a".repeat(128)), &["n1"])).await.unwrap();
+    bench.api.fail_next("create", LVS, 1, 422);
+    let (code, message) = refusal(bench.create(on_nodes(volume("no spaces"), &["n1"])).await);
+    assert_eq!(code, Code::InvalidArgument, "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_legacy_group_works_the_same() {
+    let api = ApiServer::new();
+    let bench = Bench::on(&api, ApiFlavor::Legacy);
+    bench.synced().await;
+    bench.start(&Agent::with_free(GIB));
+    let mut request = on_nodes(volume("pvc-1"), &[]);
+    let segment = [("topology.topolvm.cybozu.com/node".to_owned(), "n1".to_owned())];
+    let topology = topolvm_proto::csi::Topology { segments: segment.into() };
+    request.accessibility_requirements.as_mut().unwrap().requisite = vec![topology.clone()];
+    let volume = bench.create(request).await.unwrap();
+    assert_eq!(volume.accessible_topology, [topology]);
+    let object = bench.object("pvc-1");
+    assert_eq!(object["apiVersion"], "topolvm.cybozu.com/v1");
+    assert_eq!(object["metadata"]["finalizers"], json!(["topolvm.cybozu.com/logicalvolume"]));
+    bench.delete(&volume.volume_id).await.unwrap();
+    assert!(bench.object("pvc-1").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_implemented_is_announced() {
+    let bench = Bench::new().await;
+    let answer = bench.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
+    let announced: Vec<_> = answer
+        .into_inner()
+        .capabilities
+        .into_iter()
+        .filter_map(|capability| match capability.r#type? {
+            Type::Rpc(rpc) => Some(rpc.r#type()),
+        })
+        .collect();
+    assert_eq!(announced, [rpc::Type::CreateDeleteVolume, rpc::Type::GetCapacity, rpc::Type::ExpandVolume]);
+
+    let snapshot = bench.csi.clone().create_snapshot(Request::new(CreateSnapshotRequest::default())).await;
+    assert_eq!(refusal(snapshot).0, Code::Unimplemented);
+    let mut clone = volume("pvc-2");
+    clone.volume_content_source = Some(VolumeContentSource::default());
+    let (code, message) = refusal(bench.create(clone).await);
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(message.contains("not supported"), "{message}");
+    assert!(bench.object("pvc-2").is_null());
+}

@@ -1,0 +1,168 @@
+//! DeleteVolume and ValidateVolumeCapabilities: finding volumes by id, and removing them.
+
+use std::time::Duration;
+
+use tonic::Code;
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::volume_capability::{AccessMode, access_mode::Mode};
+use topolvm_proto::csi::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Failure;
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::agent::Agent;
+use crate::bench::{Bench, GIB, LVS, in_ten_seconds, mount, on_nodes, refusal, volume};
+
+const FINALIZER: &str = "topolvm.io/logicalvolume";
+
+#[tokio::test(start_paused = true)]
+async fn deleting_ends_when_the_node_has_removed_the_volume() {
+    let bench = Bench::with_agent().await;
+    let volume = bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    bench.delete(&volume.volume_id).await.unwrap();
+    assert!(bench.object("pvc-1").is_null());
+    bench.delete(&volume.volume_id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_required_and_an_unknown_one_is_gone() {
+    let bench = Bench::new().await;
+    assert_eq!(refusal(bench.delete("").await).0, Code::InvalidArgument);
+    bench.delete("no-such-volume").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_named_and_the_volume_is_not_called_gone() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    let (code, message) = refusal(bench.delete("u-1").await);
+    assert_eq!(code, Code::DeadlineExceeded);
+    assert!(message.contains("agent of node n1 has not removed"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_finalizer_is_gone_at_once() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    bench.delete("u-1").await.unwrap();
+    assert!(bench.object("pvc-1").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question() {
+    let bench = blind().await;
+    bench.start(&Agent::with_free(GIB));
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    bench.api.apply_json(logical_volume("pvc-2").uid("u-2").ready("u-2", "1Gi").build());
+    bench.api.clear_requests();
+    bench.delete("u-1").await.unwrap();
+    assert!(bench.object("pvc-1").is_null());
+    assert!(!bench.object("pvc-2").is_null());
+    assert_eq!(bench.api.count("list", LVS), 1);
+    assert!(bench.api.requests()[0].1.contains("fieldSelector=status.volumeID"), "{:?}", bench.api.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_the_watch_has_not_seen_is_not_called_done_early() {
+    let bench = blind().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    assert_eq!(refusal(bench.delete("u-1").await).0, Code::DeadlineExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_the_watch_sees_before_the_answer_comes_is_done() {
+    let api = ApiServer::new();
+    let through = api.client();
+    let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let through = through.clone();
+        let is_deletion = request.method() == http::Method::DELETE;
+        async move {
+            let answer = through.send(request).await;
+            if is_deletion {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            answer
+        }
+    });
+    let bench = Bench::over(&api, kube::Client::new(slow, "default"), ApiFlavor::TopoLvm);
+    bench.synced().await;
+    bench.start(&Agent::with_free(GIB));
+    let volume = bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    let start = tokio::time::Instant::now();
+    bench.delete(&volume.volume_id).await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_selectable_field_all_objects_are_looked_through() {
+    let bench = blind().await;
+    bench.api.set_selectable_fields(LVS, &[]);
+    for index in 0..3 {
+        let id = format!("u-{index}");
+        bench.api.apply_json(logical_volume(&format!("pvc-{index}")).uid(&id).ready(&id, "1Gi").build());
+    }
+    bench.delete("u-1").await.unwrap();
+    bench.delete("u-9").await.unwrap();
+    let left: Vec<_> =
+        bench.api.list_json(LVS).iter().map(|volume| volume["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(left, ["pvc-0", "pvc-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_volume_of_the_same_name_survives() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    bench.synced_with("u-1").await;
+    bench.api.before_next("delete", LVS, |api| {
+        api.delete(LVS, "", "pvc-1");
+        api.apply_json(logical_volume("pvc-1").uid("u-2").ready("u-2", "1Gi").build());
+    });
+    bench.delete("u-1").await.unwrap();
+    assert_eq!(bench.object("pvc-1")["metadata"]["uid"], "u-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_makes_no_volume_gone() {
+    let bench = Bench::new().await;
+    bench.api.disconnect();
+    assert_eq!(refusal(bench.delete("u-1").await).0, Code::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn capabilities_of_a_known_volume_are_confirmed() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let confirmed = validate(&bench, "u-1", vec![mount("xfs")]).await.unwrap().confirmed.unwrap();
+    assert_eq!(confirmed.volume_capabilities, [mount("xfs")]);
+
+    let mut shared = mount("xfs");
+    shared.access_mode = Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() });
+    let answer = validate(&bench, "u-1", vec![shared]).await.unwrap();
+    assert!(answer.confirmed.is_none() && answer.message.contains("MULTI_NODE_MULTI_WRITER"), "{answer:?}");
+
+    assert_eq!(refusal(validate(&bench, "u-9", vec![mount("xfs")]).await).0, Code::NotFound);
+    assert_eq!(refusal(validate(&bench, "", vec![mount("xfs")]).await).0, Code::InvalidArgument);
+    assert_eq!(refusal(validate(&bench, "u-1", vec![]).await).0, Code::InvalidArgument);
+}
+
+async fn validate(
+    bench: &Bench,
+    id: &str,
+    volume_capabilities: Vec<VolumeCapability>,
+) -> Result<ValidateVolumeCapabilitiesResponse, tonic::Status> {
+    let request = ValidateVolumeCapabilitiesRequest {
+        volume_id: id.to_owned(),
+        volume_capabilities,
+        ..ValidateVolumeCapabilitiesRequest::default()
+    };
+    Ok(bench.csi.clone().validate_volume_capabilities(in_ten_seconds(request)).await?.into_inner())
+}
+
+/// A controller whose watch of LogicalVolumes tells nothing new.
+async fn blind() -> Bench {
+    let api = ApiServer::new();
+    api.inject("watch", LVS, 99, Failure::Hang);
+    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
+    bench.synced().await;
+    bench
+}

@@ -1,0 +1,165 @@
+//! ControllerExpandVolume.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tonic::{Code, Response, Status};
+use topolvm_proto::csi::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::agent::Agent;
+use crate::bench::{Bench, GIB, LVS, MIB, block, range, refusal};
+
+/// A volume of 1 GiB on n1, which the node has made.
+fn existing(bench: &Bench) {
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+}
+
+/// The same, after an expansion for which there was no room.
+fn failed_before(bench: &Bench) {
+    existing(bench);
+    let status = json!({"volumeID": "u-1", "currentSize": "1Gi", "code": 8, "message": "full"});
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = status);
+}
+
+impl Bench {
+    /// Expands it to 2 GiB beside the test.
+    fn expanding(&self) -> JoinHandle<Result<Response<ControllerExpandVolumeResponse>, Status>> {
+        let mut csi = self.csi.clone();
+        self.beside(async move {
+            let request = ControllerExpandVolumeRequest {
+                volume_id: "u-1".to_owned(),
+                capacity_range: Some(range(2 * GIB, 0)),
+                ..ControllerExpandVolumeRequest::default()
+            };
+            csi.controller_expand_volume(request).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_grows_to_the_real_size_and_its_filesystem_is_next() {
+    let bench = Bench::with_agent().await;
+    existing(&bench);
+    let answer = bench.expand("u-1", 2 * GIB + 1).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(2 * GIB + 4 * MIB));
+    assert!(answer.node_expansion_required);
+    let annotations = bench.object("pvc-1")["metadata"]["annotations"].clone();
+    assert!(annotations["topolvm.io/resize-requested-at"].is_string(), "{annotations}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_volume_needs_nothing_more_on_the_node() {
+    let bench = Bench::with_agent().await;
+    existing(&bench);
+    let request = ControllerExpandVolumeRequest {
+        volume_id: "u-1".to_owned(),
+        capacity_range: Some(range(2 * GIB, 0)),
+        volume_capability: Some(block()),
+        ..ControllerExpandVolumeRequest::default()
+    };
+    let answer = bench.csi.clone().controller_expand_volume(request).await.unwrap().into_inner();
+    assert!(!answer.node_expansion_required);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expanding_to_no_more_than_there_is_changes_nothing() {
+    let bench = Bench::new().await;
+    existing(&bench);
+    let before = bench.object("pvc-1");
+    let answer = bench.expand("u-1", GIB / 2).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(GIB));
+    assert_eq!(bench.object("pvc-1"), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_node_is_out_of_range_so_that_the_user_can_ask_for_less() {
+    let bench = Bench::new().await;
+    let agent = Agent::with_free(2 * GIB);
+    bench.start(&agent);
+    existing(&bench);
+    let (code, message) = refusal(bench.expand("u-1", 9 * GIB).await);
+    assert_eq!(code, Code::OutOfRange);
+    assert!(message.contains("node n1") && message.contains("no room"), "{message}");
+
+    let answer = bench.expand("u-1", 3 * GIB).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(3 * GIB));
+    assert_eq!(bench.object("pvc-1")["spec"]["size"], "3Gi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_failure_is_not_the_answer_to_a_new_request() {
+    let bench = Bench::new().await;
+    failed_before(&bench);
+    let expanding = bench.expanding();
+    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!expanding.is_finished());
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1", "currentSize": "2Gi"}));
+    assert_eq!(expanding.await.unwrap().unwrap().into_inner().capacity_bytes, 2 << 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_failure_again_is_told_at_the_deadline() {
+    let bench = Bench::new().await;
+    bench.start(&Agent::with_free(0));
+    existing(&bench);
+    for _ in 0..2 {
+        assert_eq!(refusal(bench.expand("u-1", 2 * GIB).await).0, Code::OutOfRange);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_the_old_words_is_new_after_the_agent_has_begun_again() {
+    let bench = Bench::new().await;
+    failed_before(&bench);
+    let expanding = bench.expanding();
+    let start = tokio::time::Instant::now();
+    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    // One right after the other, so that the watch may tell both at once
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(0));
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(8));
+    assert_eq!(refusal(expanding.await.unwrap()).0, Code::OutOfRange);
+    assert!(start.elapsed().as_secs() < 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_named() {
+    let bench = Bench::new().await;
+    existing(&bench);
+    let (code, message) = refusal(bench.expand("u-1", 2 * GIB).await);
+    assert_eq!(code, Code::DeadlineExceeded);
+    assert!(message.contains("agent of node n1 has not expanded"), "{message}");
+    assert_eq!(bench.object("pvc-1")["spec"]["size"], "2Gi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_change_in_between_is_kept() {
+    let bench = Bench::with_agent().await;
+    existing(&bench);
+    bench.api.before_next("patch", LVS, |api| {
+        api.edit(LVS, "", "pvc-1", |volume| volume["metadata"]["annotations"] = json!({"mine": "1"}));
+    });
+    bench.expand("u-1", 2 * GIB).await.unwrap();
+    assert_eq!(bench.object("pvc-1")["metadata"]["annotations"]["mine"], "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_size_is_not_known_is_not_made_smaller() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").sized("5Gi").build());
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
+    bench.start(&Agent::with_free(9 * GIB));
+    let answer = bench.expand("u-1", 2 * GIB).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(5 * GIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_volumes_and_incomplete_requests_are_refused() {
+    let bench = Bench::new().await;
+    assert_eq!(refusal(bench.expand("u-9", GIB).await).0, Code::NotFound);
+    assert_eq!(refusal(bench.expand("", GIB).await).0, Code::InvalidArgument);
+    let no_range = ControllerExpandVolumeRequest { volume_id: "u-1".to_owned(), ..Default::default() };
+    assert_eq!(refusal(bench.csi.clone().controller_expand_volume(no_range).await).0, Code::InvalidArgument);
+}

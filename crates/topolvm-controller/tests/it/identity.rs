@@ -1,0 +1,68 @@
+//! The Identity service and readiness.
+
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::plugin_capability::{Type, service, volume_expansion};
+use topolvm_proto::csi::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest};
+use topolvm_testkit::ApiServer;
+
+use crate::bench::Bench;
+
+async fn is_ready(bench: &Bench) -> bool {
+    bench.identity.clone().probe(ProbeRequest {}).await.unwrap().into_inner().ready.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_is_that_of_the_driver_in_the_api_group() {
+    for (flavor, name) in [(ApiFlavor::TopoLvm, "topolvm.io"), (ApiFlavor::Legacy, "topolvm.cybozu.com")] {
+        let bench = Bench::on(&ApiServer::new(), flavor);
+        let info = bench.identity.clone().get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
+        assert_eq!(info.name, name);
+        assert!(!info.vendor_version.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_have_a_place_and_grow_online_and_offline() {
+    let bench = Bench::new().await;
+    let answer = bench.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
+    let (mut services, mut expansions) = (vec![], vec![]);
+    for capability in answer.into_inner().capabilities {
+        match capability.r#type.unwrap() {
+            Type::Service(service) => services.push(service.r#type()),
+            Type::VolumeExpansion(expansion) => expansions.push(expansion.r#type()),
+        }
+    }
+    assert_eq!(services, [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints]);
+    assert_eq!(expansions, [volume_expansion::Type::Online, volume_expansion::Type::Offline]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
+    let api = ApiServer::new();
+    api.disconnect();
+    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
+    assert!(!is_ready(&bench).await);
+    assert!(bench.driver.ready().unwrap_err().contains("API server"));
+    api.reconnect();
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    assert!(is_ready(&bench).await);
+    assert_eq!(bench.driver.ready(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_goes_away_makes_the_controller_unready() {
+    let bench = Bench::new().await;
+    assert!(is_ready(&bench).await);
+    bench.api.disconnect();
+    assert!(!is_ready(&bench).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_is_missing_is_waited_for() {
+    let api = ApiServer::new();
+    api.withdraw("logicalvolumes.topolvm.io");
+    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert!(bench.driver.ready().unwrap_err().contains("LogicalVolumes"));
+    assert!(!is_ready(&bench).await);
+}

@@ -1,0 +1,64 @@
+//! The program itself.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use assert_cmd::cargo::CommandCargoExt as _;
+use topolvm_proto::csi::ProbeRequest;
+use topolvm_proto::csi::identity_client::IdentityClient;
+
+fn command(arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::cargo_bin("topolvm-controller").unwrap();
+    command.args(arguments).env_remove("USE_LEGACY").env("LOG_LEVEL", "info").env("LOG_FORMAT", "text");
+    command
+}
+
+/// Ends the program when the test fails before it does.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn wrong_flags_end_it_with_64_and_say_which() {
+    let output = command(&["--minimum-allocation-ext4=much"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("--minimum-allocation-ext4"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    let nobody_listens = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, nobody_listens.to_string()).unwrap();
+    let socket = dir.path().join("csi.sock");
+    let socket_flag = format!("--csi-socket={}", socket.display());
+    let mut program = command(&[&socket_flag, "--metrics-bind-address=", "--health-probe-bind-address=127.0.0.1:0"]);
+    let child = program.env("KUBECONFIG", &kubeconfig).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = Running(child);
+
+    let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(log.any(|line| line.contains("serving CSI")));
+    let mut identity = IdentityClient::connect(format!("unix:{}", socket.display())).await.unwrap();
+    assert_eq!(identity.probe(ProbeRequest {}).await.unwrap().into_inner().ready, Some(false));
+    let warning = log.find(|line| line.contains("cannot watch")).unwrap();
+    assert!(warning.contains("check the network, and the API server's address"), "{warning}");
+
+    drop(identity);
+    let pid = rustix::process::Pid::from_child(&running.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(log.any(|line| line.contains("stopped")));
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}

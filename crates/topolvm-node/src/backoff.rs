@@ -1,0 +1,46 @@
+//! How long to wait before the next try.
+
+use std::time::Duration;
+
+/// Pauses that double from one try to the next, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    limit: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Pauses from `first` to `limit`.
+    pub(crate) const fn new(first: Duration, limit: Duration) -> Self {
+        Self { first, limit, failures: 0 }
+    }
+
+    /// The pause after one more failure.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.limit);
+        self.failures = self.failures.saturating_add(1);
+        pause
+    }
+
+    /// Begins anew after a success.
+    pub(crate) const fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit_and_begin_anew_after_a_success() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+        let pauses: Vec<_> = (0..6).map(|_| backoff.next().as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+        backoff.failures = u32::MAX;
+        assert_eq!(backoff.next(), Duration::from_secs(1));
+        backoff.reset();
+        assert_eq!(backoff.next(), Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,163 @@
+//! Free space as Prometheus gauges, by the names that dashboards in the field use.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use topolvm_proto::lvmd::WatchResponse;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct ByClass {
+    device_class: String,
+}
+
+type Bytes = Family<ByClass, Gauge<u64, AtomicU64>>;
+type Percent = Family<ByClass, Gauge<f64, AtomicU64>>;
+
+/// The gauges of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gauges {
+    connected: Gauge,
+    available: Bytes,
+    size: Bytes,
+    pool_size: Bytes,
+    pool_data: Percent,
+    pool_metadata: Percent,
+    pool_available: Bytes,
+    shown: Arc<Mutex<BTreeSet<ByClass>>>,
+}
+
+impl Gauges {
+    /// Makes the gauges and adds them to the registry.
+    pub(super) fn register(registry: &mut Registry, node: &str) -> Self {
+        let gauges = Self::default();
+        let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
+        registry.register(
+            "topolvm_lvmd_connected",
+            "1 while the node agent follows lvmd's free space, 0 while what it knows may be out of date",
+            gauges.connected.clone(),
+        );
+        for (name, help, family) in [
+            ("topolvm_volumegroup_available_bytes", "Free bytes of the device class's volume group", &gauges.available),
+            ("topolvm_volumegroup_size_bytes", "Size in bytes of the device class's volume group", &gauges.size),
+            ("topolvm_thinpool_size_bytes", "Size in bytes of the device class's thin pool", &gauges.pool_size),
+            (
+                "topolvm_thinpool_overprovisioned_available",
+                "Bytes that may still be promised from the device class's thin pool",
+                &gauges.pool_available,
+            ),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        for (name, help, family) in [
+            ("topolvm_thinpool_data_percent", "Used part of the thin pool's data, in percent", &gauges.pool_data),
+            (
+                "topolvm_thinpool_metadata_percent",
+                "Used part of the thin pool's metadata, in percent",
+                &gauges.pool_metadata,
+            ),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        gauges
+    }
+
+    /// Whether lvmd answered last.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.get() == 1
+    }
+
+    /// Says whether lvmd answers.
+    pub(super) fn set_connected(&self, connected: bool) {
+        self.connected.set(i64::from(connected));
+    }
+
+    /// Shows a reading, and drops the series of classes that are not in it any more.
+    pub(super) fn show(&self, reading: &WatchResponse) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = std::mem::take(&mut *shown);
+        for item in &reading.items {
+            let class = ByClass { device_class: item.device_class.clone() };
+            self.available.get_or_create(&class).set(item.free_bytes);
+            self.size.get_or_create(&class).set(item.size_bytes);
+            if let Some(pool) = &item.thin_pool {
+                self.pool_size.get_or_create(&class).set(pool.size_bytes);
+                self.pool_data.get_or_create(&class).set(pool.data_percent);
+                self.pool_metadata.get_or_create(&class).set(pool.metadata_percent);
+                self.pool_available.get_or_create(&class).set(pool.overprovision_bytes);
+            } else {
+                self.remove_pool(&class);
+            }
+            gone.remove(&class);
+            shown.insert(class);
+        }
+        for class in gone {
+            self.available.remove(&class);
+            self.size.remove(&class);
+            self.remove_pool(&class);
+        }
+    }
+
+    fn remove_pool(&self, class: &ByClass) {
+        for family in [&self.pool_size, &self.pool_available] {
+            family.remove(class);
+        }
+        for family in [&self.pool_data, &self.pool_metadata] {
+            family.remove(class);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_proto::lvmd::{ThinPoolItem, WatchItem};
+
+    use super::*;
+
+    fn page(registry: &Registry) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, registry).unwrap();
+        page.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(
+            "
+",
+        )
+    }
+
+    #[test]
+    fn series_have_the_names_of_the_field_and_go_with_their_class() {
+        let mut registry = Registry::default();
+        let gauges = Gauges::register(&mut registry, "n1");
+        let thick = WatchItem { device_class: "hdd".to_owned(), free_bytes: 3, size_bytes: 9, thin_pool: None };
+        let thin = WatchItem {
+            device_class: "thin".to_owned(),
+            free_bytes: 3,
+            size_bytes: 9,
+            thin_pool: Some(ThinPoolItem {
+                data_percent: 1.5,
+                metadata_percent: 0.25,
+                overprovision_bytes: 40,
+                size_bytes: 6,
+            }),
+        };
+        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thin] });
+        insta::assert_snapshot!(page(&registry), @r#"
+        topolvm_lvmd_connected{node="n1"} 0
+        topolvm_volumegroup_available_bytes{node="n1",device_class="thin"} 3
+        topolvm_volumegroup_size_bytes{node="n1",device_class="thin"} 9
+        topolvm_thinpool_size_bytes{node="n1",device_class="thin"} 6
+        topolvm_thinpool_overprovisioned_available{node="n1",device_class="thin"} 40
+        topolvm_thinpool_data_percent{node="n1",device_class="thin"} 1.5
+        topolvm_thinpool_metadata_percent{node="n1",device_class="thin"} 0.25
+        "#);
+        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thick] });
+        insta::assert_snapshot!(page(&registry), @r#"
+        topolvm_lvmd_connected{node="n1"} 0
+        topolvm_volumegroup_available_bytes{node="n1",device_class="hdd"} 3
+        topolvm_volumegroup_size_bytes{node="n1",device_class="hdd"} 9
+        "#);
+    }
+}

@@ -1,0 +1,64 @@
+//! How much room this node has: followed in lvmd, shown as metrics and written to the own Node object, where the
+//! controller and the scheduler read it.
+//!
+//! Three tasks that never give up: lvmd, the API server and the Node object may each go away and come back.
+
+mod annotate;
+mod lvmd_watch;
+mod metrics;
+mod node_watch;
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::Api;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, watch};
+use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_runtime::{CancellationToken, Tasks};
+
+use crate::backoff::Backoff;
+use crate::lvmd::Lvmd;
+
+use metrics::Gauges;
+
+/// Pauses between tries while lvmd or the API server is away.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// Follows and publishes the capacity of a node.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    flavor: ApiFlavor,
+    node: String,
+    lvmd: Lvmd,
+    gauges: Gauges,
+}
+
+impl Capacity {
+    /// The capacity of `node` as `lvmd` reports it. The gauges go to `registry`.
+    pub fn new(flavor: ApiFlavor, node: String, lvmd: Lvmd, registry: &mut Registry) -> Self {
+        Self { gauges: Gauges::register(registry, &node), flavor, node, lvmd }
+    }
+
+    /// Starts the tasks. Each time that lvmd has come back, a message says so, since work that failed while it was away
+    /// can go on.
+    pub fn start(self, client: Client, tasks: &Tasks, shutdown: &CancellationToken) -> mpsc::Receiver<()> {
+        let (returned, returns) = mpsc::channel(1);
+        let (capacity, capacities) = watch::channel::<Option<NodeCapacity>>(None);
+        let (node, nodes) = watch::channel(None);
+        let nodes_api = Api::all(client.clone());
+
+        let following = lvmd_watch::follow(self.lvmd, self.gauges, capacity, returned);
+        tasks.spawn("free space of lvmd", until(shutdown.clone(), following));
+        let watching = node_watch::follow(Api::all(client), self.node.clone(), node);
+        tasks.spawn("own Node", until(shutdown.clone(), watching));
+        let writing = annotate::keep_annotated(nodes_api, self.flavor, self.node, capacities, nodes);
+        tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));
+        returns
+    }
+}
+
+async fn until(shutdown: CancellationToken, work: impl Future<Output = ()>) -> anyhow::Result<()> {
+    shutdown.run_until_cancelled(work).await;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Why a call of the Node service fails.
+
+use std::path::PathBuf;
+
+use tonic::{Code, Status};
+use topolvm_runtime::grpc::{GrpcCode, into_status};
+
+use super::request::RequestError;
+use crate::lvmd;
+use crate::mount;
+use crate::volumes::LookupError;
+
+/// Why a call of the Node service fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request itself is wrong.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The volume is unknown or cannot be looked up.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// lvmd said no.
+    #[error(transparent)]
+    Lvmd(#[from] lvmd::Error),
+    /// The machine said no.
+    #[error(transparent)]
+    Mount(#[from] mount::Error),
+    /// There is a LogicalVolume object but no LV.
+    #[error("volume {0} has no logical volume in LVM on this node")]
+    NoLv(String),
+    /// Another call for the same volume is running.
+    #[error("volume {0} is being worked on by another call; try again")]
+    Busy(String),
+    /// There is nothing to read and nothing may be written.
+    #[error(
+        "volume {0} has no filesystem yet, and one cannot be made while it is published for reading only; publish it for writing once"
+    )]
+    BlankReadOnly(String),
+    /// Making the filesystem would destroy what is there.
+    #[error(
+        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or empty the volume with wipefs if the data is not needed"
+    )]
+    OtherContents {
+        /// The volume.
+        id: String,
+        /// The asked-for filesystem.
+        wanted: String,
+        /// What is there.
+        found: String,
+    },
+    /// Something else is in the way.
+    #[error("{} is taken: {found}; unmount or remove it", .target.display())]
+    TargetTaken {
+        /// The target path.
+        target: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// Published already, but not in this way.
+    #[error("volume {id} is already published at {} with another readonly setting", .target.display())]
+    OtherMode {
+        /// The volume.
+        id: String,
+        /// The target path.
+        target: PathBuf,
+    },
+    /// The filesystem that is mounted cannot be grown.
+    #[error("volume {id} carries filesystem {filesystem:?}, which this agent cannot grow")]
+    CannotGrow {
+        /// The volume.
+        id: String,
+        /// Its filesystem.
+        filesystem: String,
+    },
+    /// Growing writes.
+    #[error("volume {0} is mounted for reading only, and its filesystem can only grow when it is mounted for writing")]
+    GrowReadOnly(String),
+    /// The volume is not there.
+    #[error("volume {id} is not published at {}", .path.display())]
+    NotPublished {
+        /// The volume.
+        id: String,
+        /// The path.
+        path: PathBuf,
+    },
+    /// The LV must be grown before what lies on it.
+    #[error("volume {id} has {size} bytes, less than the {wanted} asked for; expand it through the controller first")]
+    TooSmall {
+        /// The volume.
+        id: String,
+        /// Its size in bytes.
+        size: u64,
+        /// The asked-for size in bytes.
+        wanted: u64,
+    },
+    /// A bug.
+    #[error("the call was broken off: {0}")]
+    BrokenOff(#[from] tokio::task::JoinError),
+}
+
+impl GrpcCode for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Request(error) => error.code(),
+            Self::Lookup(error) => error.code(),
+            Self::Lvmd(error) => error.code(),
+            Self::Mount(error) => error.code(),
+            Self::NoLv(_) | Self::NotPublished { .. } => Code::NotFound,
+            Self::Busy(_) => Code::Aborted,
+            Self::OtherMode { .. } => Code::AlreadyExists,
+            Self::BlankReadOnly(_)
+            | Self::OtherContents { .. }
+            | Self::TargetTaken { .. }
+            | Self::GrowReadOnly(_)
+            | Self::TooSmall { .. } => Code::FailedPrecondition,
+            Self::CannotGrow { .. } => Code::Unimplemented,
+            Self::BrokenOff(_) => Code::Internal,
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        into_status(error)
+    }
+}

@@ -1,0 +1,62 @@
+//! The CSI Identity service.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi;
+use topolvm_proto::csi::identity_server::Identity;
+use topolvm_proto::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+
+use crate::Health;
+
+/// Says who we are and whether we are well.
+#[derive(Clone, Debug)]
+pub struct IdentityService {
+    flavor: ApiFlavor,
+    health: Arc<Health>,
+}
+
+impl IdentityService {
+    /// The service of a driver whose health is `health`.
+    pub const fn new(flavor: ApiFlavor, health: Arc<Health>) -> Self {
+        Self { flavor, health }
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<csi::GetPluginInfoRequest>,
+    ) -> Result<Response<csi::GetPluginInfoResponse>, Status> {
+        Ok(Response::new(csi::GetPluginInfoResponse {
+            name: self.flavor.driver_name().to_owned(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            manifest: std::collections::HashMap::new(),
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<csi::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
+        let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });
+        // The same on every socket of the driver: sidecars and the conformance suite ask either
+        let capabilities = [
+            service(service::Type::ControllerService),
+            service(service::Type::VolumeAccessibilityConstraints),
+            expansion(volume_expansion::Type::Online),
+            expansion(volume_expansion::Type::Offline),
+        ]
+        .map(|kind| csi::PluginCapability { r#type: Some(kind) })
+        .into();
+        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<csi::ProbeRequest>) -> Result<Response<csi::ProbeResponse>, Status> {
+        self.health.check().await?;
+        Ok(Response::new(csi::ProbeResponse { ready: Some(true) }))
+    }
+}

@@ -1,0 +1,165 @@
+//! Mount options as people write them, split into what mount(2) takes as flags and what it hands to the filesystem.
+
+use rustix::mount::MountFlags;
+
+/// Options of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What the kernel itself understands.
+    pub flags: MountFlags,
+    /// What the filesystem understands, separated by commas.
+    pub data: String,
+}
+
+/// An option that cannot be given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// The volume is published for reading only.
+    #[error("mount option \"rw\" contradicts publishing the volume for reading only; remove it from mountOptions")]
+    Contradiction,
+    /// The option would make mount(2) do something else than to mount the volume.
+    #[error("mount option {0:?} cannot be used for a volume; remove it from mountOptions")]
+    Forbidden(String),
+    /// A zero byte would cut the options short.
+    #[error("mount options contain a zero byte; remove it from mountOptions")]
+    ZeroByte,
+}
+
+/// What an option means.
+enum Meaning {
+    Set(MountFlags),
+    Clear(MountFlags),
+    /// For mount(8) and fstab only.
+    Ignored,
+    Forbidden,
+    ForFilesystem,
+}
+
+impl MountOptions {
+    /// Splits options, each of which may be a list with commas. A later option overrides an earlier one, as with mount(8).
+    pub fn parse<S: AsRef<str>>(readonly: bool, options: &[S]) -> Result<Self, OptionError> {
+        let mut flags = if readonly { MountFlags::RDONLY } else { MountFlags::empty() };
+        let mut data: Vec<&str> = Vec::new();
+        for option in options.iter().flat_map(|options| split(options.as_ref())) {
+            if option.contains('\0') {
+                return Err(OptionError::ZeroByte);
+            }
+            if readonly && option == "rw" {
+                return Err(OptionError::Contradiction);
+            }
+            match meaning(option) {
+                Meaning::Set(flag) => flags |= flag,
+                Meaning::Clear(flag) => flags &= !flag,
+                Meaning::Ignored => {}
+                Meaning::Forbidden => return Err(OptionError::Forbidden(option.to_owned())),
+                Meaning::ForFilesystem => data.push(option),
+            }
+        }
+        Ok(Self { flags, data: data.join(",") })
+    }
+
+    /// Whether the mount is for reading only.
+    pub const fn is_readonly(&self) -> bool {
+        self.flags.contains(MountFlags::RDONLY)
+    }
+}
+
+/// The single options of a list. A comma between quotes belongs to the option, as in
+/// `context="system_u:object_r:container_file_t:s0:c1,c2"`, which kubelet sends on machines with SELinux.
+fn split(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        if c == '"' {
+            quoted = !quoted;
+        }
+        c == ',' && !quoted
+    })
+    .map(str::trim)
+    .filter(|option| !option.is_empty())
+}
+
+fn meaning(option: &str) -> Meaning {
+    use Meaning::{Clear, ForFilesystem, Forbidden, Ignored, Set};
+    match option {
+        "ro" => Set(MountFlags::RDONLY),
+        "rw" => Clear(MountFlags::RDONLY),
+        "nosuid" => Set(MountFlags::NOSUID),
+        "suid" => Clear(MountFlags::NOSUID),
+        "nodev" => Set(MountFlags::NODEV),
+        "dev" => Clear(MountFlags::NODEV),
+        "noexec" => Set(MountFlags::NOEXEC),
+        "exec" => Clear(MountFlags::NOEXEC),
+        "sync" => Set(MountFlags::SYNCHRONOUS),
+        "async" => Clear(MountFlags::SYNCHRONOUS),
+        "dirsync" => Set(MountFlags::DIRSYNC),
+        "noatime" => Set(MountFlags::NOATIME),
+        "atime" => Clear(MountFlags::NOATIME),
+        "nodiratime" => Set(MountFlags::NODIRATIME),
+        "diratime" => Clear(MountFlags::NODIRATIME),
+        "relatime" => Set(MountFlags::RELATIME),
+        "norelatime" => Clear(MountFlags::RELATIME),
+        "strictatime" => Set(MountFlags::STRICTATIME),
+        "nostrictatime" => Clear(MountFlags::STRICTATIME),
+        "lazytime" => Set(MountFlags::LAZYTIME),
+        "nolazytime" => Clear(MountFlags::LAZYTIME),
+        "mand" => Set(MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
+        "nomand" => Clear(MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
+        "nosymfollow" => Set(MountFlags::NOSYMFOLLOW),
+        "symfollow" => Clear(MountFlags::NOSYMFOLLOW),
+        "silent" => Set(MountFlags::SILENT),
+        "loud" => Clear(MountFlags::SILENT),
+        "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group" => {
+            Ignored
+        }
+        "bind" | "rbind" | "remount" | "move" | "loop" | "shared" | "rshared" | "private" | "rprivate" | "slave"
+        | "rslave" | "unbindable" | "runbindable" => Forbidden,
+        other if other.starts_with("x-") || other.starts_with("X-") || other.starts_with("comment=") => Ignored,
+        other if other.starts_with("loop=") || other.starts_with("offset=") || other.starts_with("sizelimit=") => {
+            Forbidden
+        }
+        _ => ForFilesystem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(false, &[], MountFlags::empty(), "")]
+    #[case(true, &[], MountFlags::RDONLY, "")]
+    #[case(false, &["ro"], MountFlags::RDONLY, "")]
+    #[case(false, &["ro", "rw"], MountFlags::empty(), "")]
+    #[case(false, &["noatime", "discard"], MountFlags::NOATIME, "discard")]
+    #[case(false, &["noatime,nodev,discard", "data=writeback"], MountFlags::NOATIME.union(MountFlags::NODEV), "discard,data=writeback")]
+    #[case(false, &["noexec", "exec", " nosuid "], MountFlags::NOSUID, "")]
+    #[case(false, &["defaults,,nofail", "_netdev", "x-systemd.automount", "comment=a"], MountFlags::empty(), "")]
+    #[case(false, &["context=\"system_u:object_r:t:s0:c1,c2\",noatime"], MountFlags::NOATIME, "context=\"system_u:object_r:t:s0:c1,c2\"")]
+    #[case(true, &["commit=30", "norecovery"], MountFlags::RDONLY, "commit=30,norecovery")]
+    fn options_are_flags_or_data(
+        #[case] readonly: bool,
+        #[case] options: &[&str],
+        #[case] flags: MountFlags,
+        #[case] data: &str,
+    ) {
+        let expected = MountOptions { flags, data: data.to_owned() };
+        assert_eq!(MountOptions::parse(readonly, options), Ok(expected));
+    }
+
+    #[rstest]
+    #[case(true, &["rw"], OptionError::Contradiction)]
+    #[case(true, &["noatime,rw"], OptionError::Contradiction)]
+    #[case(false, &["bind"], OptionError::Forbidden("bind".to_owned()))]
+    #[case(false, &["noatime,remount"], OptionError::Forbidden("remount".to_owned()))]
+    #[case(false, &["loop=/dev/loop3"], OptionError::Forbidden("loop=/dev/loop3".to_owned()))]
+    #[case(false, &["data=ordered\0"], OptionError::ZeroByte)]
+    fn options_that_cannot_be_are_refused(
+        #[case] readonly: bool,
+        #[case] options: &[&str],
+        #[case] error: OptionError,
+    ) {
+        assert_eq!(MountOptions::parse(readonly, options), Err(error));
+    }
+}

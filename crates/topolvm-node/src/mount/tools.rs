@@ -1,0 +1,140 @@
+//! The few programs that we start: `blkid`, `wipefs`, `mkfs.*`, `resize2fs`. Their command lines are values that can be
+//! printed; each has a deadline and dies with the one who waits for it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use super::Error;
+
+/// Where programs are looked for, and all that they see as `PATH`.
+const SEARCH_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+
+/// One command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tool {
+    program: &'static str,
+    args: Vec<String>,
+    limit: Duration,
+}
+
+impl Tool {
+    /// A program with arguments and the time that it may take.
+    pub(super) fn new(program: &'static str, limit: Duration, args: &[&str], path: &Path) -> Self {
+        Self {
+            program,
+            args: args.iter().map(|&arg| arg.to_owned()).chain([path.display().to_string()]).collect(),
+            limit,
+        }
+    }
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program)?;
+        self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
+    }
+}
+
+/// The programs that this machine has.
+#[derive(Clone, Debug)]
+pub(super) struct Tools {
+    paths: HashMap<&'static str, PathBuf>,
+}
+
+impl Tools {
+    /// Looks each program up once; one that is missing is noticed when it is needed.
+    pub(super) fn find(programs: &[&'static str]) -> Self {
+        let paths = programs
+            .iter()
+            .filter_map(|&program| {
+                let found =
+                    SEARCH_PATH.split(':').map(|dir| Path::new(dir).join(program)).find(|path| is_executable(path));
+                if found.is_none() {
+                    tracing::warn!(program, "program is not installed; volumes that need it cannot be published");
+                }
+                Some((program, found?))
+            })
+            .collect();
+        Self { paths }
+    }
+
+    /// Runs a program to its end, whatever its exit status.
+    #[expect(clippy::disallowed_methods, reason = "this is the mount module's one place that starts processes")]
+    pub(super) async fn run(&self, tool: &Tool) -> Result<Output, Error> {
+        let program = self.paths.get(tool.program).ok_or(Error::NoTool(tool.program))?;
+        tracing::debug!(command = %tool, "starting");
+        let ending = tokio::process::Command::new(program)
+            .args(&tool.args)
+            .env_clear()
+            .env("PATH", SEARCH_PATH)
+            .env("LC_ALL", "C")
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        match tokio::time::timeout(tool.limit, ending).await {
+            Ok(Ok(output)) => Ok(output),
+            Ok(Err(source)) => Err(Error::Spawn { command: tool.to_string(), source }),
+            Err(_) => Err(Error::TooSlow { command: tool.to_string(), limit: tool.limit }),
+        }
+    }
+
+    /// Runs a program that must succeed.
+    pub(super) async fn run_ok(&self, tool: &Tool) -> Result<Output, Error> {
+        let output = self.run(tool).await?;
+        if output.status.success() { Ok(output) } else { Err(failure(tool, &output)) }
+    }
+}
+
+/// The error for a program that failed.
+pub(super) fn failure(tool: &Tool, output: &Output) -> Error {
+    Error::Failed {
+        command: tool.to_string(),
+        status: output.status,
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_runs_with_a_fixed_environment() {
+        let tools = Tools::find(&["sh"]);
+        let tool = Tool::new("sh", Duration::from_secs(30), &["-c", "echo \"$LC_ALL $0\""], Path::new("/dev/x"));
+        let output = tools.run_ok(&tool).await.unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "C /dev/x\n");
+    }
+
+    #[tokio::test]
+    async fn a_failure_carries_the_command_line_and_what_it_said() {
+        let tools = Tools::find(&["sh"]);
+        let tool = Tool::new("sh", Duration::from_secs(30), &["-c", "echo broken >&2; exit 3"], Path::new("/dev/x"));
+        let error = tools.run_ok(&tool).await.unwrap_err().to_string();
+        assert_eq!(error, "sh -c echo broken >&2; exit 3 /dev/x failed with exit status: 3: broken");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_is_killed() {
+        let tools = Tools::find(&["sleep"]);
+        let tool = Tool::new("sleep", Duration::from_millis(20), &[], Path::new("1000"));
+        assert!(matches!(tools.run(&tool).await, Err(Error::TooSlow { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_installed_is_named() {
+        let tools = Tools::find(&["mkfs.nothing"]);
+        let tool = Tool::new("mkfs.nothing", Duration::from_secs(1), &[], Path::new("/dev/x"));
+        let error = tools.run(&tool).await.unwrap_err().to_string();
+        assert_eq!(error, "program mkfs.nothing is not installed; install it in the image or on the node");
+    }
+}

@@ -1,0 +1,85 @@
+//! Removes the LV of an object that is being deleted, and only then lets the object go.
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tonic::Code;
+use topolvm_api::LogicalVolume;
+use topolvm_runtime::grpc::GrpcCode as _;
+
+use super::status::within;
+use super::{Error, Reconciler, name};
+use crate::lvmd;
+
+impl Reconciler {
+    pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), Error> {
+        let finalizer = self.flavor.logical_volume_finalizer();
+        let finalizers = volume.metadata.finalizers.as_deref().unwrap_or_default();
+        let Some(index) = finalizers.iter().position(|name| name == finalizer) else {
+            self.forget(volume);
+            return Ok(());
+        };
+        self.remove_lv(volume).await?;
+        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list
+        let path = format!("/metadata/finalizers/{index}");
+        let patch = serde_json::from_value(json!([
+            {"op": "test", "path": path, "value": finalizer},
+            {"op": "remove", "path": path},
+        ]))?;
+        let patched = within(
+            "remove the finalizer",
+            self.api.patch(name(volume), &PatchParams::default(), &Patch::Json::<()>(patch)),
+        )
+        .await;
+        match patched {
+            Ok(_) => tracing::info!(volume = name(volume), lv = volume.uid(), "removed the logical volume"),
+            // An earlier try took the finalizer off, and the object went with it
+            Err(Error::Kube { source, .. }) if is_not_found(&source) => {}
+            Err(error) => return Err(error),
+        }
+        self.forget(volume);
+        Ok(())
+    }
+
+    /// Returns only when there surely is no LV.
+    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<(), Error> {
+        let (uid, class) = (volume.uid(), volume.spec.device_class.as_str());
+        let refusal = match self.lvmd.remove(uid, class).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
+            Err(error) => error,
+        };
+        let is_absent = refusal.code() == Code::NotFound;
+        if !is_absent && refusal.code() != Code::FailedPrecondition {
+            return Err(Error::Remove(refusal));
+        }
+        // Older lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it is gone
+        // when a list of its volume group lacks it
+        match self.lvmd.find(uid, class).await {
+            Ok(None) if is_absent => Ok(()),
+            Ok(Some(_)) if is_absent => Err(Error::StillListed(uid.to_owned())),
+            Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
+            Err(error) if was_never_made(volume, &error) => {
+                tracing::warn!(
+                    volume = name(volume),
+                    device_class = class,
+                    error = error.detail(),
+                    "lets an object go whose volume could not be made, though its volume group cannot be looked at"
+                );
+                Ok(())
+            }
+            Ok(_) | Err(_) => Err(Error::Remove(refusal)),
+        }
+    }
+}
+
+/// A wish for an unknown device class or a missing volume group fails before anything is made. Its object must be able to
+/// go although lvmd cannot look into the class, or every new try of the same claim would wait for it for ever.
+fn was_never_made(volume: &LogicalVolume, listing: &lvmd::Error) -> bool {
+    const REFUSED: [Code; 4] = [Code::FailedPrecondition, Code::NotFound, Code::InvalidArgument, Code::Unimplemented];
+    let refused = volume.failure().is_some_and(|(code, _)| REFUSED.contains(&Code::from_i32(code)));
+    volume.volume_id().is_none() && refused && matches!(listing.code(), Code::FailedPrecondition | Code::NotFound)
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}

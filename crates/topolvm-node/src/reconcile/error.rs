@@ -1,0 +1,42 @@
+//! Why an object could not be reconciled. Each of these is tried again.
+
+use topolvm_api::ParseQuantityError;
+
+use crate::lvmd;
+
+/// Why an object could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server said no.
+    #[error("cannot {action}")]
+    Kube {
+        /// What was tried.
+        action: &'static str,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+    /// The API server said nothing.
+    #[error("cannot {action}: the Kubernetes API server did not answer in time")]
+    SlowApi {
+        /// What was tried.
+        action: &'static str,
+    },
+    /// A patch could not be formed.
+    #[error("cannot form a patch")]
+    Form(#[from] serde_json::Error),
+    /// lvmd is away or busy.
+    #[error("waiting for lvmd")]
+    LvmdAway(#[source] lvmd::Error),
+    /// The volume cannot grow; the status says so, too.
+    #[error("cannot expand the volume")]
+    Expand(#[source] lvmd::Error),
+    /// The wanted size is no size; the status says so, too.
+    #[error("cannot expand the volume")]
+    Size(#[from] ParseQuantityError),
+    /// The LV cannot be removed.
+    #[error("cannot remove the logical volume; the object stays until it is gone")]
+    Remove(#[source] lvmd::Error),
+    /// lvmd says that there is no such LV, and lists it.
+    #[error("lvmd finds no logical volume {0} to remove, but lists it")]
+    StillListed(String),
+}

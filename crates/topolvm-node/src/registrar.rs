@@ -1,0 +1,98 @@
+//! Tells kubelet about the driver, as the node-driver-registrar sidecar does.
+//!
+//! kubelet watches its `plugins_registry` directory, connects to each socket that appears there and asks who it is.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use topolvm_api::ApiFlavor;
+use topolvm_proto::registration::registration_server::{Registration, RegistrationServer};
+use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use topolvm_runtime::grpc::{RpcMetrics, serve};
+use topolvm_runtime::{CancellationToken, unix};
+
+/// The registration of the driver with kubelet.
+#[derive(Clone, Debug)]
+pub struct Registrar {
+    /// Socket in kubelet's directory.
+    socket: PathBuf,
+    driver: &'static str,
+    csi_socket: PathBuf,
+}
+
+/// kubelet does not want the driver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("kubelet refused to register driver {driver}: {reason}")]
+pub struct RegistrationRefused {
+    driver: &'static str,
+    reason: String,
+}
+
+impl Registrar {
+    /// A registration for the driver whose CSI socket kubelet finds at `csi_socket`.
+    pub fn new(flavor: ApiFlavor, kubelet_dir: &Path, csi_socket: &Path) -> Self {
+        let driver = flavor.driver_name();
+        Self {
+            socket: kubelet_dir.join("plugins_registry").join(format!("{driver}-reg.sock")),
+            driver,
+            csi_socket: csi_socket.to_owned(),
+        }
+    }
+
+    /// Serves until `shutdown` is cancelled, or until kubelet refuses the driver: its reason is the error.
+    pub async fn run(self, metrics: RpcMetrics, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let listener = unix::listen(&self.socket).await?;
+        tracing::info!(socket = %self.socket.display(), "waiting for kubelet to register the driver");
+        let (refusal, mut refused) = watch::channel(None);
+        let service = RegistrationService { registrar: self, refusal };
+        let stop = shutdown.child_token();
+        let serving = serve(listener, Routes::new(RegistrationServer::new(service)), &metrics, stop.clone());
+        tokio::pin!(serving);
+        let reason = tokio::select! {
+            result = &mut serving => return result,
+            Ok(reason) = refused.wait_for(Option::is_some) => reason.clone(),
+        };
+        // Ends in order, so that kubelet gets its answer and the socket is removed
+        stop.cancel();
+        serving.await?;
+        reason.map_or(Ok(()), |refused| Err(refused.into()))
+    }
+}
+
+struct RegistrationService {
+    registrar: Registrar,
+    refusal: watch::Sender<Option<RegistrationRefused>>,
+}
+
+#[tonic::async_trait]
+impl Registration for RegistrationService {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".to_owned(),
+            name: self.registrar.driver.to_owned(),
+            endpoint: self.registrar.csi_socket.display().to_string(),
+            supported_versions: vec!["1.0.0".to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        if status.plugin_registered {
+            tracing::info!(driver = self.registrar.driver, "kubelet registered the driver");
+        } else {
+            tracing::error!(
+                driver = self.registrar.driver,
+                reason = status.error,
+                "kubelet refused to register the driver"
+            );
+            self.refusal
+                .send_replace(Some(RegistrationRefused { driver: self.registrar.driver, reason: status.error }));
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

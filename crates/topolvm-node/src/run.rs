@@ -1,0 +1,95 @@
+//! Puts the parts together.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kube::Client;
+use kube::api::Api;
+use kube::runtime::reflector::store::Writer;
+use prometheus_client::registry::Registry;
+use tonic::service::Routes;
+use topolvm_proto::csi::identity_server::IdentityServer;
+use topolvm_proto::csi::node_server::NodeServer;
+use topolvm_runtime::grpc::{RpcMetrics, serve};
+use topolvm_runtime::{CancellationToken, Tasks, admin, kubernetes, unix};
+
+use crate::capacity::Capacity;
+use crate::csi::{Agent, IdentityService, NodeService};
+use crate::lvmd::Lvmd;
+use crate::mount::{Mounter, SystemMounter};
+use crate::reconcile::Reconciler;
+use crate::{Config, Embedded, Health, Registrar, Volumes};
+
+/// What the agent is made of: everything outside of it that a test replaces.
+pub struct Parts<M> {
+    /// The checked flags.
+    pub config: Config,
+    /// The Kubernetes API server.
+    pub client: Client,
+    /// lvmd.
+    pub lvmd: Lvmd,
+    /// Mounts of the machine.
+    pub mounter: M,
+}
+
+impl<M> std::fmt::Debug for Parts<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Runs the agent on the real machine.
+pub(crate) async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let parts = Parts {
+        client: kubernetes::client("topolvm-node").await?,
+        lvmd: Lvmd::connect(&config.lvmd_socket)
+            .with_context(|| format!("--lvmd-socket {} cannot be used", config.lvmd_socket.display()))?,
+        mounter: SystemMounter::new(),
+        config,
+    };
+    start(parts, &tasks, &shutdown).await
+}
+
+/// Starts the agent. The CSI socket is served when this returns, whether or not lvmd and the API server answer yet.
+pub async fn start<M: Mounter>(parts: Parts<M>, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    let Parts { config, client, lvmd, mounter } = parts;
+    let Config { flavor, node, csi_socket, lvmd_socket: _, metrics_bind_address, embedded, kubelet_dir } = config;
+
+    let mut registry = Registry::default();
+    let rpc_metrics = RpcMetrics::register(&mut registry);
+    let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
+    let registry = Arc::new(registry);
+
+    let writer = Writer::new(flavor);
+    let agent = Agent {
+        volumes: Volumes::new(writer.as_reader(), Api::all_with(client.clone(), &flavor), node.clone()),
+        lvmd: lvmd.clone(),
+        mounter,
+        old_devices: "/dev/topolvm".into(),
+    };
+    let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
+    let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))
+        .add_service(NodeServer::new(NodeService::new(flavor, node.clone(), Arc::new(agent), tasks.clone())));
+
+    let listener = unix::listen(&csi_socket).await?;
+    tracing::info!(socket = %csi_socket.display(), node, "serving CSI");
+    tasks.spawn("CSI", {
+        let (metrics, shutdown) = (rpc_metrics.clone(), shutdown.clone());
+        async move { serve(listener, csi, &metrics, shutdown).await }
+    });
+    tasks.spawn("metrics", {
+        let shutdown = shutdown.clone();
+        async move { admin::serve_metrics(&metrics_bind_address, registry, shutdown).await }
+    });
+
+    let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
+    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd));
+    tasks.spawn("LogicalVolumes", reconciler.run(writer, lvmd_returns, shutdown.clone()));
+
+    // Last, because kubelet calls back as soon as it sees the socket
+    if embedded.contains(&Embedded::Registrar) {
+        let registrar = Registrar::new(flavor, &kubelet_dir, &csi_socket);
+        tasks.spawn("registrar", registrar.run(rpc_metrics, shutdown.clone()));
+    }
+    Ok(())
+}

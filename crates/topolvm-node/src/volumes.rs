@@ -1,0 +1,113 @@
+//! Finding the LogicalVolume of a CSI volume id among those of this node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::ListParams;
+use kube::runtime::reflector::Store;
+use tonic::Code;
+use topolvm_api::LogicalVolume;
+use topolvm_runtime::grpc::GrpcCode;
+
+/// How long a call waits for the first list of a process that has just started.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// The LogicalVolumes of this node.
+#[derive(Clone)]
+pub struct Volumes {
+    store: Store<LogicalVolume>,
+    api: Api<LogicalVolume>,
+    node: String,
+}
+
+impl std::fmt::Debug for Volumes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volumes").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// Why a volume cannot be found.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// There is no such volume on this node.
+    #[error("volume {id} is not known on node {node}")]
+    Unknown {
+        /// The CSI volume id.
+        id: String,
+        /// This node.
+        node: String,
+    },
+    /// Nobody knows, because the API server does not answer.
+    #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
+    Api {
+        /// The CSI volume id.
+        id: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+    /// Nobody knows yet.
+    #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
+    NotListed,
+}
+
+impl GrpcCode for LookupError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unknown { .. } => Code::NotFound,
+            Self::Api { .. } | Self::NotListed => Code::Unavailable,
+        }
+    }
+}
+
+impl Volumes {
+    /// Volumes from a store that holds this node's objects, and from the API server where the store may lag behind.
+    pub const fn new(store: Store<LogicalVolume>, api: Api<LogicalVolume>, node: String) -> Self {
+        Self { store, api, node }
+    }
+
+    /// The LogicalVolume of a CSI volume id, which is the object's UID.
+    pub async fn find(&self, id: &str) -> Result<Arc<LogicalVolume>, LookupError> {
+        match tokio::time::timeout(FIRST_LIST, self.store.wait_until_ready()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Err(LookupError::NotListed),
+        }
+        if let Some(volume) = self.in_store(id) {
+            return Ok(volume);
+        }
+        // Another process of this agent, as during an update, can have made the volume a moment ago
+        let volume =
+            self.list().await.map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
+        volume
+            .into_iter()
+            .find(|volume| is(volume, id) && volume.spec.node_name == self.node)
+            .map(Arc::new)
+            .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
+    }
+
+    /// Whether the store, once it is filled, lacks a volume. Asks nobody.
+    pub async fn is_surely_unknown(&self, id: &str) -> bool {
+        let listed = tokio::time::timeout(Duration::ZERO, self.store.wait_until_ready()).await;
+        matches!(listed, Ok(Ok(()))) && self.in_store(id).is_none()
+    }
+
+    fn in_store(&self, id: &str) -> Option<Arc<LogicalVolume>> {
+        self.store.find(|volume| is(volume, id))
+    }
+
+    async fn list(&self) -> Result<Vec<LogicalVolume>, kube::Error> {
+        let own = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
+        match self.api.list(&own).await {
+            // A server that cannot select by this field
+            Err(kube::Error::Api(status)) if status.code == 400 => {
+                Ok(self.api.list(&ListParams::default()).await?.items)
+            }
+            listed => Ok(listed?.items),
+        }
+    }
+}
+
+/// An LV is named by the object's UID, and the status repeats it as the volume id.
+fn is(volume: &LogicalVolume, id: &str) -> bool {
+    volume.uid() == id || volume.volume_id() == Some(id)
+}

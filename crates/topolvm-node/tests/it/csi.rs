@@ -1,0 +1,468 @@
+//! The CSI Node service over the real lvmd, a fake LVM and a fake machine.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::Api;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use rstest::rstest;
+use tempfile::TempDir;
+use tonic::{Code, Request, Status};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_node::Volumes;
+use topolvm_node::csi::{Agent, NodeService};
+use topolvm_node::mount::Contents;
+use topolvm_proto::csi::node_server::Node as _;
+use topolvm_proto::csi::volume_capability::access_mode::Mode;
+use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use topolvm_proto::csi::volume_usage::Unit;
+use topolvm_proto::csi::{
+    CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+    NodeUnpublishVolumeRequest, VolumeCapability, VolumeUsage,
+};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::logical_volume;
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
+use crate::machine::Machine;
+
+const GIB: u64 = 1 << 30;
+
+/// A node with one volume of 1 GiB, `v1`, that is not published.
+struct Node {
+    dir: TempDir,
+    api: ApiServer,
+    lvm: FakeLvm,
+    machine: Machine,
+    service: Arc<NodeService<Machine>>,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+    _lvmd: LvmdProcess,
+}
+
+impl Node {
+    async fn start() -> Self {
+        Self::start_with(&mut |_| {}).await
+    }
+
+    /// Spoils the watch of LogicalVolumes, which has shown `v1`.
+    async fn start_with(spoil: &mut dyn FnMut(&mut Writer<LogicalVolume>)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        lvm.add_volume(VG, "v1", FakeVolume::thick(GIB));
+        let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
+        let api = ApiServer::new();
+        let flavor = ApiFlavor::TopoLvm;
+        let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
+        api.apply_json(&volume);
+        let mut writer = Writer::new(flavor);
+        for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        spoil(&mut writer);
+        let machine = Machine::new(&lvm);
+        std::fs::create_dir(dir.path().join("old")).unwrap();
+        let agent = Agent {
+            volumes: Volumes::new(writer.as_reader(), Api::all_with(api.client(), &flavor), "n1".to_owned()),
+            lvmd: lvmd.client(),
+            mounter: machine.clone(),
+            old_devices: dir.path().join("old"),
+        };
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let service = NodeService::new(flavor, "n1".to_owned(), Arc::new(agent), tasks.clone());
+        Self { dir, api, lvm, machine, service: Arc::new(service), tasks, shutdown, _lvmd: lvmd }
+    }
+
+    fn target(&self) -> PathBuf {
+        self.dir.path().join("pod").join("mount")
+    }
+
+    fn filesystem(&self) -> NodePublishVolumeRequest {
+        NodePublishVolumeRequest {
+            volume_id: "v1".to_owned(),
+            target_path: self.target().display().to_string(),
+            volume_capability: Some(capability(AccessType::Mount(MountVolume {
+                mount_flags: vec!["noatime".to_owned(), "discard".to_owned()],
+                ..MountVolume::default()
+            }))),
+            ..NodePublishVolumeRequest::default()
+        }
+    }
+
+    fn block(&self) -> NodePublishVolumeRequest {
+        NodePublishVolumeRequest {
+            volume_capability: Some(capability(AccessType::Block(BlockVolume {}))),
+            ..self.filesystem()
+        }
+    }
+
+    async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), Status> {
+        self.service.node_publish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unpublish(&self) -> Result<(), Status> {
+        let request =
+            NodeUnpublishVolumeRequest { volume_id: "v1".to_owned(), target_path: self.target().display().to_string() };
+        self.service.node_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn stats(&self, id: &str, path: &Path) -> Result<Vec<VolumeUsage>, Status> {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: id.to_owned(),
+            volume_path: path.display().to_string(),
+            ..NodeGetVolumeStatsRequest::default()
+        };
+        let response = self.service.node_get_volume_stats(Request::new(request)).await?;
+        Ok(response.into_inner().usage)
+    }
+
+    async fn expand(&self, id: &str, path: &Path, bytes: u64) -> Result<i64, Status> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            volume_path: path.display().to_string(),
+            capacity_range: Some(CapacityRange { required_bytes: i64::try_from(bytes).unwrap(), limit_bytes: 0 }),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let response = self.service.node_expand_volume(Request::new(request)).await?;
+        Ok(response.into_inner().capacity_bytes)
+    }
+
+    /// What lvmd does when the controller has grown the object.
+    fn grow_lv(&self, bytes: u64) {
+        let extents = FakeVolume::thick(bytes).extents;
+        self.lvm.edit_volume(VG, "v1", |volume| {
+            volume.extents = extents;
+            volume.allocated = extents;
+        });
+    }
+}
+
+fn capability(access_type: AccessType) -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(access_type),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+    }
+}
+
+fn device() -> PathBuf {
+    Path::new("/dev").join(VG).join("v1")
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn a_blank_volume_is_formatted_mounted_and_opened_to_everybody() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let [mount] = node.machine.mounts().try_into().unwrap();
+    assert_eq!((mount.target.as_path(), mount.data.as_str()), (node.target().as_path(), "discard"));
+    assert_eq!(node.machine.formatted(), 1);
+    assert_eq!(mode(&node.target()), 0o2777);
+}
+
+#[tokio::test]
+async fn publishing_again_changes_nothing() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let before = node.machine.mounts();
+    std::fs::set_permissions(node.target(), PermissionsExt::from_mode(0o700)).unwrap();
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.machine.mounts(), before);
+    assert_eq!(node.machine.formatted(), 1);
+    assert_eq!(mode(&node.target()), 0o700, "the pod's own choice stays");
+}
+
+#[tokio::test]
+async fn a_call_that_was_killed_after_the_mount_is_completed() {
+    let node = Node::start().await;
+    std::fs::create_dir_all(node.target()).unwrap();
+    std::fs::set_permissions(node.target(), PermissionsExt::from_mode(0o755)).unwrap();
+    if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(node.target()).unwrap()) != 0 {
+        println!("skipped: a filesystem's root directory belongs to root, and this test does not run as root");
+        return;
+    }
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.machine.mount_by_hand(&device(), &node.target());
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(mode(&node.target()), 0o2777);
+}
+
+#[tokio::test]
+async fn data_survives_a_new_publication() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.unpublish().await.unwrap();
+    assert!(!node.target().exists());
+    assert_eq!(node.machine.mounts(), []);
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.machine.formatted(), 1);
+}
+
+#[rstest]
+#[case(Contents::Filesystem("xfs".to_owned()), "xfs")]
+#[case(Contents::Other("LVM2_member".to_owned()), "LVM2_member")]
+#[tokio::test]
+async fn what_lies_on_a_volume_is_never_overwritten(#[case] contents: Contents, #[case] found: &str) {
+    let node = Node::start().await;
+    node.machine.put(&device(), contents);
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains(found) && status.message().contains("ext4"), "{status}");
+    assert_eq!((node.machine.formatted(), node.machine.mounts()), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_read_only_publication_neither_formats_nor_changes_modes_nor_grows() {
+    let node = Node::start().await;
+    let request = NodePublishVolumeRequest { readonly: true, ..node.filesystem() };
+    let status = node.publish(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.grow_lv(2 * GIB);
+    node.publish(request).await.unwrap();
+    assert!(node.machine.mounts().first().unwrap().readonly);
+    assert_eq!(mode(&node.target()), 0o755);
+    assert_eq!(node.machine.filesystem_bytes(&device()), GIB);
+}
+
+#[tokio::test]
+async fn another_readonly_setting_at_the_same_path_is_refused() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let request = NodePublishVolumeRequest { readonly: true, ..node.filesystem() };
+    assert_eq!(node.publish(request).await.unwrap_err().code(), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_path_that_something_else_is_mounted_at_is_refused() {
+    let node = Node::start().await;
+    node.lvm.add_volume(VG, "other", FakeVolume::thick(GIB));
+    node.machine.mount_by_hand(Path::new("/dev/myvg/other"), &node.target());
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+}
+
+#[tokio::test]
+async fn a_volume_that_was_expanded_while_unused_grows_when_published() {
+    let node = Node::start().await;
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.grow_lv(2 * GIB);
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.machine.filesystem_bytes(&device()), 2 * GIB);
+}
+
+#[tokio::test]
+async fn a_block_volume_is_bound_once_and_its_parent_directory_is_made() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let file_mode = mode(&node.target());
+    node.publish(node.block()).await.unwrap();
+    assert_eq!(node.machine.mounts().len(), 1);
+    assert_eq!(mode(&node.target()), file_mode);
+    node.unpublish().await.unwrap();
+    assert!(!node.target().exists());
+}
+
+#[tokio::test]
+async fn a_read_only_block_volume_that_was_bound_only_is_completed() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let request = NodePublishVolumeRequest { readonly: true, ..node.block() };
+    node.publish(request).await.unwrap();
+    let [mount] = node.machine.mounts().try_into().unwrap();
+    assert!(mount.readonly);
+}
+
+#[tokio::test]
+async fn a_volume_that_nobody_knows_is_not_found() {
+    let node = Node::start().await;
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
+    assert_eq!(node.publish(request).await.unwrap_err().code(), Code::NotFound);
+    let stats = node.stats("v2", node.dir.path()).await.unwrap_err();
+    assert_eq!(stats.code(), Code::NotFound);
+    let expand = node.expand("v2", Path::new("some/path"), GIB).await.unwrap_err();
+    assert_eq!(expand.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_volume_that_the_watch_has_not_shown_yet_is_found_on_the_server() {
+    let node = Node::start().await;
+    node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
+    node.api.apply_json(logical_volume("pvc-2").uid("v2").ready("v2", "1Gi").build());
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
+    node.publish(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn volumes_of_other_nodes_are_not_found() {
+    let node = Node::start().await;
+    node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
+    node.api.apply_json(logical_volume("pvc-2").on("n2").uid("v2").ready("v2", "1Gi").build());
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
+    assert_eq!(node.publish(request).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
+    let node = Node::start().await;
+    node.api.disconnect();
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
+    assert_eq!(node.publish(request).await.unwrap_err().code(), Code::Unavailable);
+    node.publish(node.filesystem()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_list_nothing_is_declared_missing_and_what_is_mounted_is_measured() {
+    let node = Node::start_with(&mut |writer| *writer = Writer::new(ApiFlavor::TopoLvm)).await;
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    std::fs::create_dir_all(node.target()).unwrap();
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.machine.mount_by_hand(&device(), &node.target());
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap().len(), 2);
+    node.unpublish().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_object_without_its_lv_is_not_found() {
+    let node = Node::start().await;
+    node.lvm.lose_volume(VG, "v1");
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound, "{status}");
+}
+
+#[tokio::test]
+async fn unpublishing_takes_all_layers_away_even_from_a_failed_disk() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.mount_by_hand(&device(), &node.target());
+    node.machine.fail(&node.target());
+    let stats = node.stats("v1", &node.target()).await.unwrap_err();
+    assert_eq!(stats.code(), Code::Internal);
+    node.unpublish().await.unwrap();
+    assert_eq!(node.machine.mounts(), []);
+    assert!(!node.target().exists());
+    node.unpublish().await.unwrap();
+}
+
+#[tokio::test]
+async fn unpublishing_never_deletes_what_is_outside_of_the_volume() {
+    let node = Node::start().await;
+    std::fs::create_dir_all(node.target()).unwrap();
+    std::fs::write(node.target().join("precious"), "data").unwrap();
+    assert_eq!(node.unpublish().await.unwrap_err().code(), Code::Internal);
+    assert!(node.target().join("precious").exists());
+}
+
+#[tokio::test]
+async fn unpublishing_removes_the_device_node_of_an_old_version() {
+    let node = Node::start().await;
+    let leftover = node.dir.path().join("old").join("v1");
+    std::fs::write(&leftover, "").unwrap();
+    node.unpublish().await.unwrap();
+    assert!(!leftover.exists());
+}
+
+#[tokio::test]
+async fn usage_of_a_filesystem_is_bytes_and_inodes() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let gib = i64::try_from(GIB).unwrap();
+    let bytes = VolumeUsage { available: gib / 2, total: gib, used: gib / 4, unit: Unit::Bytes.into() };
+    let inodes = VolumeUsage { available: 89, total: 100, used: 11, unit: Unit::Inodes.into() };
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [bytes, inodes]);
+}
+
+#[tokio::test]
+async fn usage_of_a_block_volume_is_its_size() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let size = VolumeUsage { total: i64::try_from(GIB).unwrap(), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [size]);
+}
+
+#[tokio::test]
+async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
+    let node = Node::start().await;
+    for path in [Path::new("some/path"), node.dir.path()] {
+        let status = node.stats("v1", path).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn an_expanded_filesystem_grows_and_the_real_size_is_the_answer() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.grow_lv(2 * GIB + 1);
+    let real = 2 * GIB + (4 << 20);
+    let answer = node.expand("v1", &node.target(), 2 * GIB + 1).await.unwrap();
+    assert_eq!(u64::try_from(answer).unwrap(), real);
+    assert_eq!(node.machine.filesystem_bytes(&device()), real);
+}
+
+#[tokio::test]
+async fn an_expanded_block_volume_has_its_size_at_once() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    node.grow_lv(2 * GIB);
+    let answer = node.expand("v1", &node.target(), 2 * GIB).await.unwrap();
+    assert_eq!(u64::try_from(answer).unwrap(), 2 * GIB);
+}
+
+#[tokio::test]
+async fn a_filesystem_is_not_said_to_be_larger_than_its_volume() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let status = node.expand("v1", &node.target(), 2 * GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+}
+
+#[tokio::test]
+async fn expanding_where_nothing_is_published_is_not_found() {
+    let node = Node::start().await;
+    for path in [Path::new("some/path"), node.dir.path()] {
+        let status = node.expand("v1", path, GIB).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_mkfs_blocks_its_own_volume_only_and_outlives_the_call() {
+    let node = Node::start().await;
+    node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
+    node.api.apply_json(logical_volume("pvc-2").uid("v2").ready("v2", "1Gi").build());
+    node.machine.put(Path::new("/dev/myvg/v2"), Contents::Filesystem("ext4".to_owned()));
+    node.machine.hold_mkfs();
+
+    let (service, request) = (Arc::clone(&node.service), node.filesystem());
+    let mut caller = Box::pin(async move { service.node_publish_volume(Request::new(request)).await.map(drop) });
+    tokio::select! {
+        result = &mut caller => panic!("mkfs cannot have ended: {result:?}"),
+        () = node.machine.mkfs_begun() => {}
+    }
+    assert_eq!(node.publish(node.filesystem()).await.unwrap_err().code(), Code::Aborted);
+    let other = NodePublishVolumeRequest {
+        volume_id: "v2".to_owned(),
+        target_path: node.dir.path().join("other").display().to_string(),
+        ..node.filesystem()
+    };
+    node.publish(other).await.unwrap();
+
+    // kubelet hangs up
+    drop(caller);
+    assert_eq!(node.unpublish().await.unwrap_err().code(), Code::Aborted);
+    node.machine.release_mkfs();
+    node.shutdown.cancel();
+    node.tasks.wait().await.unwrap();
+    let targets: Vec<_> = node.machine.mounts().into_iter().map(|mount| mount.target).collect();
+    assert_eq!(targets, [node.dir.path().join("other"), node.dir.path().join("pod/mount")]);
+}

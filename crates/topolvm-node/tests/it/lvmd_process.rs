@@ -1,0 +1,78 @@
+//! The real lvmd over a fake LVM, in this process or behind a socket, where it can be stopped and started again.
+
+use std::path::{Path, PathBuf};
+
+use lvm::Lvm;
+use lvmd::{Config, Engine, routes};
+use prometheus_client::registry::Registry;
+use tonic::service::Routes;
+use topolvm_node::lvmd::Lvmd;
+use topolvm_runtime::grpc::{RpcMetrics, serve};
+use topolvm_runtime::{CancellationToken, Tasks, unix};
+use topolvm_testkit::lvm::FakeLvm;
+
+/// The volume group of the classes below.
+pub(crate) const VG: &str = "myvg";
+/// One default class without spare.
+pub(crate) const ONE_CLASS: &str = "
+device-classes:
+  - {name: ssd, volume-group: myvg, default: true, spare-gb: 0}
+";
+/// Two of them.
+pub(crate) const TWO_CLASSES: &str = "
+device-classes:
+  - {name: ssd, volume-group: myvg, default: true, spare-gb: 0}
+  - {name: hdd, volume-group: slow, spare-gb: 0}
+";
+
+/// A running lvmd. It goes on until it is stopped or dropped.
+#[derive(Debug)]
+pub(crate) struct LvmdProcess {
+    routes: Routes,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl LvmdProcess {
+    /// Starts lvmd with a configuration.
+    pub(crate) async fn start(lvm: &FakeLvm, config: &str) -> Self {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
+        let engine = Engine::start(Lvm::new(lvm.clone()), classes, &tasks, shutdown.clone()).await.unwrap();
+        let (health, service) = tonic_health::server::health_reporter();
+        health.set_service_status("", tonic_health::ServingStatus::Serving).await;
+        Self { routes: routes(&engine).add_service(service), tasks, shutdown }
+    }
+
+    /// Serves it on a socket, too.
+    pub(crate) async fn listen(self, socket: &Path) -> Self {
+        let listener = unix::listen(socket).await.unwrap();
+        let (routes, shutdown) = (self.routes.clone(), self.shutdown.clone());
+        let metrics = RpcMetrics::register(&mut Registry::default());
+        self.tasks.spawn("gRPC", async move { serve(listener, routes, &metrics, shutdown).await });
+        self
+    }
+
+    /// A client in this process.
+    pub(crate) fn client(&self) -> Lvmd {
+        Lvmd::over(self.routes.clone())
+    }
+
+    /// Ends it in order, its socket included.
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        self.tasks.clone().wait().await.unwrap();
+    }
+}
+
+impl Drop for LvmdProcess {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// A client of an lvmd that is not running.
+pub(crate) fn nobody() -> Lvmd {
+    Lvmd::connect(&PathBuf::from("/nonexistent/lvmd.sock")).unwrap()
+}

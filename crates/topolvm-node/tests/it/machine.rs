@@ -1,0 +1,261 @@
+//! A machine whose block devices are the volumes of a fake LVM and whose mounts are in memory. Directories and files at
+//! target paths are real, in a temporary directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use topolvm_node::Filesystem;
+use topolvm_node::mount::{
+    BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, Mount, MountOptions, Mounter, PathKind,
+};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm};
+
+/// The machine. Clones are the same machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    lvm: FakeLvm,
+    state: Arc<Mutex<State>>,
+    /// mkfs waits while this is false.
+    mkfs_may_end: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What lies on a device, and how large it is in bytes.
+    contents: BTreeMap<PathBuf, (Contents, u64)>,
+    mounts: Vec<Mounted>,
+    /// Every look at these paths gives EIO.
+    failed: BTreeSet<PathBuf>,
+    formatted: usize,
+    mkfs_started: bool,
+}
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    pub(crate) device: PathBuf,
+    pub(crate) target: PathBuf,
+    /// `None` for the bind mount of a device node.
+    pub(crate) filesystem: Option<Filesystem>,
+    pub(crate) readonly: bool,
+    /// Options for the filesystem.
+    pub(crate) data: String,
+}
+
+impl Machine {
+    /// A machine with the volumes of this LVM, all blank.
+    pub(crate) fn new(lvm: &FakeLvm) -> Self {
+        Self { lvm: lvm.clone(), state: Arc::default(), mkfs_may_end: watch::Sender::new(true) }
+    }
+
+    /// Lets something lie on a device, such as `/dev/vg/lv`.
+    pub(crate) fn put(&self, device: &Path, contents: Contents) {
+        let size = self.device(device).unwrap().size_bytes;
+        self.state().contents.insert(device.to_owned(), (contents, size));
+    }
+
+    /// Mounts a device by hand, as when an earlier call was killed after it.
+    pub(crate) fn mount_by_hand(&self, device: &Path, target: &Path) {
+        self.state().mounts.push(Mounted {
+            device: device.to_owned(),
+            target: target.to_owned(),
+            filesystem: Some(Filesystem::Ext4),
+            readonly: false,
+            data: String::new(),
+        });
+    }
+
+    /// The disk below a path fails.
+    pub(crate) fn fail(&self, path: &Path) {
+        self.state().failed.insert(path.to_owned());
+    }
+
+    /// All mounts, the oldest first.
+    pub(crate) fn mounts(&self) -> Vec<Mounted> {
+        self.state().mounts.clone()
+    }
+
+    /// How many times a filesystem was made.
+    pub(crate) fn formatted(&self) -> usize {
+        self.state().formatted
+    }
+
+    /// Size in bytes of the filesystem on a device.
+    pub(crate) fn filesystem_bytes(&self, device: &Path) -> u64 {
+        self.state().contents.get(device).map(|(_, bytes)| *bytes).unwrap()
+    }
+
+    /// Lets mkfs take its time from now on.
+    pub(crate) fn hold_mkfs(&self) {
+        self.mkfs_may_end.send_replace(false);
+    }
+
+    /// Waits until mkfs has begun.
+    pub(crate) async fn mkfs_begun(&self) {
+        let mut changes = self.mkfs_may_end.subscribe();
+        while !self.state().mkfs_started {
+            changes.changed().await.unwrap();
+        }
+    }
+
+    /// Lets mkfs come to its end.
+    pub(crate) fn release_mkfs(&self) {
+        self.mkfs_may_end.send_replace(true);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device(&self, path: &Path) -> Option<BlockDevice> {
+        let name = path.strip_prefix("/dev").ok()?.to_str()?;
+        let (vg, lv) = name.split_once('/')?;
+        let volume = self.lvm.volume(vg, lv)?;
+        Some(BlockDevice {
+            number: DeviceNumber { major: 253, minor: volume.minor },
+            size_bytes: volume.extents * EXTENT,
+        })
+    }
+
+    fn device_or_error(&self, path: &Path) -> Result<BlockDevice, Error> {
+        let bound = self.top(path).filter(|mount| mount.filesystem.is_none());
+        let path = bound.map_or_else(|| path.to_owned(), |mount| mount.device);
+        self.device(&path).ok_or(Error::NoDevice(path))
+    }
+
+    fn top(&self, target: &Path) -> Option<Mounted> {
+        self.state().mounts.iter().rev().find(|mount| mount.target == target).cloned()
+    }
+}
+
+impl Mounter for Machine {
+    async fn inspect(&self, path: &Path) -> Result<PathKind, Error> {
+        if self.state().failed.contains(path) {
+            return Err(Error::Io {
+                action: "look at",
+                path: path.to_owned(),
+                source: io::Error::from_raw_os_error(5),
+            });
+        }
+        if self.top(path).is_some_and(|mount| mount.filesystem.is_none()) {
+            return Ok(PathKind::BlockDevice(self.device_or_error(path)?.number));
+        }
+        Ok(match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => PathKind::Directory,
+            Ok(_) => PathKind::Other,
+            Err(_) => PathKind::Absent,
+        })
+    }
+
+    async fn mounts_at(&self, target: &Path) -> Result<Vec<Mount>, Error> {
+        let mounts = self.mounts().into_iter().filter(|mount| mount.target == target);
+        Ok(mounts
+            .map(|mount| match mount.filesystem {
+                Some(filesystem) => Mount {
+                    device: self.device(&mount.device).unwrap().number,
+                    filesystem: filesystem.to_string(),
+                    readonly: mount.readonly,
+                },
+                None => Mount {
+                    device: DeviceNumber { major: 0, minor: 5 },
+                    filesystem: "devtmpfs".to_owned(),
+                    readonly: mount.readonly,
+                },
+            })
+            .collect())
+    }
+
+    async fn block_device(&self, path: &Path) -> Result<BlockDevice, Error> {
+        self.device_or_error(path)
+    }
+
+    async fn contents(&self, device: &Path) -> Result<Contents, Error> {
+        self.device_or_error(device)?;
+        let state = self.state();
+        Ok(state.contents.get(device).map_or(Contents::Blank, |(contents, _)| contents.clone()))
+    }
+
+    async fn format(&self, device: &Path, filesystem: Filesystem) -> Result<(), Error> {
+        let size = self.device_or_error(device)?.size_bytes;
+        self.state().mkfs_started = true;
+        self.mkfs_may_end.send_modify(|_| {});
+        drop(self.mkfs_may_end.subscribe().wait_for(|may_end| *may_end).await);
+        let mut state = self.state();
+        state.formatted += 1;
+        let contents = Contents::Filesystem(filesystem.to_string());
+        state.contents.insert(device.to_owned(), (contents, size));
+        Ok(())
+    }
+
+    async fn mount(
+        &self,
+        device: &Path,
+        target: &Path,
+        filesystem: Filesystem,
+        options: &MountOptions,
+    ) -> Result<(), Error> {
+        assert!(target.is_dir(), "mount(2) needs a directory");
+        let mut state = self.state();
+        let contents = state.contents.get(device).map(|(contents, _)| contents);
+        assert_eq!(contents, Some(&Contents::Filesystem(filesystem.to_string())));
+        state.mounts.push(Mounted {
+            device: device.to_owned(),
+            target: target.to_owned(),
+            filesystem: Some(filesystem),
+            readonly: options.is_readonly(),
+            data: options.data.clone(),
+        });
+        Ok(())
+    }
+
+    async fn bind(&self, device: &Path, target: &Path) -> Result<(), Error> {
+        assert!(target.is_file(), "a device is bound to a file");
+        self.state().mounts.push(Mounted {
+            device: device.to_owned(),
+            target: target.to_owned(),
+            filesystem: None,
+            readonly: false,
+            data: String::new(),
+        });
+        Ok(())
+    }
+
+    async fn make_readonly(&self, target: &Path) -> Result<(), Error> {
+        let mut state = self.state();
+        let mount = state.mounts.iter_mut().rev().find(|mount| mount.target == target);
+        mount.unwrap().readonly = true;
+        Ok(())
+    }
+
+    async fn unmount(&self, target: &Path) -> Result<(), Error> {
+        let mut state = self.state();
+        let top = state.mounts.iter().rposition(|mount| mount.target == target);
+        state.mounts.remove(top.unwrap());
+        Ok(())
+    }
+
+    async fn grow(&self, device: &Path, _: Filesystem) -> Result<(), Error> {
+        let device_size = self.device_or_error(device)?.size_bytes;
+        let mut state = self.state();
+        let mount = state.mounts.iter().find(|mount| mount.device == device);
+        assert!(mount.is_some_and(|mount| !mount.readonly), "resize2fs needs a writable mount");
+        state.contents.get_mut(device).unwrap().1 = device_size;
+        Ok(())
+    }
+
+    async fn usage(&self, path: &Path) -> Result<FilesystemUsage, Error> {
+        let device = self.top(path).unwrap().device;
+        let total_bytes = self.filesystem_bytes(&device);
+        Ok(FilesystemUsage {
+            total_bytes,
+            used_bytes: total_bytes / 4,
+            available_bytes: total_bytes / 2,
+            total_inodes: 100,
+            used_inodes: 11,
+            free_inodes: 89,
+        })
+    }
+}

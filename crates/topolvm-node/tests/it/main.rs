@@ -1,0 +1,15 @@
+//! Tests of the node agent's services and reconcilers over fakes that keep state: a Kubernetes API server, an LVM behind
+//! the real lvmd, and a machine with mounts in memory.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod capacity;
+mod csi;
+mod lvmd_client;
+mod lvmd_process;
+mod machine;
+mod program;
+mod reconcile;
+mod registrar;
+mod system_mounter;
+mod whole_agent;

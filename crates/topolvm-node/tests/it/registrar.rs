@@ -1,0 +1,68 @@
+//! Kubelet's side of the plugin registration, over a real socket.
+
+use std::path::Path;
+
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+use topolvm_api::ApiFlavor;
+use topolvm_node::{Registrar, RegistrationRefused};
+use topolvm_proto::registration::registration_client::RegistrationClient;
+use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use topolvm_runtime::CancellationToken;
+use topolvm_runtime::grpc::RpcMetrics;
+
+async fn kubelet(socket: &Path) -> RegistrationClient<Channel> {
+    let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).unwrap();
+    loop {
+        // The registrar listens as soon as it is polled
+        if let Ok(channel) = endpoint.connect().await {
+            return RegistrationClient::new(channel);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn registrar(dir: &TempDir, shutdown: &CancellationToken) -> impl Future<Output = anyhow::Result<()>> + use<> {
+    Registrar::new(ApiFlavor::TopoLvm, dir.path(), Path::new("/csi/csi.sock"))
+        .run(RpcMetrics::register(&mut Registry::default()), shutdown.clone())
+}
+
+#[tokio::test]
+async fn kubelet_learns_name_and_socket_and_the_registration_ends_with_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("plugins_registry/topolvm.io-reg.sock");
+    let shutdown = CancellationToken::new();
+    let asking = async {
+        let mut kubelet = kubelet(&socket).await;
+        let info = kubelet.get_info(InfoRequest {}).await.unwrap().into_inner();
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        kubelet.notify_registration_status(status).await.unwrap();
+        shutdown.cancel();
+        info
+    };
+    let (ended, info) = tokio::join!(registrar(&dir, &shutdown), asking);
+    ended.unwrap();
+    assert!(!socket.exists());
+    let expected = PluginInfo {
+        r#type: "CSIPlugin".to_owned(),
+        name: "topolvm.io".to_owned(),
+        endpoint: "/csi/csi.sock".to_owned(),
+        supported_versions: vec!["1.0.0".to_owned()],
+    };
+    assert_eq!(info, expected);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_agent_with_kubelets_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("plugins_registry/topolvm.io-reg.sock");
+    let asking = async {
+        let status = RegistrationStatus { plugin_registered: false, error: "no such socket".to_owned() };
+        kubelet(&socket).await.notify_registration_status(status).await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(registrar(&dir, &CancellationToken::new()), asking);
+    let error = ended.unwrap_err();
+    assert!(error.is::<RegistrationRefused>());
+    assert!(error.to_string().contains("no such socket"), "{error}");
+}

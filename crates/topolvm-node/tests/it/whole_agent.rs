@@ -1,0 +1,181 @@
+//! The whole agent over real unix sockets: started, served, interrupted.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use topolvm_api::ApiFlavor;
+use topolvm_node::lvmd::Lvmd;
+use topolvm_node::{Config, Parts, start};
+use topolvm_proto::csi::identity_client::IdentityClient;
+use topolvm_proto::csi::node_client::NodeClient;
+use topolvm_proto::csi::{GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::{logical_volume, node};
+use topolvm_testkit::lvm::FakeLvm;
+
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
+use crate::machine::Machine;
+
+const GIB: u64 = 1 << 30;
+const LV: &str = "logicalvolumes.topolvm.io";
+
+/// The agent of node `n1`.
+struct Agent {
+    dir: TempDir,
+    lvm: FakeLvm,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl Agent {
+    async fn start(api: &ApiServer) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let lvmd_socket = dir.path().join("lvmd.sock");
+        let parts = Parts {
+            config: Config {
+                flavor: ApiFlavor::TopoLvm,
+                node: "n1".to_owned(),
+                csi_socket: dir.path().join("csi.sock"),
+                lvmd_socket: lvmd_socket.clone(),
+                metrics_bind_address: String::new(),
+                embedded: BTreeSet::new(),
+                kubelet_dir: dir.path().to_owned(),
+            },
+            client: api.client(),
+            lvmd: Lvmd::connect(&lvmd_socket).unwrap(),
+            mounter: Machine::new(&lvm),
+        };
+        start(parts, &tasks, &shutdown).await.unwrap();
+        Self { dir, lvm, tasks, shutdown }
+    }
+
+    async fn lvmd(&self) -> LvmdProcess {
+        let lvmd = LvmdProcess::start(&self.lvm, ONE_CLASS).await;
+        lvmd.listen(&self.dir.path().join("lvmd.sock")).await
+    }
+
+    async fn csi(&self) -> Channel {
+        let socket = self.dir.path().join("csi.sock");
+        let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.tasks.wait().await.unwrap();
+        assert!(!self.dir.path().join("csi.sock").exists());
+    }
+}
+
+async fn until_ready(api: &ApiServer, name: &str) -> Value {
+    let status =
+        |object: Option<&Value>| object?.get("status").filter(|status| status.get("volumeID").is_some()).cloned();
+    api.until(LV, "", name, status).await
+}
+
+#[tokio::test]
+async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both_may_come_later() {
+    let api = ApiServer::new();
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    api.disconnect();
+    let agent = Agent::start(&api).await;
+    let mut identity = IdentityClient::new(agent.csi().await);
+    let info = identity.get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.name, "topolvm.io");
+    let status = identity.probe(ProbeRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("lvmd"), "{status}");
+
+    api.reconnect();
+    let _lvmd = agent.lvmd().await;
+    assert_eq!(until_ready(&api, "pvc-1").await, json!({"volumeID": "u1", "currentSize": "1Gi"}));
+    let probe = identity.probe(ProbeRequest {}).await.unwrap().into_inner();
+    assert_eq!(probe.ready, Some(true));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_node_tells_kubelet_its_name_and_topology() {
+    let agent = Agent::start(&ApiServer::new()).await;
+    let mut client = NodeClient::new(agent.csi().await);
+    let info = client.node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.node_id, "n1");
+    let topology = info.accessible_topology.unwrap().segments;
+    assert_eq!(topology.into_iter().collect::<Vec<_>>(), [("topology.topolvm.io/node".to_owned(), "n1".to_owned())]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn volumes_that_are_asked_for_while_lvmd_restarts_are_made_when_it_is_back() {
+    let api = ApiServer::new();
+    api.apply_json(node("n1").build());
+    let agent = Agent::start(&api).await;
+    let lvmd = agent.lvmd().await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    lvmd.stop().await;
+    for name in ["pvc-2", "pvc-3", "pvc-4"] {
+        api.apply_json(logical_volume(name).uid(name).build());
+    }
+    // Each has its finalizer, so lvmd has been or is being asked for its volume
+    for name in ["pvc-2", "pvc-3", "pvc-4"] {
+        api.until(LV, "", name, |object| object?.pointer("/metadata/finalizers").map(drop)).await;
+    }
+    let _lvmd = agent.lvmd().await;
+    for name in ["pvc-2", "pvc-3", "pvc-4"] {
+        let status = until_ready(&api, name).await;
+        assert_eq!(status, json!({"volumeID": name, "currentSize": "1Gi"}));
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn broken_and_expired_watches_are_taken_up_again() {
+    let api = ApiServer::new();
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    api.expire();
+    api.apply_json(logical_volume("pvc-2").uid("u2").build());
+    until_ready(&api, "pvc-2").await;
+    api.delete(LV, "", "pvc-1");
+    api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())).await;
+    assert_eq!(agent.lvm.volumes(VG), ["u2"]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn objects_are_selected_by_the_server_where_it_can() {
+    let api = ApiServer::new();
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    let volumes = |(_, path): &(&str, String)| path.contains("/logicalvolumes?");
+    let all: Vec<_> = api.requests().into_iter().filter(volumes).collect();
+    assert!(!all.is_empty());
+    assert!(all.iter().all(|(_, path)| path.contains("spec.nodeName")), "{all:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn on_a_server_that_cannot_select_only_own_objects_are_worked_on() {
+    let api = ApiServer::new();
+    api.set_selectable_fields(LV, &[]);
+    api.apply_json(logical_volume("pvc-1").on("n2").uid("u1").build());
+    api.apply_json(logical_volume("pvc-2").uid("u2").build());
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    until_ready(&api, "pvc-2").await;
+    assert_eq!(api.get_json(LV, "", "pvc-1").unwrap().get("status"), None);
+    assert_eq!(agent.lvm.volumes(VG), ["u2"]);
+    agent.stop().await;
+}

@@ -1,0 +1,69 @@
+//! The HTTP side door: metrics for Prometheus and health for probes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Serves `/metrics` on `address` (`:8080` means every interface; empty means not at all) until `shutdown` is cancelled.
+pub async fn serve_metrics(address: &str, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    serve(address, metrics_router(registry), shutdown).await
+}
+
+/// Serves a router on `address` (`:8081` means every interface; empty means not at all) until `shutdown` is cancelled.
+pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
+    if address.is_empty() {
+        shutdown.cancelled().await;
+        return Ok(());
+    }
+    let full =
+        if address.starts_with(':') { format!("[::]:{}", address.trim_start_matches(':')) } else { address.into() };
+    let listener = match TcpListener::bind(&full).await {
+        // A kernel without IPv6
+        Err(_) if address.starts_with(':') => TcpListener::bind(format!("0.0.0.0{address}")).await,
+        bound => bound,
+    }
+    .with_context(|| format!("cannot listen on {address}; choose a free address with the flag or setting for it"))?;
+    // Access logs name the peer
+    let router = router.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await.context("serving HTTP")
+}
+
+/// `/metrics` in the text format of OpenMetrics.
+pub fn metrics_router(registry: Arc<Registry>) -> Router {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Router::new().route(
+        "/metrics",
+        get(move || async move {
+            let mut page = String::new();
+            match prometheus_client::encoding::text::encode(&mut page, &registry) {
+                Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], page),
+                Err(error) => {
+                    (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string())
+                }
+            }
+        }),
+    )
+}
+
+/// `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with what it waits for.
+pub fn health_router<F>(ready: F) -> Router
+where
+    F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static,
+{
+    Router::new().route("/healthz", get(|| async { "ok" })).route(
+        "/readyz",
+        get(move || async move {
+            match ready() {
+                Ok(()) => (StatusCode::OK, "ok".to_owned()),
+                Err(waiting_for) => (StatusCode::SERVICE_UNAVAILABLE, waiting_for),
+            }
+        }),
+    )
+}

@@ -1,0 +1,308 @@
+//! Lets clients in that send the path of the socket as HTTP/2 `:authority`.
+//!
+//! grpc-go does so when it is given a bare path: kubelet when it registers a plugin (1.36 still), kubelet up to 1.25 and old CSI sidecars
+//! for every call. A path is no authority, and the `h2` crate refuses the stream with `PROTOCOL_ERROR`
+//! (kubernetes/kubernetes#109081). So the header blocks of what comes in are decoded, the authority is put right, and they are encoded
+//! again; everything else passes as it is.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use loona_hpack::{Decoder, Encoder};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tonic::transport::server::Connected;
+
+/// What a client sends first (RFC 9113 §3.4).
+const PREFACE: usize = 24;
+/// Length, type, flags and stream of a frame (RFC 9113 §4.1).
+const FRAME_HEADER: usize = 9;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+/// The frame size that a peer accepts unless it says otherwise (RFC 9113 §4.2).
+const MAX_FRAME: usize = 16384;
+/// No gRPC client of ours sends more; without a bound a client could fill our memory.
+const MAX_HEADER_BLOCK: usize = 64 * 1024;
+
+/// A connection whose client may call itself what it likes.
+pub(super) struct AnyAuthority {
+    inner: UnixStream,
+    filter: Filter,
+    /// Put right, not yet read.
+    ready: Vec<u8>,
+    /// How much of `ready` has been read.
+    consumed: usize,
+}
+
+impl AnyAuthority {
+    pub(super) fn new(inner: UnixStream) -> Self {
+        Self { inner, filter: Filter::default(), ready: Vec::new(), consumed: 0 }
+    }
+}
+
+impl AsyncRead for AnyAuthority {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while this.consumed == this.ready.len() {
+            this.ready.clear();
+            this.consumed = 0;
+            let mut chunk = [0; 8192];
+            let mut read = ReadBuf::new(&mut chunk);
+            ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.filter.feed(read.filled(), &mut this.ready)?;
+        }
+        let rest = this.ready.get(this.consumed..).unwrap_or_default();
+        let now = rest.get(..rest.len().min(buffer.remaining())).unwrap_or_default();
+        buffer.put_slice(now);
+        this.consumed += now.len();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for AnyAuthority {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+impl Connected for AnyAuthority {
+    type ConnectInfo = <UnixStream as Connected>::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.inner.connect_info()
+    }
+}
+
+/// The bytes of one direction of one connection. Header compression has a state per direction, hence a decoder and an encoder that see
+/// every block.
+#[derive(Default)]
+struct Filter {
+    preface_seen: usize,
+    /// Of a frame that has not arrived completely.
+    pending: Vec<u8>,
+    /// Flags, stream and fragments of a header block that goes on in CONTINUATION frames.
+    block: Option<Block>,
+    decoder: Decoder<'static>,
+    encoder: Encoder<'static>,
+}
+
+struct Block {
+    flags: u8,
+    stream: [u8; 4],
+    fragments: Vec<u8>,
+}
+
+impl Filter {
+    /// Takes what has arrived and appends what may go on.
+    fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        if self.preface_seen < PREFACE {
+            let (preface, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface_seen));
+            self.preface_seen += preface.len();
+            out.extend_from_slice(preface);
+            bytes = rest;
+        }
+        self.pending.extend_from_slice(bytes);
+        let pending = std::mem::take(&mut self.pending);
+        let mut rest = pending.as_slice();
+        while let Some((frame, after)) = split_frame(rest) {
+            self.frame(frame, out)?;
+            rest = after;
+        }
+        // A frame of 16 MiB is legal only after our server has said that it takes such, which it never does
+        if rest.len() > FRAME_HEADER + MAX_HEADER_BLOCK {
+            return Err(invalid("a frame is too large"));
+        }
+        self.pending = rest.to_vec();
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let &[_, _, _, kind, flags, s0, s1, s2, s3, ref payload @ ..] = frame else {
+            return Err(invalid("a frame without a header"));
+        };
+        let stream = [s0, s1, s2, s3];
+        match (kind, self.block.take()) {
+            (HEADERS, None) => {
+                let fragments = fragment(flags, payload)?.to_vec();
+                self.continue_or_finish(Block { flags, stream, fragments }, flags, out)
+            }
+            (CONTINUATION, Some(mut block)) => {
+                block.fragments.extend_from_slice(payload);
+                self.continue_or_finish(block, flags, out)
+            }
+            (CONTINUATION, None) | (_, Some(_)) => Err(invalid("a header block is interrupted")),
+            _ => {
+                out.extend_from_slice(frame);
+                Ok(())
+            }
+        }
+    }
+
+    fn continue_or_finish(&mut self, block: Block, flags: u8, out: &mut Vec<u8>) -> io::Result<()> {
+        if block.fragments.len() > MAX_HEADER_BLOCK {
+            return Err(invalid("a header block is too large"));
+        }
+        if flags & END_HEADERS == 0 {
+            self.block = Some(block);
+            return Ok(());
+        }
+        let mut headers = self.decoder.decode(&block.fragments).map_err(|error| invalid(&error.to_string()))?;
+        for (name, value) in &mut headers {
+            if *name == b":authority" && http::uri::Authority::try_from(value.as_slice()).is_err() {
+                *value = b"localhost".to_vec();
+            }
+        }
+        let encoded = self.encoder.encode(headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
+        // Padding and the priority that HTTP/2 has given up are not sent on
+        let mut flags = block.flags & !(PADDED | PRIORITY | END_HEADERS);
+        let mut kind = HEADERS;
+        let mut chunks = encoded.chunks(MAX_FRAME).peekable();
+        while let Some(chunk) = chunks.next() {
+            if chunks.peek().is_none() {
+                flags |= END_HEADERS;
+            }
+            let length = u32::try_from(chunk.len()).map_err(|_| invalid("a header block is too large"))?;
+            out.extend_from_slice(length.to_be_bytes().get(1..).unwrap_or_default());
+            out.extend_from_slice(&[kind, flags]);
+            out.extend_from_slice(&block.stream);
+            out.extend_from_slice(chunk);
+            (kind, flags) = (CONTINUATION, 0);
+        }
+        Ok(())
+    }
+}
+
+/// The first frame, when it has arrived completely, and what is behind it.
+fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let &[l0, l1, l2, ..] = bytes else { return None };
+    let length = usize::try_from(u32::from_be_bytes([0, l0, l1, l2])).ok()?;
+    bytes.split_at_checked(FRAME_HEADER + length)
+}
+
+/// The part of a HEADERS payload that belongs to the header block (RFC 9113 §6.2).
+fn fragment(flags: u8, payload: &[u8]) -> io::Result<&[u8]> {
+    let mut start = 0;
+    let mut end = payload.len();
+    if flags & PADDED != 0 {
+        let &[padding, ..] = payload else { return Err(invalid("padding without its length")) };
+        start = 1;
+        end = end.checked_sub(usize::from(padding)).ok_or_else(|| invalid("more padding than frame"))?;
+    }
+    if flags & PRIORITY != 0 {
+        start += 5;
+    }
+    payload.get(start..end).ok_or_else(|| invalid("a HEADERS frame is too short"))
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not HTTP/2: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Headers = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn request(authority: &str) -> Headers {
+        [(":method", "POST"), (":path", "/a.B/C"), (":authority", authority), ("te", "trailers")]
+            .map(|(name, value)| (name.into(), value.into()))
+            .into()
+    }
+
+    fn encode(encoder: &mut Encoder<'_>, headers: &Headers) -> Vec<u8> {
+        encoder.encode(headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice())))
+    }
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
+    }
+
+    /// Feeds bytes in pieces of this size and reads the frames that come out.
+    fn pass(bytes: &[u8], piece: usize) -> Vec<Vec<u8>> {
+        let mut filter = Filter::default();
+        let mut out = Vec::new();
+        for piece in bytes.chunks(piece) {
+            filter.feed(piece, &mut out).unwrap();
+        }
+        assert_eq!(&out[..PREFACE], &bytes[..PREFACE]);
+        let mut rest = &out[PREFACE..];
+        let mut frames = Vec::new();
+        while let Some((frame, after)) = split_frame(rest) {
+            frames.push(frame.to_vec());
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        frames
+    }
+
+    #[test]
+    fn a_path_becomes_localhost_in_every_request_of_a_connection_however_it_arrives() {
+        let mut encoder = Encoder::new();
+        let path = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx-reg.sock";
+        let first = encode(&mut encoder, &request(path));
+        let (start, end) = first.split_at(7);
+        // The second one refers to the first one's dynamic table
+        let second = encode(&mut encoder, &request(path));
+        let padded_and_prioritised = [&[2, 0, 0, 0, 0, 9][..], &second, &[0, 0]].concat();
+        let bytes = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(4, 0, b"settings"),
+            frame(HEADERS, 1, start),
+            frame(CONTINUATION, END_HEADERS, end),
+            frame(0, 1, b"data"),
+            frame(HEADERS, END_HEADERS | PADDED | PRIORITY, &padded_and_prioritised),
+        ]
+        .concat();
+        for piece in [1, 5, bytes.len()] {
+            let frames = pass(&bytes, piece);
+            assert_eq!(frames[0], frame(4, 0, b"settings"));
+            assert_eq!(frames[2], frame(0, 1, b"data"));
+            let mut decoder = Decoder::new();
+            for (index, flags) in [(1, END_HEADERS | 1), (3, END_HEADERS)] {
+                assert_eq!(frames[index][3..5], [HEADERS, flags]);
+                let headers = decoder.decode(&frames[index][FRAME_HEADER..]).unwrap();
+                assert_eq!(headers, request("localhost"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_real_authority_stays() {
+        let block = encode(&mut Encoder::new(), &request("example:443"));
+        let bytes = [&[b'P'; PREFACE][..], &frame(HEADERS, END_HEADERS, &block)].concat();
+        let frames = pass(&bytes, 100);
+        let headers = Decoder::new().decode(&frames[0][FRAME_HEADER..]).unwrap();
+        assert!(headers.iter().any(|(name, value)| **name == *b":authority" && **value == *b"example:443"));
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_memory_is_bounded() {
+        let feed = |bytes: &[u8]| Filter { preface_seen: PREFACE, ..Filter::default() }.feed(bytes, &mut Vec::new());
+        assert!(feed(&frame(CONTINUATION, 0, b"")).is_err());
+        assert!(feed(&frame(HEADERS, PADDED, &[9, 0])).is_err());
+        assert!(feed(&frame(HEADERS, END_HEADERS, &[0xff; 40])).is_err());
+        assert!(feed(&frame(HEADERS, 0, &vec![0; MAX_HEADER_BLOCK + 1])).is_err());
+        assert!(feed(&vec![0xff; FRAME_HEADER + MAX_HEADER_BLOCK + 1]).is_err());
+    }
+}

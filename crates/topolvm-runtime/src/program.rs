@@ -1,0 +1,119 @@
+//! What a program is: flags that become a valid configuration, and then a run until it ends or is told to.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{LogArgs, Tasks};
+
+/// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
+const EXIT_USAGE: u8 = 64;
+
+/// A configuration that cannot work, as one sentence that says what to change.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    /// An error with this sentence.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// One of our programs. The type that implements it holds the flags.
+pub trait Program: clap::Parser {
+    /// Name in logs.
+    const NAME: &'static str;
+    /// The flags and files, checked; nothing in it can be wrong any more.
+    type Config: Send;
+
+    /// How to log.
+    fn log(&self) -> &LogArgs;
+
+    /// Checks the flags and reads the configuration file. No socket is open yet.
+    fn config(self) -> Result<Self::Config, ConfigError>;
+
+    /// Starts everything. What runs on is handed to `tasks`; the process ends when the first task does, or when
+    /// `shutdown` is cancelled and all tasks have ended.
+    fn run(
+        config: Self::Config,
+        tasks: Tasks,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+/// The body of `main`: 0 after an orderly end, 64 for bad flags or configuration, 1 when the run failed.
+#[expect(clippy::print_stderr, reason = "the reason of a failed start belongs on standard error, whatever logs go to")]
+pub fn main<P: Program>() -> ExitCode {
+    let program = match P::try_parse() {
+        Ok(program) => program,
+        Err(error) => {
+            // clap prints help and version to standard output and everything else to standard error
+            drop(error.print());
+            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
+        }
+    };
+    program.log().install();
+    // kube and the TLS servers take the process-wide provider; a second installation is harmless
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let config = match program.config() {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{}: {error}", P::NAME);
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{}: cannot start the async runtime: {error}", P::NAME);
+            return ExitCode::FAILURE;
+        }
+    };
+    tracing::info!(program = P::NAME, version = env!("CARGO_PKG_VERSION"), "starting");
+    match runtime.block_on(run::<P>(config)) {
+        Ok(()) => {
+            tracing::info!(program = P::NAME, "stopped");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{}: {error:#}", P::NAME);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let tasks = Tasks::new(shutdown.clone());
+    let program = async {
+        P::run(config, tasks.clone(), shutdown.clone()).await?;
+        tasks.wait().await
+    };
+    tokio::pin!(program);
+    // A signal while starting up ends the start; one while running is an orderly end.
+    let stopping = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("told to stop");
+        shutdown.cancel();
+    };
+    tokio::select! {
+        result = &mut program => return result,
+        () = stopping => {}
+    }
+    tokio::select! {
+        result = &mut program => result,
+        // A second signal means "now".
+        _ = terminate.recv() => Err(anyhow::anyhow!("stopped at once by a second signal")),
+        _ = interrupt.recv() => Err(anyhow::anyhow!("stopped at once by a second signal")),
+    }
+}

@@ -1,0 +1,145 @@
+//! Supervised tasks: nothing runs detached, a task that ends is noticed, and the process waits for what must finish.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How a task ended, with its name.
+type Ended = (&'static str, anyhow::Result<()>);
+
+/// The tasks of a process. Clones share the same set.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    shutdown: CancellationToken,
+    tracker: TaskTracker,
+    ended: mpsc::UnboundedSender<Ended>,
+    endings: Arc<Mutex<mpsc::UnboundedReceiver<Ended>>>,
+}
+
+impl Tasks {
+    /// An empty set that cancels `shutdown` when its first task ends.
+    pub fn new(shutdown: CancellationToken) -> Self {
+        let (ended, endings) = mpsc::unbounded_channel();
+        Self { shutdown, tracker: TaskTracker::new(), ended, endings: Arc::new(Mutex::new(endings)) }
+    }
+
+    /// Starts a task that lasts as long as the process: it ends when `shutdown` is cancelled or when it cannot go on, and
+    /// the process then ends with it. Its name stands in front of its error.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        let ended = self.ended.clone();
+        self.tracker.spawn(async move {
+            let result = AssertUnwindSafe(future).catch_unwind().await;
+            let result = result.unwrap_or_else(|panic| Err(anyhow::anyhow!("panicked: {}", panic_message(&*panic))));
+            // No receiver is left only when nobody waits for the process's end any more
+            drop(ended.send((name, result)));
+        });
+    }
+
+    /// Starts a piece of work that must run to its end even when nobody waits for its result any more; the process does
+    /// not end before it.
+    pub fn finish<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.tracker.spawn(future)
+    }
+
+    /// Waits until a task ends or the shutdown begins, then lets everything end. Returns the first error.
+    pub async fn wait(self) -> anyhow::Result<()> {
+        let mut endings = self.endings.lock().await;
+        let first = tokio::select! {
+            ended = endings.recv() => ended,
+            () = self.shutdown.cancelled() => None,
+        };
+        let mut result = first.map_or(Ok(()), |ended| self.verdict(ended));
+        self.shutdown.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+        while let Ok(ended) = endings.try_recv() {
+            let verdict = self.verdict(ended);
+            result = result.and(verdict);
+        }
+        result
+    }
+
+    /// A long-lasting task may end by itself only after the shutdown began.
+    fn verdict(&self, (name, result): Ended) -> anyhow::Result<()> {
+        let verdict = match result {
+            Ok(()) if self.shutdown.is_cancelled() => Ok(()),
+            Ok(()) => Err(anyhow::anyhow!("task {name:?} ended by itself")),
+            Err(error) => Err(error).context(name),
+        };
+        if let Err(error) = &verdict {
+            tracing::error!(error = format!("{error:#}"), "task failed");
+        }
+        verdict
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_fails_ends_the_others_and_gives_its_name() {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let token = shutdown.clone();
+        tasks.spawn("patient", async move {
+            token.cancelled().await;
+            Ok(())
+        });
+        tasks.spawn("hasty", async { anyhow::bail!("no disk") });
+        let error = tasks.wait().await.unwrap_err();
+        assert_eq!(format!("{error:#}"), "hasty: no disk");
+        assert!(shutdown.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_just_ends_is_an_error_unless_the_shutdown_has_begun() {
+        let tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("watch", async { Ok(()) });
+        assert!(tasks.wait().await.is_err());
+
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        let tasks = Tasks::new(shutdown);
+        tasks.spawn("watch", async { Ok(()) });
+        assert!(tasks.wait().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_with_its_message() {
+        let tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("clumsy", async { panic!("oops") });
+        assert_eq!(format!("{:#}", tasks.wait().await.unwrap_err()), "clumsy: panicked: oops");
+    }
+
+    #[tokio::test]
+    async fn work_that_must_finish_finishes_after_its_caller_has_gone() {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        drop(tasks.finish(async move {
+            released.await.unwrap();
+            done.send(()).unwrap();
+        }));
+        shutdown.cancel();
+        let (waited, ()) = tokio::join!(tasks.wait(), async { release.send(()).unwrap() });
+        waited.unwrap();
+        is_done.await.unwrap();
+    }
+}

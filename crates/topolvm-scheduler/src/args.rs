@@ -1,0 +1,26 @@
+//! Flags and environment.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use topolvm_runtime::LogArgs;
+
+/// Tells kube-scheduler which nodes have room for a pod's volumes, and how much.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "topolvm-scheduler", version)]
+pub struct Args {
+    /// Configuration file; without one every setting has its default.
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(crate) config: PathBuf,
+
+    /// Where to serve /metrics over plain HTTP; :8080 means on every interface, empty means nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    pub(crate) metrics_bind_address: String,
+
+    /// Any value that is not empty, even "false", selects the API group topolvm.cybozu.com instead of topolvm.io.
+    #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
+    pub(crate) use_legacy: String,
+
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}

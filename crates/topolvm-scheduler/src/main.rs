@@ -1,0 +1,5 @@
+//! The door of topolvm-scheduler.
+
+fn main() -> std::process::ExitCode {
+    topolvm_runtime::main::<topolvm_scheduler::Args>()
+}

@@ -1,0 +1,61 @@
+//! What the extender counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::predicate::Misfit;
+
+/// The extender's metrics. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    duration: Family<Asked, Histogram, fn() -> Histogram>,
+    verdicts: Family<Verdict, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Asked {
+    path: &'static str,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Verdict {
+    verdict: &'static str,
+}
+
+impl Metrics {
+    /// Metrics that a registry shows.
+    pub fn register(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0]);
+        let metrics = Self { duration: Family::new_with_constructor(seconds), verdicts: Family::default() };
+        let registry = registry.sub_registry_with_prefix("topolvm_scheduler");
+        registry.register_with_unit(
+            "request_duration",
+            "Time to answer a request of kube-scheduler",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
+        registry.register("node_verdicts", "Nodes that were filtered, by outcome", metrics.verdicts.clone());
+        metrics
+    }
+
+    pub(crate) fn observe_request(&self, path: &str, code: u16, seconds: f64) {
+        // One series for all that is asked by mistake
+        let known = ["/predicate", "/prioritize", "/status"].into_iter().find(|known| *known == path);
+        let path = known.unwrap_or("other");
+        self.duration.get_or_create(&Asked { path, code }).observe(seconds);
+    }
+
+    pub(crate) fn count_verdict(&self, verdict: &Result<(), Misfit>) {
+        let verdict = match verdict {
+            Ok(()) => "fits",
+            Err(Misfit::NoAnnotation) => "no_capacity_annotation",
+            Err(Misfit::BadAnnotation(_)) => "bad_capacity_annotation",
+            Err(Misfit::Full) => "out_of_space",
+        };
+        self.verdicts.get_or_create(&Verdict { verdict }).inc();
+    }
+}

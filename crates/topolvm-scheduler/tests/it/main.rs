@@ -1,0 +1,10 @@
+//! The extender as kube-scheduler sees it, and the program as an administrator does.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod access_log;
+mod bodies;
+mod examples;
+mod predicate;
+mod prioritize;
+mod program;
+mod support;

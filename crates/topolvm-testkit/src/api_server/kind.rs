@@ -1,0 +1,158 @@
+//! The resources that the fake server serves and the rules that differ between them.
+
+use topolvm_api::ApiFlavor;
+
+/// A resource: its names, its scope, and which rules of the real server hold for it.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) name: String,
+    pub(super) plural: String,
+    pub(super) namespaced: bool,
+    pub(super) has_status: bool,
+    pub(super) custom: bool,
+    pub(super) selectable: Vec<String>,
+}
+
+impl Kind {
+    /// A namespaced custom resource; the core group is the empty string.
+    pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            name: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced: true,
+            has_status: false,
+            custom: true,
+            selectable: Vec::new(),
+        }
+    }
+
+    /// A cluster-scoped custom resource.
+    pub fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        Self { namespaced: false, ..Self::namespaced(group, version, kind, plural) }
+    }
+
+    /// With the status subresource: writes to the object leave the status alone and the other way round.
+    #[must_use]
+    pub fn with_status(mut self) -> Self {
+        self.has_status = true;
+        self
+    }
+
+    /// With fields that field selectors may name besides `metadata.name` and `metadata.namespace`, as `spec.nodeName`.
+    #[must_use]
+    pub fn selectable(mut self, fields: &[&str]) -> Self {
+        self.selectable = fields.iter().map(|&field| field.to_owned()).collect();
+        self
+    }
+
+    /// Built into the real server, which treats such resources less strictly than custom ones.
+    #[must_use]
+    fn built_in(mut self) -> Self {
+        self.custom = false;
+        self
+    }
+
+    /// `v1` or `topolvm.io/v1`.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `pods` or `logicalvolumes.topolvm.io`, as messages name the resource.
+    pub(super) fn qualified_plural(&self) -> String {
+        qualify(&self.plural, &self.group)
+    }
+
+    /// `Pod` or `LogicalVolume.topolvm.io`, as messages about invalid objects name the kind.
+    pub(super) fn qualified_kind(&self) -> String {
+        qualify(&self.name, &self.group)
+    }
+
+    /// Whether a test that names a resource as `pods`, `logicalvolumes.topolvm.io` or `*` means this one.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        name == "*" || name == self.plural || name == self.qualified_plural()
+    }
+}
+
+fn qualify(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+/// What a server serves from the start: LogicalVolumes of both groups and the built-in resources that volumes touch.
+pub(super) fn installed() -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = [ApiFlavor::TopoLvm, ApiFlavor::Legacy].map(logical_volumes).into();
+    for (group, kind, plural, has_status, selectable) in NAMESPACED {
+        let kind = Kind::namespaced(group, "v1", kind, plural).built_in().selectable(selectable);
+        kinds.push(if *has_status { kind.with_status() } else { kind });
+    }
+    for (group, kind, plural, has_status, selectable) in CLUSTER_SCOPED {
+        let kind = Kind::cluster_scoped(group, "v1", kind, plural).built_in().selectable(selectable);
+        kinds.push(if *has_status { kind.with_status() } else { kind });
+    }
+    kinds
+}
+
+/// The resource as its CustomResourceDefinition describes it.
+fn logical_volumes(flavor: ApiFlavor) -> Kind {
+    let definition = topolvm_api::crd(flavor).spec;
+    let selectable: Vec<String> = definition
+        .versions
+        .iter()
+        .flat_map(|version| version.selectable_fields.iter().flatten())
+        .map(|field| field.json_path.trim_start_matches('.').to_owned())
+        .collect();
+    let names = &definition.names;
+    let kind = Kind::cluster_scoped(&definition.group, "v1", &names.kind, &names.plural).with_status();
+    Kind { selectable, ..kind }
+}
+
+/// Group, kind, plural, whether it has a status subresource, selectable fields.
+type BuiltIn = (&'static str, &'static str, &'static str, bool, &'static [&'static str]);
+
+const NAMESPACED: &[BuiltIn] = &[
+    ("", "ConfigMap", "configmaps", false, &[]),
+    ("", "Endpoints", "endpoints", false, &[]),
+    (
+        "",
+        "Event",
+        "events",
+        false,
+        &["involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"],
+    ),
+    ("", "PersistentVolumeClaim", "persistentvolumeclaims", true, &[]),
+    ("", "Pod", "pods", true, &["spec.nodeName", "spec.schedulerName", "status.phase"]),
+    ("", "Secret", "secrets", false, &["type"]),
+    ("", "Service", "services", true, &[]),
+    ("", "ServiceAccount", "serviceaccounts", false, &[]),
+    ("apps", "DaemonSet", "daemonsets", true, &[]),
+    ("apps", "Deployment", "deployments", true, &[]),
+    ("apps", "StatefulSet", "statefulsets", true, &[]),
+    ("coordination.k8s.io", "Lease", "leases", false, &[]),
+    (
+        "events.k8s.io",
+        "Event",
+        "events",
+        false,
+        &["reason", "regarding.kind", "regarding.name", "regarding.uid", "type"],
+    ),
+    ("snapshot.storage.k8s.io", "VolumeSnapshot", "volumesnapshots", true, &[]),
+    ("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", false, &[]),
+];
+
+const CLUSTER_SCOPED: &[BuiltIn] = &[
+    ("", "Namespace", "namespaces", true, &["status.phase"]),
+    ("", "Node", "nodes", true, &["spec.unschedulable"]),
+    ("", "PersistentVolume", "persistentvolumes", true, &[]),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false, &[]),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", true, &[]),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", true, &[]),
+    ("snapshot.storage.k8s.io", "VolumeSnapshotClass", "volumesnapshotclasses", false, &[]),
+    ("snapshot.storage.k8s.io", "VolumeSnapshotContent", "volumesnapshotcontents", true, &[]),
+    ("storage.k8s.io", "CSIDriver", "csidrivers", false, &[]),
+    ("storage.k8s.io", "CSINode", "csinodes", false, &[]),
+    ("storage.k8s.io", "StorageClass", "storageclasses", false, &[]),
+    ("storage.k8s.io", "VolumeAttachment", "volumeattachments", true, &[]),
+];

@@ -1,0 +1,212 @@
+//! A fake LVM behind [`lvm::CommandRunner`]: it keeps volume groups in memory, follows LVM's rules, and answers with LVM's
+//! own reports, messages and exit statuses.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that uses the fake wrongly is to fail at once"
+)]
+
+mod change;
+mod fault;
+mod report;
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lvm::{CommandRunner, LvmCommand, Output, RunError};
+
+pub use fault::{Fault, Pause};
+pub use state::{EXTENT, FakeVolume};
+
+use fault::{Plan, When};
+use state::{Group, State};
+
+/// The fake. Clones share the same volume groups.
+#[derive(Clone, Default)]
+pub struct FakeLvm {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    plan: Mutex<Plan>,
+}
+
+impl FakeLvm {
+    /// No volume group at all.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a volume group of `bytes` (rounded down to extents of 4 MiB) on one physical volume.
+    #[must_use]
+    pub fn with_group(self, vg: &str, bytes: u64) -> Self {
+        self.add_group(vg, bytes, 1);
+        self
+    }
+
+    /// Adds a volume group of `bytes` on `pvs` physical volumes.
+    pub fn add_group(&self, vg: &str, bytes: u64, pvs: u32) {
+        self.state().groups.insert(vg.to_owned(), Group::new(vg, bytes, pvs));
+    }
+
+    /// Makes a volume group vanish, as when its disk is pulled.
+    pub fn lose_group(&self, vg: &str) {
+        self.state().groups.remove(vg);
+    }
+
+    /// Makes a volume group larger, as `vgextend` does.
+    pub fn extend_group(&self, vg: &str, bytes: u64) {
+        self.with(vg, |group| group.extents += bytes / EXTENT);
+    }
+
+    /// Says how many physical volumes of the group are missing.
+    pub fn miss_pvs(&self, vg: &str, missing: u32) {
+        self.with(vg, |group| group.missing_pvs = missing);
+    }
+
+    /// Puts a volume into a group behind the back of whoever is tested.
+    pub fn add_volume(&self, vg: &str, name: &str, volume: FakeVolume) {
+        self.state().add_volume(vg, name, volume);
+    }
+
+    /// Takes a volume out of a group behind the back of whoever is tested.
+    pub fn lose_volume(&self, vg: &str, name: &str) {
+        self.with(vg, |group| group.volumes.remove(name));
+    }
+
+    /// Changes a volume in place: opens it, deactivates it, breaks it.
+    ///
+    /// # Panics
+    /// When there is no such volume.
+    pub fn edit_volume(&self, vg: &str, name: &str, edit: impl FnOnce(&mut FakeVolume)) {
+        self.with(vg, |group| {
+            edit(group.volumes.get_mut(name).expect("no such volume in the fake LVM"));
+        });
+    }
+
+    /// A copy of a volume.
+    pub fn volume(&self, vg: &str, name: &str) -> Option<FakeVolume> {
+        self.state().groups.get(vg)?.volumes.get(name).cloned()
+    }
+
+    /// Names of the volumes in a group, sorted.
+    pub fn volumes(&self, vg: &str) -> Vec<String> {
+        self.state().groups.get(vg).map(|group| group.volumes.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Free bytes in a group.
+    pub fn free(&self, vg: &str) -> u64 {
+        self.with(vg, |group| group.free_extents() * EXTENT)
+    }
+
+    /// How often an LVM sub-command was started.
+    pub fn count(&self, command: &str) -> usize {
+        self.plan().started.iter().filter(|started| started.name() == command).count()
+    }
+
+    /// Every command that was started, in order, as one would type it.
+    pub fn commands(&self) -> Vec<String> {
+        self.plan().started.iter().map(ToString::to_string).collect()
+    }
+
+    /// Every command takes this long (tokio's clock).
+    pub fn set_latency(&self, latency: Duration) {
+        self.plan().latency = latency;
+    }
+
+    /// The `nth` start of a sub-command from now on (1 is the next) fails without doing anything.
+    pub fn fail(&self, command: &str, nth: usize, fault: Fault) {
+        self.plan().add(When::Before, command, Some(nth), fault.into_step());
+    }
+
+    /// The `nth` start of a sub-command from now on does its work, and then looks failed.
+    pub fn fail_after_success(&self, command: &str, nth: usize, fault: Fault) {
+        self.plan().add(When::After, command, Some(nth), fault.into_step());
+    }
+
+    /// Every start of a sub-command fails, until [`Self::heal`].
+    pub fn break_down(&self, command: &str, fault: Fault) {
+        self.plan().add(When::Before, command, None, fault.into_step());
+    }
+
+    /// Takes back all faults, pauses and hooks that were not used up.
+    pub fn heal(&self) {
+        self.plan().clear();
+    }
+
+    /// The next start of a sub-command waits, before it does anything, until it is told to go on.
+    pub fn pause(&self, command: &str) -> Pause {
+        let (pause, step) = Pause::new();
+        self.plan().add(When::Before, command, Some(1), step);
+        pause
+    }
+
+    /// The next start of a sub-command does its work, and then waits before it ends.
+    pub fn pause_after(&self, command: &str) -> Pause {
+        let (pause, step) = Pause::new();
+        self.plan().add(When::After, command, Some(1), step);
+        pause
+    }
+
+    /// Calls `hook` before every start of a sub-command.
+    pub fn before(&self, command: &str, hook: impl Fn(&LvmCommand) + Send + Sync + 'static) {
+        self.plan().add(When::Before, command, None, fault::Step::Hook(Arc::new(hook)));
+    }
+
+    /// Calls `hook` after every sub-command of this name has done its work.
+    pub fn after(&self, command: &str, hook: impl Fn(&LvmCommand) + Send + Sync + 'static) {
+        self.plan().add(When::After, command, None, fault::Step::Hook(Arc::new(hook)));
+    }
+
+    fn with<T>(&self, vg: &str, change: impl FnOnce(&mut Group) -> T) -> T {
+        change(self.state().groups.get_mut(vg).expect("no such volume group in the fake LVM"))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn steps(&self, when: When, command: &LvmCommand) -> Result<Option<Output>, RunError> {
+        let steps = self.plan().take(when, command.name());
+        for step in steps {
+            if let Some(output) = step.run(command).await? {
+                return Ok(Some(output));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl CommandRunner for FakeLvm {
+    async fn run(&self, command: &LvmCommand) -> Result<Output, RunError> {
+        let latency = {
+            let mut plan = self.plan();
+            plan.started.push(command.clone());
+            plan.latency
+        };
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        if let Some(output) = self.steps(When::Before, command).await? {
+            return Ok(output);
+        }
+        let output = self.state().execute(command);
+        Ok(self.steps(When::After, command).await?.unwrap_or(output))
+    }
+}
+
+impl fmt::Debug for FakeLvm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeLvm").finish_non_exhaustive()
+    }
+}

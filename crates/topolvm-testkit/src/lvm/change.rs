@@ -1,0 +1,200 @@
+//! The commands that change something, with LVM's rules and words.
+
+use super::state::{EXTENT, FakeVolume, Group, Refused, State};
+
+type Result<T = String> = std::result::Result<T, Refused>;
+
+/// Options that `lvcreate` takes from administrators and that change nothing in the fake, with the number of words that
+/// follow.
+const HARMLESS: &[(&str, usize)] = &[
+    ("--alloc", 1),
+    ("--config", 1),
+    ("--contiguous", 1),
+    ("--nosync", 0),
+    ("--readahead", 1),
+    ("--regionsize", 1),
+    ("--zero", 1),
+];
+
+#[derive(Default)]
+struct Creation {
+    name: String,
+    bytes: u64,
+    tags: Vec<String>,
+    stripes: u64,
+    mirrors: u64,
+    vg: String,
+}
+
+impl State {
+    pub(super) fn lvcreate(&mut self, args: &[&str]) -> Result {
+        let wanted = Creation::parse(args)?;
+        let group = self.changeable(&wanted.vg)?;
+        if group.volumes.contains_key(&wanted.name) {
+            let Creation { name, vg, .. } = &wanted;
+            return Err(Refused::failed(format!("Logical Volume \"{name}\" already exists in volume group \"{vg}\"")));
+        }
+        let pvs = u64::from(group.pvs);
+        if wanted.stripes > pvs {
+            let message =
+                format!("Number of stripes ({}) must not exceed number of physical volumes ({pvs})", wanted.stripes);
+            return Err(Refused::failed(message));
+        }
+        let mut volume = FakeVolume { tags: wanted.tags, stripes: wanted.stripes, ..FakeVolume::thick(wanted.bytes) };
+        volume.extents = volume.extents.next_multiple_of(wanted.stripes);
+        volume.allocated = volume.extents;
+        let free = group.free_extents();
+        if volume.extents > free {
+            let (vg, required) = (&wanted.vg, volume.extents);
+            let message =
+                format!("Volume group \"{vg}\" has insufficient free space ({free} extents): {required} required.");
+            return Err(Refused::failed(message));
+        }
+        if wanted.mirrors > 0 {
+            // Each image has an extent of metadata.
+            volume.allocated = (volume.extents + 1) * (wanted.mirrors + 1);
+            "rwi-a-r---".clone_into(&mut volume.attr);
+        }
+        if volume.allocated > free {
+            let needed = volume.allocated;
+            return Err(Refused::failed(format!(
+                "Insufficient free space: {needed} extents needed, but only {free} available"
+            )));
+        }
+        self.add_volume(&wanted.vg, &wanted.name, volume);
+        Ok(format!("Logical volume \"{}\" created.", wanted.name))
+    }
+
+    pub(super) fn lvresize(&mut self, args: &[&str]) -> Result {
+        let ["-L", bytes, target] = args else {
+            return Err(Refused::usage("Invalid arguments"));
+        };
+        let extents = parse_bytes(bytes)?.div_ceil(EXTENT);
+        let (vg, name) = split(target)?;
+        let group = self.changeable(vg)?;
+        let free = group.free_extents();
+        let Some(volume) = group.volumes.get_mut(name) else {
+            return Err(Refused::failed(format!("Logical volume {name} not found in volume group {vg}.")));
+        };
+        let extents = extents.next_multiple_of(volume.stripes);
+        let old = volume.extents;
+        if extents == old {
+            return Err(Refused::failed(format!("New size ({old} extents) matches existing size ({old} extents).")));
+        }
+        if extents < old {
+            return Err(Refused::failed(format!("Logical volume {target} NOT reduced.")));
+        }
+        let images =
+            if volume.attr.starts_with('r') { volume.allocated / (old + 1) } else { u64::from(volume.allocated > 0) };
+        let needed = (extents - old) * images;
+        if needed > free {
+            return Err(Refused::failed(format!(
+                "Insufficient free space: {needed} extents needed, but only {free} available"
+            )));
+        }
+        volume.allocated += needed;
+        volume.extents = extents;
+        Ok(format!("Logical volume {target} successfully resized."))
+    }
+
+    pub(super) fn lvremove(&mut self, args: &[&str]) -> Result {
+        let ["-f", target] = args else {
+            return Err(Refused::usage("Invalid arguments"));
+        };
+        let (vg, name) = split(target)?;
+        let group = self.group(vg)?;
+        let Some(volume) = group.volumes.get(name) else {
+            return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
+        };
+        if volume.open {
+            return Err(Refused::failed(format!("Logical volume {target} in use.")));
+        }
+        for dependent in group.dependents(name) {
+            group.volumes.remove(&dependent);
+        }
+        group.volumes.remove(name);
+        Ok(format!("Logical volume \"{name}\" successfully removed."))
+    }
+
+    pub(super) fn lvchange(&mut self, args: &[&str]) -> Result {
+        let [options @ .., target] = args else {
+            return Err(Refused::usage("Invalid arguments"));
+        };
+        let (vg, name) = split(target)?;
+        let group = self.changeable(vg)?;
+        let Some(volume) = group.volumes.get_mut(name) else {
+            return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
+        };
+        for option in options.chunks(2) {
+            match option {
+                ["--addtag", tag] if volume.tags.iter().any(|existing| existing == tag) => {}
+                ["--addtag", tag] => volume.tags.push((*tag).to_owned()),
+                ["--deltag", tag] => volume.tags.retain(|existing| existing != tag),
+                _ => return Err(Refused::usage(format!("unrecognized option {option:?}"))),
+            }
+        }
+        Ok(format!("Logical volume {target} changed."))
+    }
+
+    fn group(&mut self, vg: &str) -> Result<&mut Group> {
+        self.groups.get_mut(vg).ok_or_else(|| Refused::no_group(vg))
+    }
+
+    fn changeable(&mut self, vg: &str) -> Result<&mut Group> {
+        let group = self.group(vg)?;
+        if group.missing_pvs > 0 {
+            let hint = "See vgreduce --removemissing and vgextend --restoremissing.";
+            return Err(Refused::failed(format!("Cannot change VG {vg} while PVs are missing.\n  {hint}")));
+        }
+        Ok(group)
+    }
+}
+
+impl Creation {
+    fn parse(args: &[&str]) -> Result<Self> {
+        let mut creation = Self { stripes: 1, ..Self::default() };
+        let mut words = args.iter().flat_map(|word| match word.split_once('=') {
+            Some((option, value)) if option.starts_with("--") => vec![option, value],
+            _ => vec![*word],
+        });
+        while let Some(word) = words.next() {
+            if !word.starts_with('-') {
+                word.clone_into(&mut creation.vg);
+                continue;
+            }
+            if word == "-y" {
+                continue;
+            }
+            if let Some((_, values)) = HARMLESS.iter().find(|(option, _)| *option == word) {
+                words.by_ref().take(*values).for_each(drop);
+                continue;
+            }
+            let value = words.next().ok_or_else(|| Refused::usage(format!("option requires an argument: {word}")))?;
+            let number = || value.parse().map_err(|_| Refused::usage(format!("Invalid argument for {word}: {value}")));
+            match word {
+                "-n" => value.clone_into(&mut creation.name),
+                "-L" => creation.bytes = parse_bytes(value)?,
+                "--addtag" if !creation.tags.iter().any(|tag| tag == value) => creation.tags.push(value.to_owned()),
+                "-i" | "--stripes" => creation.stripes = number()?,
+                "-m" | "--mirrors" => creation.mirrors = number()?,
+                "--type" if value == "raid1" => creation.mirrors = creation.mirrors.max(1),
+                "--addtag" | "--type" | "-W" | "-I" | "--stripesize" => {}
+                _ => return Err(Refused::usage(format!("unrecognized option '{word}'"))),
+            }
+        }
+        if creation.bytes == 0 {
+            return Err(Refused { code: 3, stderr: "  --size may not be zero.\n".to_owned() });
+        }
+        Ok(creation)
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u64> {
+    let invalid = || Refused::usage(format!("Invalid argument for --size: {text}"));
+    let bytes: u64 = text.strip_suffix('b').and_then(|bytes| bytes.parse().ok()).ok_or_else(invalid)?;
+    if bytes.is_multiple_of(512) { Ok(bytes) } else { Err(invalid()) }
+}
+
+fn split(target: &str) -> Result<(&str, &str)> {
+    target.split_once('/').ok_or_else(|| Refused::usage(format!("\"{target}\": Invalid path for Logical Volume.")))
+}

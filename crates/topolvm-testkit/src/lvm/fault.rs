@@ -1,0 +1,158 @@
+//! What a test makes go wrong, or makes wait.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lvm::{LvmCommand, Output, RunError};
+use tokio::sync::oneshot;
+
+/// A failure to inject.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// LVM ends with this status and says this.
+    Exit(i32, String),
+    /// LVM did not end in time.
+    Timeout,
+    /// LVM could not be started.
+    Spawn,
+    /// LVM ends well, but what it wrote is cut off.
+    Garbled,
+}
+
+impl Fault {
+    /// LVM's own failure status, with this message.
+    pub fn says(stderr: &str) -> Self {
+        Self::Exit(5, format!("  {stderr}\n"))
+    }
+
+    pub(super) fn into_step(self) -> Step {
+        Step::Fail(self)
+    }
+
+    fn apply(self) -> Result<Output, RunError> {
+        match self {
+            Self::Exit(code, stderr) => Ok(Output { code: Some(code), stdout: Vec::new(), stderr }),
+            Self::Garbled => Ok(Output { code: Some(0), stdout: b"{\"report\": [".to_vec(), stderr: String::new() }),
+            Self::Timeout => Err(RunError::Timeout(Duration::from_mins(1))),
+            Self::Spawn => Err(RunError::Spawn {
+                program: "/sbin/lvm".to_owned(),
+                source: io::Error::from(io::ErrorKind::NotFound),
+            }),
+        }
+    }
+}
+
+/// A command that a test holds back. Dropping it lets the command go on.
+#[derive(Debug)]
+pub struct Pause {
+    reached: Option<oneshot::Receiver<()>>,
+    resume: oneshot::Sender<()>,
+}
+
+impl Pause {
+    pub(super) fn new() -> (Self, Step) {
+        let (reach, reached) = oneshot::channel();
+        let (resume, resumed) = oneshot::channel();
+        (Self { reached: Some(reached), resume }, Step::Wait(reach, resumed))
+    }
+
+    /// Waits until the command has come to its pause.
+    pub async fn reached(&mut self) {
+        if let Some(reached) = self.reached.take() {
+            // Without a sender the plan was healed and the command will never come.
+            drop(reached.await);
+        }
+    }
+
+    /// Lets the command go on.
+    pub fn resume(self) {
+        // Without a receiver the command's caller has gone away.
+        let _ = self.resume.send(());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Before,
+    After,
+}
+
+pub(super) enum Step {
+    Fail(Fault),
+    Wait(oneshot::Sender<()>, oneshot::Receiver<()>),
+    Hook(Arc<dyn Fn(&LvmCommand) + Send + Sync>),
+}
+
+impl Step {
+    /// The output that takes the place of the command's own, if any.
+    pub(super) async fn run(self, command: &LvmCommand) -> Result<Option<Output>, RunError> {
+        match self {
+            Self::Fail(fault) => fault.apply().map(Some),
+            Self::Wait(reach, resumed) => {
+                let _ = reach.send(());
+                drop(resumed.await);
+                Ok(None)
+            }
+            Self::Hook(hook) => {
+                hook(command);
+                Ok(None)
+            }
+        }
+    }
+
+    /// What stays in the plan for the next time.
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Fail(fault) => Some(Self::Fail(fault.clone())),
+            Self::Hook(hook) => Some(Self::Hook(Arc::clone(hook))),
+            Self::Wait(..) => None,
+        }
+    }
+}
+
+/// What happened and what is to happen.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) started: Vec<LvmCommand>,
+    pub(super) latency: Duration,
+    entries: VecDeque<Entry>,
+}
+
+struct Entry {
+    when: When,
+    command: String,
+    /// Starts that are still to come, this one included; `None` for each and every one.
+    nth: Option<usize>,
+    step: Step,
+}
+
+impl Plan {
+    pub(super) fn add(&mut self, when: When, command: &str, nth: Option<usize>, step: Step) {
+        self.entries.push_back(Entry { when, command: command.to_owned(), nth, step });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The steps that are due now.
+    pub(super) fn take(&mut self, when: When, command: &str) -> Vec<Step> {
+        let mut due = Vec::new();
+        for mut entry in std::mem::take(&mut self.entries) {
+            if entry.when == when && entry.command == command {
+                match entry.nth {
+                    None => due.extend(entry.step.again()),
+                    Some(0 | 1) => {
+                        due.push(entry.step);
+                        continue;
+                    }
+                    Some(nth) => entry.nth = Some(nth - 1),
+                }
+            }
+            self.entries.push_back(entry);
+        }
+        due
+    }
+}

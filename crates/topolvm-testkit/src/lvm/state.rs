@@ -1,0 +1,168 @@
+//! Volume groups in memory.
+
+use std::collections::BTreeMap;
+
+use lvm::{LvmCommand, Output};
+
+/// Bytes in an extent of every fake volume group: LVM's default.
+pub const EXTENT: u64 = 4 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) groups: BTreeMap<String, Group>,
+    next_minor: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) uuid: String,
+    pub(super) extents: u64,
+    pub(super) pvs: u32,
+    pub(super) missing_pvs: u32,
+    pub(super) volumes: BTreeMap<String, FakeVolume>,
+}
+
+/// A logical volume of the fake LVM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FakeVolume {
+    /// Size in extents of 4 MiB.
+    pub extents: u64,
+    /// Extents that it takes from its group: more than its size with redundancy, none in a thin pool.
+    pub allocated: u64,
+    /// `lv_attr` of the volume while it is active and closed.
+    pub attr: String,
+    /// Its tags, in no order that means anything.
+    pub tags: Vec<String>,
+    /// Over how many physical volumes it is striped.
+    pub stripes: u64,
+    /// What it is a snapshot of.
+    pub origin: Option<String>,
+    /// The thin pool that it lives in.
+    pub pool: Option<String>,
+    /// Whether it has a block device.
+    pub active: bool,
+    /// Whether somebody has its block device open.
+    pub open: bool,
+    /// Minor number of its block device.
+    pub minor: u32,
+}
+
+impl FakeVolume {
+    /// An ordinary active volume of `bytes`, rounded up to extents.
+    pub fn thick(bytes: u64) -> Self {
+        let extents = bytes.div_ceil(EXTENT);
+        Self {
+            extents,
+            allocated: extents,
+            attr: "-wi-a-----".to_owned(),
+            tags: Vec::new(),
+            stripes: 1,
+            origin: None,
+            pool: None,
+            active: true,
+            open: false,
+            minor: 0,
+        }
+    }
+
+    /// A thin pool of `bytes`.
+    pub fn thin_pool(bytes: u64) -> Self {
+        Self { attr: "twi-aotz--".to_owned(), ..Self::thick(bytes) }
+    }
+
+    /// A thin volume of `bytes` in a pool.
+    pub fn thin(bytes: u64, pool: &str) -> Self {
+        Self { attr: "Vwi-a-tz--".to_owned(), allocated: 0, pool: Some(pool.to_owned()), ..Self::thick(bytes) }
+    }
+
+    /// A copy-on-write snapshot with `bytes` for changes.
+    pub fn snapshot(bytes: u64, origin: &str) -> Self {
+        Self { attr: "swi-a-s---".to_owned(), origin: Some(origin.to_owned()), ..Self::thick(bytes) }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.extents * EXTENT
+    }
+
+    pub(super) fn shown_attr(&self) -> String {
+        let mut attr: Vec<char> = self.attr.chars().collect();
+        if !self.active {
+            attr[4] = '-';
+        }
+        if self.open {
+            attr[5] = 'o';
+        }
+        attr.into_iter().collect()
+    }
+}
+
+impl Group {
+    pub(super) fn new(name: &str, bytes: u64, pvs: u32) -> Self {
+        Self { uuid: format!("uuid-of-{name}"), extents: bytes / EXTENT, pvs, missing_pvs: 0, volumes: BTreeMap::new() }
+    }
+
+    pub(super) fn free_extents(&self) -> u64 {
+        let used = self.volumes.values().map(|volume| volume.allocated).sum();
+        self.extents.saturating_sub(used)
+    }
+
+    /// The volumes that cannot live without this one.
+    pub(super) fn dependents(&self, name: &str) -> Vec<String> {
+        let depends = |volume: &FakeVolume| match &volume.pool {
+            Some(pool) => pool == name,
+            None => volume.origin.as_deref() == Some(name),
+        };
+        self.volumes.iter().filter(|(_, volume)| depends(volume)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl State {
+    pub(super) fn add_volume(&mut self, vg: &str, name: &str, volume: FakeVolume) {
+        let minor = self.next_minor;
+        self.next_minor += 1;
+        let group = self.groups.get_mut(vg).expect("no such volume group in the fake LVM");
+        group.volumes.insert(name.to_owned(), FakeVolume { minor, ..volume });
+    }
+
+    pub(super) fn execute(&mut self, command: &LvmCommand) -> Output {
+        let args: Vec<&str> = command.args().iter().skip(1).map(String::as_str).collect();
+        match command.name() {
+            "fullreport" => self.full_report(&args),
+            "lvcreate" => into_output(self.lvcreate(&args)),
+            "lvresize" => into_output(self.lvresize(&args)),
+            "lvremove" => into_output(self.lvremove(&args)),
+            "lvchange" => into_output(self.lvchange(&args)),
+            other => into_output(Err(Refused::usage(format!("Unknown command: {other}")))),
+        }
+    }
+}
+
+/// LVM says no.
+pub(super) struct Refused {
+    pub(super) code: i32,
+    pub(super) stderr: String,
+}
+
+impl Refused {
+    /// `ECMD_FAILED`.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self { code: 5, stderr: format!("  {}\n", message.into()) }
+    }
+
+    /// `EINVALID_CMD_LINE`.
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self { code: 3, stderr: format!("  {}\n  Error during parsing of command line.\n", message.into()) }
+    }
+
+    pub(super) fn no_group(vg: &str) -> Self {
+        Self::failed(format!("Volume group \"{vg}\" not found\n  Cannot process volume group {vg}"))
+    }
+}
+
+fn into_output(result: Result<String, Refused>) -> Output {
+    match result {
+        Ok(message) => Output { code: Some(0), stdout: format!("  {message}\n").into_bytes(), stderr: String::new() },
+        Err(Refused { code, stderr }) => Output { code: Some(code), stdout: Vec::new(), stderr },
+    }
+}

@@ -1,0 +1,84 @@
+//! `make demo`: starts a cluster with the product and shows its main job, step by step.
+#![expect(clippy::print_stdout, reason = "a demonstration for a person in a terminal")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use system_tests::scenario::{Narrator, Scenario};
+use testbed::topolvm::{self, Topolvm};
+use testbed::{assets, machine, program};
+
+#[derive(Debug, Parser)]
+#[command(about = "A pod writes to a volume that was cut from a real LVM volume group, in a real cluster")]
+struct Args {
+    /// Leave the cluster up at the end, and say how to use and stop it.
+    #[arg(long)]
+    keep: bool,
+    /// Directory of the cluster; it must be empty or missing.
+    #[arg(long, default_value = "/var/tmp/topolvm-demo")]
+    dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = program::serve() {
+        return code;
+    }
+    let args = Args::parse();
+    let start = Instant::now();
+    let outcome = run(&args);
+    let seconds = start.elapsed().as_secs_f64();
+    match outcome {
+        Ok(()) => {
+            println!("\ndemo: success in {seconds:.0} s");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("\ndemo: FAILED after {seconds:.0} s: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    if let Some(missing) = machine::missing_for_clusters() {
+        bail!("{missing}");
+    }
+    let mut show = Show;
+    let start = Instant::now();
+    assets::kernel()?;
+    assets::containerd()?;
+    assets::kubernetes_tools()?;
+    show.step("kernel, containerd, Kubernetes and the CSI sidecars are there", start.elapsed().as_secs_f64(), "");
+    let start = Instant::now();
+    let Topolvm { cluster, nodes } = topolvm::up(&args.dir, 1)?;
+    let node = nodes.first().context("the cluster has no node")?;
+    let nodes = cluster.kubectl_ok(["get", "nodes", "-o", "wide"])?;
+    show.step("a control plane and a node with the product are up", start.elapsed().as_secs_f64(), &nodes);
+
+    let outcome = Scenario { cluster: &cluster, node }.run(&mut show);
+    if args.keep {
+        cluster.keep()?;
+        let dir = args.dir.display();
+        println!("\nThe cluster stays up. Use it:  export KUBECONFIG={}", cluster.kubeconfig().display());
+        println!("Look into the node:            cargo run -q -p testbed -- node-exec {dir} node1 lvs");
+        println!("Stop it:                       make cluster-down DIR={dir}");
+    } else {
+        cluster.down(None)?;
+    }
+    outcome
+}
+
+/// Prints each step with its time and what shows it.
+struct Show;
+
+impl Narrator for Show {
+    fn step(&mut self, title: &str, seconds: f64, lines: &str) {
+        println!("\n[{seconds:5.1} s] {title}");
+        for line in lines.lines() {
+            println!("          {line}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The product on the test bed: what the whole-system tests, the demo and the benchmark share.
+
+pub mod manifests;
+pub mod sanity;
+pub mod scenario;

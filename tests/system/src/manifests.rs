@@ -1,0 +1,72 @@
+//! The objects that a user of the product writes.
+
+use serde_json::{Value, json};
+
+/// Image of the test bed with a shell.
+const BUSYBOX: &str = "testbed.local/busybox:1";
+
+/// What the volume of a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeMode {
+    /// A mounted filesystem.
+    Filesystem,
+    /// A block device.
+    Block,
+}
+
+/// A StorageClass of the product: ext4, growable. `immediate` classes bind without a pod.
+pub fn storage_class(name: &str, device_class: Option<&str>, immediate: bool) -> Value {
+    let mut parameters = json!({"csi.storage.k8s.io/fstype": "ext4"});
+    if let (Some(device_class), Some(parameters)) = (device_class, parameters.as_object_mut()) {
+        parameters.insert("topolvm.io/device-class".to_owned(), device_class.into());
+    }
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "topolvm.io",
+        "parameters": parameters,
+        "volumeBindingMode": if immediate { "Immediate" } else { "WaitForFirstConsumer" },
+        "allowVolumeExpansion": true,
+    })
+}
+
+/// A claim in the namespace `default`.
+pub fn claim(name: &str, storage_class: &str, size: &str, mode: VolumeMode) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "volumeMode": format!("{mode:?}"),
+            "resources": {"requests": {"storage": size}},
+        },
+    })
+}
+
+/// A pod that sleeps with the claim at `/data` (a directory, or a device).
+pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
+    let mut container = json!({
+        "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
+        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+    });
+    if let Some(container) = container.as_object_mut() {
+        let _previous = match mode {
+            VolumeMode::Filesystem => {
+                container.insert("volumeMounts".to_owned(), json!([{"name": "data", "mountPath": "/data"}]))
+            }
+            VolumeMode::Block => {
+                container.insert("volumeDevices".to_owned(), json!([{"name": "data", "devicePath": "/data"}]))
+            }
+        };
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+        },
+    })
+}

@@ -1,0 +1,458 @@
+//! The test bed itself: a real control plane, nodes that run pods, and nothing left behind.
+#![expect(clippy::disallowed_methods, reason = "the test of a test bed looks at processes")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::ListParams;
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testbed::cluster::{Cluster, ClusterSpec};
+use testbed::image::{BUSYBOX, Image, write_archive};
+use testbed::node::{Node, NodeSpec};
+use testbed::process::Process;
+use testbed::sidecars::{self, Sidecar};
+use testbed::size::GIB;
+use testbed::suite;
+
+fn main() -> ExitCode {
+    let status = suite::on_host(vec![
+        trial("two_clusters_with_the_same_addresses_run_side_by_side", side_by_side),
+        trial("a_scheduler_that_does_not_start_is_named_with_its_log_and_nothing_is_left", failing_start),
+        trial("after_down_there_is_no_process_mount_namespace_or_memory_file", nothing_left),
+        trial("a_program_that_is_killed_takes_its_cluster_with_it", Orphan::check),
+        trial("a_pod_is_scheduled_and_its_logs_and_exit_statuses_come_back", || with_nodes(pod_runs)),
+        trial("pods_of_two_nodes_reach_each_other_and_a_cluster_ip", || with_nodes(pods_talk)),
+        trial("a_pod_uses_its_service_account", || with_nodes(service_account)),
+        trial("a_privileged_pod_makes_logical_volumes_of_its_node", || with_nodes(privileged_pod)),
+        trial("an_image_made_of_local_programs_runs", || with_nodes(own_image)),
+        trial("snapshot_controller_answers_on_a_snapshot_of_nothing", || with_nodes(snapshot_controller)),
+        trial("a_kept_program_comes_back_until_it_is_stopped", || with_nodes(kept_program)),
+        trial("a_killed_kubelet_comes_back_and_its_pods_go_on", || with_nodes(kubelet_killed)),
+        trial("a_node_that_loses_power_comes_back_with_its_volumes_pods_and_programs", || with_nodes(power_lost)),
+    ]);
+    match Bed::down() {
+        Ok(()) => status,
+        Err(error) => {
+            // The exit status says it too.
+            drop(writeln!(std::io::stderr(), "the shared cluster did not end: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn trial(name: &str, body: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, || body().map_err(|error| Failed::from(format!("{error:#}"))))
+}
+
+/// A cluster with two nodes, started by the first trial that wants it.
+struct Bed {
+    cluster: Cluster,
+    nodes: Vec<Node>,
+    _directory: TempDir,
+}
+
+static SHARED: Mutex<Option<Bed>> = Mutex::new(None);
+
+impl Bed {
+    fn up() -> Result<Self> {
+        let directory = directory()?;
+        let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
+        let nodes = cluster.add_nodes(&[NodeSpec::number(1), NodeSpec::number(2)])?;
+        Ok(Self { cluster, nodes, _directory: directory })
+    }
+
+    fn down() -> Result<()> {
+        match SHARED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(bed) => bed.cluster.down(None),
+            None => Ok(()),
+        }
+    }
+
+    fn node(&self, number: usize) -> Result<&Node> {
+        self.nodes.get(number - 1).context("no such node")
+    }
+
+    fn kubectl(&self, words: &[&str]) -> Result<String> {
+        self.cluster.kubectl_ok(words)
+    }
+
+    fn apply(&self, object: &Value) -> Result<()> {
+        self.cluster.apply(&object.to_string()).map(drop)
+    }
+
+    /// Starts a pod and waits until it is Ready.
+    fn pod(&self, pod: &Value) -> Result<()> {
+        self.apply(pod)?;
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str).context("a pod without a name")?;
+        let waited = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=60s"]);
+        waited.map(drop).or_else(|error| bail!("{error:#}\n{}", self.kubectl(&["describe", "pod", name])?))
+    }
+
+    fn in_pod(&self, name: &str, script: &str) -> Result<String> {
+        self.kubectl(&["exec", name, "--", "sh", "-c", script])
+    }
+
+    fn delete(&self, names: &[&str]) -> Result<()> {
+        self.kubectl(&[&["delete", "--timeout=60s"], names].concat()).map(drop)
+    }
+}
+
+fn with_nodes(body: fn(&Bed) -> Result<()>) -> Result<()> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *shared {
+        Some(bed) => body(bed),
+        none => body(none.insert(Bed::up()?)),
+    }
+}
+
+fn directory() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("topolvm-bed-").tempdir_in("/var/tmp").context("make a directory")
+}
+
+/// A pod with a shell; `more` goes into its specification.
+fn pod(name: &str, script: &str, more: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "labels": { "app": name } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", script] }],
+        },
+    });
+    merge(&mut pod, &json!({ "spec": more }));
+    pod
+}
+
+/// RFC 7396, and lists are merged element by element.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(into), Value::Array(from)) => {
+            into.iter_mut().zip(from).for_each(|(into, from)| merge(into, from));
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn side_by_side() -> Result<()> {
+    let (first, second) = (directory()?, directory()?);
+    let up = |directory: &TempDir| Cluster::up(&directory.path().join("c"), &ClusterSpec::default());
+    let (first, second) = scope(|scope| {
+        let other = scope.spawn(|| up(&second));
+        let first = up(&first);
+        (first, other.join())
+    });
+    let (first, second) = (first?, second.ok().context("a thread panicked")??);
+    first.kubectl_ok(["create", "namespace", "only-here"])?;
+    ensure!(namespaces(&first)?.contains(&"only-here".to_owned()), "the namespace was not made");
+    ensure!(!namespaces(&second)?.contains(&"only-here".to_owned()), "one cluster sees the objects of the other");
+    first.down(None)?;
+    ensure!(namespaces(&second)?.contains(&"default".to_owned()), "one cluster ended with the other");
+    second.down(None)
+}
+
+/// From this machine's own network namespace, as a test would.
+fn namespaces(cluster: &Cluster) -> Result<Vec<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let namespaces: Api<Namespace> = Api::all(cluster.client().await?);
+        Ok(namespaces.list(&ListParams::default()).await?.into_iter().filter_map(|n| n.metadata.name).collect())
+    })
+}
+
+fn failing_start() -> Result<()> {
+    let directory = directory()?;
+    let cluster = directory.path().join("c");
+    let spec = ClusterSpec { scheduler_config: Some("profiles: 7".to_owned()) };
+    let Err(error) = Cluster::up(&cluster, &spec) else { bail!("a scheduler with a wrong configuration started") };
+    let error = format!("{error:#}");
+    ensure!(error.contains("scheduler died") && error.contains("profiles"), "{error}");
+    ensure!(!cluster.exists(), "the directory is still there");
+    ensure!(users_of(&cluster)?.is_empty(), "processes are still there");
+    Ok(())
+}
+
+fn nothing_left() -> Result<()> {
+    let directory = directory()?;
+    let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
+    let spec = NodeSpec { vg_disks: vec![GIB], ..NodeSpec::number(3) };
+    cluster.add_node(&spec)?.script("lvcreate -qqy -L 100M -n v myvg1")?;
+    let path = cluster.directory().to_owned();
+    let logs = directory.path().join("logs");
+    let users = users_of(&path)?;
+    // Control plane, proxy, forwarder, reaper, and the guest with its processes.
+    ensure!(users.len() > 10, "only {} processes seem to belong to a cluster", users.len());
+    cluster.down(Some(&logs))?;
+
+    let still_there: Vec<_> = users.iter().filter(|process| process.is_alive()).collect();
+    ensure!(still_there.is_empty(), "still running: {still_there:?}");
+    ensure!(users_of(&path)?.is_empty(), "there are new processes");
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    ensure!(!mounts.contains(&*path.to_string_lossy()), "still mounted: {mounts}");
+    ensure!(!path.exists(), "the directory is still there");
+    for entry in fs::read_dir("/dev/shm")? {
+        let name = entry?.file_name();
+        // As User-Mode Linux calls it until it has opened it.
+        ensure!(!name.to_string_lossy().starts_with("vm_file-"), "a guest's memory is still there: {}", name.display());
+    }
+    for log in ["apiserver.log", "etcd.log", "node3/kubelet.log", "node3/console.log"] {
+        ensure!(logs.join(log).is_file(), "no {log} was kept");
+    }
+    Ok(())
+}
+
+/// The processes that name the directory in their command line, or that are in the cluster's network namespace.
+fn users_of(cluster: &Path) -> Result<Vec<Process>> {
+    use std::os::unix::fs::MetadataExt as _;
+    let needle = cluster.to_string_lossy().into_owned();
+    let netns = fs::metadata(cluster.join("netns")).map(|file| file.ino()).ok();
+    let mut users = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let proc = Path::new("/proc").join(pid.to_string());
+        // A process may end at any moment.
+        let command = fs::read(proc.join("cmdline")).unwrap_or_default();
+        let inside = netns.is_some() && fs::metadata(proc.join("ns/net")).map(|file| file.ino()).ok() == netns;
+        if inside || String::from_utf8_lossy(&command).contains(&needle) {
+            users.extend(Process::of(pid).filter(|process| process.pid != std::process::id()));
+        }
+    }
+    Ok(users)
+}
+
+/// This program started again, to be killed.
+struct Orphan;
+
+impl Orphan {
+    const DIRECTORY: &'static str = "BED_ORPHAN";
+
+    fn check() -> Result<()> {
+        if let Some(directory) = std::env::var_os(Self::DIRECTORY) {
+            let cluster = Cluster::up(Path::new(&directory), &ClusterSpec::default())?;
+            fs::write(cluster.directory().with_extension("up"), "")?;
+            sleep(Duration::from_mins(5));
+            bail!("was not killed");
+        }
+        let directory = directory()?;
+        let cluster = directory.path().join("c");
+        let mut owner = Command::new(std::env::current_exe()?)
+            .args(["--exact", "a_program_that_is_killed_takes_its_cluster_with_it"])
+            .env(Self::DIRECTORY, &cluster)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let up = until(Duration::from_mins(1), "the cluster is up", || Ok(cluster.with_extension("up").exists()));
+        let users = users_of(&cluster)?;
+        owner.kill()?;
+        owner.wait()?;
+        up?;
+        ensure!(users.len() > 5, "only {} processes seem to belong to a cluster", users.len());
+        until(Duration::from_secs(30), "the cluster is gone", || Ok(!cluster.exists()))?;
+        until(Duration::from_secs(5), "its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
+    }
+}
+
+fn pod_runs(bed: &Bed) -> Result<()> {
+    bed.pod(&pod("p", "echo hello; exec sleep 1000", &json!({})))?;
+    ensure!(bed.kubectl(&["logs", "p"])? == "hello\n", "other logs");
+    let mut kubectl = bed.cluster.kubectl_command();
+    kubectl.args(["exec", "-i", "p", "--", "sh", "-c", "tr a-z A-Z; echo no >&2; exit 3"]);
+    let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    kubectl.stdin.take().context("no input")?.write_all(b"in")?;
+    let output = kubectl.wait_with_output()?;
+    ensure!((output.status.code(), output.stdout.as_slice()) == (Some(3), b"IN"), "{output:?}");
+    ensure!(output.stderr.starts_with(b"no\n"), "{output:?}");
+    bed.delete(&["pod/p"])
+}
+
+fn pods_talk(bed: &Bed) -> Result<()> {
+    let serve = "mkdir /www; hostname >/www/index.html; exec httpd -f -p 8080 -h /www";
+    let ready = json!({ "httpGet": { "port": 8080, "path": "/" }, "periodSeconds": 1 });
+    let web = pod("web", serve, &json!({ "nodeName": "node1", "containers": [{ "readinessProbe": ready }] }));
+    bed.apply(&json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+        "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+    }))?;
+    bed.pod(&web)?;
+    bed.pod(&pod("client", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
+    let address = bed.kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"])?;
+    let service = bed.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
+    ensure!(bed.in_pod("client", &format!("wget -qO- http://{address}:8080/"))? == "web\n", "pod to pod");
+    bed.kubectl(&[
+        "wait",
+        "--for=jsonpath={.endpoints[0].conditions.ready}=true",
+        "endpointslice",
+        "--selector=kubernetes.io/service-name=web",
+        "--timeout=30s",
+    ])?;
+    ensure!(bed.in_pod("client", &format!("wget -qO- http://{service}/"))? == "web\n", "pod to ClusterIP");
+    ensure!(bed.node(2)?.exec_ok(&["curl", "-sf", &format!("http://{service}/")])? == "web\n", "node to ClusterIP");
+    let inside = bed.cluster.command("curl").args(["-sf", &format!("http://{service}/")]).output()?;
+    ensure!(inside.stdout == b"web\n", "namespace to ClusterIP: {inside:?}");
+    bed.delete(&["pod/web", "pod/client", "service/web"])
+}
+
+fn service_account(bed: &Bed) -> Result<()> {
+    // The node's root shows this machine's files, so a hostPath brings any static program into a pod.
+    let kubectl = bed.cluster.tool("kubectl").canonicalize()?;
+    let pod = pod(
+        "account",
+        "exec sleep 1000",
+        &json!({
+            "containers": [{ "volumeMounts": [{ "name": "kubectl", "mountPath": "/bin/kubectl" }] }],
+            "volumes": [{ "name": "kubectl", "hostPath": { "path": kubectl, "type": "File" } }],
+        }),
+    );
+    bed.kubectl(&["create", "role", "reader", "--verb=get", "--resource=configmaps"])?;
+    bed.kubectl(&["create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:default"])?;
+    bed.pod(&pod)?;
+    let user = bed.in_pod("account", "kubectl auth whoami -o 'jsonpath={.status.userInfo.username}'")?;
+    ensure!(user == "system:serviceaccount:default:default", "{user}");
+    bed.in_pod("account", "kubectl get configmap kube-root-ca.crt")?;
+    ensure!(bed.in_pod("account", "kubectl get nodes").is_err(), "the account may do what it was not allowed");
+    bed.delete(&["pod/account", "rolebinding/reader", "role/reader"])
+}
+
+fn privileged_pod(bed: &Bed) -> Result<()> {
+    let kubelet = "/var/lib/kubelet";
+    let mount = json!([
+        { "name": "dev", "mountPath": "/dev" },
+        { "name": "kubelet", "mountPath": kubelet, "mountPropagation": "Bidirectional" },
+    ]);
+    let pod = pod(
+        "lvm",
+        "exec sleep 1000",
+        &json!({
+            "nodeName": "node1",
+            "hostPID": true,
+            "containers": [{ "securityContext": { "privileged": true }, "volumeMounts": mount }],
+            "volumes": [
+                { "name": "dev", "hostPath": { "path": "/dev" } },
+                { "name": "kubelet", "hostPath": { "path": kubelet } },
+            ],
+        }),
+    );
+    bed.pod(&pod)?;
+    let on_node = "nsenter -m -u -i -n -p -t 1 --";
+    bed.in_pod(
+        "lvm",
+        &format!("{on_node} lvcreate -qqy -L 100M -n inpod myvg1 && {on_node} mkfs.ext4 -q /dev/myvg1/inpod"),
+    )?;
+    bed.in_pod("lvm", "mkdir -p /var/lib/kubelet/t && mount -t ext4 /dev/mapper/myvg1-inpod /var/lib/kubelet/t && echo x >/var/lib/kubelet/t/f")?;
+    let node = bed.node(1)?;
+    ensure!(node.script("cat /var/lib/kubelet/t/f")? == "x\n", "the mount does not reach the node");
+    ensure!(node.script("grep -c ' /var/lib/kubelet/t ' /proc/mounts")? == "1\n", "mounted more than once");
+    node.script("umount /var/lib/kubelet/t; rmdir /var/lib/kubelet/t; lvremove -qqy myvg1/inpod")?;
+    bed.delete(&["pod/lvm"])
+}
+
+fn own_image(bed: &Bed) -> Result<()> {
+    let directory = directory()?;
+    let archive = directory.path().join("image.tar");
+    let script = directory.path().join("greet");
+    fs::write(&script, "#!/bin/sh\necho greetings\nexec sleep 1000\n")?;
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let image = Image::with_programs("testbed.local/greet:1", &["/bin/greet"], &[(&script, "/bin/greet")])?;
+    write_archive(&archive, &[image])?;
+    bed.cluster.load_images(&archive)?;
+    let container = json!({ "image": "testbed.local/greet:1", "command": null });
+    bed.pod(&pod("greet", "", &json!({ "containers": [container] })))?;
+    ensure!(bed.kubectl(&["logs", "greet"])? == "greetings\n", "other logs");
+    bed.delete(&["pod/greet"])
+}
+
+fn snapshot_controller(bed: &Bed) -> Result<()> {
+    sidecars::apply_snapshot_crds(&bed.cluster)?;
+    // It talks to no driver.
+    Sidecar::SnapshotController.start(&bed.cluster, Path::new("/nowhere"))?;
+    bed.apply(&json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+        "metadata": { "name": "s", "namespace": "default" },
+        "spec": { "source": { "persistentVolumeClaimName": "no-such-claim" } },
+    }))?;
+    // Any value will do.
+    bed.kubectl(&["wait", "--for=jsonpath={.status.error.message}", "volumesnapshot/s", "--timeout=60s"])?;
+    let error = bed.kubectl(&["get", "volumesnapshot", "s", "-o", "jsonpath={.status.error.message}"])?;
+    ensure!(error.contains("no-such-claim"), "{error}");
+    bed.delete(&["volumesnapshot/s"])?;
+    Sidecar::SnapshotController.stop(&bed.cluster)
+}
+
+fn kept_program(bed: &Bed) -> Result<()> {
+    let node = bed.node(1)?;
+    let env = BTreeMap::from([("WORD".to_owned(), "spoken".to_owned())]);
+    node.spawn_kept("talker", ["sh", "-c", "echo $WORD; sleep 1000 & wait"], &env)?;
+    ensure!(node.spawn_kept("talker", ["true"], &env).is_err(), "two programs of one name");
+    ensure!(node.spawn_kept("none", ["/no/such/program"], &env).is_err(), "a program that does not exist was started");
+    node.kill_kept("talker")?;
+    until(Duration::from_secs(10), "it comes back", || {
+        Ok(fs::read_to_string(node.log("talker"))?.matches("spoken").count() == 2)
+    })?;
+    node.stop_kept("talker")?;
+    let left = node.exec(&["pgrep", "-f", "sleep 1000 & wait|^sleep 1000$"])?;
+    ensure!(left.status == 1, "its children are still there: {}", String::from_utf8_lossy(&left.stdout));
+    Ok(())
+}
+
+fn kubelet_killed(bed: &Bed) -> Result<()> {
+    bed.pod(&pod("calm", "exec sleep 1000", &json!({ "nodeName": "node1" })))?;
+    let node = bed.node(1)?;
+    let old = node.exec_ok(&["pgrep", "-xo", "kubelet"])?;
+    node.kill_kept("kubelet")?;
+    until(Duration::from_secs(20), "kubelet comes back", || {
+        let now = node.exec(&["pgrep", "-xo", "kubelet"])?;
+        Ok(now.status == 0 && now.stdout != old.as_bytes())
+    })?;
+    // Answered by the new kubelet.
+    until(Duration::from_secs(20), "kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
+    let restarts =
+        bed.kubectl(&["get", "pod", "calm", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"])?;
+    ensure!(restarts == "0", "the pod was restarted {restarts} times");
+    bed.delete(&["pod/calm"])
+}
+
+fn power_lost(bed: &Bed) -> Result<()> {
+    let node = bed.node(2)?;
+    bed.pod(&pod("tough", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
+    node.spawn_kept(
+        "agent",
+        ["sh", "-c", "echo started by $USER; exec sleep 1000"],
+        &BTreeMap::from([("USER".into(), "it's me".into())]),
+    )?;
+    node.script("lvcreate -qqy -L 100M -n kept myvg1 && mkfs.ext4 -q /dev/myvg1/kept && sync")?;
+    node.restart(true)?;
+    ensure!(node.script("blkid -o value -s TYPE /dev/myvg1/kept")? == "ext4\n", "the volume is not what it was");
+    until(Duration::from_mins(1), "the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
+    let log = fs::read_to_string(node.log("agent"))?;
+    ensure!(log.matches("started by it's me").count() == 2, "the kept program says: {log}");
+    node.stop_kept("agent")?;
+    node.script("lvremove -qqy myvg1/kept")?;
+    bed.delete(&["pod/tough"])?;
+    node.restart(false)?;
+    ensure!(node.script("lvs --noheadings myvg1")?.is_empty(), "a removed volume came back");
+    Ok(())
+}
+
+fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !happened()? {
+        ensure!(Instant::now() < end, "waited {limit:?} in vain until {what}");
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

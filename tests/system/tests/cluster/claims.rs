@@ -1,0 +1,53 @@
+//! Claims that cannot be granted: the user is told why, and nothing is left behind.
+
+use anyhow::{Result, ensure};
+
+use crate::Body;
+use crate::fixture::{Fixture, VG};
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 3] = [
+        ("a_claim_larger_than_the_volume_group_says_so_and_is_granted_when_there_is_room", too_large),
+        ("a_claim_of_an_unknown_device_class_says_so", unknown_class),
+        ("growing_beyond_the_volume_group_says_so_and_the_volume_stays_usable", too_much_growth),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+fn too_large(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("filler", "immediate", "6Gi")?;
+    fixture.wait_bound("filler")?;
+    fixture.apply_claim("large", "immediate", "4Gi")?;
+    let event = fixture.wait_event("large", "ProvisioningFailed")?;
+    ensure!(event.contains("ResourceExhausted") && event.contains("no enough space"), "the event says: {event}");
+    // The provisioner goes on trying, so its LogicalVolume comes and goes, but nothing of it is ever in LVM
+    let volumes = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
+    ensure!(volumes.split_whitespace().count() == 1, "LVs: {volumes}");
+    fixture.delete_claim("filler")?;
+    fixture.wait_bound("large")?;
+    fixture.check_volumes(1)?;
+    fixture.delete_claim("large")?;
+    fixture.check_volumes(0)
+}
+
+fn unknown_class(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("lost", "unknown", "64Mi")?;
+    let event = fixture.wait_event("lost", "ProvisioningFailed")?;
+    ensure!(event.contains("no-such-class"), "the event says: {event}");
+    fixture.check_volumes(0)?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "lost"])?;
+    fixture.check_volumes(0)
+}
+
+fn too_much_growth(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("greedy", "immediate", "64Mi")?;
+    fixture.wait_bound("greedy")?;
+    fixture.request_size("greedy", "100Gi")?;
+    let event = fixture.wait_event("greedy", "VolumeResizeFailed")?;
+    ensure!(event.contains("OutOfRange"), "the event says: {event}");
+    // The user steps back, as the resizer allows after OutOfRange
+    fixture.grow("greedy", "128Mi")?;
+    fixture.check_volumes(1)?;
+    fixture.delete_claim("greedy")?;
+    fixture.check_volumes(0)
+}

@@ -1,0 +1,97 @@
+//! Programs that die at every step of a create and of a delete. Afterwards there is exactly the LV that there should be.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::fixture::{Fixture, VG};
+
+/// Stands where lvmd looks for LVM. When the file `arm` says so, it does something deadly before, after or instead of a command,
+/// once, and renames the file, so that the test knows.
+const LVM: &str = r#"#!/bin/bash
+arm=/run/crash/arm
+if [ -e $arm ] && read -r when command action <$arm && [ "$command" = "$1" ] && mv $arm $arm.used; then
+  case $when in
+    before) eval "$action";;
+    after) /sbin/lvm "$@"; status=$?; eval "$action"; exit $status;;
+    kill-after) /sbin/lvm "$@" & pid=$!; sleep "$action"; kill -9 $pid; wait $pid; exit 5;;
+  esac
+fi
+exec /sbin/lvm "$@"
+"#;
+
+/// The agent hears nothing any more, lvmd finishes and answers, and then the agent dies.
+const AGENT_DEAF: &str =
+    "pkill -STOP -x topolvm-node; (sleep 0.5; pkill -9 -x topolvm-node) </dev/null >/dev/null 2>&1 &";
+
+/// A point at which something dies.
+#[derive(Debug)]
+pub(crate) struct Crash {
+    /// What it is about.
+    what: &'static str,
+    /// `before`, `after` or `kill-after`.
+    when: &'static str,
+    /// The LVM command at which it happens.
+    command: &'static str,
+    /// A shell command; for `kill-after` the seconds after which LVM itself is killed.
+    action: &'static str,
+}
+
+const fn crash(what: &'static str, when: &'static str, command: &'static str, action: &'static str) -> Crash {
+    Crash { what, when, command, action }
+}
+
+const LVMD: &str = "pkill -9 -x lvmd";
+const AGENT: &str = "pkill -9 -x topolvm-node";
+const BOTH: &str = "pkill -9 -x lvmd; pkill -9 -x topolvm-node";
+
+/// Every step of a create at which LVM is called, with every program that can die there, and the same for a delete.
+pub(crate) const ALL: [Crash; 16] = [
+    crash("lvmd_dies_before_it_looks_for_the_volume", "before", "fullreport", LVMD),
+    crash("the_agent_dies_before_lvmd_looks_for_the_volume", "before", "fullreport", AGENT),
+    crash("lvmd_dies_before_lvcreate", "before", "lvcreate", LVMD),
+    crash("the_agent_dies_before_lvcreate", "before", "lvcreate", AGENT),
+    crash("both_die_before_lvcreate", "before", "lvcreate", BOTH),
+    crash("lvcreate_dies_at_once", "kill-after", "lvcreate", "0"),
+    crash("lvcreate_dies_early", "kill-after", "lvcreate", "0.01"),
+    crash("lvcreate_dies_half_way", "kill-after", "lvcreate", "0.03"),
+    crash("lvmd_dies_after_lvcreate", "after", "lvcreate", LVMD),
+    crash("the_agent_dies_after_lvcreate", "after", "lvcreate", AGENT),
+    crash("both_die_after_lvcreate", "after", "lvcreate", BOTH),
+    crash("the_agent_dies_before_it_writes_the_status", "after", "lvcreate", AGENT_DEAF),
+    crash("lvmd_dies_before_lvremove", "before", "lvremove", LVMD),
+    crash("lvmd_dies_after_lvremove", "after", "lvremove", LVMD),
+    crash("the_agent_dies_after_lvremove", "after", "lvremove", AGENT),
+    crash("both_die_after_lvremove", "after", "lvremove", BOTH),
+];
+
+impl Crash {
+    /// Name of the trial.
+    pub(crate) fn name(&self) -> String {
+        format!("crash::{}", self.what)
+    }
+
+    /// A claim is made and deleted, with the crash on the way.
+    pub(crate) fn run(&self, fixture: &Fixture) -> Result<()> {
+        fixture.use_lvm(LVM)?;
+        let while_deleting = self.command == "lvremove";
+        if !while_deleting {
+            self.arm(fixture)?;
+        }
+        fixture.apply_claim("crash", "immediate", "64Mi")?;
+        fixture.wait_bound("crash")?;
+        fixture.check_volumes(1)?;
+        if while_deleting {
+            self.arm(fixture)?;
+        }
+        fixture.delete_claim("crash")?;
+        fixture.check_volumes(0)?;
+        ensure!(fixture.node.script("ls /run/crash")?.contains("arm.used"), "the crash did not happen");
+        Ok(())
+    }
+
+    fn arm(&self, fixture: &Fixture) -> Result<()> {
+        let line = format!("{} {} {}", self.when, self.command, self.action);
+        // Renamed into place, so that a command which is just starting reads all of it or nothing
+        let script = format!("cd /run/crash && rm -f arm.used && echo '{line}' >arm.new && mv arm.new arm");
+        fixture.node.script(&script).with_context(|| format!("cannot arm the crash in {VG}")).map(drop)
+    }
+}

@@ -1,0 +1,93 @@
+//! What the product is for.
+
+use anyhow::{Result, ensure};
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::scenario::{Narrator, Scenario};
+
+use crate::Body;
+use crate::fixture::{Fixture, VG};
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 4] = [
+        ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
+        ("a_raw_block_volume_is_a_device_that_keeps_its_data_and_grows", block),
+        ("a_mounted_volume_outlives_a_restart_of_kubelet_and_of_the_agent", restarts),
+        ("claims_at_once_become_one_volume_each", burst),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+struct Silent;
+
+impl Narrator for Silent {
+    fn step(&mut self, _title: &str, _seconds: f64, _lines: &str) {}
+}
+
+fn main_job(fixture: &Fixture) -> Result<()> {
+    Scenario { cluster: &fixture.cluster, node: &fixture.node }.run(&mut Silent)
+}
+
+fn block(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&claim("block", "waiting", "128Mi", VolumeMode::Block))?;
+    fixture.apply(&pod("block", "block", VolumeMode::Block))?;
+    fixture.wait_ready("block")?;
+    fixture.in_pod("block", "test -b /data && echo kept | dd of=/data bs=512 seek=9 conv=fsync 2>/dev/null")?;
+    fixture.grow("block", "256Mi")?;
+    fixture.kubectl(&["delete", "pod", "block"])?;
+    fixture.apply(&pod("block", "block", VolumeMode::Block))?;
+    fixture.wait_ready("block")?;
+    let text = fixture.in_pod("block", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1")?;
+    ensure!(text == "kept\n", "read {text:?}");
+    let bytes = fixture.in_pod("block", "blockdev --getsize64 /data")?;
+    ensure!(bytes.trim() == (256 << 20).to_string(), "the device has {bytes} bytes");
+    fixture.kubectl(&["delete", "pod", "block"])?;
+    fixture.delete_claim("block")?;
+    fixture.check_volumes(0)
+}
+
+fn restarts(fixture: &Fixture) -> Result<()> {
+    for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
+        fixture.apply(&claim("stay", "waiting", "64Mi", mode))?;
+        fixture.apply(&pod("stay", "stay", mode))?;
+        fixture.wait_ready("stay")?;
+        let mounts = mounts_of_volume(fixture)?;
+        // kubelet publishes every volume again when it starts
+        fixture.node.kill_kept("topolvm-node")?;
+        fixture.node.kill_kept("kubelet")?;
+        fixture.wait_node_ready_again()?;
+        fixture.wait_ready("stay")?;
+        let after = mounts_of_volume(fixture)?;
+        ensure!(mounts == after, "mounts before the restart:\n{mounts}\nafter it:\n{after}");
+        fixture.kubectl(&["delete", "pod", "stay"])?;
+        fixture.delete_claim("stay")?;
+        fixture.check_volumes(0)?;
+    }
+    Ok(())
+}
+
+/// Mount points of volumes of the claim `stay`, with what is mounted.
+fn mounts_of_volume(fixture: &Fixture) -> Result<String> {
+    fixture.node.script("awk '$5 ~ /kubernetes.io.csi/ {print $4, $5}' /proc/self/mountinfo | sort")
+}
+
+fn burst(fixture: &Fixture) -> Result<()> {
+    let names: Vec<String> = (1..=10).map(|number| format!("burst{number}")).collect();
+    for name in &names {
+        fixture.apply_claim(name, "immediate", "32Mi")?;
+    }
+    for name in &names {
+        fixture.wait_bound(name)?;
+    }
+    fixture.check_volumes(names.len())?;
+    for name in &names {
+        fixture.kubectl(&["delete", "persistentvolumeclaim", name, "--wait=false"])?;
+    }
+    for name in &names {
+        fixture.delete_claim(name)?;
+    }
+    fixture.check_volumes(0)?;
+    let free = fixture.node.script(&format!("vgs --noheadings --units b --nosuffix -o vg_size,vg_free {VG}"))?;
+    let mut numbers = free.split_whitespace();
+    ensure!(numbers.next() == numbers.next(), "not everything is free again: {free}");
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. One cluster serves all trials, so they
+//! run one after the other.
+#![expect(clippy::print_stderr, reason = "progress for whoever waits")]
+
+mod claims;
+mod crashes;
+mod fixture;
+mod job;
+
+use std::process::ExitCode;
+
+use fixture::Fixture;
+use libtest_mimic::{Failed, Trial};
+
+/// What a trial does with the cluster.
+type Body = fn(&Fixture) -> anyhow::Result<()>;
+
+fn main() -> ExitCode {
+    let mut all: Vec<(String, Body)> = job::trials();
+    all.extend(claims::trials());
+    let mut trials: Vec<Trial> = all.into_iter().map(|(name, body)| trial(name, body)).collect();
+    trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
+    let code = testbed::suite::on_host(trials);
+    if let Err(error) = fixture::down() {
+        eprintln!("cluster: taking it down failed: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    code
+}
+
+fn trial(name: String, body: impl FnOnce(&Fixture) -> anyhow::Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+}

@@ -1,0 +1,349 @@
+//! The program lvmd.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{
+    CreateLvRequest, Empty, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+};
+
+use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("lvmd_creates_lists_resizes_and_removes", creates_lists_resizes_and_removes),
+    ("lvmd_keeps_the_spare", keeps_the_spare),
+    ("lvmd_gives_parallel_clients_no_more_than_there_is", gives_parallel_clients_no_more_than_there_is),
+    ("lvmd_tells_a_missing_class_group_and_volume_apart", tells_missing_things_apart),
+    ("lvmd_does_not_remove_what_is_in_use_or_has_dependents", does_not_remove_what_is_needed),
+    ("lvmd_finishes_what_a_client_has_given_up", finishes_what_a_client_has_given_up),
+    ("lvmd_uses_options_of_device_and_option_classes", uses_options),
+    ("lvmd_tells_watchers_about_every_change", tells_watchers_about_every_change),
+    ("lvmd_ends_on_sigterm_while_a_watch_is_open", ends_on_sigterm_while_a_watch_is_open),
+    ("lvmd_refuses_to_start_without_its_volume_group", refuses_to_start_without_its_volume_group),
+];
+
+/// A process of lvmd.
+struct Lvmd {
+    dir: tempfile::TempDir,
+    child: Child,
+    /// Kept open, so that it can go on writing.
+    log: Option<Lines<BufReader<ChildStderr>>>,
+}
+
+/// The default class `ssd` is all of `myvg1`.
+const CLASSES: &str = "
+device-classes:
+  - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
+lvcreate-option-classes:
+  - {name: far-ahead, options: [--readahead=64]}
+";
+
+impl Lvmd {
+    fn start(config: &str) -> Self {
+        let mut lvmd = Self::spawn(config);
+        let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
+        let mut seen = String::new();
+        let listens = lines.by_ref().any(|line| {
+            seen.push_str(&line.unwrap());
+            seen.contains("listening")
+        });
+        assert!(listens, "lvmd ended: {seen}");
+        lvmd.log = Some(lines);
+        lvmd
+    }
+
+    fn spawn(config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lvmd.yaml");
+        fs::write(&file, format!("socket-name: {}\n{config}", dir.path().join("lvmd.sock").display())).unwrap();
+        let program = std::env::current_exe().unwrap().parent().unwrap().join("../lvmd");
+        assert!(program.is_file(), "no {}: run cargo build --workspace first", program.display());
+        let child = Command::new(program)
+            .arg("--config")
+            .arg(file)
+            .args(["--metrics-bind-address=", "--log-format=text"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { dir, child, log: None }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("lvmd.sock")
+    }
+
+    async fn connect(&self) -> Client {
+        let endpoint = Endpoint::try_from(format!("unix:{}", self.socket().display())).unwrap();
+        Client(endpoint.connect().await.unwrap())
+    }
+
+    fn terminate(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Lvmd {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[derive(Clone)]
+struct Client(Channel);
+
+impl Client {
+    async fn create(&self, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
+        self.create_with(CreateLvRequest {
+            name: name.to_owned(),
+            size_bytes: signed(bytes),
+            ..CreateLvRequest::default()
+        })
+        .await
+    }
+
+    async fn create_with(&self, request: CreateLvRequest) -> Result<LogicalVolume, Status> {
+        Ok(LvServiceClient::new(self.0.clone()).create_lv(request).await?.into_inner().volume.unwrap())
+    }
+
+    async fn resize(&self, name: &str, bytes: u64) -> Result<i64, Status> {
+        let request = ResizeLvRequest { name: name.to_owned(), device_class: String::new(), size_bytes: signed(bytes) };
+        Ok(LvServiceClient::new(self.0.clone()).resize_lv(request).await?.into_inner().size_bytes)
+    }
+
+    async fn remove(&self, class: &str, name: &str) -> Result<(), Status> {
+        let request = RemoveLvRequest { name: name.to_owned(), device_class: class.to_owned() };
+        LvServiceClient::new(self.0.clone()).remove_lv(request).await.map(drop)
+    }
+
+    async fn free(&self) -> u64 {
+        let request = GetFreeBytesRequest::default();
+        VgServiceClient::new(self.0.clone()).get_free_bytes(request).await.unwrap().into_inner().free_bytes
+    }
+
+    async fn list(&self) -> Vec<LogicalVolume> {
+        VgServiceClient::new(self.0.clone())
+            .get_lv_list(GetLvListRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .volumes
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    bytes.try_into().unwrap()
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
+    result.unwrap_err().code()
+}
+
+fn creates_lists_resizes_and_removes() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let tags = vec!["topolvm.io/a=b".to_owned(), "c".to_owned()];
+        let request = CreateLvRequest { name: "a".to_owned(), size_bytes: 4096, tags, ..CreateLvRequest::default() };
+        let created = client.create_with(request).await.unwrap();
+        assert_eq!((created.size_bytes, created.path.as_str()), (signed(EXTENT), "/dev/myvg1/a"));
+        assert_eq!(
+            created.tags.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+            BTreeSet::from(["c", "topolvm.io/a=b"])
+        );
+        assert!(created.dev_major > 0);
+        assert_eq!(client.list().await, std::slice::from_ref(&created));
+        assert_eq!(client.create("a", 4096).await.unwrap(), created, "again is success");
+
+        assert_eq!(client.resize("a", EXTENT + 1).await.unwrap(), signed(2 * EXTENT));
+        assert_eq!(client.resize("a", 1).await.unwrap(), signed(2 * EXTENT));
+        assert_eq!(code(client.create("a", 3 * EXTENT).await), Code::AlreadyExists);
+
+        let free = client.free().await;
+        client.remove("ssd", "a").await.unwrap();
+        assert_eq!(client.free().await, free + 2 * EXTENT);
+        assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
+    });
+}
+
+fn keeps_the_spare() {
+    let _groups = Groups::new(&[("myvg1", &DISKS)]);
+    let lvmd = Lvmd::start("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 1}]");
+    wait(async {
+        let client = lvmd.connect().await;
+        let free = client.free().await;
+        assert_eq!(code(client.create("a", free + 4096).await), Code::ResourceExhausted);
+        client.create("a", free - EXTENT).await.unwrap();
+        assert_eq!(code(client.create("b", EXTENT + 4096).await), Code::ResourceExhausted);
+        assert_eq!(code(client.resize("a", free + 1).await), Code::ResourceExhausted);
+        client.resize("a", free).await.unwrap();
+        assert_eq!(client.free().await, 0);
+        let left = must("vgs", &["--noheadings", "--units=g", "--nosuffix", "-o", "vg_free", "myvg1"]);
+        assert_eq!(left.trim(), "1.00");
+    });
+}
+
+fn gives_parallel_clients_no_more_than_there_is() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let fitting = client.free().await / (64 * MIB);
+        let names: Vec<_> = (0..30).map(|number| format!("v{number}")).collect();
+        let results = join_all(names.iter().map(|name| client.create(name, 64 * MIB))).await;
+        let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        assert_eq!(made.len(), usize::try_from(fitting).unwrap());
+        assert!(refused.into_iter().all(|result| code(result) == Code::ResourceExhausted));
+        let removals = client.list().await.into_iter().map(|volume| {
+            let client = client.clone();
+            async move { client.remove("", &volume.name).await }
+        });
+        assert!(join_all(removals).await.into_iter().all(|removed| removed.is_ok()));
+        assert_eq!(client.list().await, []);
+    });
+}
+
+fn tells_missing_things_apart() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 4096).await.unwrap();
+        assert_eq!(code(client.remove("hdd", "a").await), Code::FailedPrecondition);
+        must("vgchange", &["-qan", "myvg1"]);
+        must("vgrename", &["-q", "myvg1", "other"]);
+        assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
+        must("vgrename", &["-q", "other", "myvg1"]);
+        client.remove("ssd", "a").await.unwrap();
+        assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
+    });
+}
+
+fn does_not_remove_what_is_needed() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 4096).await.unwrap();
+        let open = File::open("/dev/myvg1/a").unwrap();
+        assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
+        drop(open);
+        must("lvcreate", &["-qy", "-s", "-L4m", "-n", "backup", "myvg1/a"]);
+        assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
+        must("lvcreate", &["-qy", "-T", "myvg1/pool", "-L16m", "-V16m", "-n", "thin"]);
+        assert_eq!(code(client.remove("ssd", "pool").await), Code::FailedPrecondition);
+        let left = must("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
+        assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["a", "backup", "pool", "thin"]);
+        client.remove("ssd", "backup").await.unwrap();
+        client.remove("ssd", "a").await.unwrap();
+    });
+}
+
+fn finishes_what_a_client_has_given_up() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let mut watch = VgServiceClient::new(lvmd.connect().await.0).watch(Empty {}).await.unwrap().into_inner();
+        let before = watch.message().await.unwrap().unwrap().free_bytes;
+        for number in 0..10 {
+            let name = format!("v{number}");
+            // Given up at ten different moments.
+            let patience = Duration::from_millis(3 * number);
+            drop(tokio::time::timeout(patience, client.create(&name, EXTENT)).await);
+        }
+        // Each one is whole or was never begun; asked for again, all are there.
+        for number in 0..10 {
+            client.create(&format!("v{number}"), EXTENT).await.unwrap();
+        }
+        assert_eq!(client.free().await, before - 10 * EXTENT);
+        let active = must("lvs", &["--noheadings", "-o", "lv_attr", "myvg1"]);
+        assert!(active.split_whitespace().all(|attr| attr == "-wi-a-----"), "{active}");
+    });
+}
+
+fn uses_options() {
+    let _groups = Groups::new(&[("myvg1", &DISKS)]);
+    let lvmd = Lvmd::start(
+        &CLASSES.replace("spare-gb: 0", "spare-gb: 0, stripe: 2, stripe-size: 64k, lvcreate-options: [--readahead=32]"),
+    );
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("by-device-class", 2 * EXTENT).await.unwrap();
+        let by_option_class = CreateLvRequest {
+            name: "by-option-class".to_owned(),
+            size_bytes: signed(2 * EXTENT),
+            lvcreate_option_class: "far-ahead".to_owned(),
+            ..CreateLvRequest::default()
+        };
+        client.create_with(by_option_class).await.unwrap();
+    });
+    let seen =
+        must("lvs", &["--noheadings", "--nosuffix", "--units=s", "-o", "lv_name,stripes,lv_read_ahead", "myvg1"]);
+    let seen: Vec<_> = seen.split_whitespace().collect();
+    assert_eq!(seen, ["by-device-class", "2", "32", "by-option-class", "1", "64"]);
+}
+
+fn tells_watchers_about_every_change() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let mut watch = VgServiceClient::new(lvmd.connect().await.0).watch(Empty {}).await.unwrap().into_inner();
+        let first = watch.message().await.unwrap().unwrap();
+        let [item] = &first.items[..] else { panic!("{first:?}") };
+        assert_eq!(
+            (item.device_class.as_str(), item.free_bytes, first.free_bytes),
+            ("ssd", first.free_bytes, client.free().await)
+        );
+        client.create("a", EXTENT).await.unwrap();
+        assert_eq!(watch.message().await.unwrap().unwrap().free_bytes, first.free_bytes - EXTENT);
+        client.resize("a", 3 * EXTENT).await.unwrap();
+        assert_eq!(watch.message().await.unwrap().unwrap().free_bytes, first.free_bytes - 3 * EXTENT);
+        client.remove("", "a").await.unwrap();
+        assert_eq!(watch.message().await.unwrap().unwrap(), first);
+    });
+}
+
+fn ends_on_sigterm_while_a_watch_is_open() {
+    let _groups = Groups::one();
+    let mut lvmd = Lvmd::start(CLASSES);
+    let socket = lvmd.socket();
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    wait(async {
+        let client = lvmd.connect().await;
+        let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+        watch.message().await.unwrap().unwrap();
+        let start = Instant::now();
+        let ending = tokio::task::spawn_blocking(move || lvmd.terminate());
+        assert_eq!(code(watch.message().await), Code::Unavailable);
+        assert_eq!(ending.await.unwrap().code(), Some(0));
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    });
+    assert!(!socket.exists());
+    assert!(!run("pidof", &["lvm"]).status.success());
+}
+
+fn refuses_to_start_without_its_volume_group() {
+    let _groups = Groups::one();
+    let mut lvmd = Lvmd::spawn("device-classes: [{name: ssd, volume-group: nothere}]");
+    let messages: Vec<_> = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
+    assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
+    let sentence =
+        "lvmd: device class \"ssd\": there is no volume group nothere; create it with `vgcreate nothere DEVICE...`";
+    assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");
+}

@@ -1,0 +1,28 @@
+//! The lvm crate and the program lvmd on real LVM, in a guest with two blank disks.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "in a test a panic is the right answer, and real programs are what is tested"
+)]
+
+mod bench;
+mod daemon;
+mod driver;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Trial;
+use testbed::guest::GuestSpec;
+use testbed::size::GIB;
+
+fn main() -> ExitCode {
+    let tests = driver::TESTS.iter().chain(daemon::TESTS);
+    let trials = tests.map(|&(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    testbed::suite::in_guest(GuestSpec { disks: vec![GIB, GIB], ..GuestSpec::default() }, trials.collect())
+}

@@ -1,0 +1,118 @@
+//! Debian's packages: installed when the machine lacks one, or unpacked beside the system from a newer suite.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::progress;
+use crate::cache::Cache;
+use crate::machine::find_program;
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// Installs the package of every program (program, package) that is not there.
+pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<()> {
+    let missing = || -> Vec<&str> {
+        wanted.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| *package).collect()
+    };
+    if missing().is_empty() {
+        return Ok(());
+    }
+    let lock = fs::File::create(cache.root().join(".apt.lock")).context("create a lock file in the cache")?;
+    lock.lock().context("wait for another run that is installing packages")?;
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let install = |what: &str| {
+        let mut command = Command::new("apt-get");
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args(["install", "-y", "--no-install-recommends"])
+            .args(&packages);
+        progress::run(&format!("{what} {}", packages.join(", ")), &mut command)
+    };
+    if install("installing").is_err() {
+        // Perhaps the lists are old or were never fetched.
+        progress::run("fetching package lists", Command::new("apt-get").arg("update"))?;
+        install("installing, with new lists,")?;
+    }
+    let still = missing();
+    if still.is_empty() { Ok(()) } else { bail!("installed {}, but its programs are not there", still.join(", ")) }
+}
+
+/// Unpacks packages of a suite, which need not be the machine's, into `directory`; installs nothing. The file `packages` there says
+/// which versions they are.
+pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
+    if !Path::new(KEYRING).exists() {
+        bail!("{KEYRING} is missing: install debian-archive-keyring, which proves that packages are Debian's");
+    }
+    let work = directory.join("apt");
+    for part in ["lists/partial", "cache/archives/partial", "debs"] {
+        fs::create_dir_all(work.join(part)).with_context(|| format!("create {}", work.join(part).display()))?;
+    }
+    let write =
+        |name: &str, text: String| fs::write(work.join(name), text).with_context(|| format!("write {name} for apt"));
+    write("status", String::new())?;
+    write("sources.list", format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror()))?;
+    let at = work.display();
+    // A world of its own: neither the machine's lists nor its installed packages count.
+    write(
+        "apt.conf",
+        format!(
+            "Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \"{at}/lists\";\n\
+             Dir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\nAPT::Sandbox::User \"root\";\n"
+        ),
+    )?;
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("APT_CONFIG", work.join("apt.conf")).current_dir(work.join("debs")).args(arguments);
+        command
+    };
+    progress::run(&format!("fetching Debian {suite}'s package lists"), &mut apt(&["update", "-qq"]))?;
+    progress::run(&format!("fetching {}", packages.join(", ")), apt(&["download", "-qq"]).args(packages))?;
+
+    let mut versions = Vec::new();
+    for entry in fs::read_dir(work.join("debs")).context("list the packages")? {
+        let file = entry.context("list the packages")?;
+        let output =
+            Command::new("dpkg-deb").arg("-x").arg(file.path()).arg(directory).output().context("run dpkg-deb")?;
+        if !output.status.success() {
+            bail!("unpack {}: {}", file.path().display(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        versions.push(file.file_name().to_string_lossy().into_owned());
+    }
+    if versions.len() != packages.len() {
+        bail!("wanted {}, got {}", packages.join(", "), versions.join(", "));
+    }
+    versions.sort();
+    fs::write(directory.join("packages"), versions.join("\n") + "\n").context("write down the versions")?;
+    crate::cache::remove(&work)
+}
+
+/// The machine's own mirror when it is a Debian, which may be near or the only one that can be reached.
+fn mirror() -> String {
+    let sources = fs::read_to_string("/etc/apt/sources.list.d/debian.sources").unwrap_or_default();
+    mirror_of(&sources).unwrap_or(MIRROR).to_owned()
+}
+
+fn mirror_of(sources: &str) -> Option<&str> {
+    let uris = sources.lines().find_map(|line| line.strip_prefix("URIs:"))?;
+    uris.split_whitespace().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_mirror_of_a_sources_file_is_taken() {
+        let sources =
+            "Types: deb\n# comment\nURIs: http://mirror.example/debian http://other.example/debian\nSuites: bookworm\n";
+        assert_eq!(mirror_of(sources), Some("http://mirror.example/debian"));
+        assert_eq!(mirror_of("Types: deb\n"), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Go programs, built from a go.mod that lists them as tools: all versions are pinned there and in go.sum.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::{key, progress};
+use crate::cache::{self, Cache};
+
+/// A set of programs.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// Name of the cache entry.
+    pub(super) name: &'static str,
+    /// For people.
+    pub(super) what: &'static str,
+    /// For people.
+    pub(super) duration: &'static str,
+    /// What to build.
+    pub(super) go_mod: &'static str,
+    /// The checksums.
+    pub(super) go_sum: &'static str,
+    /// For the linker.
+    pub(super) ldflags: &'static str,
+}
+
+/// A build that is done and may be completed before it gets its name.
+#[derive(Debug)]
+pub(super) struct Build<'a> {
+    directory: &'a Path,
+    sources: &'a Path,
+}
+
+impl Module {
+    /// The cache entry with the programs in `bin`.
+    pub(super) fn build(&self, cache: &Cache, complete: impl FnOnce(&Build<'_>) -> Result<()>) -> Result<PathBuf> {
+        cache.entry(self.name, &key(&[self.go_mod, self.go_sum]), |directory| {
+            check_go(&version()?)?;
+            // Go writes neither of the files here, but it wants them in a directory.
+            let sources = directory.join("sources");
+            fs::create_dir(&sources).context("create a directory")?;
+            fs::write(sources.join("go.mod"), self.go_mod).context("write go.mod")?;
+            fs::write(sources.join("go.sum"), self.go_sum).context("write go.sum")?;
+            let objects = directory.join("objects");
+            let mut command = go(&sources);
+            command.env("GOBIN", directory.join("bin")).env("GOCACHE", &objects).env("CGO_ENABLED", "0");
+            command.args(["install", "-trimpath", "-ldflags", self.ldflags, "tool"]);
+            progress::run(&format!("building {} with go: once, {}", self.what, self.duration), &mut command)?;
+            complete(&Build { directory, sources: &sources })?;
+            // Several gigabytes that nobody needs again.
+            cache::remove(&objects)?;
+            cache::remove(&sources)
+        })
+    }
+}
+
+impl Build<'_> {
+    /// Gives a program another name.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let bin = self.directory.join("bin");
+        fs::rename(bin.join(from), bin.join(to)).with_context(|| format!("rename {from} to {to}"))
+    }
+
+    /// Copies the files in a directory of a dependency's source.
+    pub(super) fn copy_files(&self, module: &str, from: &str, to: &str) -> Result<()> {
+        let output = go(self.sources).args(["list", "-m", "-f", "{{.Dir}}", module]).output().context("run go list")?;
+        if !output.status.success() {
+            bail!("find the source of {module}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let source = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(from);
+        let target = self.directory.join(to);
+        fs::create_dir(&target).with_context(|| format!("create {}", target.display()))?;
+        for entry in fs::read_dir(&source).with_context(|| format!("list {}", source.display()))? {
+            let file = entry.with_context(|| format!("list {}", source.display()))?;
+            if file.file_type().is_ok_and(|kind| kind.is_file()) {
+                // Not fs::copy: the files of the module cache are read-only.
+                let text = fs::read(file.path()).with_context(|| format!("read {}", file.path().display()))?;
+                fs::write(target.join(file.file_name()), text)
+                    .with_context(|| format!("write to {}", target.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn go(directory: &Path) -> Command {
+    let mut command = Command::new("go");
+    // The caller's settings for other projects do not count here.
+    command.current_dir(directory).env("GOFLAGS", "").env("GOWORK", "off").env_remove("GOOS").env_remove("GOARCH");
+    command
+}
+
+fn version() -> Result<String> {
+    let output = Command::new("go").arg("version").env("GOTOOLCHAIN", "local").output();
+    let output =
+        output.context("no Go found: install Go 1.21 or newer, or set TESTBED_BIN to a directory with the programs")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Since 1.21 Go fetches the newer version that go.mod asks for.
+fn check_go(version: &str) -> Result<()> {
+    let numbers = version.split_whitespace().find_map(|word| word.strip_prefix("go1."));
+    let minor = numbers.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
+    match minor {
+        Some(minor) if minor >= 21 => Ok(()),
+        _ => bail!(
+            "this Go is too old ({}): install Go 1.21 or newer, or set TESTBED_BIN to a directory with the programs",
+            version.trim()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_is_new_enough_from_1_21_on() {
+        for fine in
+            ["go version go1.21.0 linux/amd64", "go version go1.26.8 linux/amd64", "go version go1.22rc1 linux/amd64"]
+        {
+            check_go(fine).unwrap();
+        }
+        for old in ["go version go1.19.8 linux/amd64", "go version go1.20 linux/amd64", ""] {
+            assert!(check_go(old).is_err(), "{old}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A Kubernetes control plane in a network namespace of its own. Everything lives in one directory; several clusters run side by side.
+
+mod lifecycle;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+
+pub(crate) use self::lifecycle::remove;
+use self::lifecycle::{copy_logs, in_parallel, node_names, start, stop};
+use crate::assets;
+use crate::control_plane::Processes;
+use crate::https::Https;
+use crate::kubeconfig::{self, Credential};
+use crate::netns::NetNs;
+use crate::network::API_SERVER;
+use crate::node::{Node, NodeSpec};
+use crate::pki::{Identity, Pki};
+use crate::reaper;
+
+/// What differs between clusters.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterSpec {
+    /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and `leaderElection`
+    /// are there already.
+    pub scheduler_config: Option<String>,
+}
+
+/// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does the end of the
+/// program that started it, unless [`Cluster::keep`] was called.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    directory: PathBuf,
+    netns: NetNs,
+    pki: Pki,
+    admin: Identity,
+    https: Https,
+    processes: Processes,
+}
+
+impl Cluster {
+    /// Starts a cluster in `directory`, which must be empty or missing, and returns when pods can be made. A start that fails leaves
+    /// nothing behind.
+    pub fn up(directory: &Path, spec: &ClusterSpec) -> Result<Self> {
+        let tools = assets::kubernetes_tools()?;
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        let directory = directory.canonicalize().with_context(|| format!("resolve {}", directory.display()))?;
+        if fs::read_dir(&directory)?.next().is_some() {
+            bail!("{} is not empty: a cluster wants a directory of its own", directory.display());
+        }
+        start(&directory, &tools, spec).inspect_err(|_| drop(remove(&directory)))
+    }
+
+    /// The cluster that was started in `directory` by an earlier run.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let directory = existing(directory)?;
+        let pki = Pki::open(&directory.join("pki"))?;
+        let admin = Identity::read(&directory.join("pki"), "admin")?;
+        Self::assemble(directory, pki, admin)
+    }
+
+    fn assemble(directory: PathBuf, pki: Pki, admin: Identity) -> Result<Self> {
+        let netns = NetNs::at(&directory.join("netns"));
+        let https = Https::new(netns.clone(), pki.authority(), &admin)?;
+        let processes = Processes::new(&directory);
+        Ok(Self { inner: Arc::new(Inner { directory, netns, pki, admin, https, processes }) })
+    }
+
+    /// Ends everything and removes the directory. The logs are first copied to `keep_logs`.
+    pub fn down(&self, keep_logs: Option<&Path>) -> Result<()> {
+        Self::down_in(self.directory(), keep_logs)
+    }
+
+    /// The same for whatever there is of a cluster in `directory`.
+    pub fn down_in(directory: &Path, keep_logs: Option<&Path>) -> Result<()> {
+        let directory = existing(directory)?;
+        if let Some(to) = keep_logs {
+            stop(&directory)?;
+            copy_logs(&directory, to)?;
+        }
+        remove(&directory)
+    }
+
+    /// Lets the cluster live on after this program. Else it ends with it, even if that is killed.
+    pub fn keep(&self) -> Result<()> {
+        self.stop(reaper::NAME, Duration::ZERO)
+    }
+
+    /// Starts a node and returns when it is Ready. Threads may start several at the same time.
+    pub fn add_node(&self, spec: &NodeSpec) -> Result<Node> {
+        Node::start(self, spec)
+    }
+
+    /// Starts several nodes at the same time and returns when all are Ready, in the same order.
+    pub fn add_nodes(&self, specs: &[NodeSpec]) -> Result<Vec<Node>> {
+        in_parallel(specs, |spec| self.add_node(spec))
+    }
+
+    /// A node that was added earlier.
+    pub fn node(&self, name: &str) -> Result<Node> {
+        Node::open(self, name)
+    }
+
+    /// The names of the nodes that were added, sorted.
+    pub fn node_names(&self) -> Result<Vec<String>> {
+        node_names(self.directory())
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.inner.directory
+    }
+
+    /// The namespace with the API server, the ClusterIPs and the way to all nodes and pods.
+    pub fn netns(&self) -> &NetNs {
+        &self.inner.netns
+    }
+
+    /// The certificates: for webhooks, users and servers of a test.
+    pub fn pki(&self) -> &Pki {
+        &self.inner.pki
+    }
+
+    pub(crate) fn processes(&self) -> &Processes {
+        &self.inner.processes
+    }
+
+    /// Starts a program that belongs to the cluster: `run/NAME.pid` says who it is, `log/NAME.log` has its output, and
+    /// [`Cluster::down`] ends it. A command of [`Cluster::command`] runs inside the namespace.
+    pub fn spawn(&self, name: &str, command: &Command) -> Result<()> {
+        self.processes().start(name, command)
+    }
+
+    /// Stops a program that [`Cluster::spawn`] or the cluster started: asked first, killed after `grace`. Not running is fine.
+    pub fn stop(&self, name: &str, grace: Duration) -> Result<()> {
+        self.processes().stop(name, grace)
+    }
+
+    /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute, with the end of its
+    /// log.
+    pub fn ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
+        self.processes().ready(name, probe)
+    }
+
+    /// The log of a program of the cluster.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.processes().log(name)
+    }
+
+    /// An administrator's kubeconfig that works in this machine's own namespace, through a forwarded port of 127.0.0.1.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory().join("host.kubeconfig")
+    }
+
+    /// An administrator's kubeconfig that works inside the cluster's namespace and in the nodes.
+    pub fn inner_kubeconfig(&self) -> PathBuf {
+        self.directory().join("admin.kubeconfig")
+    }
+
+    /// Writes a kubeconfig that works inside the cluster's namespace and in the nodes.
+    pub fn write_kubeconfig(&self, path: &Path, credential: &Credential<'_>) -> Result<()> {
+        kubeconfig::write(path, &format!("https://{API_SERVER}"), self.pki().authority(), credential)
+    }
+
+    /// A client of the API server for this process, as administrator.
+    pub async fn client(&self) -> Result<kube::Client> {
+        let config = kube::config::Kubeconfig::read_from(self.kubeconfig()).context("read the kubeconfig")?;
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(config, &options).await.context("use the kubeconfig")?;
+        kube::Client::try_from(config).context("make a client")
+    }
+
+    /// A GET of the API server as administrator; `path` begins with `/api`.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let body = self.inner.https.get(API_SERVER, path)?;
+        serde_json::from_slice(&body).with_context(|| format!("read the answer to {path}"))
+    }
+
+    /// A command inside the cluster's namespace.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.netns().command(program)
+    }
+
+    /// A program of Kubernetes: `kubectl`, `kubelet`, `csi-provisioner`, ...
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.directory().join("bin").join(name)
+    }
+
+    /// kubectl as administrator, whatever comes of it.
+    pub fn kubectl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<Output> {
+        self.kubectl_command().args(arguments).stdin(Stdio::null()).output().context("run kubectl")
+    }
+
+    /// kubectl as administrator to be run by the caller, who decides about its streams.
+    pub fn kubectl_command(&self) -> Command {
+        let mut command = self.command(self.tool("kubectl"));
+        command.arg("--kubeconfig").arg(self.inner_kubeconfig());
+        command
+    }
+
+    /// kubectl's standard output, or an error with what it wrote to standard error.
+    pub fn kubectl_ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
+        let mut command = self.kubectl_command();
+        command.args(arguments).stdin(Stdio::null());
+        let output = command.output().context("run kubectl")?;
+        success(&command, output)
+    }
+
+    /// Applies manifests: server-side, so that an object of any size is accepted and nothing is kept in annotations.
+    pub fn apply(&self, yaml: &str) -> Result<String> {
+        let mut command = self.kubectl_command();
+        command.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("run kubectl")?;
+        // Dropped before the wait, which is the end of the input.
+        std::io::Write::write_all(&mut child.stdin.take().context("no standard input")?, yaml.as_bytes())
+            .context("write to kubectl")?;
+        success(&command, child.wait_with_output().context("wait for kubectl")?)
+    }
+
+    /// Makes the images of an OCI archive available to the pods of all nodes (`imagePullPolicy: Never` or `IfNotPresent`).
+    pub fn load_images(&self, archive: &Path) -> Result<()> {
+        let nodes: Vec<Node> = self.node_names()?.iter().map(|name| self.node(name)).collect::<Result<_>>()?;
+        in_parallel(&nodes, |node| node.load_images(archive)).map(drop)
+    }
+}
+
+/// Nobody's files are removed because of a wrong word on a command line.
+fn existing(directory: &Path) -> Result<PathBuf> {
+    let directory = directory.canonicalize().with_context(|| format!("no cluster in {}", directory.display()))?;
+    if !["pki", "run", "nodes"].iter().all(|part| directory.join(part).is_dir()) {
+        bail!("{} is not the directory of a cluster", directory.display());
+    }
+    Ok(directory)
+}
+
+fn success(command: &Command, output: Output) -> Result<String> {
+    if !output.status.success() {
+        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).context("the output of kubectl is not text")
+}

@@ -1,0 +1,216 @@
+//! Has the agent in a guest run a command: standard input goes there, standard output, error and the exit status come back.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::frame::{Frame, chunks, notice_a_dead_peer};
+use crate::netns::NetNs;
+
+pub use crate::frame::Request;
+
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+const DIAL_AGAIN: Duration = Duration::from_millis(30);
+
+/// Where an agent listens.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The network namespace to dial from; `None` is this process's own.
+    pub netns: Option<NetNs>,
+    /// Address and port of the agent.
+    pub address: SocketAddr,
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status; 128 + signal number when a signal ended it, 127 when it could not be started.
+    pub status: i32,
+    /// Everything it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// Everything it wrote to standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Standard output as text, or an error with what it wrote to standard error when it failed.
+    pub fn success(self) -> Result<String> {
+        if self.status != 0 {
+            bail!("exit status {}: {}", self.status, String::from_utf8_lossy(&self.stderr).trim());
+        }
+        String::from_utf8(self.stdout).context("the output is not text")
+    }
+}
+
+impl Target {
+    /// An agent that is reached from inside a network namespace.
+    pub fn inside(netns: &NetNs, address: SocketAddr) -> Self {
+        Self { netns: Some(netns.clone()), address }
+    }
+
+    fn dial(&self, timeout: Duration) -> Result<TcpStream> {
+        let connection = match &self.netns {
+            Some(netns) => netns.connect(self.address, timeout)?,
+            None => TcpStream::connect_timeout(&self.address, timeout),
+        };
+        connection.with_context(|| format!("connect to the agent at {}", self.address))
+    }
+
+    /// Waits until the agent answers.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        let end = Instant::now() + timeout;
+        loop {
+            match self.dial(Duration::from_millis(500)) {
+                Ok(_) => return Ok(()),
+                Err(e) if Instant::now() >= end => return Err(e.context(format!("no agent after {timeout:?}"))),
+                Err(_) => sleep(DIAL_AGAIN),
+            }
+        }
+    }
+}
+
+/// Runs a command with all of its input given and all of its output collected. After `timeout` the command is killed and the call
+/// fails.
+pub fn run(target: &Target, request: &Request, stdin: &[u8], timeout: Duration) -> Result<Output> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let input = io::Cursor::new(stdin.to_vec());
+    let status = stream(target, request, input, &mut stdout, &mut stderr, Some(timeout))?;
+    Ok(Output { status, stdout, stderr })
+}
+
+/// Runs a command with its output passed on as it comes; returns the exit status.
+pub fn stream(
+    target: &Target,
+    request: &Request,
+    mut stdin: impl Read + Send + 'static,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+    timeout: Option<Duration>,
+) -> Result<i32> {
+    let end = timeout.map(|timeout| Instant::now() + timeout);
+    let command = || request.argv.join(" ");
+    let connection = target.dial(timeout.unwrap_or(DIAL_TIMEOUT).min(DIAL_TIMEOUT))?;
+    notice_a_dead_peer(&connection).context("set up the connection")?;
+    request.send(&connection).with_context(|| format!("ask the agent for {}", command()))?;
+
+    let sender = Arc::new(Mutex::new(connection.try_clone().context("share the connection")?));
+    // Not waited for: it may be reading a terminal. It ends with the connection or with its input.
+    thread::spawn(move || {
+        let sent = chunks(&mut stdin, |data| Frame::Stdin(data).send(&sender).is_ok());
+        drop((sent, Frame::Stdin(Vec::new()).send(&sender)));
+    });
+
+    let mut answers = BufReader::new(&connection);
+    let result = loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break Err(anyhow!("{} did not end within {:?} and was killed", command(), timeout.unwrap_or_default()));
+        }
+        connection.set_read_timeout(left).context("set the timeout")?;
+        match Frame::receive(&mut answers) {
+            Ok(Frame::Stdout(data)) => {
+                stdout.write_all(&data).and_then(|()| stdout.flush()).context("pass on the output")?;
+            }
+            Ok(Frame::Stderr(data)) => {
+                stderr.write_all(&data).and_then(|()| stderr.flush()).context("pass on the errors")?;
+            }
+            Ok(Frame::Exit(status)) => break Ok(status),
+            Ok(Frame::Stdin(_)) => break Err(anyhow!("{} is no agent", target.address)),
+            // A timeout of the socket: the top of the loop says so. Nothing goes on after it, so a frame cut in two does not matter.
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock) => {}
+            Err(e) => {
+                let lost = format!("lost the agent at {} while it ran {}", target.address, command());
+                break Err(e).context(lost);
+            }
+        }
+    };
+    // The agent kills the command when the connection goes.
+    connection.shutdown(std::net::Shutdown::Both).ok();
+    result
+}
+
+/// [`stream`] between this program's own streams and a guest; the command's exit status becomes the program's.
+pub fn command_line(target: &Target, request: &Request, timeout: Option<Duration>) -> Result<ExitCode> {
+    let status = stream(target, request, io::stdin(), &mut io::stdout(), &mut io::stderr(), timeout)?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::process::Process;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn agent() -> Target {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || crate::agent::serve_on(&listener));
+        Target { netns: None, address }
+    }
+
+    fn shell(script: &str) -> Request {
+        Request::new(["sh", "-c", script])
+    }
+
+    #[test]
+    fn output_errors_and_status_come_back_apart() {
+        let output = run(&agent(), &shell("echo out; echo err >&2; exit 3"), b"", LONG).unwrap();
+        assert_eq!(output, Output { status: 3, stdout: b"out\n".to_vec(), stderr: b"err\n".to_vec() });
+    }
+
+    #[test]
+    fn input_of_any_size_and_bytes_reaches_the_command() {
+        let input: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let output = run(&agent(), &Request::new(["cat"]), &input, LONG).unwrap();
+        assert_eq!((output.status, output.stdout == input), (0, true));
+    }
+
+    #[test]
+    fn a_command_gets_the_environment_and_directory_of_its_request() {
+        let mut request = shell("echo $COLOUR; pwd");
+        request.env.insert("COLOUR".into(), "green".into());
+        request.cwd = Some("/proc".into());
+        assert_eq!(run(&agent(), &request, b"", LONG).unwrap().success().unwrap(), "green\n/proc\n");
+    }
+
+    #[test]
+    fn a_signal_is_told_as_a_shell_does() {
+        assert_eq!(run(&agent(), &shell("kill -9 $$"), b"", LONG).unwrap().status, 137);
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_status_127_with_a_reason() {
+        let output = run(&agent(), &Request::new(["/no/such/program"]), b"", LONG).unwrap();
+        assert_eq!(output.status, 127);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/program"));
+    }
+
+    #[test]
+    fn a_daemon_that_keeps_the_output_open_is_not_waited_for() {
+        let begin = Instant::now();
+        let output = run(&agent(), &shell("sleep 1000 & echo $!"), b"", LONG).unwrap().success().unwrap();
+        assert!(begin.elapsed() < LONG / 2);
+        Process::of(output.trim().parse().unwrap()).unwrap().stop(Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_killed_with_its_children() {
+        let directory = tempfile::tempdir().unwrap();
+        let pid = directory.path().join("pid");
+        let script = format!("sleep 1000 & echo $! >{}; echo started; wait", pid.display());
+        let error = run(&agent(), &shell(&script), b"", Duration::from_millis(500)).unwrap_err();
+        assert!(error.to_string().contains("did not end within"), "{error:#}");
+        let child = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+        if let Some(child) = Process::of(child) {
+            assert!(child.wait(LONG));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Guests that run at the same time take turns with the CPUs, also those of other test programs.
+
+use std::fs::File;
+
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::cache::Cache;
+
+/// A CPU that a guest is pinned to, until this is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    /// Its number.
+    pub cpu: usize,
+    _lock: Option<File>,
+}
+
+impl Turn {
+    /// A CPU that the caller chose.
+    pub fn of(cpu: usize) -> Self {
+        Self { cpu, _lock: None }
+    }
+
+    /// The CPU with the fewest guests on it; of several the last, because most other things of a machine happen on the first.
+    pub fn take(cache: &Cache) -> Result<Self> {
+        let allowed = sched_getaffinity(None).context("ask which CPUs this process may use")?;
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu)).collect();
+        for round in 0..64 {
+            for &cpu in &cpus {
+                let path = cache.root().join(format!(".cpu-{cpu}-{round}.lock"));
+                let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+                if lock.try_lock().is_ok() {
+                    return Ok(Self { cpu, _lock: Some(lock) });
+                }
+            }
+        }
+        anyhow::bail!("more than 64 guests for each CPU run already: end some")
+    }
+}

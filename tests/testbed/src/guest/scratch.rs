@@ -1,0 +1,149 @@
+//! A guest's files on the machine: gone when it has ended, and swept up by the next guest if this program was killed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::{GuestSpec, blank_disk, script};
+use crate::process::Process;
+
+const PREFIX: &str = "topolvm-guest-";
+const INIT: &str = include_str!("../../init/guest-init");
+/// How many lines of messages an error carries.
+const LAST: usize = 40;
+
+/// Two directories: one that the guest can see, and one in memory for its disks, its own memory and its control socket.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    seen: TempDir,
+    memory: TempDir,
+}
+
+impl Scratch {
+    pub(super) fn create(spec: &GuestSpec) -> Result<Self> {
+        let me = Process::current()?;
+        let prefix = format!("{PREFIX}{}-{}.", me.pid, me.start_time);
+        let create = |parent: &Path| {
+            sweep(parent);
+            tempfile::Builder::new()
+                .prefix(&prefix)
+                .tempdir_in(parent)
+                .with_context(|| format!("create a directory in {}", parent.display()))
+        };
+        // Disks in memory: LVM flushes often, which costs nothing there.
+        let this = Self { seen: create(&visible_directory())?, memory: create(Path::new("/dev/shm"))? };
+
+        let write =
+            |path: PathBuf, text: &str| fs::write(&path, text).with_context(|| format!("write {}", path.display()));
+        write(this.init(), INIT)?;
+        fs::set_permissions(this.init(), fs::Permissions::from_mode(0o755))
+            .context("make the guest's init executable")?;
+        fs::create_dir(this.share()).context("create the shared directory")?;
+        fs::create_dir(this.control()).context("create the directory for the control socket")?;
+        write(this.share().join("command.sh"), &script::command(spec)?)?;
+        for (index, size) in spec.disks.iter().enumerate() {
+            blank_disk(&this.disk(index), *size)?;
+        }
+        Ok(this)
+    }
+
+    pub(super) fn init(&self) -> PathBuf {
+        self.seen.path().join("init")
+    }
+
+    /// Mounted in the guest: the command goes there, its exit status comes back.
+    pub(super) fn share(&self) -> PathBuf {
+        self.seen.path().join("share")
+    }
+
+    /// The kernel's messages and what init says.
+    pub(super) fn console(&self) -> PathBuf {
+        self.seen.path().join("console")
+    }
+
+    /// What the kernel as a program of the machine says.
+    pub(super) fn errors(&self) -> PathBuf {
+        self.seen.path().join("errors")
+    }
+
+    pub(super) fn memory(&self) -> &Path {
+        self.memory.path()
+    }
+
+    pub(super) fn control(&self) -> PathBuf {
+        self.memory.path().join("control")
+    }
+
+    pub(super) fn disk(&self, index: usize) -> PathBuf {
+        self.memory.path().join(format!("disk{index}"))
+    }
+
+    /// The exit status that the guest's init left, if it came so far.
+    pub(super) fn status(&self) -> Option<i32> {
+        fs::read_to_string(self.share().join("status")).ok()?.trim().parse().ok()
+    }
+
+    pub(super) fn console_text(&self) -> String {
+        fs::read(self.console()).map(|text| String::from_utf8_lossy(&text).replace('\r', "")).unwrap_or_default()
+    }
+
+    /// The end of everything that the guest said beside the command's output.
+    pub(super) fn last_words(&self) -> String {
+        let errors =
+            fs::read(self.errors()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default();
+        let console = self.console_text();
+        let lines: Vec<&str> = errors.lines().chain(console.lines()).filter(|line| !line.trim().is_empty()).collect();
+        let last = lines.get(lines.len().saturating_sub(LAST)..).unwrap_or_default();
+        if last.is_empty() { "(it said nothing)".to_owned() } else { last.join("\n") }
+    }
+}
+
+/// The guest has its own /dev and /run.
+fn visible_directory() -> PathBuf {
+    let directory = std::env::temp_dir();
+    if directory.starts_with("/dev") || directory.starts_with("/run") || directory.starts_with("/proc") {
+        return PathBuf::from("/var/tmp");
+    }
+    directory
+}
+
+/// Removes what guests of programs that were killed left behind. What cannot be removed is not ours.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        if owner(&entry.file_name()).is_some_and(|owner| !owner.is_alive()) {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}
+
+/// The program that made a directory, by the directory's name.
+fn owner(name: &OsStr) -> Option<Process> {
+    let (process, _) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
+    let (pid, start_time) = process.split_once('-')?;
+    Some(Process { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_programs_that_have_ended_are_swept_up() {
+        let parent = tempfile::tempdir().unwrap();
+        let me = Process::current().unwrap();
+        let mine = parent.path().join(format!("{PREFIX}{}-{}.a", me.pid, me.start_time));
+        let dead = parent.path().join(format!("{PREFIX}{}-{}.b", me.pid, me.start_time + 1));
+        let strange = parent.path().join(format!("{PREFIX}notes"));
+        for directory in [&mine, &dead, &strange] {
+            fs::create_dir(directory).unwrap();
+        }
+        sweep(parent.path());
+        assert!(mine.exists() && strange.exists());
+        assert!(!dead.exists());
+    }
+}

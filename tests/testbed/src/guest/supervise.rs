@@ -1,0 +1,146 @@
+//! Stays with one guest from its start to its end, whatever that is.
+
+use std::io::{self, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread::{self, sleep};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::uml::{Boot, Tap, assignment};
+use super::{Finished, GuestKind, LOOK_AGAIN, Output, Shared, Turn, lock};
+use crate::assets::Kernel;
+use crate::cache::Cache;
+use crate::frame::chunks;
+use crate::interrupt;
+
+/// Descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's standard error, 5 the messages.
+/// The kernel's own complaints must not mix with the command's.
+const REDIRECT: &str = r#"exec 4>&2 5>"$1" 2>"$2"; shift 2; exec "$@""#;
+
+/// Why a guest was ended from outside.
+enum End {
+    OfItself,
+    TimedOut,
+    Interrupted,
+    Unwanted,
+}
+
+pub(super) fn supervise(shared: &Shared, kernel: &Kernel) -> Result<Finished> {
+    let turn = match shared.spec.cpu {
+        Some(cpu) => Turn::of(cpu),
+        None => Turn::take(&Cache::open()?)?,
+    };
+    let deadline = Instant::now() + shared.spec.timeout;
+    let mut command = match shared.spec.kind {
+        GuestKind::Uml => uml(shared, kernel, turn.cpu),
+    };
+    let mut child = command.spawn().context("start the guest (packages util-linux and bash)")?;
+    let end = thread::scope(|scope| {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let keep = shared.spec.output == Output::Keep;
+        scope.spawn(move || {
+            drop(stdout.map(|from| {
+                copy(from, |data| if keep { lock(&shared.stdout).write_all(data) } else { pass_on(data, io::stdout()) })
+            }));
+        });
+        scope.spawn(move || {
+            drop(stderr.map(|from| {
+                copy(from, |data| if keep { lock(&shared.stderr).write_all(data) } else { pass_on(data, io::stderr()) })
+            }));
+        });
+        watch(shared, &mut child, deadline)
+    })?;
+
+    let because = match end {
+        End::OfItself => match shared.scratch.status() {
+            Some(status) => {
+                return Ok(Finished {
+                    status,
+                    stdout: std::mem::take(&mut lock(&shared.stdout)),
+                    stderr: std::mem::take(&mut lock(&shared.stderr)),
+                    kernel_messages: shared.scratch.console_text(),
+                });
+            }
+            None => "the guest died before its command had ended".to_owned(),
+        },
+        End::TimedOut => format!("the guest did not end within {:?} and was killed", shared.spec.timeout),
+        End::Interrupted => "interrupted: the guest was killed".to_owned(),
+        End::Unwanted => "the guest was killed on request".to_owned(),
+    };
+    bail!("{because}; its last messages:\n{}", shared.scratch.last_words())
+}
+
+/// The end comes in any case, and nothing of the guest runs after it.
+fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let end = loop {
+        match waitid(WaitId::Pid(pid), look) {
+            Ok(Some(_)) => break Ok(End::OfItself),
+            Err(e) => break Err(e).context("wait for the guest"),
+            Ok(None) if shared.unwanted.load(Ordering::Acquire) => break Ok(End::Unwanted),
+            Ok(None) if interrupt::asked_to_end() => break Ok(End::Interrupted),
+            Ok(None) if Instant::now() >= deadline => break Ok(End::TimedOut),
+            Ok(None) => sleep(LOOK_AGAIN),
+        }
+    };
+    // Before the leader is reaped, while the group is certainly ours: the processes of the guest's processes are in it too.
+    kill_process_group(pid, Signal::KILL).ok();
+    child.wait().context("wait for the guest")?;
+    end
+}
+
+fn uml(shared: &Shared, kernel: &Kernel, cpu: usize) -> Command {
+    let (spec, scratch) = (&shared.spec, &shared.scratch);
+    let init = scratch.init();
+    let disks: Vec<_> = (0..spec.disks.len()).map(|index| scratch.disk(index)).collect();
+    let mut arguments = vec![assignment("SHARE", &scratch.share())];
+    arguments
+        .push(spec.out_dir.as_ref().map_or_else(|| "OUT_DIR=".into(), |directory| assignment("OUT_DIR", directory)));
+    let (address, gateway) = match &spec.network {
+        Some(network) => {
+            (network.address.as_str(), network.gateway.map(|gateway| gateway.to_string()).unwrap_or_default())
+        }
+        None => ("", String::new()),
+    };
+    arguments.push(format!("ADDRESS={address}").into());
+    arguments.push(format!("GATEWAY={gateway}").into());
+    let consoles = "con=null con0=null,fd:1 ssl=null ssl0=null,fd:4 ssl1=null,fd:5 console=ttyS1 quiet loglevel=5";
+    arguments.extend(consoles.split(' ').map(Into::into));
+    let boot = Boot {
+        kernel,
+        memory: spec.memory,
+        cpu,
+        init: &init,
+        control: &scratch.control(),
+        memory_dir: scratch.memory(),
+        disks: &disks,
+        tap: spec.network.as_ref().map(|network| Tap { netns: &network.netns, name: &network.tap }),
+        arguments,
+    }
+    .command();
+    // Should this program be killed, the kernel sees to the guest's end. The signal comes when the thread that started it ends.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "sh", "-c", REDIRECT, "sh"]).arg(scratch.console()).arg(scratch.errors());
+    command.arg(boot.get_program()).args(boot.get_args());
+    // A group of its own: Ctrl-C at the terminal is this program's business, and everything of the guest can be ended at once.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn copy(mut from: impl Read, mut to: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    // Goes on reading when the output has nowhere to go, or the guest would wait for ever.
+    chunks(&mut from, |data| {
+        to(&data).ok();
+        true
+    })
+}
+
+fn pass_on(data: &[u8], mut to: impl io::Write) -> io::Result<()> {
+    to.write_all(data)?;
+    to.flush()
+}

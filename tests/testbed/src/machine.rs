@@ -1,0 +1,73 @@
+//! What this machine lacks to boot guests and clusters, in one sentence for the one who wants to run the tests.
+
+use std::path::{Path, PathBuf};
+
+use crate::size::GIB;
+
+/// Why no guest can be booted here; `None` when nothing is known to be missing.
+pub fn missing_for_guests() -> Option<String> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Some("guests need Linux on x86-64".to_owned());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Some("guests need root: run the tests with sudo".to_owned());
+    }
+    // Yama: 3 takes ptrace away even from root, and User-Mode Linux needs it.
+    if std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() == "3") {
+        return Some("guests need ptrace: reboot with a kernel.yama.ptrace_scope below 3".to_owned());
+    }
+    if memory_for_files().is_none_or(|free| free < GIB) {
+        return Some(
+            "guests keep memory and disks in /dev/shm, which has less than 1 GiB free: enlarge it (docker: --shm-size)"
+                .to_owned(),
+        );
+    }
+    missing_programs(&["bash", "taskset", "setpriv", "setsid"], "packages bash and util-linux").or_else(|| {
+        missing_programs(&["apt-get", "apt-cache", "dpkg-deb"], "guests boot a kernel from Debian's packages")
+    })
+}
+
+/// Why no cluster can be started here; `None` when nothing is known to be missing.
+pub fn missing_for_clusters() -> Option<String> {
+    if let Some(reason) = missing_for_guests() {
+        return Some(reason);
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Some(
+            "clusters need /dev/net/tun for the network between host and nodes: load the module tun".to_owned(),
+        );
+    }
+    missing_programs(&["nsenter", "unshare"], "package util-linux").or_else(|| {
+        (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
+            .then(|| "clusters need Kubernetes: install Go 1.21 or newer, or set TESTBED_BIN to a directory with its programs".to_owned())
+    })
+}
+
+/// Free bytes in /dev/shm.
+fn memory_for_files() -> Option<u64> {
+    let shm = rustix::fs::statvfs("/dev/shm").ok()?;
+    Some(shm.f_bavail.saturating_mul(shm.f_frsize))
+}
+
+fn missing_programs(programs: &[&str], hint: &str) -> Option<String> {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| find_program(program).is_none()).collect();
+    (!missing.is_empty()).then(|| format!("{} not found ({hint})", missing.join(", ")))
+}
+
+/// Looks for a program as a shell does, and where Debian keeps the administrator's.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));
+    directories.map(|directory| directory.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_what_brings_it() {
+        let reason = missing_programs(&["sh", "no-such-program"], "package xyz").unwrap();
+        assert_eq!(reason, "no-such-program not found (package xyz)");
+    }
+}

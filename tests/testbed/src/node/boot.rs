@@ -1,0 +1,142 @@
+//! A node's guest from power on to Ready, and off again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Node as ApiNode;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::{INIT_FILE, Node, READY_LIMIT};
+use crate::assets;
+use crate::exec::{self, Request, Target};
+use crate::guest::uml::{Boot, Tap};
+use crate::log;
+use crate::process::{Process, spawn, stop_file};
+use crate::size::MIB;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl Node {
+    /// Returns when the node is Ready and, if it ran before, has another boot id than then.
+    pub(super) fn boot(&self, end: Instant, old_boot_id: Option<&str>) -> Result<()> {
+        let signs = ["network-up", "images"].map(|name| self.directory.join(name));
+        for sign in &signs {
+            match fs::remove_file(sign) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(e).context("remove a sign of the last boot");
+                }
+                _ => {}
+            }
+        }
+        let [network_up, images] = signs;
+        spawn(&self.boot_command()?, &self.log("console"), &pid_file(&self.directory))?;
+        // A file first: to dial before the guest has its address leaves a failed ARP entry, which is retried only once a second.
+        self.until(end, "has no network", || Ok(fs::exists(&network_up)?))?;
+        self.target().wait(end.saturating_duration_since(Instant::now()))?;
+        self.until(end, "is not Ready", || {
+            let Some(node) = self.api_object()? else { return Ok(false) };
+            // The Node of a machine that is gone stays Ready for 40 s.
+            Ok(is_ready(&node) && boot_id(&node) != old_boot_id)
+        })?;
+        self.until(end, "has no images", || Ok(fs::exists(&images)?))
+    }
+
+    fn boot_command(&self) -> Result<Command> {
+        let kernel = assets::kernel()?;
+        let init = self.cluster.directory().join(INIT_FILE);
+        let tap = self.network.tap();
+        let config = self.directory.join("config");
+        let mut arguments: Vec<_> =
+            ["con=null", "con0=null,fd:1", "ssl=null", "quiet", "loglevel=3"].into_iter().map(Into::into).collect();
+        arguments.push(format!("NODE_CONFIG={}", config.display()).into());
+        if !self.spec.raid6 {
+            arguments.push("initcall_blacklist=raid6_init".into());
+        }
+        Ok(Boot {
+            kernel: &kernel,
+            memory: self.spec.memory / MIB * MIB,
+            cpu: self.cpu()?,
+            init: &init,
+            control: &self.directory,
+            memory_dir: Path::new("/dev/shm"),
+            disks: &self.disks(),
+            tap: Some(Tap { netns: self.cluster.netns(), name: &tap }),
+            arguments,
+        }
+        .command())
+    }
+
+    /// Two nodes on one CPU take half as long again to be Ready.
+    fn cpu(&self) -> Result<usize> {
+        if let Some(cpu) = self.spec.cpu {
+            return Ok(cpu);
+        }
+        let allowed = sched_getaffinity(None).context("ask which CPUs this process may use")?;
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+        let turn = usize::from(self.network.last()) % cpus.len().max(1);
+        cpus.get(turn).copied().context("this process may use no CPU")
+    }
+
+    pub(super) fn api_object(&self) -> Result<Option<ApiNode>> {
+        // One item or none: a request by name would be an error when there is none yet.
+        let path = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{}", self.name());
+        let nodes: k8s_openapi::List<ApiNode> = self.cluster.get(&path)?;
+        Ok(nodes.items.into_iter().next())
+    }
+
+    fn until(&self, end: Instant, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
+        while !happened()? {
+            let logs = || {
+                let logs = ["console", "kubelet", "containerd"].map(|name| log::tail(&self.log(name), 10));
+                logs.join("\n")
+            };
+            if !Process::from_file(&pid_file(&self.directory))?.is_some_and(|guest| guest.is_alive()) {
+                bail!("the guest died: {}", logs());
+            }
+            if Instant::now() >= end {
+                bail!("the node {what} after {READY_LIMIT:?}: {}", logs());
+            }
+            sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    pub(super) fn power_off(&self) -> Result<()> {
+        power_off(&self.directory, &self.target())
+    }
+}
+
+/// First written back: the power goes at once, and the logs are files of this machine which the guest has in its cache. The answer must
+/// leave before the power goes.
+const POWER_OFF: &str = "sync; (sleep 0.05; echo o >/proc/sysrq-trigger) >/dev/null 2>&1 & exit 0";
+
+pub(super) fn power_off(directory: &Path, agent: &Target) -> Result<()> {
+    let pid_file = pid_file(directory);
+    if let Some(guest) = Process::from_file(&pid_file)?
+        && guest.is_alive()
+    {
+        let request = Request::new(["bash", "-c", POWER_OFF]);
+        // A guest that does not answer any more is killed below.
+        if exec::run(agent, &request, b"", Duration::from_secs(5)).is_ok() {
+            guest.wait(Duration::from_secs(3));
+        }
+    }
+    stop_file(&pid_file, Duration::ZERO)
+}
+
+pub(super) fn pid_file(directory: &Path) -> PathBuf {
+    directory.join("uml.pid")
+}
+
+fn is_ready(node: &ApiNode) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+pub(super) fn boot_id(node: &ApiNode) -> Option<&str> {
+    Some(node.status.as_ref()?.node_info.as_ref()?.boot_id.as_str())
+}

@@ -1,0 +1,73 @@
+//! What a node is made of.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::size::GIB;
+
+/// A node to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its name in Kubernetes, and its directory's below `nodes`.
+    pub name: String,
+    /// Its address, from 10.77.0.2 to 10.77.0.254. Its pods are in 10.244.N.0/24, N being the last number.
+    pub address: Ipv4Addr,
+    /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... They take what is written to them.
+    pub vg_disks: Vec<u64>,
+    /// Sizes in bytes of blank disks that nothing uses, after those of `myvg1`.
+    pub spare_disks: Vec<u64>,
+    /// Memory in bytes. It takes what it uses.
+    pub memory: u64,
+    /// Whether its kernel can do RAID 6. It then measures at boot which of its algorithms is the fastest, which takes 0.9 s; without, a
+    /// RAID 6 volume crashes the node.
+    pub raid6: bool,
+    /// The CPU it is pinned to; nodes take turns by address when not given.
+    pub cpu: Option<usize>,
+    /// For kubelet, which refuses most labels under `kubernetes.io`.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NodeSpec {
+    /// `node1` at 10.77.0.11, and so on up to 240: one disk of 8 GiB in `myvg1`, 2 GiB of memory.
+    pub fn number(number: u8) -> Self {
+        Self {
+            name: format!("node{number}"),
+            address: Ipv4Addr::new(10, 77, 0, number.saturating_add(10)),
+            vg_disks: vec![8 * GIB],
+            spare_disks: Vec::new(),
+            memory: 2 * GIB,
+            raid6: false,
+            cpu: None,
+            labels: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(FILE);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
+    }
+
+    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self).context("write the specification as JSON")?;
+        fs::write(directory.join(FILE), text).with_context(|| format!("write to {}", directory.display()))
+    }
+}
+
+const FILE: &str = "spec.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_numbered_from_10_77_0_11() {
+        let spec = NodeSpec::number(2);
+        assert_eq!((spec.name.as_str(), spec.address.to_string().as_str()), ("node2", "10.77.0.12"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Glue between test programs (`harness = false`, libtest-mimic) and guests: `cargo test` needs to know nothing of all this.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use libtest_mimic::{Arguments, Trial};
+
+use crate::guest::{GuestSpec, MARKER, Output, run};
+use crate::{machine, program};
+
+/// The environment variables of the caller that mean nothing in a guest, or something else.
+const NOT_INHERITED: [&str; 10] =
+    ["PATH", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "LD_LIBRARY_PATH", "LS_COLORS"];
+
+/// Runs the trials in one guest made like `spec`, whose command does not count: the test program is started again inside with the
+/// same arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU.
+///
+/// Where no guest can be booted every trial counts as ignored, with the reason in one line; with `CI=true` that is a failure.
+pub fn in_guest(spec: GuestSpec, trials: Vec<Trial>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    // A guest that would run nothing is not worth its second.
+    let nothing = trials.iter().all(|trial| arguments.is_filtered_out(trial));
+    if std::env::var_os(MARKER).is_some() || arguments.list || nothing {
+        return libtest_mimic::run(&arguments, trials).exit_code();
+    }
+    if let Some(reason) = machine::missing_for_guests() {
+        return skip(arguments, trials, &reason);
+    }
+    boot(spec, &arguments).unwrap_or_else(|e| {
+        tell(&format!("the tests did not run to their end: {e:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the trials here when clusters can be started on this machine; else they count as ignored, as for [`in_guest`].
+pub fn on_host(trials: Vec<Trial>) -> ExitCode {
+    on_host_unless(machine::missing_for_clusters(), trials)
+}
+
+/// Runs the trials here unless something is missing; then they count as ignored, as for [`in_guest`].
+pub fn on_host_unless(missing: Option<String>, trials: Vec<Trial>) -> ExitCode {
+    if let Some(status) = program::serve() {
+        return status;
+    }
+    let arguments = Arguments::from_args();
+    match missing {
+        Some(reason) if !arguments.list => skip(arguments, trials, &reason),
+        _ => libtest_mimic::run(&arguments, trials).exit_code(),
+    }
+}
+
+fn boot(spec: GuestSpec, arguments: &Arguments) -> Result<ExitCode> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    let mut command =
+        vec![program.into_os_string().into_string().ok().context("the path of this program is not text")?];
+    command.extend(std::env::args().skip(1));
+    if arguments.test_threads.is_none() {
+        command.push("--test-threads=1".to_owned());
+    }
+    if arguments.color.is_none() {
+        // Inside standard output is a console in any case.
+        let color = if io::stdout().is_terminal() { "always" } else { "never" };
+        command.push(format!("--color={color}"));
+    }
+    let mut env: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !NOT_INHERITED.contains(&name.as_str()) && !name.contains('%'))
+        .collect();
+    env.extend(spec.env);
+    let finished = run(GuestSpec { command, env, output: Output::PassOn, ..spec })?;
+    Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(u8::MAX)))
+}
+
+fn skip(arguments: Arguments, trials: Vec<Trial>, reason: &str) -> ExitCode {
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    if ignore_all(arguments, trials, reason, ci) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether that is all right.
+fn ignore_all(mut arguments: Arguments, trials: Vec<Trial>, reason: &str, ci: bool) -> bool {
+    let wanted = trials.iter().any(|trial| !arguments.is_filtered_out(trial));
+    (arguments.ignored, arguments.include_ignored) = (false, false);
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
+    let failed = libtest_mimic::run(&arguments, trials).has_failed();
+    tell(&format!("skipped: {reason}"));
+    if wanted && ci {
+        tell(
+            "a CI run in which these tests are skipped proves nothing, so it fails: provide what is missing, or unset CI",
+        );
+    }
+    !(failed || wanted && ci)
+}
+
+fn tell(line: &str) {
+    // Nobody left to tell.
+    drop(writeln!(io::stderr(), "{line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(words: &[&str], ci: bool) -> bool {
+        // Its result lines must not be taken for those of the program that this test is in
+        let quiet = ["test", "--logfile", "/dev/null"];
+        let arguments = Arguments::from_iter(quiet.into_iter().chain(words.iter().copied()));
+        let trial = Trial::test("one", || Err("it ran".into()));
+        ignore_all(arguments, vec![trial], "no machine", ci)
+    }
+
+    #[test]
+    fn a_skipped_test_does_not_run_even_when_ignored_ones_are_asked_for() {
+        assert!(skipped(&[], false));
+        assert!(skipped(&["--ignored"], false));
+        assert!(skipped(&["--include-ignored"], false));
+    }
+
+    #[test]
+    fn in_ci_a_skipped_test_fails_unless_nobody_asked_for_it() {
+        assert!(!skipped(&[], true));
+        assert!(skipped(&["another"], true));
+    }
+}

@@ -1,0 +1,212 @@
+//! The product on a cluster: its own programs, freshly built, where a deployment would have them.
+//!
+//! topolvm-controller and the sidecars run on this machine inside the cluster's namespace, lvmd and topolvm-node in the nodes, which see
+//! this machine's files. Each has the rights of its ServiceAccount and no more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::api::storage::v1::CSINode;
+
+use crate::cluster::{Cluster, ClusterSpec};
+use crate::kubeconfig::Credential;
+use crate::log;
+use crate::node::{Node, NodeSpec};
+use crate::sidecars::{NAMESPACE, Sidecar};
+
+/// The name of the driver.
+pub const DRIVER: &str = "topolvm.io";
+/// Names of the product's processes, and of their logs: `log/NAME.log` of the cluster, [`Node::log`] of a node.
+pub const CONTROLLER: &str = "topolvm-controller";
+/// See [`CONTROLLER`].
+pub const NODE: &str = "topolvm-node";
+/// See [`CONTROLLER`].
+pub const LVMD: &str = "lvmd";
+/// The socket of the CSI node service in a node.
+pub const NODE_SOCKET: &str = "/var/lib/kubelet/plugins/topolvm.io/node/csi-topolvm.sock";
+/// lvmd's socket in a node.
+pub const LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
+
+const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
+/// One device class on the volume group that every node of the test bed has; nothing is held back, so that sizes are easy to reckon.
+const DEFAULT_LVMD_CONFIG: &str = "\
+socket-name: /run/topolvm/lvmd.sock
+lvm-command-prefix: [/sbin/lvm]
+device-classes:
+- {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
+";
+const START_LIMIT: Duration = Duration::from_mins(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What differs between test clusters.
+#[derive(Debug, Clone)]
+pub struct TopolvmSpec {
+    /// The cluster itself.
+    pub cluster: ClusterSpec,
+    /// The nodes.
+    pub nodes: Vec<NodeSpec>,
+    /// The directory with the product's programs.
+    pub programs: PathBuf,
+    /// The file lvmd.yaml of all nodes.
+    pub lvmd_config: String,
+    /// The sidecars to start.
+    pub sidecars: Vec<Sidecar>,
+    /// Further arguments of topolvm-controller.
+    pub controller_arguments: Vec<String>,
+    /// Further arguments of topolvm-node.
+    pub node_arguments: Vec<String>,
+}
+
+impl TopolvmSpec {
+    /// So many standard nodes, csi-provisioner and csi-resizer, and the programs that cargo built beside this one.
+    pub fn nodes(number: u8) -> Result<Self> {
+        Ok(Self {
+            cluster: ClusterSpec::default(),
+            nodes: (1..=number).map(NodeSpec::number).collect(),
+            programs: built_programs()?,
+            lvmd_config: DEFAULT_LVMD_CONFIG.to_owned(),
+            sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
+            controller_arguments: Vec::new(),
+            node_arguments: Vec::new(),
+        })
+    }
+}
+
+/// A cluster that has the product. Dropping it changes nothing; [`Cluster::down`] ends it.
+#[derive(Debug)]
+pub struct Topolvm {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The nodes in the order of their specifications.
+    pub nodes: Vec<Node>,
+}
+
+/// A standard cluster with the product on so many nodes, ready for claims. A start that fails leaves nothing behind.
+pub fn up(directory: &Path, nodes: u8) -> Result<Topolvm> {
+    up_with(directory, &TopolvmSpec::nodes(nodes)?)
+}
+
+/// The same made to measure.
+pub fn up_with(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
+    for program in [CONTROLLER, NODE, LVMD] {
+        let path = spec.programs.join(program);
+        if !path.is_file() {
+            bail!("no {}: run cargo build --workspace first", path.display());
+        }
+    }
+    let cluster = Cluster::up(directory, &spec.cluster)?;
+    install(&cluster, spec)
+        .inspect_err(|_| drop(cluster.down(None)))
+        .map(|nodes| Topolvm { cluster: cluster.clone(), nodes })
+}
+
+/// Puts the product on a cluster without nodes, adds the nodes, and returns when claims can be made.
+fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
+    // The nodes boot while everything else is started.
+    thread::scope(|scope| {
+        let nodes = scope.spawn(|| cluster.add_nodes(&spec.nodes));
+        let rest = install_controller(cluster, spec);
+        let nodes = nodes.join().map_err(|_| anyhow!("a thread panicked"))?;
+        rest?;
+        let nodes = nodes?;
+        for node in &nodes {
+            start_node_programs(cluster, node, spec)?;
+        }
+        for node in &nodes {
+            wait_for_driver(cluster, node)?;
+        }
+        Ok(nodes)
+    })
+}
+
+fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
+    let manifests = repository().join("deploy/manifests/base");
+    let apply = ["apply", "--server-side", "--force-conflicts"];
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &manifests]))?;
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &manifests.join("storageclass.yaml")]))?;
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    let kubeconfig = cluster.directory().join("topolvm-controller.kubeconfig");
+    write_account_kubeconfig(cluster, CONTROLLER, &kubeconfig)?;
+    start_controller(cluster, spec)?;
+    spec.sidecars.iter().try_for_each(|sidecar| sidecar.start(cluster, &controller_socket(cluster)))
+}
+
+/// The socket of the CSI controller service.
+pub fn controller_socket(cluster: &Cluster) -> PathBuf {
+    cluster.directory().join("controller/csi.sock")
+}
+
+/// Starts topolvm-controller and waits until its socket answers; also after a test has stopped it with [`Cluster::stop`].
+pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
+    let socket = controller_socket(cluster);
+    if let Some(directory) = socket.parent() {
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    }
+    let mut command: Command = cluster.command(spec.programs.join(CONTROLLER));
+    command.arg("--csi-socket").arg(&socket).args(&spec.controller_arguments);
+    command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig"));
+    cluster.spawn(CONTROLLER, &command)?;
+    // An old socket file of a process that was killed refuses connections.
+    cluster.ready(CONTROLLER, || UnixStream::connect(&socket).context("no socket yet"))?;
+    Ok(())
+}
+
+/// Starts lvmd and topolvm-node in a node, kept running as systemd and kubelet would, and after a restart of the node.
+pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
+    node.script_with_input(&format!("cat >{LVMD_CONFIG}; sync {LVMD_CONFIG}"), spec.lvmd_config.as_bytes())?;
+    let program = |name: &str| spec.programs.join(name).to_string_lossy().into_owned();
+    // The default address is topolvm-node's, which has the node's network too.
+    node.spawn_kept(LVMD, [program(LVMD).as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
+
+    // The node sees its directory as /run/node.
+    write_account_kubeconfig(cluster, NODE, &node.directory().join("topolvm-node.kubeconfig"))?;
+    let env = BTreeMap::from([("KUBECONFIG".to_owned(), "/run/node/topolvm-node.kubeconfig".to_owned())]);
+    let arguments = [program(NODE), format!("--nodename={}", node.name())].into_iter();
+    let arguments = arguments.chain([format!("--lvmd-socket={LVMD_SOCKET}"), format!("--csi-socket={NODE_SOCKET}")]);
+    node.spawn_kept(NODE, arguments.chain(spec.node_arguments.iter().cloned()), &env)
+}
+
+/// Waits until kubelet has registered the driver, which is when the Node has its topology label too.
+pub fn wait_for_driver(cluster: &Cluster, node: &Node) -> Result<()> {
+    let end = Instant::now() + START_LIMIT;
+    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", node.name());
+    loop {
+        // kubelet makes the CSINode some time after the Node.
+        let csi_node: Result<CSINode> = cluster.get(&path);
+        if csi_node.as_ref().is_ok_and(|node| node.spec.drivers.iter().any(|driver| driver.name == DRIVER)) {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let logs = [NODE, LVMD].map(|name| log::tail(&node.log(name), 15)).join("\n");
+            bail!("kubelet of {} has not registered {DRIVER} after {START_LIMIT:?}: {logs}", node.name());
+        }
+        sleep(LOOK_AGAIN);
+    }
+}
+
+/// A kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too.
+fn write_account_kubeconfig(cluster: &Cluster, account: &str, path: &Path) -> Result<()> {
+    let token = cluster.kubectl_ok(["create", "token", account, "--namespace", NAMESPACE, "--duration=24h"])?;
+    cluster.write_kubeconfig(path, &Credential::Token(token.trim()))
+}
+
+/// Where cargo puts the programs of a workspace: beside this program, or above it when this is a test.
+fn built_programs() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    let mut directory = program.parent().context("this program is in no directory")?;
+    if directory.ends_with("deps") {
+        directory = directory.parent().context("this program is in no directory")?;
+    }
+    Ok(directory.to_owned())
+}
+
+/// The root of the repository that this was built from.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

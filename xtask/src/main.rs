@@ -1,0 +1,55 @@
+//! The drivers behind the Makefile: lint, generated files, the test layers and their summary.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts cargo and other tools for a living, and reads their environment"
+)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person in a terminal")]
+
+mod generate;
+mod layers;
+mod lint;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Checks, generated files and test layers of this repository")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Format, clippy, documentation links, licences and dependency rules, generated files.
+    Lint,
+    /// Write the files that are generated from the code (CRDs).
+    Generate {
+        /// Write nothing; fail when a file is not what would be written.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run the test layers and print a summary.
+    Test {
+        /// Layers to run, in the order given; all of them without this.
+        #[arg(value_enum)]
+        layers: Vec<layers::Layer>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Lint => lint::run_lint(),
+        Command::Generate { check } => generate::run(check),
+        Command::Test { layers } => layers::run(&layers),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

