@@ -221,6 +221,7 @@ fn up(directory: &Path, cluster: ClusterSpec, nodes: Vec<NodeSpec>, topolvm: boo
     cluster.keep()?;
     writeln!(io::stderr(), "ready after {:.1} s", begin.elapsed().as_secs_f32())?;
     writeln!(io::stdout(), "export KUBECONFIG={}", cluster.kubeconfig().display())?;
+    writeln!(io::stderr(), "stop it with: make cluster-down DIR={}", cluster.directory().display())?;
     Ok(ExitCode::SUCCESS)
 }
 
