@@ -5,7 +5,7 @@ mod golang;
 mod interpreter;
 mod progress;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest as _, Sha256};
@@ -181,14 +181,4 @@ fn key(parts: &[&str]) -> String {
     let mut key = format!("{:x}", hash.finalize());
     key.truncate(16);
     key
-}
-
-/// Removes a file if it is there.
-fn remove_file(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }

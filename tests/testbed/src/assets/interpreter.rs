@@ -8,8 +8,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::remove_file;
-
 const USUAL: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
 /// Writes a copy of `program` with `interpreter` in its header. The path must not be longer than the usual one (27 characters).
@@ -40,11 +38,12 @@ pub(super) fn link(link: &Path, target: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|present| present == target) {
         return Ok(());
     }
-    // Under another name first: a guest may be starting, and others may be doing the same.
-    let temporary = link.with_extension(std::process::id().to_string());
-    remove_file(&temporary)?;
-    symlink(target, &temporary)
-        .and_then(|()| fs::rename(&temporary, link))
+    // Under another name first, one for each caller: a guest may be starting, and others may be doing the same, in this process too.
+    let directory = link.parent().with_context(|| format!("{} is in no directory", link.display()))?;
+    tempfile::Builder::new()
+        .prefix(".uml-ld-")
+        .make_in(directory, |temporary| symlink(target, temporary))
+        .and_then(|made| Ok(made.into_temp_path().persist(link)?))
         .with_context(|| format!("link {} to {}", link.display(), target.display()))
 }
 
@@ -67,6 +66,22 @@ mod tests {
         assert!(patch(&mut program, &[b'x'; 28]).is_err());
         assert!(patch(&mut program, &[b'x'; 27]).is_ok());
         assert!(patch(&mut b"static".to_vec(), b"/x").is_err());
+    }
+
+    #[test]
+    fn a_link_is_made_by_many_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = directory.path().join("ld.so");
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    link(&name, Path::new("/a")).unwrap();
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
     }
 
     #[test]
