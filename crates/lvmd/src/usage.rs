@@ -60,7 +60,9 @@ pub(crate) async fn publish<R: CommandRunner>(
             () = tokio::time::sleep(wait) => {}
         }
         changes.mark_unchanged();
-        match engine.usage().await {
+        // An LVM that hangs must not hold up the end
+        let Some(usage) = shutdown.run_until_cancelled(engine.usage()).await else { return Ok(()) };
+        match usage {
             Ok(usage) => {
                 engine.latest().send_replace(Arc::new(usage));
                 wait = REFRESH;

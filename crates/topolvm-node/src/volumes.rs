@@ -13,6 +13,9 @@ use topolvm_runtime::grpc::GrpcCode;
 /// How long a call waits for the first list of a process that has just started.
 const FIRST_LIST: Duration = Duration::from_secs(10);
 
+/// How long the API server may take for a list. The volume is taken until then, and so is the end of the process.
+const LIST: Duration = Duration::from_secs(30);
+
 /// The LogicalVolumes of this node.
 #[derive(Clone)]
 pub struct Volumes {
@@ -46,6 +49,12 @@ pub enum LookupError {
         /// What came back.
         source: Box<kube::Error>,
     },
+    /// Nobody knows, because the API server takes too long.
+    #[error("cannot look up volume {id}, because the Kubernetes API server did not answer within {} s", LIST.as_secs())]
+    SlowApi {
+        /// The CSI volume id.
+        id: String,
+    },
     /// Nobody knows yet.
     #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
     NotListed,
@@ -55,7 +64,7 @@ impl GrpcCode for LookupError {
     fn code(&self) -> Code {
         match self {
             Self::Unknown { .. } => Code::NotFound,
-            Self::Api { .. } | Self::NotListed => Code::Unavailable,
+            Self::Api { .. } | Self::SlowApi { .. } | Self::NotListed => Code::Unavailable,
         }
     }
 }
@@ -76,8 +85,10 @@ impl Volumes {
             return Ok(volume);
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
-        let volume =
-            self.list().await.map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
+        let volume = tokio::time::timeout(LIST, self.list())
+            .await
+            .map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
+            .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
         volume
             .into_iter()
             .find(|volume| is(volume, id) && volume.spec.node_name == self.node)

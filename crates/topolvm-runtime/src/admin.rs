@@ -1,7 +1,9 @@
 //! The HTTP side door: metrics for Prometheus and health for probes.
 
+use std::future::IntoFuture as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -10,6 +12,10 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+/// How long requests may go on after the shutdown began. A client that stops in the middle of a request, or a handler that
+/// hangs, must not keep the process from ending.
+const GRACE: Duration = Duration::from_secs(8);
 
 /// Serves `/metrics` on `address` (`:8080` means every interface; empty means not at all) until `shutdown` is cancelled.
 pub async fn serve_metrics(address: &str, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -32,7 +38,14 @@ pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -
     .with_context(|| format!("cannot listen on {address}; choose a free address with the flag or setting for it"))?;
     // Access logs name the peer
     let router = router.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await.context("serving HTTP")
+    let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    tokio::select! {
+        result = serving.into_future() => result.context("serving HTTP"),
+        () = async { shutdown.cancelled().await; tokio::time::sleep(GRACE).await } => {
+            tracing::warn!("some HTTP requests did not finish in time and were cut");
+            Ok(())
+        }
+    }
 }
 
 /// `/metrics` in the text format of OpenMetrics.
@@ -66,4 +79,40 @@ where
             }
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_never_ends_does_not_hold_up_the_shutdown() {
+        let entered = Arc::new(tokio::sync::Notify::new());
+        let enter = Arc::clone(&entered);
+        let hang = move || {
+            enter.notify_one();
+            std::future::pending::<()>()
+        };
+        let router = Router::new().route("/", get(hang));
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let shutdown = CancellationToken::new();
+        let request = async {
+            let mut client = loop {
+                match TcpStream::connect(&free).await {
+                    Ok(client) => break client,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            };
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            entered.notified().await;
+            tokio::time::pause();
+            shutdown.cancel();
+            client
+        };
+        let (served, _client) = tokio::join!(serve(&free, router, shutdown.clone()), request);
+        served.unwrap();
+    }
 }

@@ -6,13 +6,20 @@ use anyhow::Context as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+/// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.
+const SILENCE: Duration = Duration::from_secs(330);
+/// How long the API server may take to say its version.
+const VERSION: Duration = Duration::from_secs(10);
+
 /// A client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     let mut config = kube::Config::infer().await.context(
         "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set KUBECONFIG to a kubeconfig file",
     )?;
-    // A connection that hangs must not hang a reconciler; watches have their own, longer time-outs.
+    // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only watches
     config.connect_timeout = Some(Duration::from_secs(10));
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(user_agent)));
     let server = config.cluster_url.clone();
     Client::try_from(config).with_context(|| format!("cannot make a client for the Kubernetes API server at {server}"))
@@ -21,22 +28,46 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
 /// Waits until the API server answers. An agent must not give up here: volumes that exist are still to be unmounted and
 /// measured while the API server is away.
 pub async fn wait_until_reachable(client: &Client, shutdown: &CancellationToken) {
+    // Also a request that is never answered must not hold up the end
+    shutdown.run_until_cancelled(reached(client)).await;
+}
+
+async fn reached(client: &Client) {
     let mut pause = Duration::from_millis(200);
     loop {
-        let error = match client.apiserver_version().await {
-            Ok(version) => {
+        let error = match tokio::time::timeout(VERSION, client.apiserver_version()).await {
+            Ok(Ok(version)) => {
                 tracing::info!(version = version.git_version, "the Kubernetes API server answers");
                 return;
             }
-            Err(error) => error,
+            Ok(Err(error)) => anyhow::Error::from(error),
+            Err(elapsed) => anyhow::Error::from(elapsed),
         };
         tracing::warn!(
-            error = format!("{:#}", anyhow::Error::from(error)),
+            error = format!("{error:#}"),
             "cannot reach the Kubernetes API server; check its address in the kubeconfig, the network and the credentials; trying again"
         );
-        tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
-            () = shutdown.cancelled() => return,
-        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_does_not_hold_up_the_shutdown() {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let client = Client::try_from(kube::Config::new(url)).unwrap();
+        let shutdown = CancellationToken::new();
+        let silent = async {
+            let connection = listener.accept().await.unwrap();
+            shutdown.cancel();
+            connection
+        };
+        let (_connection, ()) = tokio::join!(silent, wait_until_reachable(&client, &shutdown));
     }
 }

@@ -75,7 +75,10 @@ pub fn main<P: Program>() -> ExitCode {
         }
     };
     tracing::info!(program = P::NAME, version = env!("CARGO_PKG_VERSION"), "starting");
-    match runtime.block_on(run::<P>(config)) {
+    let ended = runtime.block_on(run::<P>(config));
+    // Dropped, the runtime would wait for threads that hang in a file system whose disk has failed
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => {
             tracing::info!(program = P::NAME, "stopped");
             ExitCode::SUCCESS
@@ -93,7 +96,10 @@ async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let tasks = Tasks::new(shutdown.clone());
     let program = async {
-        P::run(config, tasks.clone(), shutdown.clone()).await?;
+        let starting = P::run(config, tasks.clone(), shutdown.clone());
+        if let Some(started) = shutdown.run_until_cancelled(starting).await {
+            started?;
+        }
         tasks.wait().await
     };
     tokio::pin!(program);

@@ -40,8 +40,14 @@ pub async fn listen(path: &Path) -> Result<UnixListener, Error> {
     }
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => return Err(Error::NotASocket(path.to_owned())),
-        Ok(_) if UnixStream::connect(path).await.is_ok() => return Err(Error::InUse(path.to_owned())),
-        Ok(_) => fs::remove_file(path).map_err(io("remove", path))?,
+        Ok(_) => match UnixStream::connect(path).await {
+            // Nobody listens: its process has died. Any other error may come from a server that is only busy.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(io("remove", path))?;
+            }
+            Err(error) => return Err(io("connect to", path)(error)),
+            Ok(_) => return Err(Error::InUse(path.to_owned())),
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(io("look at", path)(error)),
     }

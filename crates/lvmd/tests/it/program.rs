@@ -170,6 +170,20 @@ fn an_lvm_that_does_not_work_ends_with_1() {
 }
 
 #[test]
+fn sigterm_ends_it_while_it_waits_for_an_lvm_that_hangs() {
+    let place = Place::new();
+    Command::new("mkfifo").arg(place.path("begun")).status().unwrap();
+    place.lvm(&format!("echo begun > {}; exec sleep 1000", place.path("begun").display()));
+    let child = place.lvmd(&["--metrics-bind-address=", "--log-level=off"]).spawn().unwrap();
+    let mut server = Server { child, log: None };
+    assert_eq!(fs::read_to_string(place.path("begun")).unwrap(), "begun\n");
+    let told = std::time::Instant::now();
+    assert_eq!(server.stop(), Some(0));
+    // LVM is given a minute
+    assert!(told.elapsed() < std::time::Duration::from_secs(30));
+}
+
+#[test]
 fn a_directory_in_the_place_of_the_socket_ends_with_1() {
     let place = Place::new();
     fs::create_dir(place.socket()).unwrap();

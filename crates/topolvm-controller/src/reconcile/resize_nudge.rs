@@ -49,6 +49,7 @@ impl ResizeNudge {
     pub(crate) fn run(self, shutdown: CancellationToken) -> impl Future<Output = anyhow::Result<()>> + Send {
         let (found, mut waiting) = mpsc::unbounded_channel();
         let (flavor, claims) = (self.flavor, Api::all(self.client.clone()));
+        let end = shutdown.clone();
         // The sender goes with the watch, which ends the other half
         let watching = follow("PersistentVolumeClaims", claims, shutdown, move |event| {
             if let Event::Apply(claim) | Event::InitApply(claim) = event
@@ -66,7 +67,8 @@ impl ResizeNudge {
                 }
             }
         };
-        async move { tokio::join!(watching, nudging).0 }
+        // What has not been told by then is of no use to anybody, and an API server that hangs must not hold up the end
+        async move { tokio::join!(watching, end.run_until_cancelled(nudging)).0 }
     }
 
     /// Annotates the pods that use the claim, unless that was done since it began to wait.
@@ -121,6 +123,7 @@ mod tests {
     use serde_json::Value;
     use topolvm_runtime::Tasks;
     use topolvm_testkit::ApiServer;
+    use topolvm_testkit::api_server::Failure;
 
     use super::*;
 
@@ -175,6 +178,21 @@ mod tests {
         tasks.wait().await.unwrap();
         assert_eq!(told(&server.get_json("pods", "ns", "told-since").unwrap()).unwrap(), "2026-01-01T00:00:01Z");
         assert_eq!(told(&server.get_json("pods", "ns", "other").unwrap()), None);
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
+        let server = ApiServer::new();
+        let (asked, is_asked) = tokio::sync::oneshot::channel();
+        let mut asked = Some(asked);
+        server.before_next("list", "pods", move |_| asked.take().unwrap().send(()).unwrap());
+        server.inject("patch", "pods", 1, Failure::Hang);
+        server.apply_json(pod("user", "data", None));
+        let (tasks, shutdown) = start(&server);
+        server.apply_json(claim("topolvm.io", "True"));
+        is_asked.await.unwrap();
+        shutdown.cancel();
+        tasks.wait().await.unwrap();
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The program itself.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use assert_cmd::cargo::CommandCargoExt as _;
@@ -31,17 +32,36 @@ fn wrong_flags_end_it_with_64_and_say_which() {
     assert!(message.contains("--minimum-allocation-ext4"), "{message}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let kubeconfig = dir.path().join("kubeconfig");
-    let nobody_listens = serde_json::json!({
+/// A kubeconfig with the address of an API server that is not there.
+fn nobody_listens(dir: &Path) -> PathBuf {
+    let kubeconfig = dir.join("kubeconfig");
+    let content = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {}}],
     });
-    std::fs::write(&kubeconfig, nobody_listens.to_string()).unwrap();
+    std::fs::write(&kubeconfig, content.to_string()).unwrap();
+    kubeconfig
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_socket_ends_it_with_1_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("csi.sock");
+    std::fs::create_dir(&socket).unwrap();
+    let socket_flag = format!("--csi-socket={}", socket.display());
+    let mut program = command(&[&socket_flag, "--metrics-bind-address=", "--health-probe-bind-address="]);
+    let output = program.env("KUBECONFIG", nobody_listens(dir.path())).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("csi.sock exists and is not a socket; remove it or set another socket path"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = nobody_listens(dir.path());
     let socket = dir.path().join("csi.sock");
     let socket_flag = format!("--csi-socket={}", socket.display());
     let mut program = command(&[&socket_flag, "--metrics-bind-address=", "--health-probe-bind-address=127.0.0.1:0"]);

@@ -19,9 +19,11 @@ impl Reconciler {
             return Ok(());
         };
         self.remove_lv(volume).await?;
-        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list
+        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the object
+        // is gone and the controller has made a new one of the same name, which has a volume of its own
         let path = format!("/metadata/finalizers/{index}");
         let patch = serde_json::from_value(json!([
+            {"op": "test", "path": "/metadata/uid", "value": volume.uid()},
             {"op": "test", "path": path, "value": finalizer},
             {"op": "remove", "path": path},
         ]))?;

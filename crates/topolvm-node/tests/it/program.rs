@@ -31,3 +31,37 @@ fn an_unknown_flag_ends_with_64() {
     let output = program().args(["--nodename=n1", "--zap-devel"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
 }
+
+/// Flags and environment of an agent that finds no API server.
+fn without_api_server(dir: &std::path::Path) -> Command {
+    let kubeconfig = dir.join("kubeconfig");
+    let nobody_listens = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, nobody_listens.to_string()).unwrap();
+    let mut command = program();
+    command.env("KUBECONFIG", kubeconfig).args(["--nodename=n1", "--embed=none", "--metrics-bind-address="]);
+    command
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_socket_ends_with_1_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("csi.sock");
+    std::fs::create_dir(&socket).unwrap();
+    let output = without_api_server(dir.path()).arg("--csi-socket").arg(&socket).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("csi.sock exists and is not a socket; remove it or set another socket path"), "{message}");
+}
+
+#[test]
+fn without_a_word_about_the_api_server_it_ends_with_1_and_says_where_to_write_it() {
+    let output = program().args(["--nodename=n1", "--log-level=off"]).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("set KUBECONFIG to a kubeconfig file"), "{message}");
+}

@@ -328,6 +328,20 @@ async fn a_deletion_that_was_broken_off_is_completed(#[case] failure: Failure) {
 }
 
 #[tokio::test]
+async fn a_stale_look_at_a_deleted_object_leaves_its_successor_of_the_same_name_alone() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    cluster.api.delete(LV, "", "pvc-1");
+    let stale = cluster.object("pvc-1");
+    cluster.reconcile("pvc-1").await.unwrap();
+    let successor = fresh("pvc-1").uid("u2").build();
+    cluster.api.apply_json(successor);
+    cluster.reconcile_seen(stale).await.unwrap_err();
+    assert_eq!(cluster.object("pvc-1").pointer("/metadata/finalizers"), Some(&json!([FINALIZER])));
+}
+
+#[tokio::test]
 async fn a_missing_volume_group_keeps_the_object_until_it_is_back() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());

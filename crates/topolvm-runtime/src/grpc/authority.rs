@@ -28,6 +28,9 @@ const MAX_FRAME: usize = 16384;
 /// No gRPC client of ours sends more; without a bound a client could fill our memory.
 const MAX_HEADER_BLOCK: usize = 64 * 1024;
 
+/// The size of the header table that a client may use unless the server says otherwise, and ours does not (RFC 9113 §6.5.2).
+const TABLE_SIZE: usize = 4096;
+
 /// A connection whose client may call itself what it likes.
 pub(super) struct AnyAuthority {
     inner: UnixStream,
@@ -94,7 +97,6 @@ impl Connected for AnyAuthority {
 
 /// The bytes of one direction of one connection. Header compression has a state per direction, hence a decoder and an encoder that see
 /// every block.
-#[derive(Default)]
 struct Filter {
     preface_seen: usize,
     /// Of a frame that has not arrived completely.
@@ -103,6 +105,15 @@ struct Filter {
     block: Option<Block>,
     decoder: Decoder<'static>,
     encoder: Encoder<'static>,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        let mut decoder = Decoder::new();
+        // Unless it is told, the decoder lets the client choose the size of the table
+        decoder.set_max_allowed_table_size(TABLE_SIZE);
+        Self { preface_seen: 0, pending: Vec::new(), block: None, decoder, encoder: Encoder::default() }
+    }
 }
 
 struct Block {
@@ -165,7 +176,19 @@ impl Filter {
             self.block = Some(block);
             return Ok(());
         }
-        let mut headers = self.decoder.decode(&block.fragments).map_err(|error| invalid(&error.to_string()))?;
+        let mut headers = Vec::new();
+        let mut size = 0_usize;
+        // One byte of a block can stand for a whole header of the table
+        let decoded = self.decoder.decode_with_cb(&block.fragments, |name, value| {
+            size = size.saturating_add(name.len() + value.len());
+            if size <= MAX_HEADER_BLOCK {
+                headers.push((name.into_owned(), value.into_owned()));
+            }
+        });
+        decoded.map_err(|error| invalid(&error.to_string()))?;
+        if size > MAX_HEADER_BLOCK {
+            return Err(invalid("a header block is too large"));
+        }
         for (name, value) in &mut headers {
             if *name == b":authority" && http::uri::Authority::try_from(value.as_slice()).is_err() {
                 *value = b"localhost".to_vec();
@@ -297,12 +320,29 @@ mod tests {
     }
 
     #[test]
+    fn the_header_table_shrinks_when_the_client_says_so_and_never_grows_beyond_the_default() {
+        let after_size_update = |update: &[u8]| {
+            let block = [update, &encode(&mut Encoder::new(), &request("/a.sock"))].concat();
+            let bytes = [&[b'P'; PREFACE][..], &frame(HEADERS, END_HEADERS, &block)].concat();
+            Filter::default().feed(&bytes, &mut Vec::new())
+        };
+        // RFC 7541 §6.3: 001 and the size, a number with a prefix of five bits; 0, 4096 and 1 MiB
+        after_size_update(&[0x20]).unwrap();
+        after_size_update(&[0x3f, 0xe1, 0x1f]).unwrap();
+        assert!(after_size_update(&[0x3f, 0xe1, 0xff, 0x3f]).is_err());
+    }
+
+    #[test]
     fn nonsense_is_an_error_and_memory_is_bounded() {
         let feed = |bytes: &[u8]| Filter { preface_seen: PREFACE, ..Filter::default() }.feed(bytes, &mut Vec::new());
         assert!(feed(&frame(CONTINUATION, 0, b"")).is_err());
         assert!(feed(&frame(HEADERS, PADDED, &[9, 0])).is_err());
         assert!(feed(&frame(HEADERS, END_HEADERS, &[0xff; 40])).is_err());
         assert!(feed(&frame(HEADERS, 0, &vec![0; MAX_HEADER_BLOCK + 1])).is_err());
+        // A header of 2 KiB that goes into the table, and then its index, 62, a thousand times
+        let large = encode(&mut Encoder::new(), &vec![(b"x".to_vec(), vec![b'x'; 2048])]);
+        assert!(feed(&frame(HEADERS, END_HEADERS, &large)).is_ok());
+        assert!(feed(&frame(HEADERS, END_HEADERS, &[large, vec![0xbe; 1000]].concat())).is_err());
         assert!(feed(&vec![0xff; FRAME_HEADER + MAX_HEADER_BLOCK + 1]).is_err());
     }
 }

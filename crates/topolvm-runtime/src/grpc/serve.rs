@@ -26,6 +26,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let path = listener.local_addr().ok().and_then(|address| address.as_pathname().map(unhidden));
+    let socket = path.and_then(|path| Some((identity(&path)?, path)));
     let connections = UnixListenerStream::new(listener).map(|connection| connection.map(AnyAuthority::new));
     let serving = Server::builder()
         .layer(RpcLayer(Arc::new(metrics.clone())))
@@ -38,14 +39,53 @@ pub async fn serve(
             Ok(())
         }
     };
-    if let Some(path) = path {
+    // While the last calls finished a successor may have put its own socket there
+    if let Some((ours, path)) = socket
+        && identity(&path) == Some(ours)
+    {
         drop(std::fs::remove_file(path));
     }
     result
+}
+
+/// Device and inode of the file at this path.
+fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// The socket was bound under a name with a leading dot and renamed; see [`crate::unix::listen`].
 fn unhidden(path: &std::path::Path) -> std::path::PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(name.strip_prefix('.').unwrap_or(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_socket_goes_with_its_server_but_that_of_a_successor_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        for has_successor in [false, true] {
+            let listener = crate::unix::listen(&path).await.unwrap();
+            let shutdown = CancellationToken::new();
+            let metrics = RpcMetrics::register(&mut Registry::default());
+            let serving = serve(listener, Routes::default(), &metrics, shutdown.clone());
+            tokio::pin!(serving);
+            assert!(futures::poll!(&mut serving).is_pending());
+            if has_successor {
+                let successor = dir.path().join("successor");
+                std::fs::write(&successor, "").unwrap();
+                std::fs::rename(&successor, &path).unwrap();
+            }
+            shutdown.cancel();
+            serving.await.unwrap();
+            assert_eq!(path.exists(), has_successor);
+        }
+    }
 }
