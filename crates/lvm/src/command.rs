@@ -28,11 +28,13 @@ pub struct LvmCommand {
     effect: Effect,
 }
 
-/// A thick logical volume to create.
+/// A thick or thin logical volume to create.
 #[derive(Clone, Debug)]
 pub struct NewVolume<'a> {
     /// Where.
     pub vg: &'a VgName,
+    /// The thin pool that it takes its extents from, in the same group; `None` for a thick volume.
+    pub pool: Option<&'a LvName>,
     /// Its name.
     pub name: &'a LvName,
     /// Size in bytes, a multiple of 512; LVM rounds it up to whole extents.
@@ -88,10 +90,15 @@ impl LvmCommand {
         Self::new(Effect::Read, options.into_iter().chain(groups))
     }
 
-    /// Creates a thick logical volume: old signatures are wiped and its beginning zeroed without asking.
+    /// Creates a logical volume: old signatures are wiped and its beginning zeroed without asking.
     pub fn create(volume: &NewVolume<'_>) -> Self {
         let bytes = format!("{}b", volume.bytes);
-        let mut args = vec!["lvcreate", "-n", volume.name.as_str(), "-L", &bytes, "-W", "y", "-y"];
+        let pool = volume.pool.map(|pool| full_name(volume.vg, pool));
+        let mut args = match &pool {
+            // The pool says where: LVM takes no group beside it.
+            Some(pool) => vec!["lvcreate", "-T", pool, "-n", volume.name.as_str(), "-V", &bytes, "-W", "y", "-y"],
+            None => vec!["lvcreate", "-n", volume.name.as_str(), "-L", &bytes, "-W", "y", "-y"],
+        };
         for tag in volume.tags {
             args.extend(["--addtag", tag.as_str()]);
         }
@@ -103,7 +110,9 @@ impl LvmCommand {
             args.extend(["-I", size]);
         }
         args.extend(volume.options.iter().map(String::as_str));
-        args.push(volume.vg.as_str());
+        if pool.is_none() {
+            args.push(volume.vg.as_str());
+        }
         Self::new(Effect::Change, args)
     }
 
@@ -195,7 +204,8 @@ mod tests {
     #[test]
     fn creating_a_plain_volume() {
         let (vg, name) = (vg(), lv());
-        let volume = NewVolume { vg: &vg, name: &name, bytes: 1 << 30, tags: &[], striping: None, options: &[] };
+        let volume =
+            NewVolume { vg: &vg, pool: None, name: &name, bytes: 1 << 30, tags: &[], striping: None, options: &[] };
         insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 1073741824b -W y -y myvg1");
     }
 
@@ -204,6 +214,7 @@ mod tests {
         let (vg, name) = (vg(), lv());
         let volume = NewVolume {
             vg: &vg,
+            pool: None,
             name: &name,
             bytes: 4096,
             tags: &["a=b".parse().unwrap(), "c&d".parse().unwrap()],
@@ -211,6 +222,21 @@ mod tests {
             options: &["--type=raid1".to_owned(), "it's".to_owned()],
         };
         insta::assert_snapshot!(LvmCommand::create(&volume), @r"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 4096b -W y -y --addtag a=b --addtag 'c&d' -i 2 -I 64k --type=raid1 'it'\''s' myvg1");
+    }
+
+    #[test]
+    fn creating_a_thin_volume() {
+        let (vg, name, pool) = (vg(), lv(), "pool0".parse().unwrap());
+        let volume = NewVolume {
+            vg: &vg,
+            pool: Some(&pool),
+            name: &name,
+            bytes: 8192,
+            tags: &["t".parse().unwrap()],
+            striping: None,
+            options: &["--readahead=8".to_owned()],
+        };
+        insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -T myvg1/pool0 -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -V 8192b -W y -y --addtag t --readahead=8");
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl<R: CommandRunner> Lvm<R> {
         vgs.iter().map(&mut take).collect()
     }
 
-    /// Creates a thick logical volume. See [`LvmCommand::create`].
+    /// Creates a logical volume. See [`LvmCommand::create`].
     pub async fn create(&self, volume: &NewVolume<'_>) -> Result<(), Error> {
         self.change(&LvmCommand::create(volume), volume.vg, volume.name).await
     }

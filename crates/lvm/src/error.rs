@@ -155,6 +155,7 @@ impl Kind {
             || line.starts_with("Insufficient free space:")
             || line.starts_with("Insufficient suitable ")
             || line.starts_with("Not enough free space")
+            || line.ends_with("new volumes are not allowed.")
         {
             Some(Self::NoSpace)
         } else if has("contains a filesystem in use")
@@ -209,6 +210,7 @@ mod tests {
         "NoSpace",
         "  Insufficient suitable allocatable extents for logical volume a: 4 more required\n"
     )]
+    #[case::full_pool("NoSpace", "  Free space in pool vg1/p is above threshold, new volumes are not allowed.\n")]
     #[case::exists("AlreadyExists", "  Logical Volume \"a\" already exists in volume group \"vg1\"\n")]
     #[case::exists_as_pool("AlreadyExists", "  Logical volume a already exists in Volume group vg1.\n")]
     #[case::mounted("Busy", "  Logical volume vg1/a contains a filesystem in use.\n")]

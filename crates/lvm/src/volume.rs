@@ -65,11 +65,14 @@ impl VolumeGroup {
         self.volumes.iter().find(|volume| volume.name == name)
     }
 
-    /// Names of the copy-on-write snapshots that would go with `origin`. Thin snapshots live on without theirs.
+    /// Names of the snapshots that would go with `origin`: all copy-on-write snapshots, and the thin ones whose origin is
+    /// not in their own pool, which LVM calls external. Others live on without it.
     pub fn snapshots_of<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a str> {
+        let pool_of_origin = self.volume(origin).and_then(|origin| origin.pool.as_deref());
         self.volumes
             .iter()
-            .filter(move |volume| volume.pool.is_none() && volume.origin.as_deref() == Some(origin))
+            .filter(move |volume| volume.origin.as_deref() == Some(origin))
+            .filter(move |volume| volume.pool.is_none() || volume.pool.as_deref() != pool_of_origin)
             .map(|volume| volume.name.as_str())
     }
 }

@@ -18,6 +18,7 @@ fn lv(name: &str) -> LvName {
 async fn create(lvm: &Lvm<FakeLvm>, name: &str, bytes: u64) -> Result<(), Error> {
     let volume = NewVolume {
         vg: &vg("vg1"),
+        pool: None,
         name: &lv(name),
         bytes,
         tags: &["a=b".parse().unwrap()],

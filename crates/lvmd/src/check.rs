@@ -14,7 +14,11 @@ pub(crate) fn describe(config: &Config) -> String {
     for class in config.classes.iter() {
         let default = if class.default { ", default" } else { "" };
         let (name, vg, spare) = (&class.name, &class.volume_group, class.spare >> 30);
-        let _ = writeln!(text, "device class {name}: volume group {vg}, spare {spare} GiB{default}");
+        let place = match &class.thin_pool {
+            Some(pool) => format!("thin pool {vg}/{}, overprovision ratio {}", pool.name, pool.overprovision),
+            None => format!("volume group {vg}"),
+        };
+        let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{default}");
     }
     text.push_str("the configuration is valid\n");
     text

@@ -1,13 +1,15 @@
 //! The configuration file: read, checked as a whole, and turned into [`DeviceClasses`].
 
+mod thin_pool;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use lvm::{Striping, VgName};
+use lvm::{LvName, Striping, VgName};
 
-use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::yaml::{Fields, Findings, Node};
 
 /// Where lvmd listens unless configured otherwise.
@@ -16,8 +18,6 @@ const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
 const DEFAULT_SPARE_GIB: u64 = 10;
 /// More GiB than this are no number of bytes.
 const MAX_GIB: u64 = u64::MAX >> 30;
-/// What a class of type thin is answered.
-const THIN_UNSUPPORTED: &str = "thin pools are not supported by this version";
 /// Class names become label values and suffixes of annotations, which Kubernetes limits to 63 characters.
 const MAX_CLASS_NAME: usize = 63;
 
@@ -110,7 +110,7 @@ fn read_option_classes(fields: &mut Fields, findings: &mut Findings) -> BTreeMap
 fn read_device_classes(nodes: Vec<Node>, findings: &mut Findings) -> Vec<DeviceClass> {
     let mut classes: Vec<DeviceClass> = Vec::new();
     let mut names = BTreeSet::new();
-    let mut groups = BTreeMap::new();
+    let mut targets = BTreeMap::new();
     for node in nodes {
         let Some(mut fields) = node.fields("each entry of device-classes", findings) else { continue };
         let line = fields.line;
@@ -132,15 +132,18 @@ fn read_device_classes(nodes: Vec<Node>, findings: &mut Findings) -> Vec<DeviceC
                 complain(error.to_string());
                 None
             }
-            Ok(group) => {
-                // Two classes would promise the same free space twice.
-                if let Some(other) = groups.insert(group.clone(), name.clone()) {
-                    complain(format!("volume group {group} belongs to device class {other:?} already"));
-                }
-                Some(group)
-            }
+            Ok(group) => Some(group),
         };
         let class = read_device_class(fields, name, volume_group, findings);
+        if let Some(class) = &class {
+            let (target, what) = target(class);
+            // Two classes would promise the same free space twice.
+            if let Some(other) = targets.insert(target, class.name.clone()) {
+                let message =
+                    format!("device class {:?}: {what} belongs to device class {other:?} already", class.name);
+                findings.problem(line, message);
+            }
+        }
         if findings.problems.len() == before {
             classes.extend(class);
         }
@@ -152,6 +155,17 @@ fn read_device_classes(nodes: Vec<Node>, findings: &mut Findings) -> Vec<DeviceC
         findings.problem(1, message);
     }
     classes
+}
+
+/// Where a class keeps its volumes, and what to call it.
+fn target(class: &DeviceClass) -> ((VgName, Option<LvName>), String) {
+    let group = &class.volume_group;
+    let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
+    let what = match &pool {
+        Some(pool) => format!("thin pool {group}/{pool}"),
+        None => format!("volume group {group}"),
+    };
+    ((group.clone(), pool), what)
 }
 
 fn read_device_class(
@@ -167,24 +181,42 @@ fn read_device_class(
     let stripe_size = fields.text("stripe-size", findings).filter(|size| !size.is_empty());
     let lvcreate_options = fields.texts("lvcreate-options", findings).unwrap_or_default();
     let kind = fields.text("type", findings).unwrap_or_default();
-    // Meaningful for thin classes only; thick classes may carry it along.
-    drop(fields.take("thin-pool"));
+    let thin_pool = fields.take("thin-pool");
     fields.finish(findings);
+    let mut complain = |line: u64, message: String| findings.problem(line, format!("device class {name:?}: {message}"));
     if let Some(size) = &stripe_size
         && !is_stripe_size(size)
     {
-        let message = format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s");
-        findings.problem(line, format!("device class {name:?}: {message}"));
+        complain(line, format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s"));
     }
+    let mut is_thin = false;
     match kind.as_str() {
         "" | "thick" => {}
-        "thin" => findings.problem(line, format!("device class {name:?}: {THIN_UNSUPPORTED}")),
-        other => findings.problem(line, format!("device class {name:?}: type {other:?} is unknown; use thick")),
+        "thin" => is_thin = true,
+        other => complain(line, format!("type {other:?} is unknown; use thick or thin")),
     }
+    // Meaningful for thin classes only; thick classes may carry it along.
+    let thin_pool = match thin_pool.filter(|_| is_thin) {
+        Some(node) => thin_pool::read(node, &name, findings),
+        None if is_thin => {
+            complain(line, "a class of type thin needs a thin-pool with name and overprovision-ratio".to_owned());
+            None
+        }
+        None => None,
+    };
+    if is_thin && thin_pool.is_none() {
+        return None;
+    }
+    if is_thin && stripes > 0 {
+        let message = format!("device class {name:?}: stripe has no effect on thin volumes; stripe their pool instead");
+        findings.warning(line, message);
+    }
+    let stripes = if is_thin { 0 } else { stripes };
     let stripes = u32::try_from(stripes).ok().and_then(NonZeroU32::new);
     Some(DeviceClass {
         name,
         volume_group: volume_group?,
+        thin_pool,
         default,
         spare,
         striping: stripes.map(|stripes| Striping { stripes, stripe_size }),

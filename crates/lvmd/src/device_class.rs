@@ -3,29 +3,68 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lvm::{Striping, VgName, VolumeGroup};
+use lvm::{LogicalVolume, LvName, Striping, VgName, VolumeGroup};
 
-/// One device class: a volume group and how volumes are made in it.
+use crate::overprovision::Overprovision;
+
+/// One device class: a volume group, or a thin pool in it, and how volumes are made there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceClass {
     /// Its name, as StorageClasses write it.
     pub name: String,
     /// Where its volumes live.
     pub volume_group: VgName,
+    /// The thin pool of a thin class; `None` for a thick one.
+    pub thin_pool: Option<ThinPool>,
     /// Whether requests that name no class mean this one.
     pub default: bool,
-    /// Bytes of the volume group that are never given away.
+    /// Bytes that are never given away: of the volume group, or of what the thin pool promises.
     pub spare: u64,
-    /// How its volumes are striped.
+    /// How its volumes are striped. Thin volumes are not: their pool is, or is not.
     pub striping: Option<Striping>,
     /// More options for `lvcreate`, word by word.
     pub lvcreate_options: Vec<String>,
 }
 
+/// Where the volumes of a thin class live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThinPool {
+    /// Its name in the volume group.
+    pub name: LvName,
+    /// How much it promises.
+    pub overprovision: Overprovision,
+}
+
+impl ThinPool {
+    /// The pool, if it is in the group and is one.
+    pub fn find<'a>(&self, group: &'a VolumeGroup) -> Option<&'a LogicalVolume> {
+        group.volume(self.name.as_str()).filter(|volume| volume.attr.is_thin_pool())
+    }
+}
+
 impl DeviceClass {
-    /// Bytes that may still be given away: what is free, without the spare.
-    pub fn available(&self, group: &VolumeGroup) -> u64 {
-        group.free.saturating_sub(self.spare)
+    /// Bytes that may still be given away, without the spare: what is free in the group, or what the thin pool promises
+    /// less what was promised by it, snapshots in full. The error is a pool that the group has not.
+    ///
+    /// Everybody who asks for free space asks here.
+    pub fn available(&self, group: &VolumeGroup) -> Result<u64, &ThinPool> {
+        let free = match &self.thin_pool {
+            None => group.free,
+            Some(pool) => {
+                let promised = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
+                let promised = promised.fold(0, u64::saturating_add);
+                pool.overprovision.of(pool.find(group).ok_or(pool)?.size).saturating_sub(promised)
+            }
+        };
+        Ok(free.saturating_sub(self.spare))
+    }
+
+    /// Whether a volume of the class's group is where the class keeps its volumes: in its thin pool, or in no thin pool.
+    pub fn owns(&self, volume: &LogicalVolume) -> bool {
+        match &self.thin_pool {
+            None => !volume.attr.is_thin() && !volume.attr.is_thin_pool(),
+            Some(pool) => volume.attr.is_thin() && volume.pool.as_deref() == Some(pool.name.as_str()),
+        }
     }
 }
 

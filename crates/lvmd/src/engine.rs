@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::Stream;
-use lvm::{CommandRunner, LogicalVolume, Lvm, VgName, VolumeGroup};
+use lvm::{CommandRunner, LogicalVolume, LvName, Lvm, VgName, VolumeGroup};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 use tracing::Instrument as _;
 
-use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::usage::{self, ClassUsage, Usage};
 
@@ -34,6 +34,19 @@ pub enum StartError {
         class: String,
         /// Its volume group.
         vg: VgName,
+    },
+    /// A thin class points at a pool that is not there.
+    #[error(
+        "device class {class:?}: there is no thin pool {vg}/{pool}; create it with `lvcreate -T {vg}/{pool} -L SIZE` or correct \
+         thin-pool in the configuration"
+    )]
+    NoThinPool {
+        /// The class.
+        class: String,
+        /// Its volume group.
+        vg: VgName,
+        /// Its pool.
+        pool: LvName,
     },
     /// LVM does not work at all.
     #[error("LVM does not work; try the same on the command line")]
@@ -71,7 +84,7 @@ impl<R> fmt::Debug for Engine<R> {
 }
 
 impl<R: CommandRunner> Engine<R> {
-    /// Checks that LVM works and every class has its volume group, and starts to look after them.
+    /// Checks that LVM works and every class has its volume group and thin pool, and starts to look after them.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
@@ -81,7 +94,7 @@ impl<R: CommandRunner> Engine<R> {
         let groups = classes.volume_groups();
         for (group, result) in groups.iter().zip(lvm.volume_groups(&groups).await) {
             match result {
-                Ok(_) => {}
+                Ok(group) => check_thin_pools(&classes, &group)?,
                 Err(lvm::Error::GroupNotFound(vg)) => {
                     let class = classes.iter().find(|class| class.volume_group == *group);
                     let class = class.map(|class| class.name.clone()).unwrap_or_default();
@@ -106,18 +119,22 @@ impl<R: CommandRunner> Engine<R> {
         Ok(engine)
     }
 
-    /// The volumes of a class: everything in its volume group that is not part of a thin pool, also what others made.
+    /// The volumes of a class, also those that others made: everything in its thin pool, or everything in its volume group
+    /// that is not part of a thin pool.
     pub async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Error> {
         let class = self.class(class)?;
-        let mut volumes = self.group(&class.volume_group).await?.volumes;
-        volumes.retain(|volume| !volume.attr.is_thin() && !volume.attr.is_thin_pool());
+        let group = self.group(&class.volume_group).await?;
+        // That a pool is missing and that it is empty are not the same.
+        available(&class, &group)?;
+        let mut volumes = group.volumes;
+        volumes.retain(|volume| class.owns(volume));
         Ok(volumes)
     }
 
     /// Bytes that may still be given away in a class.
     pub async fn free(&self, class: &str) -> Result<u64, Error> {
         let class = self.class(class)?;
-        Ok(class.available(&self.group(&class.volume_group).await?))
+        available(&class, &self.group(&class.volume_group).await?)
     }
 
     /// The room in all classes. A volume group that is missing has none.
@@ -131,15 +148,7 @@ impl<R: CommandRunner> Engine<R> {
                 Err(error) => return Err(error.into()),
             }
         }
-        let usage_of = |class: &Arc<DeviceClass>| {
-            let group = found.get(&class.volume_group);
-            ClassUsage {
-                name: class.name.clone(),
-                default: class.default,
-                free: group.map_or(0, |group| class.available(group)),
-                size: group.map_or(0, |group| group.size),
-            }
-        };
+        let usage_of = |class: &Arc<DeviceClass>| ClassUsage::of(class, found.get(&class.volume_group));
         Ok(Usage { classes: self.inner.classes.iter().map(usage_of).collect() })
     }
 
@@ -196,6 +205,27 @@ impl<R: CommandRunner> Engine<R> {
         }
         result
     }
+}
+
+fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
+    for class in classes.iter().filter(|class| class.volume_group == group.name) {
+        if let Some(pool) = &class.thin_pool
+            && pool.find(group).is_none()
+        {
+            return Err(StartError::NoThinPool {
+                class: class.name.clone(),
+                vg: group.name.clone(),
+                pool: pool.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// See [`DeviceClass::available`].
+fn available(class: &DeviceClass, group: &VolumeGroup) -> Result<u64, Error> {
+    let missing = |pool: &ThinPool| Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() };
+    class.available(group).map_err(missing)
 }
 
 /// Whether LVM did its part, although not what was wanted.

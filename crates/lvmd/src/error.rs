@@ -19,6 +19,14 @@ pub enum Error {
     /// LVM does not find the volume group of a class. Nothing is known about the volumes in it.
     #[error("volume group {0} not found; check that its disks are there")]
     VolumeGroupMissing(VgName),
+    /// The volume group is there without the thin pool of a class.
+    #[error("thin pool {vg}/{pool} not found; create it with `lvcreate -T {vg}/{pool} -L SIZE`")]
+    ThinPoolMissing {
+        /// The group.
+        vg: VgName,
+        /// The pool.
+        pool: LvName,
+    },
     /// LVM listed the volume group, and the volume is not in it.
     #[error("logical volume {vg}/{name} not found")]
     VolumeNotFound {
@@ -107,6 +115,7 @@ impl GrpcCode for Error {
             Self::UnknownDeviceClass(_)
             | Self::UnknownOptionClass(_)
             | Self::VolumeGroupMissing(_)
+            | Self::ThinPoolMissing { .. }
             | Self::NotAllowed { .. } => Code::FailedPrecondition,
             Self::AlreadyExists { .. } => Code::AlreadyExists,
             // The provisioner lets the scheduler choose another node.

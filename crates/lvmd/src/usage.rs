@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use lvm::CommandRunner;
+use lvm::{CommandRunner, VolumeGroup};
 use tokio::sync::watch;
 use topolvm_runtime::CancellationToken;
 
+use crate::device_class::{DeviceClass, ThinPool};
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -19,23 +20,70 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// The room in all device classes at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// One entry for each class, in the order of the configuration.
     pub classes: Vec<ClassUsage>,
 }
 
 /// The room in one device class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClassUsage {
     /// Name of the class.
     pub name: String,
     /// Whether it is the default class.
     pub default: bool,
-    /// Bytes that may still be given away, spare not included. 0 while the volume group is missing.
+    /// Bytes that may still be given away, spare not included. 0 while the volume group or the thin pool is missing.
     pub free: u64,
     /// Size of the volume group in bytes. 0 while it is missing.
     pub size: u64,
+    /// The thin pool of a thin class.
+    pub thin: Option<ThinUsage>,
+}
+
+/// The room in a thin pool, as it is and not as it is promised. All 0 while the pool is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThinUsage {
+    /// Bytes that are free in its volume group, spare included.
+    pub group_free: u64,
+    /// Size of the pool in bytes.
+    pub size: u64,
+    /// How full its data is.
+    pub data_percent: f64,
+    /// How full its metadata is.
+    pub metadata_percent: f64,
+}
+
+impl ClassUsage {
+    /// The room in a class whose volume group is this, or is missing.
+    pub(crate) fn of(class: &DeviceClass, group: Option<&VolumeGroup>) -> Self {
+        let free = group.map(|group| class.available(group).unwrap_or_else(|pool| {
+            tracing::error!(class = class.name, vg = %group.name, pool = %pool.name, "thin pool not found; its capacity is 0");
+            0
+        }));
+        Self {
+            name: class.name.clone(),
+            default: class.default,
+            free: free.unwrap_or(0),
+            size: group.map_or(0, |group| group.size),
+            thin: class.thin_pool.as_ref().map(|pool| ThinUsage::of(pool, group)),
+        }
+    }
+}
+
+impl ThinUsage {
+    fn of(pool: &ThinPool, group: Option<&VolumeGroup>) -> Self {
+        let Some((group, pool)) = group.and_then(|group| Some((group, pool.find(group)?))) else {
+            return Self::default();
+        };
+        Self {
+            group_free: group.free,
+            size: pool.size,
+            // LVM says nothing while the pool is not active.
+            data_percent: pool.data_percent.unwrap_or(0.0),
+            metadata_percent: pool.metadata_percent.unwrap_or(0.0),
+        }
+    }
 }
 
 impl Usage {

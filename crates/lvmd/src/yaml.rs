@@ -18,7 +18,7 @@ enum Value {
     Null,
     Bool(bool),
     Integer(i128),
-    Float,
+    Float(f64),
     Text(String),
     List(Vec<Node>),
     Map(Vec<(String, Node)>),
@@ -43,7 +43,7 @@ impl Findings {
         self.problems.push(format!("{}:{line}: {message}", self.file));
     }
 
-    fn warning(&mut self, line: u64, message: impl fmt::Display) {
+    pub(crate) fn warning(&mut self, line: u64, message: impl fmt::Display) {
         self.warnings.push(format!("{}:{line}: {message}", self.file));
     }
 }
@@ -67,7 +67,7 @@ impl Node {
         match self.value {
             Value::Map(entries) => Some(Fields { line: self.line, entries }),
             Value::Null => Some(Fields { line: self.line, entries: Vec::new() }),
-            Value::Bool(_) | Value::Integer(_) | Value::Float | Value::Text(_) | Value::List(_) => {
+            Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
                 findings.problem(self.line, format!("{what} must be a mapping of keys to values"));
                 None
             }
@@ -79,7 +79,7 @@ impl Node {
             Value::Text(text) => Some(text),
             // Existing files say `stripe-size: 4`.
             Value::Integer(number) => Some(number.to_string()),
-            Value::Null | Value::Bool(_) | Value::Float => {
+            Value::Null | Value::Bool(_) | Value::Float(_) => {
                 findings.problem(self.line, format!("{what} must be a string; put it in quotes"));
                 None
             }
@@ -131,6 +131,19 @@ impl Fields {
         }
         findings.problem(node.line, format!("{key} must be a whole number from 0 to {max}"));
         None
+    }
+
+    /// A number with or without a fraction, as the shortest decimal text that stands for it.
+    pub(crate) fn decimal(&mut self, key: &str, findings: &mut Findings) -> Option<String> {
+        let node = self.take(key)?;
+        match node.value {
+            Value::Integer(number) => Some(number.to_string()),
+            Value::Float(number) => Some(number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+                findings.problem(node.line, format!("{key} must be a number"));
+                None
+            }
+        }
     }
 
     /// A list of strings.
@@ -207,8 +220,8 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::Integer(value))
     }
 
-    fn visit_f64<E>(self, _value: f64) -> Result<Value, E> {
-        Ok(Value::Float)
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {

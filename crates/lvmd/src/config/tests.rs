@@ -41,6 +41,7 @@ lvcreate-option-classes:
     let ssd = DeviceClass {
         name: "ssd".to_owned(),
         volume_group: "vg-ssd".parse().unwrap(),
+        thin_pool: None,
         default: true,
         spare: 5 << 30,
         striping: Some(Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64K".to_owned()) }),
@@ -120,6 +121,35 @@ fn a_thick_class_may_carry_a_thin_pool() {
     assert!(classes("{name: a, volume-group: vg, type: thick, thin-pool: {name: p}}").is_ok());
 }
 
+#[test]
+fn one_thick_and_several_thin_classes_share_a_volume_group() {
+    let classes = classes(
+        "{name: a, volume-group: vg}, \
+         {name: b, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 1.0}}, \
+         {name: c, volume-group: vg, type: thin, thin-pool: {name: q, overprovision-ratio: 2.5}}, \
+         {name: d, volume-group: vg2, type: thin, thin-pool: {name: p, overprovision-ratio: 3}}",
+    )
+    .unwrap();
+    let pool = |class: &str| classes.get(class).unwrap().thin_pool.clone();
+    let expected =
+        |name: &str, ratio: &str| Some(ThinPool { name: name.parse().unwrap(), overprovision: ratio.parse().unwrap() });
+    assert_eq!(pool("a"), None);
+    assert_eq!(pool("b"), expected("p", "1"));
+    assert_eq!(pool("c"), expected("q", "2.5"));
+    assert_eq!(pool("d"), expected("p", "3"));
+    assert_eq!(classes.volume_groups().len(), 2);
+}
+
+#[test]
+fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
+    let config = parse(
+        "device-classes: [{name: a, volume-group: vg, stripe: 2, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}]",
+    )
+    .unwrap();
+    assert_eq!(config.classes.get("a").unwrap().striping, None);
+    assert!(config.warnings[0].contains("stripe has no effect on thin volumes"), "{:?}", config.warnings);
+}
+
 #[rstest]
 #[case::none("", "there is no device class")]
 #[case::no_name("{volume-group: vg}", r#"device class "": it has no name"#)]
@@ -143,9 +173,37 @@ fn a_thick_class_may_carry_a_thin_pool() {
     "more than one default device class: a, b"
 )]
 #[case::unknown_type("{name: a, volume-group: vg, type: fat}", r#"type "fat" is unknown"#)]
-#[case::thin(
+#[case::thin_without_pool(
     "{name: a, volume-group: vg, type: thin}",
-    r#"device class "a": thin pools are not supported by this version"#
+    r#"device class "a": a class of type thin needs a thin-pool"#
+)]
+#[case::pool_without_name(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {overprovision-ratio: 2}}",
+    r#"device class "a": thin-pool: it has no name"#
+)]
+#[case::pool_with_a_bad_name(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: -y, overprovision-ratio: 2}}",
+    r#"invalid logical volume name "-y""#
+)]
+#[case::pool_without_ratio(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p}}",
+    r#"device class "a": thin-pool: overprovision-ratio is missing"#
+)]
+#[case::small_ratio(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 0.99}}",
+    r#"device class "a": thin-pool: overprovision-ratio 0.99: it is less than 1.0"#
+)]
+#[case::endless_ratio(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: .inf}}",
+    "non-finite float"
+)]
+#[case::text_ratio(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: '2'}}",
+    "overprovision-ratio must be a number"
+)]
+#[case::same_pool(
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}, {name: b, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 3}}",
+    r#"device class "b": thin pool vg/p belongs to device class "a" already"#
 )]
 #[case::stripe_size(
     "{name: a, volume-group: vg, stripe: 2, stripe-size: 4gib}",
@@ -184,8 +242,8 @@ fn all_mistakes_are_reported_together_with_their_lines() {
     lvmd.yaml:4: spare-gb must be a whole number from 0 to 17179869183
     lvmd.yaml:5: device class "hdd": volume-group is missing; say where its volumes are to live
     lvmd.yaml:6: device class "hdd": there is another class of this name; give each class its own
+    lvmd.yaml:6: device class "hdd": type "fat" is unknown; use thick or thin
     lvmd.yaml:6: device class "hdd": volume group vg belongs to device class "ssd" already
-    lvmd.yaml:6: device class "hdd": type "fat" is unknown; use thick
     "#);
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lvm::{CommandRunner, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 
-use super::Engine;
+use super::{Engine, available};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 
@@ -60,16 +60,17 @@ impl<R: CommandRunner> Engine<R> {
         let stripes = striping.map_or(1, |striping| striping.stripes.get());
         let size = rounded(&group, wanted.bytes, stripes.into());
         if let Some(existing) = group.volume(wanted.name.as_str()) {
-            return match difference(existing, size) {
+            return match difference(class, existing, size) {
                 None => Ok(existing.clone()),
                 Some(difference) => Err(Error::AlreadyExists { vg: vg.clone(), name: wanted.name.clone(), difference }),
             };
         }
-        let free = class.available(&group);
+        let free = available(class, &group)?;
         let Some(bytes) = size.filter(|size| *size <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes });
         };
-        let volume = NewVolume { vg, name: &wanted.name, bytes, tags: &wanted.tags, striping, options };
+        let pool = class.thin_pool.as_ref().map(|pool| &pool.name);
+        let volume = NewVolume { vg, pool, name: &wanted.name, bytes, tags: &wanted.tags, striping, options };
         self.judged(self.inner.lvm.create(&volume).await)?;
         self.changed();
         self.find(class, &wanted.name).await
@@ -91,17 +92,16 @@ impl<R: CommandRunner> Engine<R> {
     async fn resize_in_turn(&self, class: &DeviceClass, name: &LvName, bytes: u64) -> Result<LogicalVolume, Error> {
         let vg = &class.volume_group;
         let group = self.group(vg).await?;
-        let volume = existing(&group, name)?;
-        refuse_parts(volume, name, &group)?;
+        let volume = existing(class, &group, name)?;
         let current = volume.visible_size();
         if bytes <= current {
             return Ok(volume.clone());
         }
-        if volume.attr.is_thin() || volume.origin.is_some() {
-            let why = "is thin or a snapshot and cannot be resized through a thick device class".to_owned();
+        if !volume.attr.is_thin() && volume.origin.is_some() {
+            let why = "is a copy-on-write snapshot and cannot be resized".to_owned();
             return Err(Error::NotAllowed { vg: vg.clone(), name: name.clone(), why });
         }
-        let free = class.available(&group);
+        let free = available(class, &group)?;
         // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
         let bytes = match rounded(&group, bytes, 1) {
             Some(rounded) if rounded.saturating_sub(current) <= free => rounded,
@@ -128,8 +128,7 @@ impl<R: CommandRunner> Engine<R> {
     async fn remove_in_turn(&self, class: &DeviceClass, name: &LvName) -> Result<(), Error> {
         let vg = &class.volume_group;
         let group = self.group(vg).await?;
-        let volume = existing(&group, name)?;
-        refuse_parts(volume, name, &group)?;
+        existing(class, &group, name)?;
         // lvremove --force takes them along without a word.
         let snapshots: Vec<_> = group.snapshots_of(name.as_str()).collect();
         if !snapshots.is_empty() {
@@ -154,9 +153,9 @@ fn rounded(group: &VolumeGroup, bytes: u64, stripes: u64) -> Option<u64> {
 }
 
 /// Why an existing volume cannot be the wanted one of this size.
-fn difference(existing: &LogicalVolume, wanted: Option<u64>) -> Option<String> {
-    if existing.attr.is_thin() || existing.attr.is_thin_pool() {
-        return Some("is of another type".to_owned());
+fn difference(class: &DeviceClass, existing: &LogicalVolume, wanted: Option<u64>) -> Option<String> {
+    if !class.owns(existing) {
+        return Some(elsewhere(class));
     }
     match wanted {
         Some(wanted) if existing.visible_size() >= wanted => None,
@@ -164,16 +163,25 @@ fn difference(existing: &LogicalVolume, wanted: Option<u64>) -> Option<String> {
     }
 }
 
-fn existing<'a>(group: &'a VolumeGroup, name: &LvName) -> Result<&'a LogicalVolume, Error> {
+/// The volume, if it is one that the class may touch. A volume of this name in another pool, or in none, is somebody
+/// else's: neither may it be changed nor may anybody conclude that it is gone.
+fn existing<'a>(class: &DeviceClass, group: &'a VolumeGroup, name: &LvName) -> Result<&'a LogicalVolume, Error> {
     let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
-    group.volume(name.as_str()).ok_or_else(not_found)
+    let not_allowed = |why| Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why };
+    let volume = group.volume(name.as_str()).ok_or_else(not_found)?;
+    // Volumes that hold other volumes are the administrator's: removing a pool removes everything in it.
+    if volume.attr.holds_volumes() {
+        return Err(not_allowed("holds other volumes and is not touched".to_owned()));
+    }
+    if !class.owns(volume) {
+        return Err(not_allowed(elsewhere(class)));
+    }
+    Ok(volume)
 }
 
-/// Volumes that hold other volumes are the administrator's: removing a pool removes everything in it.
-fn refuse_parts(volume: &LogicalVolume, name: &LvName, group: &VolumeGroup) -> Result<(), Error> {
-    if volume.attr.holds_volumes() {
-        let why = "holds other volumes and is not touched".to_owned();
-        return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+fn elsewhere(class: &DeviceClass) -> String {
+    match &class.thin_pool {
+        Some(pool) => format!("is not in thin pool {}, where device class {} keeps its volumes", pool.name, class.name),
+        None => format!("is in a thin pool, where device class {} keeps no volumes", class.name),
     }
-    Ok(())
 }

@@ -48,9 +48,15 @@ pub(super) fn watch_response(usage: &Usage) -> proto::WatchResponse {
 
 fn watch_item(class: &ClassUsage) -> proto::WatchItem {
     proto::WatchItem {
-        free_bytes: class.free,
+        // Of a thin class this is what the group itself has left, as TopoLVM's exporter expects.
+        free_bytes: class.thin.as_ref().map_or(class.free, |thin| thin.group_free),
         device_class: class.name.clone(),
         size_bytes: class.size,
-        thin_pool: None,
+        thin_pool: class.thin.as_ref().map(|thin| proto::ThinPoolItem {
+            data_percent: thin.data_percent,
+            metadata_percent: thin.metadata_percent,
+            overprovision_bytes: class.free,
+            size_bytes: thin.size,
+        }),
     }
 }

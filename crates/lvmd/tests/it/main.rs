@@ -6,6 +6,7 @@ mod embedded;
 mod lv_service;
 mod node;
 mod program;
+mod thin;
 mod vg_service;
 mod watch;
 mod wire;

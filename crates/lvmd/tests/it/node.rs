@@ -10,7 +10,7 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
 };
 use topolvm_runtime::{CancellationToken, Tasks};
-use topolvm_testkit::lvm::FakeLvm;
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -23,6 +23,15 @@ device-classes:
 lvcreate-option-classes:
   - {name: mirrored, options: [--type=raid1]}
   - {name: wrong, options: [--bogus]}
+";
+
+/// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with its 4,
+/// of which 1 is kept; the pool of `other` promises 10 GiB with its 1.
+const THIN_CONFIG: &str = r"
+device-classes:
+  - {name: thick, volume-group: vg, spare-gb: 1}
+  - {name: thin, volume-group: vg, default: true, spare-gb: 1, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+  - {name: other, volume-group: vg, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
 
 pub(crate) struct Node {
@@ -38,9 +47,20 @@ impl Node {
     pub(crate) async fn start() -> Self {
         let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
         lvm.add_group("vg-hdd", 20 * GIB, 2);
+        Self::start_with(lvm, CONFIG).await
+    }
+
+    pub(crate) async fn start_thin() -> Self {
+        let lvm = FakeLvm::new().with_group("vg", 20 * GIB);
+        lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));
+        lvm.add_volume("vg", "pool2", FakeVolume::thin_pool(GIB));
+        Self::start_with(lvm, THIN_CONFIG).await
+    }
+
+    async fn start_with(lvm: FakeLvm, config: &str) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let classes = Config::parse("lvmd.yaml", CONFIG).unwrap().classes;
+        let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
         let engine = Engine::start(Lvm::new(lvm.clone()), classes, &tasks, shutdown.clone()).await.unwrap();
         let routes = lvmd::routes(&engine).prepare();
         Self {

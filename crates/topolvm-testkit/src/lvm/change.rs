@@ -24,6 +24,7 @@ struct Creation {
     stripes: u64,
     mirrors: u64,
     vg: String,
+    pool: Option<String>,
 }
 
 impl State {
@@ -33,6 +34,14 @@ impl State {
         if group.volumes.contains_key(&wanted.name) {
             let Creation { name, vg, .. } = &wanted;
             return Err(Refused::failed(format!("Logical Volume \"{name}\" already exists in volume group \"{vg}\"")));
+        }
+        if let Some(pool) = wanted.pool {
+            if !group.volumes.get(&pool).is_some_and(|volume| volume.attr.starts_with('t')) {
+                return Err(Refused::failed(format!("Thin pool {}/{pool} not found.", wanted.vg)));
+            }
+            let volume = FakeVolume { tags: wanted.tags, ..FakeVolume::thin(wanted.bytes, &pool) };
+            self.add_volume(&wanted.vg, &wanted.name, volume);
+            return Ok(format!("Logical volume \"{}\" created.", wanted.name));
         }
         let pvs = u64::from(group.pvs);
         if wanted.stripes > pvs {
@@ -173,7 +182,12 @@ impl Creation {
             let number = || value.parse().map_err(|_| Refused::usage(format!("Invalid argument for {word}: {value}")));
             match word {
                 "-n" => value.clone_into(&mut creation.name),
-                "-L" => creation.bytes = parse_bytes(value)?,
+                "-L" | "-V" => creation.bytes = parse_bytes(value)?,
+                "-T" => {
+                    let (vg, pool) = split(value)?;
+                    vg.clone_into(&mut creation.vg);
+                    creation.pool = Some(pool.to_owned());
+                }
                 "--addtag" if !creation.tags.iter().any(|tag| tag == value) => creation.tags.push(value.to_owned()),
                 "-i" | "--stripes" => creation.stripes = number()?,
                 "-m" | "--mirrors" => creation.mirrors = number()?,

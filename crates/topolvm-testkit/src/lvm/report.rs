@@ -88,7 +88,8 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         "pool_lv" => volume.pool.clone().unwrap_or_default(),
         "lv_tags" => volume.tags.join(","),
         "lv_attr" => volume.shown_attr(),
-        "data_percent" | "metadata_percent" if volume.attr.starts_with('t') => "0.00".to_owned(),
+        "data_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.data_percent),
+        "metadata_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.metadata_percent),
         "data_percent" | "metadata_percent" => String::new(),
         other => panic!("the fake LVM does not report {other}"),
     }

@@ -23,7 +23,7 @@ pub(super) struct Group {
 }
 
 /// A logical volume of the fake LVM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FakeVolume {
     /// Size in extents of 4 MiB.
     pub extents: u64,
@@ -45,6 +45,10 @@ pub struct FakeVolume {
     pub open: bool,
     /// Minor number of its block device.
     pub minor: u32,
+    /// How full a thin pool is.
+    pub data_percent: f64,
+    /// How full the metadata of a thin pool is.
+    pub metadata_percent: f64,
 }
 
 impl FakeVolume {
@@ -62,6 +66,8 @@ impl FakeVolume {
             active: true,
             open: false,
             minor: 0,
+            data_percent: 0.0,
+            metadata_percent: 0.0,
         }
     }
 
@@ -110,6 +116,7 @@ impl Group {
     /// The volumes that cannot live without this one.
     pub(super) fn dependents(&self, name: &str) -> Vec<String> {
         let depends = |volume: &FakeVolume| match &volume.pool {
+            // Thin snapshots live on without their origin.
             Some(pool) => pool == name,
             None => volume.origin.as_deref() == Some(name),
         };

@@ -73,7 +73,8 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
 
 /// A plain volume in `myvg1`.
 pub(crate) async fn create(lvm: &Lvm<SystemRunner>, name: &str, bytes: u64) -> Result<(), lvm::Error> {
-    let volume = NewVolume { vg: &vg("myvg1"), name: &lv(name), bytes, tags: &[], striping: None, options: &[] };
+    let volume =
+        NewVolume { vg: &vg("myvg1"), pool: None, name: &lv(name), bytes, tags: &[], striping: None, options: &[] };
     lvm.create(&volume).await
 }
 

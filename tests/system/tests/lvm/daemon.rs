@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// A process of lvmd.
-struct Lvmd {
+pub(crate) struct Lvmd {
     dir: tempfile::TempDir,
     child: Child,
     /// Kept open, so that it can go on writing.
@@ -50,7 +50,7 @@ lvcreate-option-classes:
 ";
 
 impl Lvmd {
-    fn start(config: &str) -> Self {
+    pub(crate) fn start(config: &str) -> Self {
         let mut lvmd = Self::spawn(config);
         let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
         let mut seen = String::new();
@@ -79,11 +79,19 @@ impl Lvmd {
         Self { dir, child, log: None }
     }
 
+    /// What it says when it cannot start.
+    pub(crate) fn refusal(config: &str) -> Vec<String> {
+        let mut lvmd = Self::spawn(config);
+        let messages = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
+        assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
+        messages
+    }
+
     fn socket(&self) -> PathBuf {
         self.dir.path().join("lvmd.sock")
     }
 
-    async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         let endpoint = Endpoint::try_from(format!("unix:{}", self.socket().display())).unwrap();
         Client(endpoint.connect().await.unwrap())
     }
@@ -103,10 +111,10 @@ impl Drop for Lvmd {
 }
 
 #[derive(Clone)]
-struct Client(Channel);
+pub(crate) struct Client(pub(crate) Channel);
 
 impl Client {
-    async fn create(&self, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
+    pub(crate) async fn create(&self, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
         self.create_with(CreateLvRequest {
             name: name.to_owned(),
             size_bytes: signed(bytes),
@@ -115,26 +123,26 @@ impl Client {
         .await
     }
 
-    async fn create_with(&self, request: CreateLvRequest) -> Result<LogicalVolume, Status> {
+    pub(crate) async fn create_with(&self, request: CreateLvRequest) -> Result<LogicalVolume, Status> {
         Ok(LvServiceClient::new(self.0.clone()).create_lv(request).await?.into_inner().volume.unwrap())
     }
 
-    async fn resize(&self, name: &str, bytes: u64) -> Result<i64, Status> {
+    pub(crate) async fn resize(&self, name: &str, bytes: u64) -> Result<i64, Status> {
         let request = ResizeLvRequest { name: name.to_owned(), device_class: String::new(), size_bytes: signed(bytes) };
         Ok(LvServiceClient::new(self.0.clone()).resize_lv(request).await?.into_inner().size_bytes)
     }
 
-    async fn remove(&self, class: &str, name: &str) -> Result<(), Status> {
+    pub(crate) async fn remove(&self, class: &str, name: &str) -> Result<(), Status> {
         let request = RemoveLvRequest { name: name.to_owned(), device_class: class.to_owned() };
         LvServiceClient::new(self.0.clone()).remove_lv(request).await.map(drop)
     }
 
-    async fn free(&self) -> u64 {
+    pub(crate) async fn free(&self) -> u64 {
         let request = GetFreeBytesRequest::default();
         VgServiceClient::new(self.0.clone()).get_free_bytes(request).await.unwrap().into_inner().free_bytes
     }
 
-    async fn list(&self) -> Vec<LogicalVolume> {
+    pub(crate) async fn list(&self) -> Vec<LogicalVolume> {
         VgServiceClient::new(self.0.clone())
             .get_lv_list(GetLvListRequest::default())
             .await
@@ -144,11 +152,11 @@ impl Client {
     }
 }
 
-fn signed(bytes: u64) -> i64 {
+pub(crate) fn signed(bytes: u64) -> i64 {
     bytes.try_into().unwrap()
 }
 
-fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
+pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
     result.unwrap_err().code()
 }
 
@@ -340,9 +348,7 @@ fn ends_on_sigterm_while_a_watch_is_open() {
 
 fn refuses_to_start_without_its_volume_group() {
     let _groups = Groups::one();
-    let mut lvmd = Lvmd::spawn("device-classes: [{name: ssd, volume-group: nothere}]");
-    let messages: Vec<_> = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
-    assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
+    let messages = Lvmd::refusal("device-classes: [{name: ssd, volume-group: nothere}]");
     let sentence =
         "lvmd: device class \"ssd\": there is no volume group nothere; create it with `vgcreate nothere DEVICE...`";
     assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");

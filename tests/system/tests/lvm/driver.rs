@@ -65,9 +65,17 @@ fn tags_of_every_allowed_character_and_length_are_kept() {
         ["a_+.-/=!:&#Z09", "topolvm.io/pvc=default/my-claim", &"x".repeat(1024)].map(|tag| tag.parse().unwrap()).into();
     wait(async {
         let (vg, name) = (vg("myvg1"), lv("a"));
-        lvm.create(&NewVolume { vg: &vg, name: &name, bytes: 4096, tags: &tags, striping: None, options: &[] })
-            .await
-            .unwrap();
+        lvm.create(&NewVolume {
+            vg: &vg,
+            pool: None,
+            name: &name,
+            bytes: 4096,
+            tags: &tags,
+            striping: None,
+            options: &[],
+        })
+        .await
+        .unwrap();
         let sorted = |tags: &[String]| {
             let mut tags = tags.to_vec();
             tags.sort();
@@ -129,6 +137,7 @@ fn stripes_and_options_reach_lvm() {
         let striping = Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("128k".to_owned()) };
         let volume = NewVolume {
             vg: &vg("myvg1"),
+            pool: None,
             name: &lv("striped"),
             bytes: EXTENT,
             tags: &[],
@@ -204,7 +213,15 @@ fn errors_have_their_kinds() {
         lvm.remove(&myvg, &lv("a")).await.unwrap();
 
         let options = ["--no-such-option".to_owned()];
-        let volume = NewVolume { vg: &myvg, name: &lv("a"), bytes: 4096, tags: &[], striping: None, options: &options };
+        let volume = NewVolume {
+            vg: &myvg,
+            pool: None,
+            name: &lv("a"),
+            bytes: 4096,
+            tags: &[],
+            striping: None,
+            options: &options,
+        };
         assert!(matches!(lvm.create(&volume).await, Err(Error::Exit { code: Some(3), .. })));
         let striping = Striping { stripes: NonZeroU32::new(9).unwrap(), stripe_size: None };
         let volume = NewVolume { striping: Some(&striping), options: &[], ..volume };

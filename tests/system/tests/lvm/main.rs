@@ -9,6 +9,7 @@
 mod bench;
 mod daemon;
 mod driver;
+mod thin;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ use testbed::guest::GuestSpec;
 use testbed::size::GIB;
 
 fn main() -> ExitCode {
-    let tests = driver::TESTS.iter().chain(daemon::TESTS);
+    let tests = driver::TESTS.iter().chain(daemon::TESTS).chain(thin::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

@@ -1,0 +1,214 @@
+//! Thin device classes: several pools and a thick class on one volume group.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use lvm::Lvm;
+use lvmd::{Config, Engine, StartError};
+use rstest::rstest;
+use tonic::Code;
+use topolvm_proto::lvmd::{Empty, ThinPoolItem, WatchItem, WatchResponse};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume};
+
+use crate::node::{GIB, MIB, Node, code};
+
+fn signed(bytes: u64) -> i64 {
+    bytes.try_into().unwrap()
+}
+
+async fn watched(node: &Node) -> WatchResponse {
+    node.vg.clone().watch(Empty {}).await.unwrap().into_inner().message().await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_thin_volume_lives_in_the_pool_of_its_class() {
+    let node = Node::start_thin().await;
+    let volume = node.create("thin", "a", GIB).await.unwrap();
+    assert_eq!((volume.size_bytes, volume.attr.as_str()), (signed(GIB), "Vwi-a-tz--"));
+    assert_eq!(node.lvm.volume("vg", "a").unwrap().pool.as_deref(), Some("pool"));
+    let commands = node.lvm.commands();
+    let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
+    assert_eq!(created, "lvcreate -T vg/pool -n a -V 1073741824b -W y -y");
+}
+
+#[tokio::test]
+async fn a_pool_promises_its_size_times_its_ratio_less_the_spare_and_not_an_extent_more() {
+    let node = Node::start_thin().await;
+    assert_eq!(node.free("thin").await.unwrap(), 5 * GIB);
+    let status = node.create("thin", "a", 5 * GIB + 4096).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "no enough space left on VG: free=5368709120, requested=5368713216");
+    node.create("thin", "a", 5 * GIB).await.unwrap();
+    assert_eq!(node.free("thin").await.unwrap(), 0);
+    assert_eq!(code(node.create("thin", "b", 4096).await), Code::ResourceExhausted);
+    assert_eq!(code(node.resize("thin", "a", signed(5 * GIB + 1)).await), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn a_pool_that_promises_too_much_already_has_nothing_left() {
+    let node = Node::start_thin().await;
+    node.lvm.add_volume("vg", "a", FakeVolume::thin(100 * GIB, "pool"));
+    assert_eq!(node.free("thin").await.unwrap(), 0);
+    assert_eq!(node.resize("thin", "a", 1).await.unwrap(), signed(100 * GIB));
+}
+
+#[tokio::test]
+async fn the_room_in_one_pool_is_not_that_in_another_or_in_the_group() {
+    let node = Node::start_thin().await;
+    let free = |class| {
+        let node = &node;
+        async move { node.free(class).await.unwrap() }
+    };
+    node.create("thin", "a", 2 * GIB).await.unwrap();
+    node.create("other", "b", 7 * GIB).await.unwrap();
+    node.create("thick", "c", 4 * GIB).await.unwrap();
+    assert_eq!((free("thin").await, free("other").await, free("thick").await), (3 * GIB, 3 * GIB, 10 * GIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn parallel_requests_never_get_more_than_a_pool_promises() {
+    let node = Node::start_thin().await;
+    node.lvm.set_latency(Duration::from_millis(20));
+    let names: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
+    let results = join_all(names.iter().map(|name| node.create("thin", name, 256 * MIB))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    assert_eq!(made.len(), 20, "5 GiB make 20 volumes of 256 MiB");
+    assert!(refused.into_iter().all(|result| code(result) == Code::ResourceExhausted));
+}
+
+#[tokio::test]
+async fn a_thin_volume_grows_and_never_shrinks() {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", GIB).await.unwrap();
+    assert_eq!(node.resize("thin", "a", signed(GIB + 1)).await.unwrap(), signed(GIB + EXTENT));
+    assert_eq!(node.resize("thin", "a", 1).await.unwrap(), signed(GIB + EXTENT));
+    assert_eq!(node.free("thin").await.unwrap(), 4 * GIB - EXTENT);
+}
+
+#[tokio::test]
+async fn each_class_lists_its_own_volumes_only() {
+    let node = Node::start_thin().await;
+    for (class, name) in [("thin", "a"), ("other", "b"), ("thick", "c")] {
+        node.create(class, name, GIB).await.unwrap();
+    }
+    for (class, name) in [("thin", "a"), ("other", "b"), ("thick", "c"), ("", "a")] {
+        let names: Vec<_> = node.list(class).await.unwrap().into_iter().map(|volume| volume.name).collect();
+        assert_eq!(names, [name], "{class:?}");
+    }
+}
+
+#[rstest]
+#[case::other_pool("other")]
+#[case::no_pool("thick")]
+#[tokio::test]
+async fn a_volume_of_the_same_name_elsewhere_in_the_group_is_never_touched(#[case] class: &str) {
+    let node = Node::start_thin().await;
+    node.create(class, "a", GIB).await.unwrap();
+    let before = node.lvm.volume("vg", "a");
+    let status = node.remove("thin", "a").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("is not in thin pool pool, where device class thin keeps"), "{status}");
+    assert_eq!(code(node.resize("thin", "a", signed(2 * GIB)).await), Code::FailedPrecondition);
+    assert_eq!(code(node.create("thin", "a", GIB).await), Code::AlreadyExists);
+    assert_eq!(node.lvm.volume("vg", "a"), before);
+}
+
+#[tokio::test]
+async fn a_thick_class_never_touches_what_is_in_a_pool() {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", GIB).await.unwrap();
+    let before = node.lvm.volume("vg", "a");
+    assert_eq!(code(node.remove("thick", "a").await), Code::FailedPrecondition);
+    assert_eq!(code(node.resize("thick", "a", signed(2 * GIB)).await), Code::FailedPrecondition);
+    assert_eq!(code(node.create("thick", "a", GIB).await), Code::AlreadyExists);
+    assert_eq!(code(node.remove("thick", "pool").await), Code::FailedPrecondition);
+    assert_eq!(node.lvm.volume("vg", "a"), before);
+}
+
+#[tokio::test]
+async fn the_origin_of_thin_snapshots_can_go_and_they_stay() {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", GIB).await.unwrap();
+    let snapshot = FakeVolume { origin: Some("a".to_owned()), ..FakeVolume::thin(GIB, "pool") };
+    node.lvm.add_volume("vg", "b", snapshot);
+    assert_eq!(node.free("thin").await.unwrap(), 3 * GIB, "a snapshot counts in full");
+    node.remove("thin", "a").await.unwrap();
+    assert!(node.lvm.volume("vg", "b").is_some());
+}
+
+#[tokio::test]
+async fn a_thick_volume_that_thin_snapshots_read_from_stays() {
+    let node = Node::start_thin().await;
+    node.create("thick", "a", GIB).await.unwrap();
+    let reader = FakeVolume { origin: Some("a".to_owned()), ..FakeVolume::thin(GIB, "pool") };
+    node.lvm.add_volume("vg", "b", reader);
+    let status = node.remove("thick", "a").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("has snapshots that would be lost: b"), "{status}");
+}
+
+#[tokio::test]
+async fn a_missing_pool_is_neither_empty_nor_full_nor_a_missing_volume() {
+    let node = Node::start_thin().await;
+    node.lvm.lose_volume("vg", "pool");
+    for code in
+        [code(node.create("thin", "a", GIB).await), code(node.free("thin").await), code(node.list("thin").await)]
+    {
+        assert_eq!(code, Code::FailedPrecondition);
+    }
+    assert_eq!(node.free("other").await.unwrap(), 10 * GIB);
+}
+
+#[tokio::test]
+async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", 2 * GIB).await.unwrap();
+    node.lvm.edit_volume("vg", "pool", |pool| {
+        pool.data_percent = 12.5;
+        pool.metadata_percent = 1.25;
+    });
+    let item = |class: &str, free_bytes, thin_pool| WatchItem {
+        free_bytes,
+        device_class: class.to_owned(),
+        size_bytes: 20 * GIB,
+        thin_pool,
+    };
+    let pool =
+        ThinPoolItem { data_percent: 12.5, metadata_percent: 1.25, overprovision_bytes: 3 * GIB, size_bytes: 4 * GIB };
+    let other = ThinPoolItem { overprovision_bytes: 10 * GIB, size_bytes: GIB, ..ThinPoolItem::default() };
+    let expected = WatchResponse {
+        free_bytes: 3 * GIB,
+        items: vec![
+            item("thick", 14 * GIB, None),
+            item("thin", 15 * GIB, Some(pool)),
+            item("other", 15 * GIB, Some(other)),
+        ],
+    };
+    assert_eq!(watched(&node).await, expected);
+}
+
+#[tokio::test]
+async fn watchers_are_told_that_a_missing_pool_has_no_room() {
+    let node = Node::start_thin().await;
+    node.lvm.lose_volume("vg", "pool");
+    let message = watched(&node).await;
+    assert_eq!(message.free_bytes, 0);
+    assert_eq!(message.items[1].thin_pool, Some(ThinPoolItem::default()));
+    assert_eq!(message.items[2].thin_pool.unwrap().overprovision_bytes, 10 * GIB);
+}
+
+#[tokio::test]
+async fn lvmd_does_not_start_without_the_pool_of_a_class() {
+    let shutdown = CancellationToken::new();
+    let config =
+        "device-classes: [{name: t, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 1}}]";
+    let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
+    let lvm = FakeLvm::new().with_group("vg", GIB);
+    // A volume of that name is no pool.
+    lvm.add_volume("vg", "p", FakeVolume::thick(EXTENT));
+    let error =
+        Engine::start(Lvm::new(lvm), classes, &Tasks::new(shutdown.clone()), shutdown).await.map(drop).unwrap_err();
+    assert!(matches!(error, StartError::NoThinPool { .. }), "{error}");
+    assert!(error.to_string().contains("`lvcreate -T vg/p -L SIZE`"), "{error}");
+}

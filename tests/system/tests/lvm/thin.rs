@@ -1,0 +1,152 @@
+//! lvmd's thin device classes.
+
+use futures::future::join_all;
+use tonic::Code;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{CreateLvRequest, Empty};
+
+use crate::bench::{EXTENT, Groups, MIB, must, run, wait};
+use crate::daemon::{Lvmd, code, signed};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("lvmd_promises_more_than_a_thin_pool_has_and_no_more_than_configured", promises_what_is_configured),
+    ("lvmd_gives_parallel_clients_no_more_than_a_thin_pool_promises", gives_parallel_clients_no_more),
+    ("lvmd_keeps_thin_and_thick_classes_of_one_group_apart", keeps_classes_apart),
+    ("lvmd_removes_thin_origins_and_keeps_external_ones", removes_thin_origins_and_keeps_external_ones),
+    ("lvmd_tells_watchers_how_full_a_thin_pool_is", tells_watchers_how_full_a_pool_is),
+    ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
+];
+
+/// 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and the rest of the group.
+pub(crate) const CLASSES: &str = "
+device-classes:
+  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 5.0}}
+  - {name: exact, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 1}}
+  - {name: thick, volume-group: myvg1, spare-gb: 0}
+";
+
+pub(crate) fn pools() -> Groups {
+    let groups = Groups::one();
+    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-L128m"]);
+    must("lvcreate", &["-qy", "-T", "myvg1/pool2", "-L64m"]);
+    groups
+}
+
+pub(crate) fn request(class: &str, name: &str, bytes: u64) -> CreateLvRequest {
+    CreateLvRequest {
+        name: name.to_owned(),
+        device_class: class.to_owned(),
+        size_bytes: signed(bytes),
+        ..CreateLvRequest::default()
+    }
+}
+
+fn promises_what_is_configured() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        assert_eq!(client.free().await, 640 * MIB);
+        let created = client.create("a", 400 * MIB + 4096).await.unwrap();
+        assert_eq!((created.size_bytes, &created.attr[..1]), (signed(400 * MIB + EXTENT), "V"), "{created:?}");
+        assert_eq!(must("lvs", &["--noheadings", "-o", "pool_lv", "myvg1/a"]).trim(), "pool");
+        assert_eq!(client.create("a", 400 * MIB + 4096).await.unwrap(), created, "again is success");
+
+        assert_eq!(code(client.create("b", 240 * MIB).await), Code::ResourceExhausted);
+        assert_eq!(code(client.resize("a", 640 * MIB + 1).await), Code::ResourceExhausted);
+        assert_eq!(client.resize("a", 640 * MIB).await.unwrap(), signed(640 * MIB));
+        assert_eq!(client.free().await, 0);
+        assert_eq!(code(client.create("b", 4096).await), Code::ResourceExhausted);
+
+        client.remove("thin", "a").await.unwrap();
+        assert_eq!(client.free().await, 640 * MIB);
+        assert_eq!(code(client.remove("thin", "a").await), Code::NotFound);
+    });
+}
+
+fn gives_parallel_clients_no_more() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let names: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
+        let results = join_all(names.iter().map(|name| client.create(name, 40 * MIB))).await;
+        let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        assert_eq!(made.len(), 16, "640 MiB in pieces of 40");
+        assert!(refused.into_iter().all(|result| code(result) == Code::ResourceExhausted));
+        assert_eq!((client.list().await.len(), client.free().await), (16, 0));
+    });
+}
+
+fn keeps_classes_apart() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        for class in ["thin", "exact", "thick"] {
+            client.create_with(request(class, class, 16 * MIB)).await.unwrap();
+        }
+        for class in ["thin", "exact", "thick"] {
+            for name in ["thin", "exact", "thick"].into_iter().filter(|name| *name != class) {
+                assert_eq!(code(client.remove(class, name).await), Code::FailedPrecondition, "{class} {name}");
+                let creation = client.create_with(request(class, name, 16 * MIB)).await;
+                assert_eq!(code(creation), Code::AlreadyExists, "{class} {name}");
+            }
+            assert_eq!(code(client.remove(class, "pool").await), Code::FailedPrecondition);
+        }
+        let names: Vec<_> = client.list().await.into_iter().map(|volume| volume.name).collect();
+        assert_eq!(names, ["thin"]);
+        for class in ["thin", "exact", "thick"] {
+            client.remove(class, class).await.unwrap();
+        }
+    });
+}
+
+fn removes_thin_origins_and_keeps_external_ones() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 16 * MIB).await.unwrap();
+        must("lvcreate", &["-qy", "-s", "-n", "of-thin", "myvg1/a"]);
+        client.remove("thin", "a").await.unwrap();
+        assert!(run("lvs", &["myvg1/of-thin"]).status.success());
+
+        client.create_with(request("thick", "b", 16 * MIB)).await.unwrap();
+        must("lvchange", &["-qan", "myvg1/b"]);
+        must("lvchange", &["-q", "-pr", "myvg1/b"]);
+        must("lvcreate", &["-qy", "-s", "-n", "of-thick", "--thinpool", "myvg1/pool", "myvg1/b"]);
+        assert_eq!(code(client.remove("thick", "b").await), Code::FailedPrecondition);
+        assert!(run("lvs", &["myvg1/of-thick"]).status.success());
+        client.remove("thin", "of-thick").await.unwrap();
+        client.remove("thick", "b").await.unwrap();
+    });
+}
+
+fn tells_watchers_how_full_a_pool_is() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let created = client.create("a", 64 * MIB).await.unwrap();
+        must("dd", &["if=/dev/urandom", &format!("of={}", created.path), "bs=1M", "count=32", "oflag=direct"]);
+        let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+        let message = watch.message().await.unwrap().unwrap();
+        assert_eq!(message.free_bytes, 576 * MIB);
+        let [thin, exact, thick] = &message.items[..] else { panic!("{message:?}") };
+        assert_eq!((thin.free_bytes, thin.size_bytes), (thick.free_bytes, thick.size_bytes));
+        assert_eq!(thick.thin_pool, None);
+        let pool = thin.thin_pool.unwrap();
+        assert_eq!((pool.overprovision_bytes, pool.size_bytes), (576 * MIB, 128 * MIB));
+        assert!((pool.data_percent - 25.0).abs() < 1.0, "{pool:?}");
+        assert!(pool.metadata_percent > 0.0, "{pool:?}");
+        assert_eq!(exact.thin_pool.unwrap().overprovision_bytes, 64 * MIB);
+    });
+}
+
+fn refuses_to_start_without_its_pool() {
+    let _groups = Groups::one();
+    let messages = Lvmd::refusal(CLASSES);
+    let sentence = "lvmd: device class \"thin\": there is no thin pool myvg1/pool; create it with `lvcreate -T myvg1/pool -L SIZE`";
+    assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");
+}
