@@ -47,6 +47,21 @@ pub struct NewVolume<'a> {
     pub options: &'a [String],
 }
 
+/// A thin snapshot of a thin volume to create, in the same pool.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot<'a> {
+    /// Where.
+    pub vg: &'a VgName,
+    /// The thin volume whose present contents it gets.
+    pub source: &'a LvName,
+    /// Its name.
+    pub name: &'a LvName,
+    /// Tags that it carries from the first moment; it inherits none.
+    pub tags: &'a [Tag],
+    /// Whether it can only be read.
+    pub read_only: bool,
+}
+
 /// `lvcreate --stripes` and `--stripesize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Striping {
@@ -113,6 +128,21 @@ impl LvmCommand {
         if pool.is_none() {
             args.push(volume.vg.as_str());
         }
+        Self::new(Effect::Change, args)
+    }
+
+    /// Creates a thin snapshot as large as its source. It is active at once and at every activation of the group, which
+    /// LVM would otherwise skip.
+    pub fn snapshot(snapshot: &NewSnapshot<'_>) -> Self {
+        let source = full_name(snapshot.vg, snapshot.source);
+        let mut args = vec!["lvcreate", "-s", "-k", "n", "-n", snapshot.name.as_str()];
+        if snapshot.read_only {
+            args.extend(["-p", "r"]);
+        }
+        for tag in snapshot.tags {
+            args.extend(["--addtag", tag.as_str()]);
+        }
+        args.push(&source);
         Self::new(Effect::Change, args)
     }
 
@@ -237,6 +267,15 @@ mod tests {
             options: &["--readahead=8".to_owned()],
         };
         insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -T myvg1/pool0 -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -V 8192b -W y -y --addtag t --readahead=8");
+    }
+
+    #[test]
+    fn creating_a_snapshot() {
+        let (vg, source, name) = (vg(), lv(), "s".parse().unwrap());
+        let snapshot = NewSnapshot { vg: &vg, source: &source, name: &name, tags: &[], read_only: false };
+        insta::assert_snapshot!(LvmCommand::snapshot(&snapshot), @"lvcreate -s -k n -n s myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        let snapshot = NewSnapshot { tags: &["t".parse().unwrap()], read_only: true, ..snapshot };
+        insta::assert_snapshot!(LvmCommand::snapshot(&snapshot), @"lvcreate -s -k n -n s -p r --addtag t myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::report;
-use crate::{CommandRunner, Error, LvName, LvmCommand, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup};
+use crate::{
+    CommandRunner, Error, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup,
+};
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
 #[derive(Debug)]
@@ -66,6 +68,11 @@ impl<R: CommandRunner> Lvm<R> {
     /// Creates a logical volume. See [`LvmCommand::create`].
     pub async fn create(&self, volume: &NewVolume<'_>) -> Result<(), Error> {
         self.change(&LvmCommand::create(volume), volume.vg, volume.name).await
+    }
+
+    /// Creates a thin snapshot. See [`LvmCommand::snapshot`].
+    pub async fn snapshot(&self, snapshot: &NewSnapshot<'_>) -> Result<(), Error> {
+        self.change(&LvmCommand::snapshot(snapshot), snapshot.vg, snapshot.source).await
     }
 
     /// Makes a logical volume `bytes` large, a multiple of 512 that LVM rounds up to whole extents. That it has this size

@@ -14,7 +14,7 @@ mod runner;
 mod system;
 mod volume;
 
-pub use command::{Effect, LvmCommand, NewVolume, Striping};
+pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
 pub use driver::Lvm;
 pub use error::Error;
 pub use lv_attr::{Health, InvalidLvAttr, LvAttr, Permissions, Problem, State, VolumeType};

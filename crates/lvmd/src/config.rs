@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lvm::{LvName, Striping, VgName};
 
-use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
+use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::yaml::{Fields, Findings, Node};
 
 /// Where lvmd listens unless configured otherwise.

@@ -4,6 +4,8 @@
 //! group: what two callers are promised at the same time is there for both.
 
 mod change;
+mod making;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +19,12 @@ use tracing::Instrument as _;
 
 use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::error::Error;
+use crate::marks;
 use crate::usage::{self, ClassUsage, Usage};
 
 pub use change::CreateVolume;
+pub(crate) use making::HalfMade;
+pub use snapshot::CreateSnapshot;
 
 /// Why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +89,8 @@ impl<R> fmt::Debug for Engine<R> {
 }
 
 impl<R: CommandRunner> Engine<R> {
-    /// Checks that LVM works and every class has its volume group and thin pool, and starts to look after them.
+    /// Checks that LVM works and every class has its volume group and thin pool, and starts to look after them: first it removes
+    /// what an earlier process left half made.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
@@ -92,9 +98,13 @@ impl<R: CommandRunner> Engine<R> {
         shutdown: CancellationToken,
     ) -> Result<Self, StartError> {
         let groups = classes.volume_groups();
+        let mut left_over = Vec::new();
         for (group, result) in groups.iter().zip(lvm.volume_groups(&groups).await) {
             match result {
-                Ok(group) => check_thin_pools(&classes, &group)?,
+                Ok(group) => {
+                    check_thin_pools(&classes, &group)?;
+                    left_over.extend(making::half_made(&group));
+                }
                 Err(lvm::Error::GroupNotFound(vg)) => {
                     let class = classes.iter().find(|class| class.volume_group == *group);
                     let class = class.map(|class| class.name.clone()).unwrap_or_default();
@@ -115,7 +125,7 @@ impl<R: CommandRunner> Engine<R> {
                 works: watch::Sender::new(true),
             }),
         };
-        tasks.spawn("capacity", usage::publish(engine.clone(), engine.inner.changes.subscribe(), shutdown));
+        tasks.spawn("capacity", usage::publish(engine.clone(), engine.inner.changes.subscribe(), left_over, shutdown));
         Ok(engine)
     }
 
@@ -127,7 +137,7 @@ impl<R: CommandRunner> Engine<R> {
         // That a pool is missing and that it is empty are not the same.
         available(&class, &group)?;
         let mut volumes = group.volumes;
-        volumes.retain(|volume| class.owns(volume));
+        volumes.retain(|volume| class.owns(volume) && !marks::is_half_made(volume));
         Ok(volumes)
     }
 
@@ -139,6 +149,11 @@ impl<R: CommandRunner> Engine<R> {
 
     /// The room in all classes. A volume group that is missing has none.
     pub async fn usage(&self) -> Result<Usage, Error> {
+        Ok(self.look().await?.0)
+    }
+
+    /// The room in all classes, and the volumes that are half made at this moment.
+    pub(crate) async fn look(&self) -> Result<(Usage, Vec<HalfMade>), Error> {
         let groups = self.inner.classes.volume_groups();
         let mut found = BTreeMap::new();
         for (name, result) in groups.iter().zip(self.inner.lvm.volume_groups(&groups).await) {
@@ -149,7 +164,8 @@ impl<R: CommandRunner> Engine<R> {
             }
         }
         let usage_of = |class: &Arc<DeviceClass>| ClassUsage::of(class, found.get(&class.volume_group));
-        Ok(Usage { classes: self.inner.classes.iter().map(usage_of).collect() })
+        let usage = Usage { classes: self.inner.classes.iter().map(usage_of).collect() };
+        Ok((usage, found.values().flat_map(making::half_made).collect()))
     }
 
     /// The room in all classes now and after each change, until the process is about to end.

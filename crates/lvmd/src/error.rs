@@ -84,8 +84,27 @@ pub enum Error {
     #[error("lvmd is stopping; try again")]
     Stopping,
     /// Snapshots need thin pools.
-    #[error("snapshots need a device class with a thin pool, which this version does not support")]
-    SnapshotsUnsupported,
+    #[error("device class {0} is thick; snapshots need a thin one")]
+    ThickClass(String),
+    /// Only thin volumes have snapshots.
+    #[error("logical volume {vg}/{name} is not thin and cannot have snapshots")]
+    ThickSource {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
+    /// A snapshot has all that its source has. Sizes are bytes.
+    #[error("requested size {requested} is smaller than the source's {source_size}")]
+    SmallerThanSource {
+        /// What was asked for.
+        requested: u64,
+        /// Size of the source.
+        source_size: u64,
+    },
+    /// A tag of our own is none for LVM.
+    #[error(transparent)]
+    Tag(#[from] InvalidName),
 }
 
 /// The two "not found" of LVM become what they mean here; everything else stays what it is.
@@ -120,9 +139,10 @@ impl GrpcCode for Error {
             Self::AlreadyExists { .. } => Code::AlreadyExists,
             // The provisioner lets the scheduler choose another node.
             Self::NoSpace { .. } => Code::ResourceExhausted,
-            Self::Vanished { .. } | Self::Interrupted(_) => Code::Internal,
+            Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => Code::Internal,
             Self::UsageUnknown(_) | Self::Stopping => Code::Unavailable,
-            Self::SnapshotsUnsupported => Code::Unimplemented,
+            Self::ThickClass(_) | Self::ThickSource { .. } => Code::Unimplemented,
+            Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::Lvm(error) => lvm_code(error),
         }
     }
@@ -151,12 +171,18 @@ pub(crate) enum InvalidRequest {
     Size(i64),
     #[error("invalid size {0}: it must not be negative")]
     NegativeSize(i64),
+    #[error("invalid access type {0:?}: it must be ro or rw")]
+    AccessType(String),
+    #[error("invalid tag {0:?}: only lvmd itself writes it")]
+    ReservedTag(String),
 }
 
 impl GrpcCode for InvalidRequest {
     fn code(&self) -> Code {
         match self {
-            Self::Name(_) | Self::Size(_) | Self::NegativeSize(_) => Code::InvalidArgument,
+            Self::Name(_) | Self::Size(_) | Self::NegativeSize(_) | Self::AccessType(_) | Self::ReservedTag(_) => {
+                Code::InvalidArgument
+            }
         }
     }
 }

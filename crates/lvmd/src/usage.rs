@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use topolvm_runtime::CancellationToken;
 
 use crate::device_class::{DeviceClass, ThinPool};
-use crate::engine::Engine;
+use crate::engine::{Engine, HalfMade};
 use crate::error::Error;
 
 /// Changes that others make in LVM are noticed this late at most.
@@ -94,25 +94,35 @@ impl Usage {
 }
 
 /// Looks again after each change and every ten minutes, and tells everybody. A failure is tried again until it is over:
-/// watchers keep what they know until then. `changes` must be subscribed before anything can change.
+/// watchers keep what they know until then. Before all that it removes the volumes that an earlier process left
+/// half made, and later those that were half made at two quiet looks in a row. `changes` must be subscribed before anything can change.
 pub(crate) async fn publish<R: CommandRunner>(
     engine: Engine<R>,
     mut changes: watch::Receiver<u64>,
+    left_over: Vec<HalfMade>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    engine.remove_left_over(left_over).await;
     let mut wait = REFRESH;
+    let mut half_made = Vec::new();
     loop {
-        tokio::select! {
+        let is_quiet = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            _ = changes.changed() => {}
-            () = tokio::time::sleep(wait) => {}
-        }
+            _ = changes.changed() => false,
+            () = tokio::time::sleep(wait) => true,
+        };
         changes.mark_unchanged();
         // An LVM that hangs must not hold up the end
-        let Some(usage) = shutdown.run_until_cancelled(engine.usage()).await else { return Ok(()) };
-        match usage {
-            Ok(usage) => {
+        let Some(look) = shutdown.run_until_cancelled(engine.look()).await else { return Ok(()) };
+        match look {
+            Ok((usage, found)) => {
                 engine.latest().send_replace(Arc::new(usage));
+                if is_quiet {
+                    // Nothing takes that long to be made: an lvcreate that outlived its lvmd has left it.
+                    let left_over = found.iter().filter(|volume| half_made.contains(*volume)).cloned().collect();
+                    engine.remove_left_over(left_over).await;
+                    half_made = found;
+                }
                 wait = REFRESH;
             }
             Err(error) => {

@@ -3,6 +3,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::device_class::ThinPool;
 
 fn parse(text: &str) -> Result<Config, Vec<String>> {
     Config::parse("lvmd.yaml", text).map_err(|error| error.0)

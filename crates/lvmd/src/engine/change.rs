@@ -7,6 +7,7 @@ use lvm::{CommandRunner, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 use super::{Engine, available};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
+use crate::marks;
 
 /// A volume that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,24 +57,31 @@ impl<R: CommandRunner> Engine<R> {
             Some(options) => (None, options),
             None => (class.striping.as_ref(), class.lvcreate_options.as_slice()),
         };
-        let group = self.group(vg).await?;
+        let mut group = self.group(vg).await?;
         let stripes = striping.map_or(1, |striping| striping.stripes.get());
         let size = rounded(&group, wanted.bytes, stripes.into());
         if let Some(existing) = group.volume(wanted.name.as_str()) {
-            return match difference(class, existing, size) {
-                None => Ok(existing.clone()),
-                Some(difference) => Err(Error::AlreadyExists { vg: vg.clone(), name: wanted.name.clone(), difference }),
-            };
+            // What an interrupted lvcreate left may hold another tenant's data.
+            if !(class.owns(existing) && marks::is_half_made(existing)) {
+                return match difference(class, existing, size) {
+                    None => Ok(existing.clone()),
+                    Some(difference) => {
+                        Err(Error::AlreadyExists { vg: vg.clone(), name: wanted.name.clone(), difference })
+                    }
+                };
+            }
+            self.remove_half_made(&group, &wanted.name).await?;
+            group = self.group(vg).await?;
         }
         let free = available(class, &group)?;
         let Some(bytes) = size.filter(|size| *size <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes });
         };
         let pool = class.thin_pool.as_ref().map(|pool| &pool.name);
-        let volume = NewVolume { vg, pool, name: &wanted.name, bytes, tags: &wanted.tags, striping, options };
+        let tags = marks::begin(&wanted.tags, None)?;
+        let volume = NewVolume { vg, pool, name: &wanted.name, bytes, tags: &tags, striping, options };
         self.judged(self.inner.lvm.create(&volume).await)?;
-        self.changed();
-        self.find(class, &wanted.name).await
+        self.make_ready(vg, &wanted.name, Ok(())).await
     }
 
     /// Makes a volume at least `bytes` large and returns it. It never gets smaller: what is large enough stays as it is.
@@ -93,6 +101,10 @@ impl<R: CommandRunner> Engine<R> {
         let vg = &class.volume_group;
         let group = self.group(vg).await?;
         let volume = existing(class, &group, name)?;
+        if marks::is_half_made(volume) {
+            let why = "is half made; create it again".to_owned();
+            return Err(Error::NotAllowed { vg: vg.clone(), name: name.clone(), why });
+        }
         let current = volume.visible_size();
         if bytes <= current {
             return Ok(volume.clone());
@@ -148,7 +160,7 @@ impl<R: CommandRunner> Engine<R> {
 }
 
 /// The size that LVM makes of `bytes`: whole extents, the same number on every stripe.
-fn rounded(group: &VolumeGroup, bytes: u64, stripes: u64) -> Option<u64> {
+pub(super) fn rounded(group: &VolumeGroup, bytes: u64, stripes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(group.extent_size.checked_mul(stripes)?)
 }
 
@@ -156,6 +168,9 @@ fn rounded(group: &VolumeGroup, bytes: u64, stripes: u64) -> Option<u64> {
 fn difference(class: &DeviceClass, existing: &LogicalVolume, wanted: Option<u64>) -> Option<String> {
     if !class.owns(existing) {
         return Some(elsewhere(class));
+    }
+    if marks::is_thin_snapshot(existing) {
+        return Some("is a snapshot".to_owned());
     }
     match wanted {
         Some(wanted) if existing.visible_size() >= wanted => None,
@@ -165,7 +180,11 @@ fn difference(class: &DeviceClass, existing: &LogicalVolume, wanted: Option<u64>
 
 /// The volume, if it is one that the class may touch. A volume of this name in another pool, or in none, is somebody
 /// else's: neither may it be changed nor may anybody conclude that it is gone.
-fn existing<'a>(class: &DeviceClass, group: &'a VolumeGroup, name: &LvName) -> Result<&'a LogicalVolume, Error> {
+pub(super) fn existing<'a>(
+    class: &DeviceClass,
+    group: &'a VolumeGroup,
+    name: &LvName,
+) -> Result<&'a LogicalVolume, Error> {
     let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
     let not_allowed = |why| Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why };
     let volume = group.volume(name.as_str()).ok_or_else(not_found)?;

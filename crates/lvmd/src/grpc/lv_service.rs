@@ -10,7 +10,7 @@ use topolvm_proto::lvmd::{
 
 use super::message;
 use crate::engine::Engine;
-use crate::error::{Error, InvalidRequest};
+use crate::error::InvalidRequest;
 
 pub(super) struct LvApi<R>(pub(super) Engine<R>);
 
@@ -39,8 +39,10 @@ impl<R: CommandRunner> LvService for LvApi<R> {
 
     async fn create_lv_snapshot(
         &self,
-        _request: Request<CreateLvSnapshotRequest>,
+        request: Request<CreateLvSnapshotRequest>,
     ) -> Result<Response<CreateLvSnapshotResponse>, Status> {
-        Err(Error::SnapshotsUnsupported.into())
+        let wanted = message::create_snapshot(request.into_inner())?;
+        let snapshot = self.0.snapshot(wanted).await?;
+        Ok(Response::new(CreateLvSnapshotResponse { snapshot: Some(message::volume(snapshot)) }))
     }
 }

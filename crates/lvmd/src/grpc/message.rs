@@ -3,8 +3,9 @@
 use lvm::{LogicalVolume, Tag};
 use topolvm_proto::lvmd as proto;
 
-use crate::engine::CreateVolume;
+use crate::engine::{CreateSnapshot, CreateVolume};
 use crate::error::InvalidRequest;
+use crate::marks;
 use crate::usage::{ClassUsage, Usage};
 
 /// Sizes are multiples of this: the largest sector size that is in use.
@@ -14,15 +15,40 @@ const SECTOR: u64 = 4096;
 pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVolume, InvalidRequest> {
     let proto::CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes } = request;
     let bytes = u64::try_from(size_bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(SECTOR));
-    // An empty tag says nothing; old clients echo the one that old servers put into their lists.
-    let tags = tags.into_iter().filter(|tag| !tag.is_empty()).map(Tag::try_from);
     Ok(CreateVolume {
         name: name.try_into()?,
         device_class,
         option_class: lvcreate_option_class,
         bytes: bytes.ok_or(InvalidRequest::Size(size_bytes))?,
-        tags: tags.collect::<Result<_, _>>()?,
+        tags: checked_tags(tags)?,
     })
+}
+
+/// The same for a snapshot.
+pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result<CreateSnapshot, InvalidRequest> {
+    let proto::CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes } = request;
+    Ok(CreateSnapshot {
+        name: name.try_into()?,
+        source: source_volume.try_into()?,
+        device_class,
+        bytes: u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?,
+        writable: match access_type.as_str() {
+            "ro" => false,
+            "rw" => true,
+            _ => return Err(InvalidRequest::AccessType(access_type.chars().take(32).collect())),
+        },
+        tags: checked_tags(tags)?,
+    })
+}
+
+fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {
+    // An empty tag says nothing; old clients echo the one that old servers put into their lists.
+    tags.into_iter().filter(|tag| !tag.is_empty()).map(checked_tag).collect()
+}
+
+fn checked_tag(tag: String) -> Result<Tag, InvalidRequest> {
+    let tag = Tag::try_from(tag)?;
+    if marks::is_reserved(&tag) { Err(InvalidRequest::ReservedTag(tag.to_string())) } else { Ok(tag) }
 }
 
 /// Sizes of volumes are below 2^63: LVM's own limit is 8 EiB.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use rstest::rstest;
 use tonic::Code;
-use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
+use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
-use crate::node::{GIB, MIB, Node, code, create_request};
+use crate::node::{GIB, MANAGED, MIB, Node, code, create_request};
 
 #[tokio::test]
 async fn a_volume_is_created_with_its_tags_and_its_real_size() {
@@ -21,7 +21,7 @@ async fn a_volume_is_created_with_its_tags_and_its_real_size() {
     assert_eq!(volume.name, "a");
     assert_eq!(volume.size_bytes, i64::try_from(EXTENT).unwrap());
     assert_eq!((volume.dev_major, volume.path.as_str(), volume.attr.as_str()), (253, "/dev/vg-ssd/a", "-wi-a-----"));
-    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, ["testtag1", "topolvm.io/x=y"]);
+    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, ["testtag1", "topolvm.io/x=y", MANAGED]);
 }
 
 #[tokio::test]
@@ -37,7 +37,10 @@ async fn a_class_says_how_its_volumes_are_made() {
     node.create("hdd", "a", GIB).await.unwrap();
     let commands = node.lvm.commands();
     let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
-    assert_eq!(created, "lvcreate -n a -L 1073741824b -W y -y -i 2 -I 64k --readahead=8 vg-hdd");
+    assert_eq!(
+        created,
+        "lvcreate -n a -L 1073741824b -W y -y --addtag topolvm.io/managed-by=lvmd --addtag topolvm.io/state=making -i 2 -I 64k --readahead=8 vg-hdd"
+    );
 }
 
 #[tokio::test]
@@ -47,7 +50,7 @@ async fn an_option_class_takes_the_place_of_the_settings_of_the_device_class() {
     node.create_with(request).await.unwrap();
     let commands = node.lvm.commands();
     let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
-    assert_eq!(created, "lvcreate -n a -L 1073741824b -W y -y --type=raid1 vg-hdd");
+    assert!(created.ends_with(" --addtag topolvm.io/state=making --type=raid1 vg-hdd"), "{created}");
 }
 
 #[tokio::test]
@@ -175,9 +178,9 @@ async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn after_a_time_out_that_made_the_volume_the_next_attempt_finds_it() {
+async fn after_a_time_out_that_made_the_volume_ready_the_next_attempt_finds_it() {
     let node = Node::start().await;
-    node.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
+    node.lvm.fail_after_success("lvchange", 1, Fault::Timeout);
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::DeadlineExceeded);
     node.create("ssd", "a", GIB).await.unwrap();
     assert_eq!(node.lvm.count("lvcreate"), 1);
@@ -231,11 +234,21 @@ async fn a_tag_outside_of_lvms_alphabet_is_invalid() {
 }
 
 #[tokio::test]
+async fn tags_that_lvmd_relies_on_cannot_be_set_by_clients() {
+    let node = Node::start().await;
+    let request =
+        CreateLvRequest { tags: vec!["topolvm.io/state=making".to_owned()], ..create_request("ssd", "a", GIB) };
+    let status = node.create_with(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("only lvmd itself writes it"), "{status}");
+}
+
+#[tokio::test]
 async fn an_empty_tag_is_no_tag() {
     let node = Node::start().await;
     let request = CreateLvRequest { tags: vec![String::new()], ..create_request("ssd", "a", GIB) };
     node.create_with(request).await.unwrap();
-    assert!(node.lvm.volume("vg-ssd", "a").unwrap().tags.is_empty());
+    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
 }
 
 #[tokio::test]
@@ -388,13 +401,6 @@ async fn a_group_with_missing_disks_says_so() {
     let status = node.create("ssd", "a", GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("while PVs are missing"), "{status}");
-}
-
-#[tokio::test]
-async fn snapshots_are_not_implemented() {
-    let node = Node::start().await;
-    let request = CreateLvSnapshotRequest { name: "s".to_owned(), source_volume: "a".to_owned(), ..Default::default() };
-    assert_eq!(code(node.lv.clone().create_lv_snapshot(request).await), Code::Unimplemented);
 }
 
 #[tokio::test]

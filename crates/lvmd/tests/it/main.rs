@@ -4,8 +4,10 @@
 
 mod embedded;
 mod lv_service;
+mod making;
 mod node;
 mod program;
+mod snapshot;
 mod thin;
 mod vg_service;
 mod watch;

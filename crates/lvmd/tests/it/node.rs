@@ -7,16 +7,21 @@ use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+    CreateLvRequest, CreateLvSnapshotRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest,
+    ResizeLvRequest,
 };
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
+/// The tag of every volume that lvmd made.
+pub(crate) const MANAGED: &str = "topolvm.io/managed-by=lvmd";
+/// The tag of a volume that is not ready.
+pub(crate) const MAKING: &str = "topolvm.io/state=making";
 
 /// `ssd`, the default, keeps 1 GiB of 10; `hdd` keeps nothing of 20.
-const CONFIG: &str = r"
+pub(crate) const CONFIG: &str = r"
 device-classes:
   - {name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1}
   - {name: hdd, volume-group: vg-hdd, spare-gb: 0, stripe: 2, stripe-size: 64k, lvcreate-options: [--readahead=8]}
@@ -27,7 +32,7 @@ lvcreate-option-classes:
 
 /// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with its 4,
 /// of which 1 is kept; the pool of `other` promises 10 GiB with its 1.
-const THIN_CONFIG: &str = r"
+pub(crate) const THIN_CONFIG: &str = r"
 device-classes:
   - {name: thick, volume-group: vg, spare-gb: 1}
   - {name: thin, volume-group: vg, default: true, spare-gb: 1, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
@@ -57,6 +62,11 @@ impl Node {
         Self::start_with(lvm, THIN_CONFIG).await
     }
 
+    /// Another lvmd on the same LVM, as after a restart.
+    pub(crate) async fn restart(&self, config: &str) -> Self {
+        Self::start_with(self.lvm.clone(), config).await
+    }
+
     async fn start_with(lvm: FakeLvm, config: &str) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
@@ -79,6 +89,10 @@ impl Node {
 
     pub(crate) async fn create_with(&self, request: CreateLvRequest) -> Result<LogicalVolume, Status> {
         Ok(self.lv.clone().create_lv(request).await?.into_inner().volume.unwrap())
+    }
+
+    pub(crate) async fn snapshot(&self, request: CreateLvSnapshotRequest) -> Result<LogicalVolume, Status> {
+        Ok(self.lv.clone().create_lv_snapshot(request).await?.into_inner().snapshot.unwrap())
     }
 
     pub(crate) async fn remove(&self, class: &str, name: &str) -> Result<(), Status> {
@@ -108,6 +122,17 @@ pub(crate) fn create_request(class: &str, name: &str, bytes: u64) -> CreateLvReq
         device_class: class.to_owned(),
         size_bytes: bytes.try_into().unwrap(),
         ..CreateLvRequest::default()
+    }
+}
+
+/// A writable snapshot of the volume `a`, as large as it is, in the class `thin`.
+pub(crate) fn snapshot_request(name: &str) -> CreateLvSnapshotRequest {
+    CreateLvSnapshotRequest {
+        name: name.to_owned(),
+        source_volume: "a".to_owned(),
+        device_class: "thin".to_owned(),
+        access_type: "rw".to_owned(),
+        ..CreateLvSnapshotRequest::default()
     }
 }
 

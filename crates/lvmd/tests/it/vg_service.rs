@@ -22,7 +22,7 @@ async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
 #[tokio::test]
 async fn a_volume_without_tags_has_an_empty_list_of_tags() {
     let node = Node::start().await;
-    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
     assert_eq!(node.list("ssd").await.unwrap()[0].tags, Vec::<String>::new());
 }
 

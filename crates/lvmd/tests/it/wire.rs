@@ -13,7 +13,7 @@ use topolvm_runtime::grpc::{RpcMetrics, serve};
 use topolvm_runtime::unix;
 use topolvm_testkit::lvm::FakeVolume;
 
-use crate::node::{GIB, Node};
+use crate::node::{GIB, MANAGED, Node};
 
 /// Passes bytes through.
 #[derive(Clone, Copy)]
@@ -54,9 +54,10 @@ impl Decoder for Raw {
 }
 
 /// The value of a field: wire type 0 or wire type 2.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Field {
     Number(u64),
+    Double(f64),
     Bytes(Vec<u8>),
 }
 
@@ -79,6 +80,10 @@ fn message(fields: &[(u64, Field)]) -> Vec<u8> {
             Field::Number(value) => {
                 varint(number << 3, &mut out);
                 varint(*value, &mut out);
+            }
+            Field::Double(value) => {
+                varint(number << 3 | 1, &mut out);
+                out.extend(value.to_le_bytes());
             }
             Field::Bytes(value) => {
                 varint(number << 3 | 2, &mut out);
@@ -112,7 +117,8 @@ fn read(mut bytes: Bytes) -> Vec<(u64, Field)> {
                 let length = read_varint(&mut bytes).try_into().unwrap();
                 Field::Bytes(bytes.split_to(length).to_vec())
             }
-            other => panic!("wire type {other} is in no message of lvmd without thin pools"),
+            1 => Field::Double(bytes.get_f64_le()),
+            other => panic!("wire type {other} is in no message of lvmd"),
         };
         fields.push((key >> 3, field));
     }
@@ -137,7 +143,10 @@ impl Client {
 
 /// Serves on a real socket.
 async fn served() -> (Node, tempfile::TempDir, Client) {
-    let node = Node::start().await;
+    serve_node(Node::start().await).await
+}
+
+async fn serve_node(node: Node) -> (Node, tempfile::TempDir, Client) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("lvmd.sock");
     let listener = unix::listen(&socket).await.unwrap();
@@ -167,6 +176,7 @@ async fn create_resize_and_remove() {
         (3, Field::Number(253)),
         (5, text("t1")),
         (5, text("t2")),
+        (5, text(MANAGED)),
         (6, Field::Number(GIB)),
         (7, text("/dev/vg-ssd/a")),
         (8, text("-wi-a-----")),
@@ -203,11 +213,31 @@ async fn a_negative_size_travels_as_ten_bytes() {
 
 #[tokio::test]
 async fn snapshots_have_a_method() {
-    let (_node, _dir, mut client) = served().await;
-    let snapshot = [(1, text("s")), (3, text("ssd")), (4, text("a")), (6, text("ro")), (7, Field::Number(GIB))];
-    let status = client.call("/proto.LVService/CreateLVSnapshot", &snapshot).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unimplemented);
-    assert!(status.message().contains("thin pool"), "{status}");
+    let (node, _dir, mut client) = serve_node(Node::start_thin().await).await;
+    node.create("thin", "a", GIB).await.unwrap();
+    let snapshot = [
+        (1, text("s")),
+        (2, text("t1")),
+        (3, text("thin")),
+        (4, text("a")),
+        (5, Field::Number(7)),
+        (6, text("ro")),
+        (7, Field::Number(2 * GIB)),
+    ];
+    let made = client.call("/proto.LVService/CreateLVSnapshot", &snapshot).await.unwrap();
+    let [(1, Field::Bytes(volume))] = &made[..] else { panic!("{made:?}") };
+    let expected = [
+        (1, text("s")),
+        (3, Field::Number(253)),
+        (4, Field::Number(3)),
+        (5, text("t1")),
+        (5, text(MANAGED)),
+        (5, text("topolvm.io/source=a")),
+        (6, Field::Number(2 * GIB)),
+        (7, text("/dev/vg/s")),
+        (8, text("Vri-a-tz--")),
+    ];
+    assert_eq!(read(volume.clone().into()), expected);
 }
 
 #[tokio::test]
@@ -244,6 +274,22 @@ async fn watch_is_a_stream_of_free_bytes_and_items() {
     client.call("/proto.LVService/CreateLV", &[(1, text("a")), (6, Field::Number(GIB))]).await.unwrap();
     let second = read(stream.message().await.unwrap().unwrap());
     assert_eq!(second.first(), Some(&(1, Field::Number(8 * GIB))));
+}
+
+#[tokio::test]
+async fn a_thin_class_has_its_pool_in_field_4() {
+    let (node, _dir, mut client) = serve_node(Node::start_thin().await).await;
+    node.lvm.edit_volume("vg", "pool", |pool| (pool.data_percent, pool.metadata_percent) = (12.5, 1.25));
+    client.0.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/proto.VGService/Watch");
+    let mut stream = client.0.server_streaming(Request::new(Vec::new()), path, Raw).await.unwrap().into_inner();
+    let first = read(stream.message().await.unwrap().unwrap());
+    let Some((2, Field::Bytes(thin))) = first.get(2) else { panic!("{first:?}") };
+    let item = read(thin.clone().into());
+    let Some((4, Field::Bytes(pool))) = item.get(3) else { panic!("{item:?}") };
+    let expected =
+        [(1, Field::Double(12.5)), (2, Field::Double(1.25)), (3, Field::Number(5 * GIB)), (4, Field::Number(4 * GIB))];
+    assert_eq!(read(pool.clone().into()), expected);
 }
 
 #[tokio::test]

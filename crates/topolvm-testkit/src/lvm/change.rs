@@ -25,11 +25,16 @@ struct Creation {
     mirrors: u64,
     vg: String,
     pool: Option<String>,
+    is_snapshot: bool,
+    read_only: bool,
 }
 
 impl State {
     pub(super) fn lvcreate(&mut self, args: &[&str]) -> Result {
         let wanted = Creation::parse(args)?;
+        if wanted.is_snapshot {
+            return self.snapshot(wanted);
+        }
         let group = self.changeable(&wanted.vg)?;
         if group.volumes.contains_key(&wanted.name) {
             let Creation { name, vg, .. } = &wanted;
@@ -72,6 +77,31 @@ impl State {
         }
         self.add_volume(&wanted.vg, &wanted.name, volume);
         Ok(format!("Logical volume \"{}\" created.", wanted.name))
+    }
+
+    /// Only thin ones.
+    fn snapshot(&mut self, wanted: Creation) -> Result {
+        let Creation { name, vg: source, tags, read_only, .. } = wanted;
+        let (vg, origin) = split(&source)?;
+        let group = self.changeable(vg)?;
+        if group.volumes.contains_key(&name) {
+            return Err(Refused::failed(format!("Logical Volume \"{name}\" already exists in volume group \"{vg}\"")));
+        }
+        let Some(volume) = group.volumes.get(origin) else {
+            return Err(Refused::failed(format!("Failed to find logical volume \"{source}\"")));
+        };
+        let Some(pool) = &volume.pool else {
+            return Err(Refused::failed("Please specify either size or extents with snapshots."));
+        };
+        let attr = if read_only { "Vri-a-tz--" } else { "Vwi-a-tz--" };
+        let snapshot = FakeVolume {
+            tags,
+            origin: Some(origin.to_owned()),
+            attr: attr.to_owned(),
+            ..FakeVolume::thin(volume.bytes(), pool)
+        };
+        self.add_volume(vg, &name, snapshot);
+        Ok(format!("Logical volume \"{name}\" created."))
     }
 
     pub(super) fn lvresize(&mut self, args: &[&str]) -> Result {
@@ -122,6 +152,10 @@ impl State {
             group.volumes.remove(&dependent);
         }
         group.volumes.remove(name);
+        // Thin snapshots forget where they came from.
+        for volume in group.volumes.values_mut().filter(|volume| volume.origin.as_deref() == Some(name)) {
+            volume.origin = None;
+        }
         Ok(format!("Logical volume \"{name}\" successfully removed."))
     }
 
@@ -174,6 +208,10 @@ impl Creation {
             if word == "-y" {
                 continue;
             }
+            if word == "-s" {
+                creation.is_snapshot = true;
+                continue;
+            }
             if let Some((_, values)) = HARMLESS.iter().find(|(option, _)| *option == word) {
                 words.by_ref().take(*values).for_each(drop);
                 continue;
@@ -192,11 +230,12 @@ impl Creation {
                 "-i" | "--stripes" => creation.stripes = number()?,
                 "-m" | "--mirrors" => creation.mirrors = number()?,
                 "--type" if value == "raid1" => creation.mirrors = creation.mirrors.max(1),
-                "--addtag" | "--type" | "-W" | "-I" | "--stripesize" => {}
+                "-p" => creation.read_only = value == "r",
+                "--addtag" | "--type" | "-W" | "-k" | "-I" | "--stripesize" => {}
                 _ => return Err(Refused::usage(format!("unrecognized option '{word}'"))),
             }
         }
-        if creation.bytes == 0 {
+        if creation.bytes == 0 && !creation.is_snapshot {
             return Err(Refused { code: 3, stderr: "  --size may not be zero.\n".to_owned() });
         }
         Ok(creation)

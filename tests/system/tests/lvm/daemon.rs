@@ -15,7 +15,8 @@ use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, Empty, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+    CreateLvRequest, CreateLvSnapshotRequest, Empty, GetFreeBytesRequest, GetLvListRequest, LogicalVolume,
+    RemoveLvRequest, ResizeLvRequest,
 };
 
 use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
@@ -127,6 +128,10 @@ impl Client {
         Ok(LvServiceClient::new(self.0.clone()).create_lv(request).await?.into_inner().volume.unwrap())
     }
 
+    pub(crate) async fn snapshot(&self, request: CreateLvSnapshotRequest) -> Result<LogicalVolume, Status> {
+        Ok(LvServiceClient::new(self.0.clone()).create_lv_snapshot(request).await?.into_inner().snapshot.unwrap())
+    }
+
     pub(crate) async fn resize(&self, name: &str, bytes: u64) -> Result<i64, Status> {
         let request = ResizeLvRequest { name: name.to_owned(), device_class: String::new(), size_bytes: signed(bytes) };
         Ok(LvServiceClient::new(self.0.clone()).resize_lv(request).await?.into_inner().size_bytes)
@@ -171,7 +176,7 @@ fn creates_lists_resizes_and_removes() {
         assert_eq!((created.size_bytes, created.path.as_str()), (signed(EXTENT), "/dev/myvg1/a"));
         assert_eq!(
             created.tags.iter().map(String::as_str).collect::<BTreeSet<_>>(),
-            BTreeSet::from(["c", "topolvm.io/a=b"])
+            BTreeSet::from(["c", "topolvm.io/a=b", "topolvm.io/managed-by=lvmd"])
         );
         assert!(created.dev_major > 0);
         assert_eq!(client.list().await, std::slice::from_ref(&created));

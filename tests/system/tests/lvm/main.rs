@@ -7,8 +7,10 @@
 )]
 
 mod bench;
+mod crash;
 mod daemon;
 mod driver;
+mod snapshot;
 mod thin;
 
 use std::process::ExitCode;
@@ -18,7 +20,7 @@ use testbed::guest::GuestSpec;
 use testbed::size::GIB;
 
 fn main() -> ExitCode {
-    let tests = driver::TESTS.iter().chain(daemon::TESTS).chain(thin::TESTS);
+    let tests = driver::TESTS.iter().chain(daemon::TESTS).chain(thin::TESTS).chain(snapshot::TESTS).chain(crash::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

@@ -1,0 +1,203 @@
+//! lvmd is killed at every step of making a volume: nothing half made is ever given to anybody, and nothing stays behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::Code;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{CreateLvSnapshotRequest, Empty};
+
+use crate::bench::{MIB, must, run, wait};
+use crate::daemon::{Client, Lvmd, code, signed};
+use crate::snapshot::snapshot;
+use crate::thin::{CLASSES, pools, request};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
+    ("lvmd_killed_while_making_makes_a_whole_volume_when_asked_again", makes_a_whole_volume_when_asked_again),
+    ("lvmd_never_gives_away_a_volume_whose_old_contents_were_not_wiped", never_gives_away_old_contents),
+    ("lvmd_takes_volumes_that_topolvm_made_and_leaves_others_alone", takes_volumes_that_topolvm_made),
+];
+
+/// An `lvm` that kills lvmd, which started it, before or after it does the work of one command. It kills once.
+struct Killer {
+    dir: tempfile::TempDir,
+}
+
+impl Killer {
+    fn new() -> Self {
+        let killer = Self { dir: tempfile::tempdir().unwrap() };
+        let plan = killer.plan();
+        let script = format!(
+            r#"#!/bin/sh
+plan=$(cat {0} 2>/dev/null)
+case $plan in
+    "before $1") rm {0}; kill -9 $PPID ;;
+    "after $1") rm {0}; lvm "$@"; kill -9 $PPID ;;
+    "unwiped $1") rm {0}; lvm $(echo "$@" | sed 's/-W y/-W n -Z n/'); kill -9 $PPID ;;
+    *) exec lvm "$@" ;;
+esac
+"#,
+            plan.display()
+        );
+        fs::write(killer.lvm(), script).unwrap();
+        fs::set_permissions(killer.lvm(), fs::Permissions::from_mode(0o755)).unwrap();
+        killer
+    }
+
+    fn lvm(&self) -> PathBuf {
+        self.dir.path().join("lvm")
+    }
+
+    fn plan(&self) -> PathBuf {
+        self.dir.path().join("plan")
+    }
+
+    fn start(&self) -> Lvmd {
+        Lvmd::start(&format!("lvm-command-prefix: [{}]\n{CLASSES}", self.lvm().display()))
+    }
+
+    /// Starts lvmd, has it killed during this request, and says what it left.
+    async fn kill_during(&self, when: &str, make: Make) -> String {
+        let lvmd = self.start();
+        fs::write(self.plan(), when).unwrap();
+        let made = make.ask(&lvmd.connect().await).await;
+        assert!(made.is_err() && !self.plan().exists(), "{when}: {made:?}");
+        drop(lvmd);
+        tags("x")
+    }
+}
+
+/// What is being made under the name `x` when lvmd is killed.
+#[derive(Clone, Copy, Debug)]
+enum Make {
+    Thick,
+    Thin,
+    /// Larger than its source.
+    Snapshot,
+}
+
+impl Make {
+    fn class(self) -> &'static str {
+        if matches!(self, Self::Thick) { "thick" } else { "thin" }
+    }
+
+    async fn ask(self, client: &Client) -> Result<i64, tonic::Status> {
+        let made = match self {
+            Self::Thick | Self::Thin => client.create_with(request(self.class(), "x", 16 * MIB)).await?,
+            Self::Snapshot => {
+                let wanted =
+                    CreateLvSnapshotRequest { device_class: "thin".to_owned(), ..snapshot("x", "a", "ro", 32 * MIB) };
+                client.snapshot(wanted).await?
+            }
+        };
+        Ok(made.size_bytes)
+    }
+
+    fn expected(self) -> i64 {
+        signed(if matches!(self, Self::Snapshot) { 32 * MIB } else { 16 * MIB })
+    }
+}
+
+/// Where lvmd is killed, and whether that leaves something half made.
+const KILLS: &[(Make, &str, bool)] = &[
+    (Make::Thick, "before lvcreate", false),
+    (Make::Thick, "after lvcreate", true),
+    (Make::Thick, "before lvchange", true),
+    (Make::Thick, "after lvchange", false),
+    (Make::Thin, "after lvcreate", true),
+    (Make::Thin, "before lvchange", true),
+    (Make::Thin, "after lvchange", false),
+    (Make::Snapshot, "after lvcreate", true),
+    (Make::Snapshot, "before lvresize", true),
+    (Make::Snapshot, "after lvresize", true),
+    (Make::Snapshot, "before lvchange", true),
+    (Make::Snapshot, "after lvchange", false),
+];
+
+fn tags(name: &str) -> String {
+    String::from_utf8(run("lvs", &["--noheadings", "-o", "lv_tags", &format!("myvg1/{name}")]).stdout).unwrap()
+}
+
+fn exists(name: &str) -> bool {
+    run("lvs", &[&format!("myvg1/{name}")]).status.success()
+}
+
+fn leaves_nothing_after_the_next_start() {
+    let _groups = pools();
+    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
+    let killer = Killer::new();
+    for &(make, when, is_half_made) in KILLS.iter().filter(|(_, _, is_half_made)| *is_half_made) {
+        wait(async {
+            let left = killer.kill_during(when, make).await;
+            assert_eq!(left.contains("topolvm.io/state=making"), is_half_made, "{make:?} {when}: {left:?}");
+            let lvmd = killer.start();
+            let mut watch = VgServiceClient::new(lvmd.connect().await.0).watch(Empty {}).await.unwrap().into_inner();
+            let gone = async {
+                while exists("x") {
+                    watch.message().await.unwrap().unwrap();
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+        });
+    }
+}
+
+fn makes_a_whole_volume_when_asked_again() {
+    let _groups = pools();
+    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
+    let killer = Killer::new();
+    for &(make, when, _) in KILLS {
+        wait(async {
+            killer.kill_during(when, make).await;
+            let lvmd = killer.start();
+            let client = lvmd.connect().await;
+            assert_eq!(make.ask(&client).await.unwrap(), make.expected(), "{make:?} {when}");
+            let seen = tags("x");
+            assert!(seen.contains("topolvm.io/managed-by=lvmd") && !seen.contains("making"), "{make:?} {when}: {seen}");
+            client.remove(make.class(), "x").await.unwrap();
+        });
+    }
+}
+
+/// An lvcreate that is killed at the wrong moment leaves a volume that begins with what was there before: mkfs would be
+/// left out, and another tenant's files be mounted.
+fn never_gives_away_old_contents() {
+    let _groups = pools();
+    let killer = Killer::new();
+    let has_filesystem = |name: &str| run("blkid", &["-p", &format!("/dev/myvg1/{name}")]).status.success();
+    wait(async {
+        must("lvcreate", &["-qy", "-L16m", "-n", "old", "myvg1"]);
+        must("mkfs.ext4", &["-q", "/dev/myvg1/old"]);
+        must("lvremove", &["-qf", "myvg1/old"]);
+        killer.kill_during("unwiped lvcreate", Make::Thick).await;
+        assert!(has_filesystem("x"), "this is what must not be given away");
+
+        let lvmd = killer.start();
+        let client = lvmd.connect().await;
+        Make::Thick.ask(&client).await.unwrap();
+        assert!(Path::new("/dev/myvg1/x").exists() && !has_filesystem("x"));
+    });
+}
+
+fn takes_volumes_that_topolvm_made() {
+    let _groups = pools();
+    must("lvcreate", &["-qy", "-Wy", "-L16m", "-n", "x", "myvg1"]);
+    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "y"]);
+    must("lvcreate", &["-q", "-s", "-kn", "-n", "z", "myvg1/y"]);
+    // Somebody else's mark means nothing to us.
+    must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/state=making", "myvg1"]);
+    let uuids = || must("lvs", &["--noheadings", "-o", "lv_name,lv_uuid", "myvg1"]);
+    let before = uuids();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create_with(request("thick", "x", 16 * MIB)).await.unwrap();
+        client.create("y", 16 * MIB).await.unwrap();
+        client.snapshot(snapshot("z", "y", "rw", 0)).await.unwrap();
+        assert_eq!(code(client.snapshot(snapshot("z", "y", "ro", 0)).await), Code::AlreadyExists);
+    });
+    assert_eq!(uuids(), before);
+}

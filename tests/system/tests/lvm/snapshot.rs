@@ -1,0 +1,134 @@
+//! lvmd's snapshots, and what is restored from them.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+
+use tonic::Code;
+use topolvm_proto::lvmd::CreateLvSnapshotRequest;
+
+use crate::bench::{EXTENT, MIB, must, run, wait};
+use crate::daemon::{Lvmd, code, signed};
+use crate::thin::{CLASSES, pools, request};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("lvmd_snapshots_have_what_was_in_the_source_and_stay_so", snapshots_stay_as_they_are),
+    ("lvmd_restores_a_larger_volume_from_a_snapshot_of_a_mounted_one", restores_a_larger_volume),
+    ("lvmd_refuses_snapshots_that_cannot_be", refuses_snapshots_that_cannot_be),
+    ("lvmd_snapshots_outlive_their_source_and_a_new_activation", outlive_their_source_and_a_new_activation),
+];
+
+pub(crate) fn snapshot(name: &str, source: &str, access: &str, bytes: u64) -> CreateLvSnapshotRequest {
+    CreateLvSnapshotRequest {
+        name: name.to_owned(),
+        source_volume: source.to_owned(),
+        access_type: access.to_owned(),
+        size_bytes: signed(bytes),
+        ..CreateLvSnapshotRequest::default()
+    }
+}
+
+fn beginning(path: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    File::open(path).unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+fn fill(path: &str) {
+    must("dd", &["if=/dev/urandom", &format!("of={path}"), "bs=4k", "count=256", "oflag=direct"]);
+}
+
+fn snapshots_stay_as_they_are() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let source = client.create("a", 32 * MIB).await.unwrap().path;
+        fill(&source);
+        let before = beginning(&source);
+        let wanted = CreateLvSnapshotRequest { tags: vec!["c".to_owned()], ..snapshot("s", "a", "ro", 0) };
+        let made = client.snapshot(wanted.clone()).await.unwrap();
+        assert_eq!((made.size_bytes, &made.attr[..5]), (signed(32 * MIB), "Vri-a"));
+        let mut tags = made.tags.clone();
+        tags.sort();
+        assert_eq!(tags, ["c", "topolvm.io/managed-by=lvmd", "topolvm.io/source=a"]);
+        assert_eq!(client.snapshot(wanted).await.unwrap(), made, "again is success");
+
+        fill(&source);
+        assert_ne!(beginning(&source), before);
+        assert_eq!(beginning(&made.path), before);
+        let writing = run("dd", &["if=/dev/zero", &format!("of={}", made.path), "bs=4k", "count=1", "oflag=direct"]);
+        assert!(!writing.status.success(), "it is read-only");
+    });
+}
+
+fn restores_a_larger_volume() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let source = client.create("a", 32 * MIB).await.unwrap().path;
+        must("mkfs.ext4", &["-q", &source]);
+        fs::create_dir_all("/mnt/a").unwrap();
+        must("mount", &[&source, "/mnt/a"]);
+        fs::write("/mnt/a/file", "contents").unwrap();
+        // Taking the snapshot freezes the filesystem, so what was written is in it.
+        client.snapshot(snapshot("s", "a", "ro", 0)).await.unwrap();
+        fs::write("/mnt/a/file", "other contents").unwrap();
+        must("umount", &["/mnt/a"]);
+
+        let restored = client.snapshot(snapshot("r", "s", "rw", 48 * MIB + 1)).await.unwrap();
+        assert_eq!((restored.size_bytes, &restored.attr[..5]), (signed(48 * MIB + EXTENT), "Vwi-a"));
+        must("e2fsck", &["-fp", &restored.path]);
+        must("resize2fs", &[&restored.path]);
+        must("mount", &[&restored.path, "/mnt/a"]);
+        let contents = fs::read_to_string("/mnt/a/file").unwrap();
+        must("umount", &["/mnt/a"]);
+        assert_eq!(contents, "contents");
+
+        let clone = client.snapshot(snapshot("c", "a", "rw", 0)).await.unwrap();
+        assert_eq!(clone.size_bytes, signed(32 * MIB));
+        assert_eq!(client.free().await, (640 - 32 - 32 - 52 - 32) * MIB);
+    });
+}
+
+fn refuses_snapshots_that_cannot_be() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 200 * MIB).await.unwrap();
+        client.create_with(request("thick", "b", 16 * MIB)).await.unwrap();
+        client.create_with(request("exact", "c", 16 * MIB)).await.unwrap();
+        for (wanted, expected) in [
+            (snapshot("s", "none", "ro", 0), Code::NotFound),
+            (snapshot("s", "b", "ro", 0), Code::Unimplemented),
+            (snapshot("s", "c", "ro", 0), Code::FailedPrecondition),
+            (snapshot("s", "a", "ro", 4096), Code::OutOfRange),
+            (snapshot("s", "a", "rw", 440 * MIB + 1), Code::ResourceExhausted),
+            (snapshot("b", "a", "rw", 0), Code::AlreadyExists),
+        ] {
+            assert_eq!(code(client.snapshot(wanted.clone()).await), expected, "{wanted:?}");
+        }
+        client.snapshot(snapshot("s", "a", "rw", 440 * MIB)).await.unwrap();
+        assert_eq!(client.free().await, 0);
+        assert_eq!(code(client.snapshot(snapshot("t", "a", "ro", 0)).await), Code::ResourceExhausted);
+    });
+}
+
+fn outlive_their_source_and_a_new_activation() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let source = client.create("a", 16 * MIB).await.unwrap().path;
+        fill(&source);
+        let before = beginning(&source);
+        let wanted = snapshot("s", "a", "ro", 0);
+        let made = client.snapshot(wanted.clone()).await.unwrap();
+        client.remove("thin", "a").await.unwrap();
+        assert_eq!(client.snapshot(wanted).await.unwrap().name, "s", "again is success");
+        must("vgchange", &["-qan", "myvg1"]);
+        must("vgchange", &["-qay", "myvg1"]);
+        assert_eq!(beginning(&made.path), before);
+    });
+}
