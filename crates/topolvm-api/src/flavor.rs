@@ -71,6 +71,10 @@ impl ApiFlavor {
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.
         logical_volume_finalizer = "", "/logicalvolume";
+        /// LVM tag on an LV, followed by `=` and the name of its LogicalVolume.
+        logical_volume_tag = "", "/logicalvolume";
+        /// LVM tag on an LV, followed by `=` and the device class that its LogicalVolume asks for.
+        device_class_tag = "", "/device-class";
         /// Finalizer on Nodes, taken off when the node's volumes have been cleaned up.
         node_finalizer = "", "/node";
         /// Namespace label that keeps the webhook away with the value `ignore`.

@@ -53,6 +53,8 @@ pub struct NewLv<'a> {
     pub lvcreate_option_class: &'a str,
     /// Wanted size in bytes.
     pub size_bytes: u64,
+    /// LVM tags to put on it.
+    pub tags: &'a [String],
 }
 
 /// An LV as lvmd reports it.
@@ -160,7 +162,7 @@ impl Lvmd {
     pub async fn create(&self, lv: NewLv<'_>) -> Result<u64, Error> {
         let request = CreateLvRequest {
             name: lv.name.to_owned(),
-            tags: Vec::new(),
+            tags: lv.tags.to_vec(),
             device_class: lv.device_class.to_owned(),
             lvcreate_option_class: lv.lvcreate_option_class.to_owned(),
             size_bytes: to_wire(lv.size_bytes)?,

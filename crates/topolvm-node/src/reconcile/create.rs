@@ -6,7 +6,7 @@ use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_runtime::grpc::GrpcCode as _;
 
-use super::{Error, Reconciler, name};
+use super::{Error, Reconciler, name, ownership};
 use crate::lvmd::NewLv;
 
 impl Reconciler {
@@ -29,6 +29,7 @@ impl Reconciler {
             device_class: &volume.spec.device_class,
             lvcreate_option_class: &volume.spec.lvcreate_option_class,
             size_bytes,
+            tags: &ownership::tags(self.flavor, volume),
         };
         match self.lvmd.create(wanted).await {
             Ok(bytes) => {

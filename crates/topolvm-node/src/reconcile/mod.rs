@@ -9,6 +9,7 @@ mod error;
 mod expand;
 mod mark;
 mod own;
+mod ownership;
 mod status;
 mod written;
 

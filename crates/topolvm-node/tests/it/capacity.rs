@@ -98,7 +98,7 @@ async fn the_node_is_annotated_and_follows_each_change() {
     assert_eq!(node.pointer("/metadata/annotations/note"), Some(&json!("keep")));
     agent.lvmd_returns.recv().await.unwrap();
 
-    let wanted = NewLv { name: "u1", device_class: "hdd", lvcreate_option_class: "", size_bytes: 4 * GIB };
+    let wanted = NewLv { name: "u1", device_class: "hdd", lvcreate_option_class: "", size_bytes: 4 * GIB, tags: &[] };
     lvmd.client().create(wanted).await.unwrap();
     agent.until_annotated(&json!({"00default": gib(10), "ssd": gib(10), "hdd": gib(6)})).await;
     let metrics = agent.metrics();

@@ -11,7 +11,8 @@ use topolvm_testkit::lvm::FakeLvm;
 
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, nobody};
 
-const NEW: NewLv<'_> = NewLv { name: "u1", device_class: "", lvcreate_option_class: "", size_bytes: 1 << 30 };
+const NEW: NewLv<'_> =
+    NewLv { name: "u1", device_class: "", lvcreate_option_class: "", size_bytes: 1 << 30, tags: &[] };
 
 #[tokio::test]
 async fn an_lvmd_that_is_not_there_may_come_back() {

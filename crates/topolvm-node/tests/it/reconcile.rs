@@ -95,6 +95,16 @@ async fn a_new_object_gets_its_volume_with_one_write() {
 }
 
 #[tokio::test]
+async fn the_lv_says_which_object_it_belongs_to() {
+    let cluster = Cluster::with(TWO_CLASSES).await;
+    cluster.api.apply_json(fresh("pvc-1").class("ssd").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    let tags = cluster.lvm.volume(VG, "u1").unwrap().tags;
+    let expected = ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd", "topolvm.io/managed-by=lvmd"];
+    assert_eq!(tags, expected);
+}
+
+#[tokio::test]
 async fn the_real_size_is_reported() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").sized("4100Ki").build());
