@@ -6,10 +6,15 @@ use std::num::NonZeroU32;
 use crate::{LvName, Tag, VgName};
 
 /// What the reports ask about a volume group.
-const VG_FIELDS: &str = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_missing_pv_count";
+const VG_FIELDS: &str = "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count";
+/// What the reports ask about a physical volume.
+const PV_FIELDS: &str = "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable";
 /// What the reports ask about a logical volume.
 const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
                          lv_attr,data_percent,metadata_percent";
+
+/// LVM's shell reads this many words of a line (`MAX_ARGS`, less one), and calls a longer one too long.
+const MAX_SHELL_WORDS: usize = 63;
 
 /// Whether a command changes anything. A [`CommandRunner`](crate::CommandRunner) may stop reading at any time, but not a
 /// change.
@@ -75,11 +80,12 @@ impl LvmCommand {
     /// Everything about these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
     /// every volume group that it finds when `groups` is empty.
     pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
-        // The other sections of a full report cannot be switched off, only emptied (`-o,`).
+        // JSON would be the obvious form, but the LVM shell cannot be told to write it. The other sections of a full report
+        // cannot be switched off, only emptied (`-o,`).
         let options = [
             "fullreport",
-            "--reportformat",
-            "json",
+            "--noheadings",
+            "--nameprefixes",
             "--units",
             "b",
             "--nosuffix",
@@ -93,7 +99,8 @@ impl LvmCommand {
             LV_FIELDS,
             "--configreport",
             "pv",
-            "-o,",
+            "-o",
+            PV_FIELDS,
             "--configreport",
             "pvseg",
             "-o,",
@@ -103,6 +110,11 @@ impl LvmCommand {
         ];
         let groups = groups.into_iter().map(VgName::as_str);
         Self::new(Effect::Read, options.into_iter().chain(groups))
+    }
+
+    /// The names of all volume groups.
+    pub fn group_names() -> Self {
+        Self::new(Effect::Read, ["vgs", "--noheadings", "--nameprefixes", "-o", "vg_name"])
     }
 
     /// Creates a logical volume: old signatures are wiped and its beginning zeroed without asking.
@@ -146,15 +158,26 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
-    /// Sets the size. Without `--force` and with no terminal to ask on, LVM never makes a volume smaller.
-    pub fn resize(vg: &VgName, name: &LvName, bytes: u64) -> Self {
-        Self::new(Effect::Change, ["lvresize", "-L", &format!("{bytes}b"), &full_name(vg, name)])
+    /// Makes a volume larger. Unlike `lvresize` this can never make one smaller, and so has nothing to ask: in LVM's shell a
+    /// question would take the next command for its answer.
+    pub fn extend(vg: &VgName, name: &LvName, bytes: u64) -> Self {
+        Self::new(Effect::Change, ["lvextend", "-y", "-L", &format!("{bytes}b"), &full_name(vg, name)])
     }
 
     /// Removes a logical volume, without asking, and with it everything that cannot exist without it: the snapshots of an
     /// origin, the volumes of a thin pool.
     pub fn remove(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvremove", "-f", &full_name(vg, name)])
+    }
+
+    /// Gives another name.
+    pub fn rename(vg: &VgName, name: &LvName, new: &LvName) -> Self {
+        Self::new(Effect::Change, ["lvrename", vg.as_str(), name.as_str(), new.as_str()])
+    }
+
+    /// Makes the block device of a logical volume, also of one that LVM is told to skip.
+    pub fn activate(vg: &VgName, name: &LvName) -> Self {
+        Self::new(Effect::Change, ["lvchange", "-a", "y", "-K", &full_name(vg, name)])
     }
 
     /// Adds and takes away tags in one metadata change.
@@ -183,6 +206,25 @@ impl LvmCommand {
     /// The sub-command and its arguments.
     pub fn args(&self) -> &[String] {
         &self.args
+    }
+
+    /// The command as a line for LVM's own shell, which splits it into words again; `None` for what cannot be said there. In
+    /// a word between quotes everything stands for itself, and there are no other escapes.
+    pub(crate) fn shell_line(&self) -> Option<String> {
+        if self.args.len() > MAX_SHELL_WORDS {
+            return None;
+        }
+        let quoted = |arg: &String| {
+            let has = |character: char| arg.contains(character);
+            match (arg.is_empty() || arg.contains(char::is_whitespace), has('\''), has('"')) {
+                _ if has('\n') || has('\0') => None,
+                (false, false, false) => Some(arg.clone()),
+                (_, false, _) => Some(format!("'{arg}'")),
+                (_, true, false) => Some(format!("\"{arg}\"")),
+                (_, true, true) => None,
+            }
+        };
+        Some(self.args.iter().map(quoted).collect::<Option<Vec<_>>>()?.join(" "))
     }
 
     /// Whether it changes anything.
@@ -226,9 +268,20 @@ mod tests {
     }
 
     #[test]
+    fn words_reach_lvms_shell_as_they_are() {
+        let line = |args: &[&str]| LvmCommand::new(Effect::Read, args.iter().copied()).shell_line();
+        assert_eq!(line(&["lvs", "-o", "a,b"]).as_deref(), Some("lvs -o a,b"));
+        assert_eq!(line(&["lvs", "a b", "", "x\"y", "it's"]).as_deref(), Some("lvs 'a b' '' 'x\"y' \"it's\""));
+        assert_eq!(line(&["lvs", "'\""]), None);
+        assert_eq!(line(&["lvs", "a\nlvremove"]), None);
+        assert!(line(&["x"; MAX_SHELL_WORDS]).is_some());
+        assert_eq!(line(&["x"; MAX_SHELL_WORDS + 1]), None);
+    }
+
+    #[test]
     fn a_report_asks_for_everything_at_once() {
         let (a, b) = (vg(), "b".parse().unwrap());
-        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --reportformat json --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_missing_pv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o, --configreport pvseg -o, --configreport seg -o, myvg1 b");
+        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable --configreport pvseg -o, --configreport seg -o, myvg1 b");
     }
 
     #[test]
@@ -280,7 +333,7 @@ mod tests {
 
     #[test]
     fn resizing_removing_and_tagging() {
-        insta::assert_snapshot!(LvmCommand::resize(&vg(), &lv(), 8192), @"lvresize -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(LvmCommand::extend(&vg(), &lv(), 8192), @"lvextend -y -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(LvmCommand::remove(&vg(), &lv()), @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(
             LvmCommand::change_tags(&vg(), &lv(), &["a".parse().unwrap()], &["b".parse().unwrap()]),
@@ -292,6 +345,6 @@ mod tests {
     fn only_reports_may_be_stopped_half_way() {
         assert_eq!(LvmCommand::report([]).effect(), Effect::Read);
         assert_eq!(LvmCommand::remove(&vg(), &lv()).effect(), Effect::Change);
-        assert_eq!(LvmCommand::resize(&vg(), &lv(), 1).effect(), Effect::Change);
+        assert_eq!(LvmCommand::extend(&vg(), &lv(), 1).effect(), Effect::Change);
     }
 }

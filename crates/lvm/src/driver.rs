@@ -1,10 +1,12 @@
 //! LVM operations on typed values.
 
 use std::sync::Arc;
+use std::{fmt, slice};
 
 use crate::report;
 use crate::{
-    CommandRunner, Error, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup,
+    CommandRunner, Effect, Error, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError, Tag,
+    VgName, VolumeGroup,
 };
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
@@ -28,7 +30,7 @@ impl<R: CommandRunner> Lvm<R> {
     /// The volume group with the logical volumes in it, in one consistent answer.
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
-        let output = self.run(&command).await?;
+        let output = self.run(slice::from_ref(&command)).await?;
         if output.code != Some(0) {
             return Err(Error::from_output(&command, vg, None, &output));
         }
@@ -54,9 +56,22 @@ impl<R: CommandRunner> Lvm<R> {
         results
     }
 
+    /// All volume groups of the machine. Groups that come or go at the same time may be missing.
+    pub async fn all_volume_groups(&self) -> Result<Vec<VolumeGroup>, Error> {
+        let command = LvmCommand::group_names();
+        let output = self.run(slice::from_ref(&command)).await?;
+        if output.code != Some(0) {
+            let stderr = output.stderr.trim().to_owned();
+            return Err(Error::Exit { command: command.name().to_owned(), code: output.code, stderr });
+        }
+        let names = report::group_names(&output.stdout).map_err(|source| report_error(&command, source))?;
+        let found = self.volume_groups(&names).await.into_iter();
+        found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
+    }
+
     async fn all_at_once(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {
         let command = LvmCommand::report(vgs);
-        let output = self.run(&command).await.ok().filter(|output| output.code == Some(0))?;
+        let output = self.run(slice::from_ref(&command)).await.ok().filter(|output| output.code == Some(0))?;
         let mut found = groups(&command, &output).ok()?;
         let mut take = |vg: &VgName| {
             let index = found.iter().position(|group| group.name == *vg)?;
@@ -65,51 +80,160 @@ impl<R: CommandRunner> Lvm<R> {
         vgs.iter().map(&mut take).collect()
     }
 
-    /// Creates a logical volume. See [`LvmCommand::create`].
-    pub async fn create(&self, volume: &NewVolume<'_>) -> Result<(), Error> {
-        self.change(&LvmCommand::create(volume), volume.vg, volume.name).await
+    /// Creates a logical volume with a tag that says that it is being made, and takes that tag away when it is made: it is done
+    /// if the volume is there without the tag. See [`LvmCommand::create`].
+    pub async fn create(&self, volume: &NewVolume<'_>, making: &Tag) -> Changed {
+        let &NewVolume { vg, name, .. } = volume;
+        let commands = vec![LvmCommand::create(volume), unmark(vg, name, making)];
+        self.change(vg, name, commands, |volume, said| is_made(volume, making, said)).await
     }
 
-    /// Creates a thin snapshot. See [`LvmCommand::snapshot`].
-    pub async fn snapshot(&self, snapshot: &NewSnapshot<'_>) -> Result<(), Error> {
-        self.change(&LvmCommand::snapshot(snapshot), snapshot.vg, snapshot.source).await
+    /// Creates a thin snapshot, in the same way. One that is to be larger than its source, in bytes, takes two processes: were
+    /// the tag taken away by the first, a crash could leave a snapshot that is too small and looks ready.
+    pub async fn snapshot(&self, snapshot: &NewSnapshot<'_>, larger: Option<u64>, making: &Tag) -> Changed {
+        let &NewSnapshot { vg, name, .. } = snapshot;
+        let create = LvmCommand::snapshot(snapshot);
+        if let Some(bytes) = larger {
+            let commands = vec![create, LvmCommand::extend(vg, name, bytes)];
+            let grown = |volume: Option<&LogicalVolume>, said: &Error| {
+                volume.is_some_and(|volume| volume.size >= bytes) && !matches!(said, Error::AlreadyExists { .. })
+            };
+            let begun = self.change(vg, name, commands, grown).await;
+            if begun.done.is_err() {
+                return begun;
+            }
+            return self.change_tags(vg, name, &[], slice::from_ref(making)).await;
+        }
+        let commands = vec![create, unmark(vg, name, making)];
+        self.change(vg, name, commands, |volume, said| is_made(volume, making, said)).await
     }
 
     /// Makes a logical volume `bytes` large, a multiple of 512 that LVM rounds up to whole extents. That it has this size
-    /// already is success; that it is larger is an error.
-    pub async fn resize(&self, vg: &VgName, name: &LvName, bytes: u64) -> Result<(), Error> {
-        let command = LvmCommand::resize(vg, name, bytes);
-        match self.change(&command, vg, name).await {
-            Err(Error::Exit { stderr, .. }) if stderr.contains(" matches existing size ") => Ok(()),
-            result => result,
-        }
+    /// already is success, and so is that it is larger.
+    pub async fn resize(&self, vg: &VgName, name: &LvName, bytes: u64) -> Changed {
+        let commands = vec![LvmCommand::extend(vg, name, bytes)];
+        self.change(vg, name, commands, |volume, _| volume.is_some_and(|volume| volume.size >= bytes)).await
     }
 
     /// Removes a logical volume and everything that depends on it. See [`LvmCommand::remove`].
-    pub async fn remove(&self, vg: &VgName, name: &LvName) -> Result<(), Error> {
-        self.change(&LvmCommand::remove(vg, name), vg, name).await
+    pub async fn remove(&self, vg: &VgName, name: &LvName) -> Changed {
+        let commands = vec![LvmCommand::remove(vg, name)];
+        self.change(vg, name, commands, |volume, said| volume.is_none() && !said.is_about_missing(vg, name)).await
+    }
+
+    /// Makes the block device of a logical volume.
+    pub async fn activate(&self, vg: &VgName, name: &LvName) -> Changed {
+        let commands = vec![LvmCommand::activate(vg, name)];
+        self.change(vg, name, commands, |volume, _| volume.is_some_and(|volume| volume.device.is_some())).await
     }
 
     /// Adds and takes away tags in one metadata change.
-    pub async fn change_tags(&self, vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Result<(), Error> {
-        self.change(&LvmCommand::change_tags(vg, name, add, remove), vg, name).await
+    pub async fn change_tags(&self, vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Changed {
+        let commands = vec![LvmCommand::change_tags(vg, name, add, remove)];
+        let done = |volume: Option<&LogicalVolume>, _: &Error| {
+            let has = |tag: &Tag| volume.is_some_and(|volume| volume.has_tag(tag));
+            volume.is_some() && add.iter().all(has) && !remove.iter().any(|tag| has(tag) && !add.contains(tag))
+        };
+        self.change(vg, name, commands, done).await
     }
 
-    async fn change(&self, command: &LvmCommand, vg: &VgName, name: &LvName) -> Result<(), Error> {
-        let output = self.run(command).await?;
-        if output.code == Some(0) {
-            tracing::info!(%command, output = %String::from_utf8_lossy(&output.stdout).trim(), "changed LVM");
-            Ok(())
-        } else {
-            Err(Error::from_output(command, vg, Some(name), &output))
+    /// Runs commands about one volume, one after the other in one LVM process, and looks at its group afterwards. What was
+    /// done is judged by what there is then: a later command may have run although an earlier one failed.
+    async fn change(
+        &self,
+        vg: &VgName,
+        name: &LvName,
+        mut commands: Vec<LvmCommand>,
+        is_done: impl FnOnce(Option<&LogicalVolume>, &Error) -> bool,
+    ) -> Changed {
+        commands.push(LvmCommand::report([vg]));
+        let mut output = match self.run(&commands).await {
+            Ok(output) => output,
+            Err(error) => return Changed { done: Err(error), group: None },
+        };
+        tracing::info!(commands = %Listed(&commands), said = said(&output), "changed LVM");
+        let [first, .., _report] = &commands[..] else { return Changed { done: Ok(()), group: None } };
+        if commands.len() > 2 {
+            forget_consequences(&mut output, vg, name);
         }
+        let found = match groups(first, &output) {
+            Ok(groups) => groups.into_iter().find(|group| group.name == *vg),
+            Err(error) => return Changed { done: Err(error), group: None },
+        };
+        let complaint = Error::from_output(first, vg, Some(name), &output);
+        let Some(group) = found else {
+            let is_silent = output.code == Some(0) && output.stderr.is_empty();
+            let absent = || report_error(first, ReportError::Absent(vg.clone()));
+            return Changed { done: Err(if is_silent { absent() } else { complaint }), group: None };
+        };
+        let volume = group.volume(name.as_str());
+        let done = if is_done(volume, &complaint) {
+            Ok(())
+        } else if volume.is_some() && complaint.is_about_missing(vg, name) {
+            // The report is newer.
+            Err(Error::from_output(first, vg, None, &output))
+        } else {
+            Err(complaint)
+        };
+        Changed { done, group: Some(group) }
     }
 
-    async fn run(&self, command: &LvmCommand) -> Result<Output, Error> {
-        let result = self.runner.run(command).await;
-        tracing::debug!(%command, ?result, "ran LVM");
-        result.map_err(|error| Error::from_run(command, error))
+    /// What was given to [`Self::new`].
+    pub fn runner(&self) -> &Arc<R> {
+        &self.runner
     }
+
+    async fn run(&self, commands: &[LvmCommand]) -> Result<Output, Error> {
+        let result = self.runner.run(commands).await;
+        tracing::debug!(?commands, ?result, "ran LVM");
+        result.map_err(|error| Error::from_run(commands, error))
+    }
+}
+
+/// What came of a change.
+#[derive(Debug)]
+#[must_use]
+pub struct Changed {
+    /// Whether what was wanted is there now, or why not.
+    pub done: Result<(), Error>,
+    /// The whole volume group afterwards, in either case; `None` when nobody knows.
+    pub group: Option<VolumeGroup>,
+}
+
+fn unmark(vg: &VgName, name: &LvName, making: &Tag) -> LvmCommand {
+    LvmCommand::change_tags(vg, name, &[], slice::from_ref(making))
+}
+
+/// A volume without the tag may be one that was there before.
+fn is_made(volume: Option<&LogicalVolume>, making: &Tag, said: &Error) -> bool {
+    volume.is_some_and(|volume| !volume.has_tag(making)) && !matches!(said, Error::AlreadyExists { .. })
+}
+
+/// When nothing was created, what was to be done with it fails as well, which explains nothing.
+fn forget_consequences(output: &mut Output, vg: &VgName, name: &LvName) {
+    let consequence = format!("Failed to find logical volume \"{vg}/{name}\"");
+    let is_cause = |line: &&str| line.trim() != consequence;
+    let causes: Vec<_> = output.stderr.lines().filter(is_cause).collect();
+    if causes.iter().any(|line| !line.trim().is_empty()) {
+        output.stderr = causes.join("\n");
+    }
+}
+
+/// All but the report, as one would type them.
+struct Listed<'a>(&'a [LvmCommand]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes = self.0.iter().filter(|command| command.effect() == Effect::Change).map(LvmCommand::to_string);
+        f.write_str(&changes.collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// What LVM wrote besides the report.
+fn said(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().chain(output.stderr.lines()).map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with(report::PREFIX)).collect::<Vec<_>>().join("; ")
 }
 
 fn groups(command: &LvmCommand, output: &Output) -> Result<Vec<VolumeGroup>, Error> {

@@ -9,6 +9,8 @@ use crate::{LvName, LvmCommand, Output, RunError, VgName};
 
 /// LVM's exit status for "the command failed" (`ECMD_FAILED`); a wrong command line gives 3.
 const EXIT_FAILED: i32 = 5;
+/// That of LVM's shell, whatever became of the commands in it.
+const EXIT_SHELL: i32 = 0;
 /// Error texts travel in gRPC headers, which have a limit; LVM can repeat one warning a thousand times.
 const MAX_STDERR: usize = 1500;
 
@@ -76,11 +78,11 @@ pub enum Error {
         source: RunError,
     },
     /// Any other failure.
-    #[error("{command} failed ({}): {stderr}", exit(*.code))]
+    #[error("{command} failed{}: {stderr}", exit(*.code))]
     Exit {
         /// The LVM command's name.
         command: String,
-        /// Exit status; `None` when a signal ended it.
+        /// Exit status; `None` when a signal ended it, 0 when it was one of several in a process.
         code: Option<i32>,
         /// What LVM said.
         stderr: String,
@@ -96,23 +98,32 @@ pub enum Error {
 }
 
 fn exit(code: Option<i32>) -> String {
-    code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit status {code}"))
+    match code {
+        None => " (ended by a signal)".to_owned(),
+        Some(0) => String::new(),
+        Some(code) => format!(" (exit status {code})"),
+    }
 }
 
 impl Error {
-    pub(crate) fn from_run(command: &LvmCommand, error: RunError) -> Self {
-        let command = command.name().to_owned();
+    pub(crate) fn from_run(commands: &[LvmCommand], error: RunError) -> Self {
+        let command = commands.first().map_or("lvm", LvmCommand::name).to_owned();
         match error {
             RunError::Timeout(after) => Self::Timeout { command, after },
             source @ (RunError::Spawn { .. } | RunError::Read(_)) => Self::Run { command, source },
         }
     }
 
+    /// Whether this says that the volume is not there.
+    pub(crate) fn is_about_missing(&self, group: &VgName, volume: &LvName) -> bool {
+        matches!(self, Self::VolumeNotFound { vg, name } if vg == group && name == volume)
+    }
+
     /// Why a command about this group, and possibly this volume in it, failed.
     pub(crate) fn from_output(command: &LvmCommand, vg: &VgName, name: Option<&LvName>, output: &Output) -> Self {
-        let said =
-            |text: &str| output.code == Some(EXIT_FAILED) && output.stderr.lines().any(|line| line.trim() == text);
-        // Both mean "not there" only with exit status 5; a message alone may be about something else.
+        // Both mean "not there" only if LVM itself came to its end; a message alone may be about something else.
+        let is_lvms_word = matches!(output.code, Some(EXIT_FAILED | EXIT_SHELL));
+        let said = |text: &str| is_lvms_word && output.stderr.lines().any(|line| line.trim() == text);
         if said(&format!("Volume group \"{vg}\" not found")) {
             return Self::GroupNotFound(vg.clone());
         }

@@ -1,25 +1,35 @@
 //! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and what went wrong is an
 //! [`Error`] variant instead of a text.
 //!
-//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. Apart from that runner the crate
-//! starts nothing, reads no environment and looks at no clock. All sizes are bytes.
+//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. What can be seen without LVM is seen
+//! through [`Devices`]. Apart from these the crate starts nothing, reads no environment and looks at no clock. All sizes are
+//! bytes.
 
 mod command;
+mod devices;
 mod driver;
 mod error;
 mod lv_attr;
+pub mod metadata;
 mod name;
-mod report;
+pub mod report;
 mod runner;
 mod system;
 mod volume;
 
 pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
-pub use driver::Lvm;
+pub use devices::{DeviceStatus, Devices, SystemDevices};
+pub use driver::{Changed, Lvm};
 pub use error::Error;
 pub use lv_attr::{Health, InvalidLvAttr, LvAttr, Permissions, Problem, State, VolumeType};
+pub use metadata::Version;
 pub use name::{InvalidName, LvName, Tag, VgName};
 pub use report::ReportError;
 pub use runner::{CommandRunner, Output, RunError};
 pub use system::{PrefixError, SystemRunner};
-pub use volume::{Device, LogicalVolume, VolumeGroup};
+pub use volume::{Device, LogicalVolume, PhysicalVolume, VolumeGroup};
+
+/// A machine with LVM: commands and devices.
+pub trait Host: CommandRunner + Devices {}
+
+impl<H: CommandRunner + Devices> Host for H {}

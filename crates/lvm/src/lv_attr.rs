@@ -254,6 +254,11 @@ impl LvAttr {
         self.volume_type() == VolumeType::ThinPool
     }
 
+    /// Whether it is a RAID, in sync or not.
+    pub fn is_raid(self) -> bool {
+        matches!(self.volume_type(), VolumeType::Raid | VolumeType::RaidUnsynced)
+    }
+
     /// Whether it is a pool or part of one: other volumes go when it goes.
     pub fn holds_volumes(self) -> bool {
         matches!(

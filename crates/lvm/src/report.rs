@@ -1,18 +1,24 @@
-//! LVM's `--reportformat json`: every value is a string, lists are separated by commas, "none" is empty or -1.
+//! LVM's reports with `--nameprefixes`: one line for each group, physical and logical volume, `LVM2_FIELD='value'` for each
+//! field. Lists are separated by commas, "none" is empty or -1.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, PhysicalVolume, VgName, VolumeGroup};
 
-use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, VgName, VolumeGroup};
+/// Begins each field, and so each line that belongs to a report.
+pub(crate) const PREFIX: &str = "LVM2_";
 
 /// A report that LVM wrote and that cannot be understood.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// Not JSON, cut off, or without a field that was asked for.
-    #[error("not a complete JSON report")]
-    Json(#[from] serde_json::Error),
+    /// Not a line of fields.
+    #[error("not a line of a report: {0:?}")]
+    Line(String),
+    /// Without a field that was asked for.
+    #[error("without the field {0}")]
+    Field(&'static str),
     /// A number is none.
     #[error("{field} is {value:?}, which is not a number")]
     Number {
@@ -32,142 +38,209 @@ pub enum ReportError {
         /// What is wrong.
         source: InvalidLvAttr,
     },
+    /// A volume before the group that it belongs to.
+    #[error("a volume without a volume group")]
+    Order,
+    /// The group says that it has more, or fewer, volumes than follow.
+    #[error("volume group {vg} has {counted} {what} and {listed} are listed")]
+    Incomplete {
+        /// Which group.
+        vg: VgName,
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        counted: usize,
+        /// How many were read.
+        listed: usize,
+    },
     /// LVM ended well without saying anything about this volume group.
     #[error("volume group {0} is not in it")]
     Absent(VgName),
 }
 
-#[derive(Deserialize)]
-struct Document {
-    report: Vec<Section>,
-}
-
-/// There is one section for each volume group.
-#[derive(Deserialize)]
-struct Section {
-    #[serde(default)]
-    vg: Vec<RawGroup>,
-    #[serde(default)]
-    lv: Vec<RawVolume>,
-}
-
-#[derive(Deserialize)]
-#[expect(clippy::struct_field_names, reason = "LVM's names")]
-struct RawGroup {
-    vg_name: String,
-    vg_uuid: String,
-    vg_size: String,
-    vg_free: String,
-    vg_extent_size: String,
-    vg_missing_pv_count: String,
-}
-
-#[derive(Deserialize)]
-struct RawVolume {
-    lv_uuid: String,
-    lv_name: String,
-    lv_path: String,
-    lv_size: String,
-    lv_kernel_major: String,
-    lv_kernel_minor: String,
-    origin: String,
-    origin_size: String,
-    pool_lv: String,
-    lv_tags: String,
-    lv_attr: String,
-    data_percent: String,
-    metadata_percent: String,
-}
-
-/// The volume groups in the output of [`LvmCommand::report`](crate::LvmCommand::report).
-pub(crate) fn parse(json: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
-    let document: Document = serde_json::from_slice(json)?;
-    let mut groups = Vec::with_capacity(document.report.len());
-    for section in document.report {
-        // Physical volumes that belong to no group have a section without a group.
-        let Some(group) = section.vg.into_iter().next().filter(|group| !group.vg_name.is_empty()) else {
+/// The volume groups in the output of [`LvmCommand::report`](crate::LvmCommand::report), among whatever else commands wrote.
+pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
+    let output = String::from_utf8_lossy(output);
+    let mut groups: Vec<Listed> = Vec::new();
+    for line in output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX)) {
+        let fields = Fields::read(line)?;
+        if fields.0.contains_key("VG_NAME") {
+            groups.push(Listed::read(&fields)?);
             continue;
-        };
-        let volumes = section.lv.into_iter().map(RawVolume::into_volume).collect::<Result<_, _>>()?;
-        groups.push(VolumeGroup {
-            name: VgName::try_from(group.vg_name)?,
-            uuid: group.vg_uuid,
-            size: number("vg_size", &group.vg_size)?,
-            free: number("vg_free", &group.vg_free)?,
-            extent_size: number("vg_extent_size", &group.vg_extent_size)?,
-            missing_pvs: number("vg_missing_pv_count", &group.vg_missing_pv_count)?,
-            volumes,
-        });
+        }
+        let Listed { group, .. } = groups.last_mut().ok_or(ReportError::Order)?;
+        if fields.0.contains_key("PV_NAME") {
+            group.pvs.push(fields.physical_volume()?);
+        } else {
+            group.volumes.push(fields.logical_volume()?);
+        }
     }
-    Ok(groups)
+    groups.into_iter().map(Listed::complete).collect()
 }
 
-impl RawVolume {
-    fn into_volume(self) -> Result<LogicalVolume, ReportError> {
-        let attr = match self.lv_attr.parse() {
-            Ok(attr) => attr,
-            Err(source) => {
-                return Err(ReportError::Attr { name: self.lv_name, source });
+/// The names in the output of [`LvmCommand::group_names`](crate::LvmCommand::group_names).
+pub(crate) fn group_names(output: &[u8]) -> Result<Vec<VgName>, ReportError> {
+    let output = String::from_utf8_lossy(output);
+    let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
+    lines.map(|line| Ok(VgName::try_from(Fields::read(line)?.text("VG_NAME")?)?)).collect()
+}
+
+/// A group, and how many volumes it says it has: a report that broke off must not look like a smaller group.
+struct Listed {
+    group: VolumeGroup,
+    pvs: usize,
+    volumes: usize,
+}
+
+impl Listed {
+    fn read(fields: &Fields<'_>) -> Result<Self, ReportError> {
+        let group = VolumeGroup {
+            name: VgName::try_from(fields.text("VG_NAME")?)?,
+            uuid: fields.text("VG_UUID")?,
+            seqno: fields.number("VG_SEQNO")?,
+            size: fields.number("VG_SIZE")?,
+            free: fields.number("VG_FREE")?,
+            extent_size: fields.number("VG_EXTENT_SIZE")?,
+            missing_pvs: fields.number("VG_MISSING_PV_COUNT")?,
+            pvs: Vec::new(),
+            volumes: Vec::new(),
+        };
+        Ok(Self { group, pvs: fields.number("PV_COUNT")?, volumes: fields.number("LV_COUNT")? })
+    }
+
+    fn complete(self) -> Result<VolumeGroup, ReportError> {
+        let Self { group, pvs, volumes } = self;
+        for (what, counted, listed) in
+            [("physical volumes", pvs, group.pvs.len()), ("logical volumes", volumes, group.volumes.len())]
+        {
+            if counted != listed {
+                return Err(ReportError::Incomplete { vg: group.name, what, counted, listed });
             }
-        };
-        let device = match (self.lv_kernel_major.parse(), self.lv_kernel_minor.parse()) {
+        }
+        Ok(group)
+    }
+}
+
+/// One line.
+struct Fields<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Fields<'a> {
+    fn read(line: &'a str) -> Result<Self, ReportError> {
+        let broken = || ReportError::Line(line.chars().take(200).collect());
+        let mut fields = HashMap::new();
+        let mut rest = line;
+        while !rest.is_empty() {
+            let (name, value) = rest.strip_prefix(PREFIX).and_then(|rest| rest.split_once("='")).ok_or_else(broken)?;
+            // LVM quotes nothing in a value, so it ends where the next field begins.
+            let (value, next) = match value.split_once("' LVM2_") {
+                Some((value, _)) => (value, value.len() + "' ".len()),
+                None => (value.strip_suffix('\'').ok_or_else(broken)?, value.len()),
+            };
+            fields.insert(name, value);
+            let start = PREFIX.len() + name.len() + "='".len() + next;
+            rest = rest.get(start..).ok_or_else(broken)?;
+        }
+        Ok(Self(fields))
+    }
+
+    fn get(&self, field: &'static str) -> Result<&'a str, ReportError> {
+        self.0.get(field).copied().ok_or(ReportError::Field(field))
+    }
+
+    fn text(&self, field: &'static str) -> Result<String, ReportError> {
+        self.get(field).map(str::to_owned)
+    }
+
+    /// Nothing when it is empty.
+    fn some(&self, field: &'static str) -> Result<Option<String>, ReportError> {
+        self.get(field).map(|value| (!value.is_empty()).then(|| value.to_owned()))
+    }
+
+    fn number<N: FromStr<Err: Display>>(&self, field: &'static str) -> Result<N, ReportError> {
+        let value = self.get(field)?;
+        value.parse().map_err(|_| ReportError::Number { field, value: value.to_owned() })
+    }
+
+    fn optional_number<N: FromStr<Err: Display>>(&self, field: &'static str) -> Result<Option<N>, ReportError> {
+        if self.get(field)?.is_empty() { Ok(None) } else { self.number(field).map(Some) }
+    }
+
+    /// -1 or empty: there is no device.
+    fn device(&self, major: &'static str, minor: &'static str) -> Result<Option<Device>, ReportError> {
+        Ok(match (self.get(major)?.parse(), self.get(minor)?.parse()) {
             (Ok(major), Ok(minor)) => Some(Device { major, minor }),
-            // -1 or empty: not active
             _ => None,
-        };
-        Ok(LogicalVolume {
-            name: self.lv_name,
-            uuid: self.lv_uuid,
-            path: self.lv_path,
-            size: number("lv_size", &self.lv_size)?,
-            device,
-            origin: some(self.origin),
-            origin_size: optional_number("origin_size", &self.origin_size)?,
-            pool: some(self.pool_lv),
-            tags: self.lv_tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
-            attr,
-            data_percent: optional_number("data_percent", &self.data_percent)?,
-            metadata_percent: optional_number("metadata_percent", &self.metadata_percent)?,
         })
     }
-}
 
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
+    fn physical_volume(&self) -> Result<PhysicalVolume, ReportError> {
+        let is_missing = !self.get("PV_MISSING")?.is_empty();
+        let is_allocatable = !self.get("PV_ALLOCATABLE")?.is_empty();
+        Ok(PhysicalVolume {
+            path: self.text("PV_NAME")?,
+            uuid: self.text("PV_UUID")?,
+            device: self.device("PV_MAJOR", "PV_MINOR")?.filter(|_| !is_missing),
+            free: self.number("PV_FREE")?,
+            allocatable: is_allocatable && !is_missing,
+        })
+    }
 
-fn number<N: FromStr<Err: Display>>(field: &'static str, value: &str) -> Result<N, ReportError> {
-    value.parse().map_err(|_| ReportError::Number { field, value: value.to_owned() })
-}
-
-fn optional_number<N: FromStr<Err: Display>>(field: &'static str, value: &str) -> Result<Option<N>, ReportError> {
-    if value.is_empty() { Ok(None) } else { number(field, value).map(Some) }
+    fn logical_volume(&self) -> Result<LogicalVolume, ReportError> {
+        let name = self.text("LV_NAME")?;
+        let attr = match self.get("LV_ATTR")?.parse() {
+            Ok(attr) => attr,
+            Err(source) => return Err(ReportError::Attr { name, source }),
+        };
+        Ok(LogicalVolume {
+            name,
+            uuid: self.text("LV_UUID")?,
+            path: self.text("LV_PATH")?,
+            size: self.number("LV_SIZE")?,
+            device: self.device("LV_KERNEL_MAJOR", "LV_KERNEL_MINOR")?,
+            origin: self.some("ORIGIN")?,
+            origin_size: self.optional_number("ORIGIN_SIZE")?,
+            pool: self.some("POOL_LV")?,
+            tags: self.get("LV_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+            attr,
+            data_percent: self.optional_number("DATA_PERCENT")?,
+            metadata_percent: self.optional_number("METADATA_PERCENT")?,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As LVM 2.03.16 writes it, spaces shortened.
-    const REPORT: &str = r#"{ "report": [
-        { "vg": [ {"vg_name":"vg2", "vg_uuid":"hFbcse-zjbv", "vg_size":"1069547520", "vg_free":"1065353216", "vg_extent_size":"4194304", "vg_missing_pv_count":"0"} ],
-          "pv": [ {} ],
-          "lv": [
-            {"lv_uuid":"ejNx40", "lv_name":"z", "lv_path":"/dev/vg2/z", "lv_size":"4194304", "lv_kernel_major":"254", "lv_kernel_minor":"3", "origin":"", "origin_size":"", "pool_lv":"", "lv_tags":"a,topolvm.io/b=c", "lv_attr":"-wi-a-----", "data_percent":"", "metadata_percent":""}
-          ],
-          "pvseg": [ {}, {} ], "seg": [ {} ] },
-        { "vg": [ {"vg_name":"vg1", "vg_uuid":"9dzmnA-pCOu", "vg_size":"0", "vg_free":"0", "vg_extent_size":"4194304", "vg_missing_pv_count":"1"} ],
-          "lv": [] },
-        { "vg": [], "pv": [ {} ] }
-    ] }"#;
+    /// As LVM 2.03.16 writes it after a change.
+    const REPORT: &str = r#"
+  Logical volume "z" created.
+  LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
+  LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''
+  
 
-    /// A report on one volume with these values in place of the usual ones.
+  LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
+  LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
+  
+"#;
+
+    /// The report with these values in place of the usual ones of its logical volume.
     fn report(changes: &[(&str, &str)]) -> String {
-        let mut report: serde_json::Value = serde_json::from_str(REPORT).unwrap();
-        for (field, value) in changes {
-            report["report"][0]["lv"][0][*field] = (*value).into();
-        }
-        report.to_string()
+        REPORT
+            .lines()
+            .map(|line| {
+                if !line.contains("LVM2_LV_NAME") {
+                    return line.to_owned();
+                }
+                let fields = Fields::read(line.trim()).unwrap().0.into_iter().map(|(name, usual)| {
+                    let changed = changes.iter().find(|(changed, _)| changed.to_uppercase() == name);
+                    format!("LVM2_{name}='{}'", changed.map_or(usual, |(_, value)| *value))
+                });
+                fields.collect::<Vec<_>>().join(" ")
+            })
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn volume(changes: &[(&str, &str)]) -> Result<LogicalVolume, ReportError> {
@@ -175,16 +248,26 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_one_section_for_each_group() {
+    fn a_report_lists_the_groups_with_what_is_in_them() {
         let groups = parse(REPORT.as_bytes()).unwrap();
         assert_eq!(groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>(), ["vg2", "vg1"]);
         let [vg2, vg1] = &groups[..] else { panic!() };
-        assert_eq!((vg2.size, vg2.free, vg2.extent_size), (1_069_547_520, 1_065_353_216, 4_194_304));
+        assert_eq!((vg2.size, vg2.free, vg2.extent_size, vg2.seqno), (1_069_547_520, 1_065_353_216, 4_194_304, 12));
         assert_eq!((vg1.missing_pvs, vg1.volumes.len()), (1, 0));
         let volume = vg2.volume("z").unwrap();
         assert_eq!(volume.device, Some(Device { major: 254, minor: 3 }));
         assert_eq!(volume.tags, ["a", "topolvm.io/b=c"]);
         assert_eq!(volume.visible_size(), 4_194_304);
+        let pv = &vg2.pvs[0];
+        assert_eq!((pv.path.as_str(), pv.device), ("/dev/sdb", Some(Device { major: 98, minor: 16 })));
+        assert!(pv.allocatable);
+    }
+
+    #[test]
+    fn a_missing_physical_volume_has_no_device_and_nothing_to_give() {
+        let groups = parse(REPORT.as_bytes()).unwrap();
+        let pv = &groups[1].pvs[0];
+        assert_eq!((pv.device, pv.allocatable), (None, false));
     }
 
     #[test]
@@ -215,16 +298,31 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_is_cut_off_is_an_error() {
-        for end in [0, 1, 20, REPORT.len() / 2, REPORT.len() - 1] {
-            assert!(matches!(parse(&REPORT.as_bytes()[..end]), Err(ReportError::Json(_))), "{end}");
+    fn a_report_that_is_cut_off_says_nothing_or_is_an_error() {
+        let whole = REPORT.trim_end().len();
+        let second = REPORT.find("LVM2_VG_NAME='vg1'").unwrap();
+        for end in 0..whole {
+            let Some(cut) = REPORT.get(..end) else { continue };
+            match parse(cut.as_bytes()) {
+                Err(_) => {}
+                // Cut between groups: what is there is whole, and the other is plainly absent.
+                Ok(groups) if groups.len() == 1 => assert!(end <= second + "LVM2".len() + 1, "{end}"),
+                Ok(groups) => assert!(groups.is_empty(), "{end}"),
+            }
         }
+    }
+
+    #[test]
+    fn a_report_with_fewer_volumes_than_it_counts_is_an_error() {
+        let without: Vec<_> = REPORT.lines().filter(|line| !line.contains("LVM2_LV_NAME")).collect();
+        let error = parse(without.join("\n").as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), "volume group vg2 has 1 logical volumes and 0 are listed");
     }
 
     #[test]
     fn a_size_that_is_no_number_is_an_error() {
         let error = volume(&[("lv_size", "4.00m")]).unwrap_err();
-        assert_eq!(error.to_string(), r#"lv_size is "4.00m", which is not a number"#);
+        assert_eq!(error.to_string(), r#"LV_SIZE is "4.00m", which is not a number"#);
     }
 
     #[test]

@@ -37,10 +37,14 @@ pub enum RunError {
 
 /// Runs LVM commands.
 ///
-/// Dropping the future of a [reading](crate::Effect::Read) command stops the command. A command that
+/// Dropping the future of commands that only [read](crate::Effect::Read) stops them. What
 /// [changes](crate::Effect::Change) something goes on to its end whatever becomes of the future; whoever needs to know how
 /// it ended must keep the future.
 pub trait CommandRunner: Send + Sync + 'static {
-    /// Runs one command to its end. A failure that LVM itself reports is an [`Output`], not an error.
-    fn run(&self, command: &LvmCommand) -> impl Future<Output = Result<Output, RunError>> + Send;
+    /// Runs commands to their end, one after the other, in one process if there is a way. A failure that LVM itself reports
+    /// is an [`Output`], not an error.
+    ///
+    /// The output is that of all commands. A later command may run although an earlier one failed, and the exit status is
+    /// then that of nothing: whoever runs several commands ends them with a report and believes that.
+    fn run(&self, commands: &[LvmCommand]) -> impl Future<Output = Result<Output, RunError>> + Send;
 }

@@ -1,17 +1,25 @@
 //! The runner that starts real LVM processes.
 
+use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::{CommandRunner, Effect, LvmCommand, Output, RunError};
+use crate::devices::{DeviceStatus, SystemDevices};
+use crate::metadata::Version;
+use crate::{
+    CommandRunner, Device, Devices, Effect, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, VolumeGroup,
+};
 
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the messages
 /// English, which [`Error`](crate::Error) relies on.
@@ -22,6 +30,9 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 const READ_DEADLINE: Duration = Duration::from_mins(1);
 /// Changes may discard or wipe whole devices.
 const CHANGE_DEADLINE: Duration = Duration::from_mins(10);
+/// `EINVALID_CMD_LINE`: an `lvm` that was built without its shell says so when it is called without a command, and has done
+/// nothing then.
+const NO_SHELL: i32 = 3;
 /// LVM ends at a safe point on SIGTERM. Only what ignores it that long is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -36,10 +47,12 @@ pub enum PrefixError {
     NotFound(String),
 }
 
-/// Starts LVM as a child process for each command.
+/// Starts LVM as a child process.
 ///
-/// Standard input is empty, so LVM never waits for an answer. Each command runs in its own process group, so a signal at
-/// the terminal does not reach it, and one that is stopped takes along the `lvm` that `nsenter` started for it.
+/// Several commands are given to LVM's own shell on its standard input, so that they cost one process. Where LVM has no shell,
+/// or a command cannot be said in it, each gets a process. Standard input ends with the commands, so LVM never waits for an
+/// answer. Each process is in its own process group, so a signal at the terminal does not reach it, and one that is
+/// stopped takes along the `lvm` that `nsenter` started for it.
 #[derive(Clone, Debug)]
 pub struct SystemRunner {
     program: PathBuf,
@@ -47,6 +60,8 @@ pub struct SystemRunner {
     read_deadline: Duration,
     change_deadline: Duration,
     grace: Duration,
+    has_no_shell: Arc<AtomicBool>,
+    devices: Arc<SystemDevices>,
 }
 
 impl SystemRunner {
@@ -58,9 +73,12 @@ impl SystemRunner {
     pub fn new<S: AsRef<str>>(prefix: &[S]) -> Result<Self, PrefixError> {
         let mut words = prefix.iter().map(|word| word.as_ref().to_owned());
         let program = words.next().filter(|program| !program.is_empty()).ok_or(PrefixError::Empty)?;
+        let devices = Arc::new(SystemDevices::new(root_of_devices(&program)));
         Ok(Self {
             program: resolve(&program).ok_or(PrefixError::NotFound(program))?,
             prefix: words.collect(),
+            has_no_shell: Arc::default(),
+            devices,
             read_deadline: READ_DEADLINE,
             change_deadline: CHANGE_DEADLINE,
             grace: GRACE,
@@ -74,39 +92,128 @@ impl SystemRunner {
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
-    fn spawn(&self, command: &LvmCommand) -> io::Result<Child> {
+    fn spawn(&self, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
         Command::new(&self.program)
             .args(&self.prefix)
-            .args(command.args())
+            .args(args)
             .env_clear()
             .envs(ENVIRONMENT.iter().copied())
             .current_dir("/")
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
+            .map_err(|source| RunError::Spawn { program: self.program.display().to_string(), source })
+    }
+
+    async fn run_all(&self, commands: &[LvmCommand], effect: Effect) -> Result<Output, RunError> {
+        if let [command] = commands {
+            return self.run_one(command, effect).await;
+        }
+        if !self.has_no_shell.load(Ordering::Relaxed)
+            && let Some(script) = script(commands)
+        {
+            let output = self.run_script(script, effect).await?;
+            if output.code != Some(NO_SHELL) {
+                return Ok(output);
+            }
+            tracing::info!("this lvm has no shell; every command gets a process of its own");
+            self.has_no_shell.store(true, Ordering::Relaxed);
+        }
+        self.run_each(commands, effect).await
+    }
+
+    async fn run_one(&self, command: &LvmCommand, effect: Effect) -> Result<Output, RunError> {
+        let child = self.spawn(command.args(), Stdio::null())?;
+        let group = Group::of(&child, effect == Effect::Read);
+        end_of(child, group, self.deadline(effect), self.grace).await
+    }
+
+    async fn run_script(&self, script: String, effect: Effect) -> Result<Output, RunError> {
+        let mut child = self.spawn(&[], Stdio::piped())?;
+        let group = Group::of(&child, effect == Effect::Read);
+        let stdin = child.stdin.take();
+        let say = async {
+            if let Some(mut stdin) = stdin {
+                // Fails when LVM has ended before it read everything; its output tells what it did.
+                drop(stdin.write_all(script.as_bytes()).await);
+            }
+        };
+        tokio::join!(end_of(child, group, self.deadline(effect), self.grace), say).0
+    }
+
+    /// Stops at the first change that fails. Reports run all the same: somebody must find out what there is now.
+    async fn run_each(&self, commands: &[LvmCommand], effect: Effect) -> Result<Output, RunError> {
+        let mut all = Output { code: Some(0), ..Output::default() };
+        for command in commands {
+            if all.code != Some(0) && command.effect() == Effect::Change {
+                continue;
+            }
+            let output = self.run_one(command, effect).await?;
+            all.stdout.extend(output.stdout);
+            all.stderr.push_str(&output.stderr);
+            if all.code == Some(0) {
+                all.code = output.code;
+            }
+        }
+        Ok(all)
+    }
+
+    fn deadline(&self, effect: Effect) -> Duration {
+        match effect {
+            Effect::Read => self.read_deadline,
+            Effect::Change => self.change_deadline,
+        }
     }
 }
 
+/// Where the devices are that `lvm` sees: in another mount namespace, behind the first process, if `nsenter` leads there.
+fn root_of_devices(program: &str) -> &'static str {
+    let first_process = "/proc/1/root";
+    let enters = Path::new(program).file_name().is_some_and(|name| name == "nsenter");
+    if enters && Path::new(first_process).join("dev").is_dir() { first_process } else { "/" }
+}
+
+/// The commands as lines for LVM's shell, if all of them can be said there.
+fn script(commands: &[LvmCommand]) -> Option<String> {
+    let mut script = String::new();
+    for command in commands {
+        script.push_str(&command.shell_line()?);
+        script.push('\n');
+    }
+    Some(script)
+}
+
 impl CommandRunner for SystemRunner {
-    async fn run(&self, command: &LvmCommand) -> Result<Output, RunError> {
-        let child = self
-            .spawn(command)
-            .map_err(|source| RunError::Spawn { program: self.program.display().to_string(), source })?;
-        match command.effect() {
-            Effect::Read => {
-                let group = Group::of(&child, true);
-                end_of(child, group, self.read_deadline, self.grace).await
-            }
-            Effect::Change => {
-                let group = Group::of(&child, false);
-                let ending = end_of(child, group, self.change_deadline, self.grace);
-                #[expect(clippy::disallowed_methods, reason = "somebody must read on when our caller goes away")]
-                let ending = tokio::spawn(ending);
-                ending.await.unwrap_or_else(|error| Err(RunError::Read(io::Error::other(error))))
-            }
+    async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
+        let changes = commands.iter().any(|command| command.effect() == Effect::Change);
+        if !changes {
+            return self.run_all(commands, Effect::Read).await;
         }
+        let (runner, commands) = (self.clone(), commands.to_vec());
+        let ending = async move { runner.run_all(&commands, Effect::Change).await };
+        #[expect(clippy::disallowed_methods, reason = "somebody must read on when our caller goes away")]
+        let ending = tokio::spawn(ending);
+        ending.await.unwrap_or_else(|error| Err(RunError::Read(io::Error::other(error))))
+    }
+}
+
+impl Devices for SystemRunner {
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        self.devices.version(pv)
+    }
+
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
+        self.devices.status(vg, volume)
+    }
+
+    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
+        self.devices.mapped()
+    }
+
+    fn population(&self) -> io::Result<String> {
+        self.devices.population()
     }
 }
 
@@ -181,7 +288,7 @@ mod tests {
     use super::*;
 
     /// A runner whose "lvm" is this shell script.
-    fn script(dir: &TempDir, body: &str) -> SystemRunner {
+    fn program(dir: &TempDir, body: &str) -> SystemRunner {
         let path = dir.path().join("lvm");
         fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -199,8 +306,8 @@ mod tests {
     #[tokio::test]
     async fn status_and_both_outputs_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = script(&dir, r#"echo "got $*"; echo oops >&2; exit 5"#);
-        let output = runner.run(&change()).await.unwrap();
+        let runner = program(&dir, r#"echo "got $*"; echo oops >&2; exit 5"#);
+        let output = runner.run(&[change()]).await.unwrap();
         assert_eq!(
             output,
             Output { code: Some(5), stdout: b"got lvremove -f vg/lv\n".into(), stderr: "oops\n".to_owned() }
@@ -210,14 +317,14 @@ mod tests {
     #[tokio::test]
     async fn the_prefix_comes_first() {
         let runner = SystemRunner::new(&["echo", "-m", "/sbin/lvm"]).unwrap();
-        assert_eq!(runner.run(&change()).await.unwrap().stdout, b"-m /sbin/lvm lvremove -f vg/lv\n");
+        assert_eq!(runner.run(&[change()]).await.unwrap().stdout, b"-m /sbin/lvm lvremove -f vg/lv\n");
     }
 
     #[tokio::test]
     async fn the_environment_is_fixed_and_there_is_no_input() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = script(&dir, "/usr/bin/env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= | sort; pwd; cat");
-        let output = runner.run(&read()).await.unwrap();
+        let runner = program(&dir, "/usr/bin/env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= | sort; pwd; cat");
+        let output = runner.run(&[read()]).await.unwrap();
         let expected = format!("LC_ALL=C\nLVM_SUPPRESS_FD_WARNINGS=1\nPATH={SEARCH_PATH}\n/\n");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
@@ -226,8 +333,8 @@ mod tests {
     async fn megabytes_on_both_pipes_do_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let runner =
-            script(&dir, "head -c 1000000 /dev/zero >&2; head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2");
-        let output = runner.run(&read()).await.unwrap();
+            program(&dir, "head -c 1000000 /dev/zero >&2; head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2");
+        let output = runner.run(&[read()]).await.unwrap();
         assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000, 2_000_000));
     }
 
@@ -237,10 +344,10 @@ mod tests {
         let pid = dir.path().join("pid");
         // Like nsenter, the child goes on when only its parent gets the signal.
         let runner =
-            script(&dir, &format!("sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 1000' & wait", pid.display()))
+            program(&dir, &format!("sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 1000' & wait", pid.display()))
                 .with_deadlines(Duration::from_millis(500), Duration::from_millis(500));
         let start = Instant::now();
-        let error = runner.run(&change()).await.unwrap_err();
+        let error = runner.run(&[change()]).await.unwrap_err();
         assert!(matches!(error, RunError::Timeout(_)), "{error}");
         assert!(start.elapsed() < GRACE);
         let pid = fs::read_to_string(&pid).unwrap();
@@ -262,9 +369,10 @@ mod tests {
             go.display(),
             done.display()
         );
-        let runner = script(&dir, &body);
+        let runner = program(&dir, &body);
         for command in [read(), change()] {
-            let mut running = Box::pin(runner.run(&command));
+            let commands = [command];
+            let mut running = Box::pin(runner.run(&commands));
             tokio::select! {
                 _ = &mut running => panic!("it waits for us"),
                 _ = tokio::fs::read(&started) => {}
@@ -280,8 +388,30 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_missing_is_named() {
         let runner = SystemRunner::new(&["/nonexistent/lvm"]).unwrap();
-        let error = runner.run(&read()).await.unwrap_err();
+        let error = runner.run(&[read()]).await.unwrap_err();
         assert!(error.to_string().starts_with("cannot start /nonexistent/lvm"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn several_commands_are_one_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = program(&dir, "echo \"args: $*\"; cat");
+        let output = runner.run(&[change(), change()]).await.unwrap();
+        assert_eq!(output.stdout, b"args: \nlvremove -f vg/lv\nlvremove -f vg/lv\n");
+    }
+
+    #[tokio::test]
+    async fn without_a_shell_every_command_is_a_process_and_a_failure_ends_the_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = r#"[ $# = 0 ] && exit 3; echo "$1"; [ "$1" = lvremove ] && { echo no >&2; exit 5; }; exit 0"#;
+        let runner = program(&dir, body);
+        let commands = [change(), change(), read()];
+        for _ in 0..2 {
+            let output = runner.run(&commands).await.unwrap();
+            let expected =
+                Output { code: Some(5), stdout: b"lvremove\nfullreport\n".into(), stderr: "no\n".to_owned() };
+            assert_eq!(output, expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What LVM says about volume groups and logical volumes.
 
-use crate::{LvAttr, VgName};
+use crate::{LvAttr, Tag, VgName};
 
 /// A volume group and the visible logical volumes in it, as they were at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +9,8 @@ pub struct VolumeGroup {
     pub name: VgName,
     /// LVM's identity of it, which a rename does not change.
     pub uuid: String,
+    /// Counts the changes of its metadata, by whomever.
+    pub seqno: u64,
     /// Size in bytes.
     pub size: u64,
     /// Bytes in extents that no logical volume uses.
@@ -17,8 +19,25 @@ pub struct VolumeGroup {
     pub extent_size: u64,
     /// How many of its physical volumes cannot be found.
     pub missing_pvs: u64,
+    /// Its physical volumes, those that are missing too.
+    pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.
     pub volumes: Vec<LogicalVolume>,
+}
+
+/// A physical volume of a volume group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalVolume {
+    /// Path of its device, for example `/dev/sdb`; says nothing when it is missing.
+    pub path: String,
+    /// LVM's identity of it.
+    pub uuid: String,
+    /// Its block device, unless it is missing.
+    pub device: Option<Device>,
+    /// Bytes in extents that no logical volume uses.
+    pub free: u64,
+    /// Whether LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
+    pub allocatable: bool,
 }
 
 /// A logical volume.
@@ -78,6 +97,18 @@ impl VolumeGroup {
 }
 
 impl LogicalVolume {
+    /// Whether it carries the tag.
+    pub fn has_tag(&self, tag: &Tag) -> bool {
+        self.tags.iter().any(|existing| existing == tag.as_str())
+    }
+
+    /// The name that LVM gives its block device in device-mapper: group and volume with a dash in between, their own dashes
+    /// doubled. Of a thin pool LVM reports the layer that the thin volumes use.
+    pub fn mapper_name(&self, vg: &VgName) -> String {
+        let layer = if self.attr.is_thin_pool() { "-tpool" } else { "" };
+        format!("{}-{}{layer}", vg.as_str().replace('-', "--"), self.name.replace('-', "--"))
+    }
+
     /// Size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its origin.
     pub fn visible_size(&self) -> u64 {
         match (&self.origin, &self.pool, self.origin_size) {

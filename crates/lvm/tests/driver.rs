@@ -21,11 +21,11 @@ async fn create(lvm: &Lvm<FakeLvm>, name: &str, bytes: u64) -> Result<(), Error>
         pool: None,
         name: &lv(name),
         bytes,
-        tags: &["a=b".parse().unwrap()],
+        tags: &["a=b".parse().unwrap(), "making".parse().unwrap()],
         striping: None,
         options: &[],
     };
-    lvm.create(&volume).await
+    lvm.create(&volume, &"making".parse().unwrap()).await.done
 }
 
 fn one_group() -> (FakeLvm, Lvm<FakeLvm>) {
@@ -45,10 +45,10 @@ async fn a_volume_is_created_seen_resized_and_removed() {
     );
     assert_eq!(group.free, GIB - (4 << 20));
 
-    lvm.resize(&vg("vg1"), &lv("a"), 5 << 20).await.unwrap();
+    lvm.resize(&vg("vg1"), &lv("a"), 5 << 20).await.done.unwrap();
     assert_eq!(lvm.volume_group(&vg("vg1")).await.unwrap().volume("a").unwrap().size, 8 << 20);
 
-    lvm.remove(&vg("vg1"), &lv("a")).await.unwrap();
+    lvm.remove(&vg("vg1"), &lv("a")).await.done.unwrap();
     assert_eq!(lvm.volume_group(&vg("vg1")).await.unwrap().volumes, []);
 }
 
@@ -56,15 +56,54 @@ async fn a_volume_is_created_seen_resized_and_removed() {
 async fn a_volume_that_has_the_size_already_is_resized() {
     let (_, lvm) = one_group();
     create(&lvm, "a", 8 << 20).await.unwrap();
-    lvm.resize(&vg("vg1"), &lv("a"), 8 << 20).await.unwrap();
-    assert!(matches!(lvm.resize(&vg("vg1"), &lv("a"), 4 << 20).await, Err(Error::Exit { .. })));
+    lvm.resize(&vg("vg1"), &lv("a"), 8 << 20).await.done.unwrap();
+    lvm.resize(&vg("vg1"), &lv("a"), 4 << 20).await.done.unwrap();
+    assert_eq!(lvm.volume_group(&vg("vg1")).await.unwrap().volume("a").unwrap().size, 8 << 20);
+}
+
+#[tokio::test]
+async fn a_change_is_one_process_and_brings_back_the_group() {
+    let (fake, lvm) = one_group();
+    let changed = {
+        let volume = NewVolume {
+            vg: &vg("vg1"),
+            pool: None,
+            name: &lv("a"),
+            bytes: 4096,
+            tags: &["making".parse().unwrap()],
+            striping: None,
+            options: &[],
+        };
+        lvm.create(&volume, &"making".parse().unwrap()).await
+    };
+    changed.done.unwrap();
+    assert_eq!(changed.group, Some(lvm.volume_group(&vg("vg1")).await.unwrap()));
+    let changed = lvm.remove(&vg("vg1"), &lv("a")).await;
+    assert_eq!(changed.group.unwrap().volumes, []);
+    assert_eq!(fake.processes(), 3);
+}
+
+#[tokio::test]
+async fn a_volume_that_stays_marked_was_not_made() {
+    let (fake, lvm) = one_group();
+    fake.fail("lvchange", 1, Fault::says("device-mapper: oops"));
+    let error = create(&lvm, "a", 4096).await.unwrap_err();
+    assert_eq!(error.to_string(), "lvcreate failed: device-mapper: oops");
+    assert_eq!(fake.volumes("vg1"), ["a"]);
+}
+
+#[tokio::test]
+async fn why_nothing_was_made_is_not_buried_under_the_consequences() {
+    let (fake, lvm) = one_group();
+    fake.fail("lvcreate", 1, Fault::says("Cannot do it."));
+    assert_eq!(create(&lvm, "a", 4096).await.unwrap_err().to_string(), "lvcreate failed: Cannot do it.");
 }
 
 #[tokio::test]
 async fn tags_are_exchanged() {
     let (fake, lvm) = one_group();
     create(&lvm, "a", 4096).await.unwrap();
-    lvm.change_tags(&vg("vg1"), &lv("a"), &["c".parse().unwrap()], &["a=b".parse().unwrap()]).await.unwrap();
+    lvm.change_tags(&vg("vg1"), &lv("a"), &["c".parse().unwrap()], &["a=b".parse().unwrap()]).await.done.unwrap();
     assert_eq!(fake.volume("vg1", "a").unwrap().tags, ["c"]);
 }
 
@@ -74,17 +113,17 @@ async fn errors_have_their_kinds() {
     create(&lvm, "a", 4096).await.unwrap();
     assert!(matches!(create(&lvm, "a", 4096).await, Err(Error::AlreadyExists { .. })));
     assert!(matches!(create(&lvm, "b", 2 * GIB).await, Err(Error::NoSpace { .. })));
-    assert!(matches!(lvm.resize(&vg("vg1"), &lv("a"), 2 * GIB).await, Err(Error::NoSpace { .. })));
-    assert!(matches!(lvm.remove(&vg("vg1"), &lv("b")).await, Err(Error::VolumeNotFound { .. })));
-    assert!(matches!(lvm.resize(&vg("vg1"), &lv("b"), GIB).await, Err(Error::VolumeNotFound { .. })));
-    assert!(matches!(lvm.remove(&vg("vg2"), &lv("a")).await, Err(Error::GroupNotFound(_))));
+    assert!(matches!(lvm.resize(&vg("vg1"), &lv("a"), 2 * GIB).await.done, Err(Error::NoSpace { .. })));
+    assert!(matches!(lvm.remove(&vg("vg1"), &lv("b")).await.done, Err(Error::VolumeNotFound { .. })));
+    assert!(matches!(lvm.resize(&vg("vg1"), &lv("b"), GIB).await.done, Err(Error::VolumeNotFound { .. })));
+    assert!(matches!(lvm.remove(&vg("vg2"), &lv("a")).await.done, Err(Error::GroupNotFound(_))));
     assert!(matches!(lvm.volume_group(&vg("vg2")).await, Err(Error::GroupNotFound(_))));
     fake.edit_volume("vg1", "a", |volume| volume.open = true);
-    assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await, Err(Error::Busy { .. })));
+    assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await.done, Err(Error::Busy { .. })));
     fake.miss_pvs("vg1", 1);
     assert!(matches!(create(&lvm, "c", 4096).await, Err(Error::Incomplete { .. })));
     fake.fail("lvremove", 1, Fault::Timeout);
-    assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await, Err(Error::Timeout { .. })));
+    assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await.done, Err(Error::Timeout { .. })));
     fake.fail("fullreport", 1, Fault::Spawn);
     assert!(matches!(lvm.volume_group(&vg("vg1")).await, Err(Error::Run { .. })));
     fake.fail("fullreport", 1, Fault::Garbled);

@@ -1,29 +1,35 @@
 //! The work behind the gRPC services: device classes on top of LVM.
 //!
 //! Changes of one volume group happen one after the other, and each checks the free space while it holds the lock of its
-//! group: what two callers are promised at the same time is there for both.
+//! group: what two callers are promised at the same time is there for both. Reads are answered from what is known of the
+//! groups, see [`group`].
 
 mod change;
+mod group;
 mod making;
+mod outside;
+mod removal;
 mod snapshot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures::Stream;
-use lvm::{CommandRunner, LogicalVolume, LvName, Lvm, VgName, VolumeGroup};
-use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+use lvm::{Changed, Device, Host, LogicalVolume, LvName, Lvm, VgName, VolumeGroup};
+use tokio::sync::watch;
 use topolvm_runtime::{CancellationToken, Tasks};
 use tracing::Instrument as _;
 
 use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::error::Error;
-use crate::marks;
+use crate::marks::{self, Maker};
 use crate::usage::{self, ClassUsage, Usage};
 
+use group::{Group, Verdict};
+
 pub use change::CreateVolume;
-pub(crate) use making::HalfMade;
 pub use snapshot::CreateSnapshot;
 
 /// Why an engine cannot start.
@@ -58,6 +64,15 @@ pub enum StartError {
     Lvm(#[source] lvm::Error),
 }
 
+/// How well a volume group is known.
+pub(crate) struct Knowledge {
+    pub(crate) name: VgName,
+    /// Since LVM was last asked.
+    pub(crate) age: Duration,
+    /// Whether LVM could not be asked when it should have been.
+    pub(crate) is_stale: bool,
+}
+
 /// Device classes on top of LVM. Clones share everything.
 pub struct Engine<R> {
     inner: Arc<Inner<R>>,
@@ -65,13 +80,11 @@ pub struct Engine<R> {
 
 struct Inner<R> {
     lvm: Lvm<R>,
-    classes: DeviceClasses,
-    /// Held from the check of the free space to the end of the change. The only lock that is held across an await.
-    locks: BTreeMap<VgName, Arc<Mutex<()>>>,
+    classes: RwLock<Arc<DeviceClasses>>,
+    groups: RwLock<BTreeMap<VgName, Arc<Group>>>,
+    maker: Maker,
     tasks: Tasks,
     shutdown: CancellationToken,
-    /// Counts changes.
-    changes: watch::Sender<u64>,
     latest: watch::Sender<Arc<Usage>>,
     works: watch::Sender<bool>,
 }
@@ -84,116 +97,226 @@ impl<R> Clone for Engine<R> {
 
 impl<R> fmt::Debug for Engine<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("classes", &self.inner.classes).finish_non_exhaustive()
+        f.debug_struct("Engine").field("maker", &self.inner.maker).finish_non_exhaustive()
     }
 }
 
-impl<R: CommandRunner> Engine<R> {
+impl<R: Host> Engine<R> {
     /// Checks that LVM works and every class has its volume group and thin pool, and starts to look after them: first it removes
-    /// what an earlier process left half made.
+    /// what an earlier process of the same maker left half made.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
+        maker: Maker,
         tasks: &Tasks,
         shutdown: CancellationToken,
     ) -> Result<Self, StartError> {
-        let groups = classes.volume_groups();
-        let mut left_over = Vec::new();
-        for (group, result) in groups.iter().zip(lvm.volume_groups(&groups).await) {
-            match result {
-                Ok(group) => {
-                    check_thin_pools(&classes, &group)?;
-                    left_over.extend(making::half_made(&group));
-                }
-                Err(lvm::Error::GroupNotFound(vg)) => {
-                    let class = classes.iter().find(|class| class.volume_group == *group);
-                    let class = class.map(|class| class.name.clone()).unwrap_or_default();
-                    return Err(StartError::NoVolumeGroup { class, vg });
-                }
-                Err(error) => return Err(StartError::Lvm(error)),
-            }
-        }
         let engine = Self {
             inner: Arc::new(Inner {
                 lvm,
-                classes,
-                locks: groups.into_iter().map(|group| (group, Arc::default())).collect(),
+                classes: RwLock::default(),
+                groups: RwLock::default(),
+                maker,
                 tasks: tasks.clone(),
-                shutdown: shutdown.clone(),
-                changes: watch::Sender::new(0),
+                shutdown,
                 latest: watch::Sender::default(),
                 works: watch::Sender::new(true),
             }),
         };
-        tasks.spawn("capacity", usage::publish(engine.clone(), engine.inner.changes.subscribe(), left_over, shutdown));
+        engine.reconfigure(classes).await?;
         Ok(engine)
+    }
+
+    /// Goes on with other classes, if each has its volume group and thin pool; else everything stays as it was. Volumes of a
+    /// class that is no longer there stay what they are, and can be removed.
+    pub async fn reconfigure(&self, classes: DeviceClasses) -> Result<(), StartError> {
+        let known = self.groups();
+        let new: Vec<_> = classes.volume_groups().into_iter().filter(|group| !known.contains_key(group)).collect();
+        let mut found = Vec::new();
+        for (name, result) in new.iter().zip(self.inner.lvm.volume_groups(&new).await) {
+            match result {
+                Ok(group) => found.push(Arc::new(Group::new(name.clone(), Some(group)))),
+                Err(lvm::Error::GroupNotFound(vg)) => return Err(no_group(&classes, vg)),
+                Err(error) => return Err(StartError::Lvm(error)),
+            }
+        }
+        let used = classes.volume_groups();
+        for group in known.values().filter(|group| used.contains(&group.name)) {
+            let _turn = group.turn().await;
+            match self.current(group).await {
+                Ok(group) => check_thin_pools(&classes, &group)?,
+                Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
+                Err(_) => return Err(no_group(&classes, group.name.clone())),
+            }
+        }
+        for group in &found {
+            check_thin_pools(&classes, &*group.known().map_err(|_| no_group(&classes, group.name.clone()))?)?;
+        }
+        self.write_groups().extend(found.iter().map(|group| (group.name.clone(), Arc::clone(group))));
+        *self.inner.classes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(classes);
+        self.publish();
+        for group in found {
+            self.inner.tasks.spawn("volume group", outside::follow(self.clone(), group, self.inner.shutdown.clone()));
+        }
+        Ok(())
     }
 
     /// The volumes of a class, also those that others made: everything in its thin pool, or everything in its volume group
     /// that is not part of a thin pool.
     pub async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Error> {
         let class = self.class(class)?;
-        let group = self.group(&class.volume_group).await?;
+        let group = self.group(&class.volume_group)?;
+        let devices = self.mapped(&group).await;
+        if devices.is_none() {
+            self.ask_lvm_once(&group).await?;
+        }
+        let known = group.known()?;
         // That a pool is missing and that it is empty are not the same.
-        available(&class, &group)?;
-        let mut volumes = group.volumes;
-        volumes.retain(|volume| class.owns(volume) && !marks::is_half_made(volume));
+        available(&class, &known)?;
+        let mut volumes = known.volumes.clone();
+        volumes.retain(|volume| class.owns(volume) && !marks::is_hidden(volume));
+        for volume in &mut volumes {
+            place(volume, &known.name, devices.as_ref());
+        }
         Ok(volumes)
     }
 
     /// Bytes that may still be given away in a class.
-    pub async fn free(&self, class: &str) -> Result<u64, Error> {
+    pub fn free(&self, class: &str) -> Result<u64, Error> {
         let class = self.class(class)?;
-        available(&class, &self.group(&class.volume_group).await?)
+        available(&class, &*self.group(&class.volume_group)?.known()?)
     }
 
     /// The room in all classes. A volume group that is missing has none.
-    pub async fn usage(&self) -> Result<Usage, Error> {
-        Ok(self.look().await?.0)
-    }
-
-    /// The room in all classes, and the volumes that are half made at this moment.
-    pub(crate) async fn look(&self) -> Result<(Usage, Vec<HalfMade>), Error> {
-        let groups = self.inner.classes.volume_groups();
-        let mut found = BTreeMap::new();
-        for (name, result) in groups.iter().zip(self.inner.lvm.volume_groups(&groups).await) {
-            match self.judged(result) {
-                Ok(group) => drop(found.insert(name, group)),
-                Err(lvm::Error::GroupNotFound(vg)) => tracing::error!(%vg, "volume group not found; its capacity is 0"),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let usage_of = |class: &Arc<DeviceClass>| ClassUsage::of(class, found.get(&class.volume_group));
-        let usage = Usage { classes: self.inner.classes.iter().map(usage_of).collect() };
-        Ok((usage, found.values().flat_map(making::half_made).collect()))
+    pub fn usage(&self) -> Usage {
+        let groups = self.groups();
+        let usage_of = |class: &Arc<DeviceClass>| {
+            let group = groups.get(&class.volume_group).and_then(|group| group.get());
+            ClassUsage::of(class, group.as_deref())
+        };
+        Usage { classes: self.classes().iter().map(usage_of).collect() }
     }
 
     /// The room in all classes now and after each change, until the process is about to end.
-    pub async fn watch(&self) -> Result<impl Stream<Item = Result<Arc<Usage>, Error>> + Send + use<R>, Error> {
-        usage::watch(self, self.inner.shutdown.clone()).await
+    pub fn watch(&self) -> impl Stream<Item = Result<Arc<Usage>, Error>> + Send + use<R> {
+        usage::watch(&self.inner.latest, self.inner.shutdown.clone())
     }
 
-    /// Whether the last word from LVM made sense.
+    /// Whether what is known of all groups is known to be so.
     pub fn works(&self) -> watch::Receiver<bool> {
         self.inner.works.subscribe()
     }
 
-    pub(crate) fn latest(&self) -> &watch::Sender<Arc<Usage>> {
-        &self.inner.latest
+    /// What is known of each volume group.
+    pub(crate) fn knowledge(&self) -> Vec<Knowledge> {
+        let groups = self.groups();
+        let knowledge = |group: &Arc<Group>| Knowledge {
+            name: group.name.clone(),
+            age: group.age(),
+            is_stale: group.staleness().is_some(),
+        };
+        groups.values().map(knowledge).collect()
+    }
+
+    /// Whether any class needs the group.
+    fn is_used(&self, group: &Group) -> bool {
+        self.classes().iter().any(|class| class.volume_group == group.name)
+    }
+
+    /// Where volumes are at this moment; `None` when LVM alone can tell which device belongs to which volume. A wrong device
+    /// would be somebody else's data.
+    async fn mapped(&self, group: &Group) -> Option<HashMap<String, Device>> {
+        group.devices(self.devices()).await.ok()
+    }
+
+    fn devices(&self) -> &Arc<R> {
+        self.inner.lvm.runner()
+    }
+
+    fn classes(&self) -> Arc<DeviceClasses> {
+        Arc::clone(&self.inner.classes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn groups(&self) -> BTreeMap<VgName, Arc<Group>> {
+        self.inner.groups.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write_groups(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<VgName, Arc<Group>>> {
+        self.inner.groups.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
-        let class = self.inner.classes.get(name);
-        class.cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
+        self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
     }
 
-    async fn group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
-        Ok(self.judged(self.inner.lvm.volume_group(vg).await)?)
+    fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
+        let groups = self.inner.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
     }
 
-    async fn lock(&self, vg: &VgName) -> Result<OwnedMutexGuard<()>, Error> {
-        let lock = self.inner.locks.get(vg).ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))?;
-        Ok(Arc::clone(lock).lock_owned().await)
+    /// A group that no class may name, of which LVM said this just now.
+    fn group_or_new(&self, known: VolumeGroup) -> Arc<Group> {
+        self.group(&known.name).unwrap_or_else(|_| Arc::new(Group::new(known.name.clone(), Some(known))))
+    }
+
+    /// What is true of a group: what is known if the disks prove it, else what LVM says. The caller has the group's turn.
+    async fn current(&self, group: &Group) -> Result<Arc<VolumeGroup>, Error> {
+        if group.check(self.devices()).await != Verdict::Current {
+            self.ask_lvm(group).await?;
+        }
+        group.known()
+    }
+
+    /// Has LVM report on a group. The caller has the group's turn, so that no change is in between.
+    async fn ask_lvm(&self, group: &Group) -> Result<(), lvm::Error> {
+        let looks = group.look(self.devices()).await.ok();
+        match self.inner.lvm.volume_group(&group.name).await {
+            Ok(found) => self.learn(group, Some(found)),
+            Err(lvm::Error::GroupNotFound(vg)) => {
+                tracing::error!(%vg, "volume group not found; its capacity is 0");
+                self.learn(group, None);
+            }
+            Err(error) => {
+                self.doubt(group, &error);
+                return Err(error);
+            }
+        }
+        if let Some(looks) = looks {
+            group.accept(looks);
+        }
+        Ok(())
+    }
+
+    /// The same for somebody without the turn, unless LVM was asked while waiting for it.
+    async fn ask_lvm_once(&self, group: &Group) -> Result<(), Error> {
+        let before = tokio::time::Instant::now();
+        let _turn = group.turn().await;
+        if group.age() > before.elapsed() {
+            self.ask_lvm(group).await?;
+        }
+        Ok(())
+    }
+
+    fn learn(&self, group: &Group, found: Option<VolumeGroup>) {
+        group.learn(found);
+        self.publish();
+    }
+
+    fn doubt(&self, group: &Group, error: &lvm::Error) {
+        if group.doubt(&error.to_string()) {
+            tracing::error!(vg = %group.name, %error, "cannot read the volume group; what was known of it may no longer be so");
+        }
+        self.publish();
+    }
+
+    /// Takes over what came of a change.
+    fn take(&self, group: &Group, changed: Changed) -> Result<(), lvm::Error> {
+        match (changed.group, &changed.done) {
+            (Some(after), _) => self.learn(group, Some(after)),
+            (None, Err(error)) => self.doubt(group, error),
+            (None, Ok(())) => {}
+        }
+        changed.done
     }
 
     /// Runs a change to its end, also when the caller gives up waiting: nobody would know what a change that was cut off
@@ -205,22 +328,32 @@ impl<R: CommandRunner> Engine<R> {
         self.inner.tasks.finish(change.in_current_span()).await.map_err(Error::Interrupted)?
     }
 
-    /// Wakes the watchers.
-    fn changed(&self) {
-        self.inner.changes.send_modify(|count| *count = count.wrapping_add(1));
+    /// Tells everybody what is known now.
+    fn publish(&self) {
+        // Looked up inside, so that of two who tell at the same time the second tells what both know.
+        self.inner.latest.send_if_modified(|known| {
+            let usage = self.usage();
+            let is_news = **known != usage;
+            *known = Arc::new(usage);
+            is_news
+        });
+        self.inner.works.send_if_modified(|known| {
+            let works = self.groups().values().all(|group| group.staleness().is_none() || !self.is_used(group));
+            std::mem::replace(known, works) != works
+        });
     }
+}
 
-    /// Notes whether LVM works, judging by what came of a command.
-    fn judged<T>(&self, result: Result<T, lvm::Error>) -> Result<T, lvm::Error> {
-        let works = result.as_ref().err().is_none_or(lvm_works);
-        let turned = self.inner.works.send_if_modified(|known| std::mem::replace(known, works) != works);
-        if turned && !works {
-            tracing::error!("LVM stopped working");
-            // So that somebody finds out when it works again.
-            self.changed();
-        }
-        result
+/// Corrects where a volume is.
+fn place(volume: &mut LogicalVolume, vg: &VgName, devices: Option<&HashMap<String, Device>>) {
+    if let Some(devices) = devices {
+        volume.device = devices.get(&volume.mapper_name(vg)).copied();
     }
+}
+
+fn no_group(classes: &DeviceClasses, vg: VgName) -> StartError {
+    let class = classes.iter().find(|class| class.volume_group == vg);
+    StartError::NoVolumeGroup { class: class.map(|class| class.name.clone()).unwrap_or_default(), vg }
 }
 
 fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
@@ -242,19 +375,4 @@ fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), 
 fn available(class: &DeviceClass, group: &VolumeGroup) -> Result<u64, Error> {
     let missing = |pool: &ThinPool| Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() };
     class.available(group).map_err(missing)
-}
-
-/// Whether LVM did its part, although not what was wanted.
-fn lvm_works(error: &lvm::Error) -> bool {
-    match error {
-        lvm::Error::GroupNotFound(_)
-        | lvm::Error::VolumeNotFound { .. }
-        | lvm::Error::AlreadyExists { .. }
-        | lvm::Error::NoSpace { .. }
-        | lvm::Error::Busy { .. }
-        | lvm::Error::Incomplete { .. } => true,
-        // A change may fail for what was asked of it; a report is always the same.
-        lvm::Error::Exit { command, .. } => command != "fullreport",
-        lvm::Error::Timeout { .. } | lvm::Error::Run { .. } | lvm::Error::Report { .. } => false,
-    }
 }

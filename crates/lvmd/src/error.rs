@@ -63,6 +63,16 @@ pub enum Error {
         /// What is in the way.
         why: String,
     },
+    /// Another lvmd is making this volume, or died over it.
+    #[error(
+        "logical volume {vg}/{name} is being made by another lvmd; try again, what was left over is removed after some minutes"
+    )]
+    BeingMade {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
     /// LVM made a volume and then did not list it.
     #[error("logical volume {vg}/{name} was made but LVM does not list it")]
     Vanished {
@@ -74,9 +84,6 @@ pub enum Error {
     /// LVM failed.
     #[error(transparent)]
     Lvm(lvm::Error),
-    /// The capacity cannot be told now.
-    #[error("cannot read the volume groups now; try again")]
-    UsageUnknown(#[source] Box<Self>),
     /// The work on the request broke off.
     #[error("the work on the request broke off")]
     Interrupted(#[source] tokio::task::JoinError),
@@ -140,7 +147,7 @@ impl GrpcCode for Error {
             // The provisioner lets the scheduler choose another node.
             Self::NoSpace { .. } => Code::ResourceExhausted,
             Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => Code::Internal,
-            Self::UsageUnknown(_) | Self::Stopping => Code::Unavailable,
+            Self::BeingMade { .. } | Self::Stopping => Code::Unavailable,
             Self::ThickClass(_) | Self::ThickSource { .. } => Code::Unimplemented,
             Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::Lvm(error) => lvm_code(error),

@@ -4,7 +4,7 @@ mod lv_service;
 mod message;
 mod vg_service;
 
-use lvm::CommandRunner;
+use lvm::Host;
 use tonic::Status;
 use tonic::service::Routes;
 use topolvm_proto::lvmd::lv_service_server::LvServiceServer;
@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
 /// `proto.LVService` and `proto.VGService`, to be served on a socket or called in the same process.
-pub fn routes<R: CommandRunner>(engine: &Engine<R>) -> Routes {
+pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
 }

@@ -24,6 +24,7 @@ pub use device_class::{DeviceClass, DeviceClasses, ThinPool};
 pub use engine::{CreateSnapshot, CreateVolume, Engine, StartError};
 pub use error::Error;
 pub use grpc::routes;
-pub use metrics::{LvmMetrics, Metered};
+pub use marks::Maker;
+pub use metrics::{EngineMetrics, LvmMetrics, Metered};
 pub use overprovision::{InvalidRatio, Overprovision};
 pub use usage::{ClassUsage, ThinUsage, Usage};

@@ -3,18 +3,23 @@
 //! A volume that takes several LVM commands to make is marked as being made from its first moment to its last. A crash in
 //! between leaves a volume that nobody was told about and that says so itself.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use lvm::{InvalidName, LogicalVolume, LvName, Tag};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";
 /// lvmd made the volume.
 const MANAGED: &str = "topolvm.io/managed-by=lvmd";
-/// The volume is not ready and was never given to anybody.
-const MAKING: &str = "topolvm.io/state=making";
+/// The volume is not ready and was never given to anybody; who makes it, and in which attempt.
+const MAKING: &str = "topolvm.io/making=";
 /// Of which volume it is a snapshot; LVM forgets that when the volume is removed.
 const SOURCE: &str = "topolvm.io/source=";
+/// A tag has room for this much of a maker's name; the paths of sockets are shorter.
+const MAX_MAKER: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "state", "source"];
+const RESERVED: &[&str] = &["managed-by", "making", "source"];
 
 /// Whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -22,26 +27,61 @@ pub(crate) fn is_reserved(tag: &Tag) -> bool {
     key.is_some_and(|key| RESERVED.contains(&key))
 }
 
+/// Who makes volumes: lvmd processes that may work on the same volume groups at the same time have different names, and one
+/// that is started again has its old one.
+#[derive(Debug)]
+pub struct Maker {
+    /// Begins the mark of each volume that it is making.
+    prefix: String,
+    attempts: AtomicU64,
+}
+
+impl Maker {
+    /// A maker by the name of its socket, or whatever else no other has.
+    pub fn new(name: &Path) -> Self {
+        let allowed = |character: char| {
+            if character.is_ascii_alphanumeric() || "_+.-/".contains(character) { character } else { '_' }
+        };
+        let name: String = name.display().to_string().chars().map(allowed).take(MAX_MAKER).collect();
+        Self { prefix: format!("{MAKING}{name}#"), attempts: AtomicU64::new(0) }
+    }
+
+    /// A mark that no other volume carries: what takes it away makes just the one volume ready.
+    pub(crate) fn mark(&self) -> Result<Tag, InvalidName> {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        format!("{}{}.{attempt}", self.prefix, std::process::id()).parse()
+    }
+
+    /// Whether this maker began the volume, in this process or in an earlier one.
+    pub(crate) fn began(&self, volume: &LogicalVolume) -> bool {
+        is_half_made(volume) && volume.tags.iter().any(|tag| tag.starts_with(&self.prefix))
+    }
+}
+
 /// Tags of a volume that is being made: those that the client wants and those of lvmd.
-pub(crate) fn begin(wanted: &[Tag], source: Option<&LvName>) -> Result<Vec<Tag>, InvalidName> {
+pub(crate) fn begin(wanted: &[Tag], making: &Tag, source: Option<&LvName>) -> Result<Vec<Tag>, InvalidName> {
     let mut tags = wanted.to_vec();
     tags.push(MANAGED.parse()?);
-    tags.push(making()?);
+    tags.push(making.clone());
     if let Some(source) = source {
         tags.push(format!("{SOURCE}{source}").parse()?);
     }
     Ok(tags)
 }
 
-/// The tag whose removal makes a volume ready.
-pub(crate) fn making() -> Result<Tag, InvalidName> {
-    MAKING.parse()
+/// Whether lvmd made the volume.
+pub(crate) fn is_managed(volume: &LogicalVolume) -> bool {
+    volume.tags.iter().any(|tag| tag == MANAGED)
 }
 
-/// Whether a volume was begun by lvmd and is not ready.
+/// Whether a volume was begun by an lvmd and is not ready.
 pub(crate) fn is_half_made(volume: &LogicalVolume) -> bool {
-    let has = |tag: &str| volume.tags.iter().any(|existing| existing == tag);
-    has(MANAGED) && has(MAKING)
+    is_managed(volume) && volume.tags.iter().any(|tag| tag.starts_with(MAKING))
+}
+
+/// Whether nobody is to be told of a volume.
+pub(crate) fn is_hidden(volume: &LogicalVolume) -> bool {
+    is_half_made(volume)
 }
 
 /// Whether a thin volume was made as a snapshot.
@@ -64,13 +104,13 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("topolvm.io/state=making", true)]
-    #[case("topolvm.io/state", true)]
+    #[case("topolvm.io/making=x", true)]
+    #[case("topolvm.io/making", true)]
     #[case("topolvm.io/managed-by=me", true)]
     #[case("topolvm.io/source=", true)]
-    #[case("topolvm.io/statement=x", false)]
+    #[case("topolvm.io/makings=x", false)]
     #[case("topolvm.io/name=pvc-1", false)]
-    #[case("state=making", false)]
+    #[case("making=x", false)]
     fn clients_cannot_write_what_lvmd_relies_on(#[case] tag: &str, #[case] reserved: bool) {
         assert_eq!(is_reserved(&tag.parse().unwrap()), reserved);
     }
@@ -78,6 +118,15 @@ mod tests {
     #[test]
     fn every_name_can_be_a_source() {
         let longest: LvName = "+_.-Aa0".repeat(18).parse().unwrap();
-        assert_eq!(begin(&[], Some(&longest)).unwrap().len(), 3);
+        let maker = Maker::new(Path::new("/run/topolvm/lvmd.sock"));
+        assert_eq!(begin(&[], &maker.mark().unwrap(), Some(&longest)).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn every_path_makes_a_mark_and_no_mark_comes_twice() {
+        for path in ["/run/topolvm/lvmd.sock", "/tmp/with space, and ünïcode", &"x".repeat(2000)] {
+            let maker = Maker::new(Path::new(path));
+            assert_ne!(maker.mark().unwrap(), maker.mark().unwrap());
+        }
     }
 }

@@ -1,13 +1,24 @@
-//! Counts and times LVM commands.
+//! Counts and times LVM processes, and tells what the engine knows.
 
+use std::collections::HashMap;
 use std::time::Instant;
+use std::{fmt, io};
 
-use lvm::{CommandRunner, LvmCommand, Output, RunError};
-use prometheus_client::encoding::EncodeLabelSet;
+use lvm::{
+    CommandRunner, Device, DeviceStatus, Devices, Host, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError,
+    Version, VolumeGroup,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::engine::{Engine, Knowledge};
+use crate::usage::ClassUsage;
 
 /// The metrics of LVM commands.
 #[derive(Clone, Debug)]
@@ -35,8 +46,16 @@ impl LvmMetrics {
             // 5 ms to 82 s: from a report to a discard of a large volume
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 15))),
         };
-        registry.register("topolvm_lvm_commands", "LVM commands by name and outcome", metrics.commands.clone());
-        registry.register("topolvm_lvm_command_seconds", "Time that LVM commands took", metrics.seconds.clone());
+        registry.register(
+            "topolvm_lvm_commands",
+            "LVM processes by their first command and outcome",
+            metrics.commands.clone(),
+        );
+        registry.register(
+            "topolvm_lvm_command_seconds",
+            "Time that LVM processes took, by their first command",
+            metrics.seconds.clone(),
+        );
         metrics
     }
 }
@@ -56,10 +75,10 @@ impl<R> Metered<R> {
 }
 
 impl<R: CommandRunner> CommandRunner for Metered<R> {
-    async fn run(&self, command: &LvmCommand) -> Result<Output, RunError> {
+    async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
         let start = Instant::now();
-        let result = self.inner.run(command).await;
-        let name = command.name().to_owned();
+        let result = self.inner.run(commands).await;
+        let name = commands.first().map_or("", LvmCommand::name).to_owned();
         let seconds = start.elapsed().as_secs_f64();
         self.metrics.seconds.get_or_create(&Command { command: name.clone() }).observe(seconds);
         let outcome = match &result {
@@ -71,4 +90,102 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
         self.metrics.commands.get_or_create(&Outcome { command: name, outcome }).inc();
         result
     }
+}
+
+impl<R: Devices> Devices for Metered<R> {
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        self.inner.version(pv)
+    }
+
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
+        self.inner.status(vg, volume)
+    }
+
+    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
+        self.inner.mapped()
+    }
+
+    fn population(&self) -> io::Result<String> {
+        self.inner.population()
+    }
+}
+
+/// What the engine knows of volume groups and device classes, told when somebody asks for metrics.
+pub struct EngineMetrics<R>(Engine<R>);
+
+impl<R> fmt::Debug for EngineMetrics<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EngineMetrics").field(&self.0).finish()
+    }
+}
+
+impl<R: Host> EngineMetrics<R> {
+    /// Adds the metrics of an engine to the registry.
+    pub fn register(engine: &Engine<R>, registry: &mut Registry) {
+        registry.register_collector(Box::new(Self(engine.clone())));
+    }
+}
+
+impl<R: Host> Collector for EngineMetrics<R> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let groups = self.0.knowledge();
+        let of_groups = |value: fn(&Knowledge) -> f64| {
+            groups.iter().map(move |group| (vec![("volume_group", group.name.to_string())], value(group))).collect()
+        };
+        gauge(
+            &mut encoder,
+            "volume_group_age_seconds",
+            "Time since LVM was last asked about a volume group",
+            of_groups(|group| group.age.as_secs_f64()),
+        )?;
+        gauge(
+            &mut encoder,
+            "volume_group_stale",
+            "1 while LVM cannot be asked about a volume group",
+            of_groups(|group| f64::from(u8::from(group.is_stale))),
+        )?;
+        let usage = self.0.usage();
+        let of_classes = |value: ClassValue| {
+            let value_of = |class: &ClassUsage| Some((vec![("device_class", class.name.clone())], value(class)?));
+            usage.classes.iter().filter_map(value_of).collect()
+        };
+        let classes: [(&str, &str, ClassValue); 5] = [
+            ("device_class_size_bytes", "Size of the volume group of a device class", |class| Some(float(class.size))),
+            ("device_class_available_bytes", "What may still be given away in a device class", |class| {
+                Some(float(class.free))
+            }),
+            ("device_class_volumes", "Logical volumes in a device class", |class| Some(float(class.volumes))),
+            ("device_class_thin_data_percent", "How full the thin pool of a device class is", |class| {
+                Some(class.thin.as_ref()?.data_percent)
+            }),
+            (
+                "device_class_thin_metadata_percent",
+                "How full the metadata of the thin pool of a device class is",
+                |class| Some(class.thin.as_ref()?.metadata_percent),
+            ),
+        ];
+        for (name, help, value) in classes {
+            gauge(&mut encoder, name, help, of_classes(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a value that not every class has.
+type ClassValue = fn(&ClassUsage) -> Option<f64>;
+/// Values with the labels of each.
+type Values = Vec<(Vec<(&'static str, String)>, f64)>;
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, values: Values) -> fmt::Result {
+    let name = format!("topolvm_lvmd_{name}");
+    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+    for (labels, value) in values {
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+fn float(number: u64) -> f64 {
+    number as f64
 }

@@ -13,7 +13,8 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, a
 use crate::args::{Args, Command};
 use crate::config::{self, Config};
 use crate::engine::Engine;
-use crate::metrics::{LvmMetrics, Metered};
+use crate::marks::Maker;
+use crate::metrics::{EngineMetrics, LvmMetrics, Metered};
 use crate::{check, health, routes};
 
 /// What the command line asks for, checked.
@@ -99,7 +100,8 @@ async fn serve(settings: Settings, tasks: &Tasks, shutdown: &CancellationToken) 
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let lvm = Lvm::new(Metered::new(runner, LvmMetrics::register(&mut registry)));
 
-    let engine = Engine::start(lvm, classes, tasks, shutdown.clone()).await?;
+    let engine = Engine::start(lvm, classes, Maker::new(&socket), tasks, shutdown.clone()).await?;
+    EngineMetrics::register(&engine, &mut registry);
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let routes = routes(&engine).add_service(health_service);
     let listener = unix::listen(&socket).await.context("socket-name in the configuration file")?;

@@ -1,23 +1,14 @@
 //! How much room each device class has, told to everybody who watches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::Stream;
-use lvm::{CommandRunner, VolumeGroup};
+use lvm::VolumeGroup;
 use tokio::sync::watch;
 use topolvm_runtime::CancellationToken;
 
 use crate::device_class::{DeviceClass, ThinPool};
-use crate::engine::{Engine, HalfMade};
 use crate::error::Error;
-
-/// Changes that others make in LVM are noticed this late at most.
-const REFRESH: Duration = Duration::from_mins(10);
-/// After a failure the next look is this soon, then twice as late each time ...
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// ... up to this.
-const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// The room in all device classes at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +28,8 @@ pub struct ClassUsage {
     pub free: u64,
     /// Size of the volume group in bytes. 0 while it is missing.
     pub size: u64,
+    /// How many volumes there are, also those that others made.
+    pub volumes: u64,
     /// The thin pool of a thin class.
     pub thin: Option<ThinUsage>,
 }
@@ -66,9 +59,14 @@ impl ClassUsage {
             default: class.default,
             free: free.unwrap_or(0),
             size: group.map_or(0, |group| group.size),
+            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(|volume| class.owns(volume)))),
             thin: class.thin_pool.as_ref().map(|pool| ThinUsage::of(pool, group)),
         }
     }
+}
+
+fn count(items: impl Iterator) -> u64 {
+    u64::try_from(items.count()).unwrap_or(u64::MAX)
 }
 
 impl ThinUsage {
@@ -93,57 +91,15 @@ impl Usage {
     }
 }
 
-/// Looks again after each change and every ten minutes, and tells everybody. A failure is tried again until it is over:
-/// watchers keep what they know until then. Before all that it removes the volumes that an earlier process left
-/// half made, and later those that were half made at two quiet looks in a row. `changes` must be subscribed before anything can change.
-pub(crate) async fn publish<R: CommandRunner>(
-    engine: Engine<R>,
-    mut changes: watch::Receiver<u64>,
-    left_over: Vec<HalfMade>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    engine.remove_left_over(left_over).await;
-    let mut wait = REFRESH;
-    let mut half_made = Vec::new();
-    loop {
-        let is_quiet = tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            _ = changes.changed() => false,
-            () = tokio::time::sleep(wait) => true,
-        };
-        changes.mark_unchanged();
-        // An LVM that hangs must not hold up the end
-        let Some(look) = shutdown.run_until_cancelled(engine.look()).await else { return Ok(()) };
-        match look {
-            Ok((usage, found)) => {
-                engine.latest().send_replace(Arc::new(usage));
-                if is_quiet {
-                    // Nothing takes that long to be made: an lvcreate that outlived its lvmd has left it.
-                    let left_over = found.iter().filter(|volume| half_made.contains(*volume)).cloned().collect();
-                    engine.remove_left_over(left_over).await;
-                    half_made = found;
-                }
-                wait = REFRESH;
-            }
-            Err(error) => {
-                wait = if wait == REFRESH { FIRST_RETRY } else { LAST_RETRY.min(wait * 2) };
-                let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::error!(error, retry_seconds = wait.as_secs(), "cannot read the volume groups");
-            }
-        }
-    }
-}
-
-/// The usage now, and then again whenever it was looked up anew; several looks in a row that the consumer was too slow for
+/// The usage now, and then again whenever something was learned; several times in a row that the consumer was too slow for
 /// count as one. Ends with an error when the process is about to end, so that a client knows it must come back.
-pub(crate) async fn watch<R: CommandRunner>(
-    engine: &Engine<R>,
+pub(crate) fn watch(
+    latest: &watch::Sender<Arc<Usage>>,
     shutdown: CancellationToken,
-) -> Result<impl Stream<Item = Result<Arc<Usage>, Error>> + Send + use<R>, Error> {
-    // Subscribed first and looked then: no change in between is lost.
-    let latest = engine.latest().subscribe();
-    let first = engine.usage().await.map_err(|error| Error::UsageUnknown(Box::new(error)))?;
-    Ok(futures::stream::unfold(Next::First(Arc::new(first), latest, shutdown), step))
+) -> impl Stream<Item = Result<Arc<Usage>, Error>> + Send + use<> {
+    let mut latest = latest.subscribe();
+    let first = Arc::clone(&latest.borrow_and_update());
+    futures::stream::unfold(Next::First(first, latest, shutdown), step)
 }
 
 enum Next {

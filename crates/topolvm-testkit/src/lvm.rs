@@ -13,11 +13,16 @@ mod fault;
 mod report;
 mod state;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lvm::{CommandRunner, LvmCommand, Output, RunError};
+use lvm::{
+    CommandRunner, Device, DeviceStatus, Devices, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, Version,
+    VolumeGroup,
+};
 
 pub use fault::{Fault, Pause};
 pub use state::{EXTENT, FakeVolume};
@@ -70,6 +75,11 @@ impl FakeLvm {
         self.with(vg, |group| group.missing_pvs = missing);
     }
 
+    /// Says whether the metadata on the group's physical volumes can be read without LVM.
+    pub fn hide_metadata(&self, vg: &str, hide: bool) {
+        self.with(vg, |group| group.is_unreadable = hide);
+    }
+
     /// Puts a volume into a group behind the back of whoever is tested.
     pub fn add_volume(&self, vg: &str, name: &str, volume: FakeVolume) {
         self.state().add_volume(vg, name, volume);
@@ -85,9 +95,9 @@ impl FakeLvm {
     /// # Panics
     /// When there is no such volume.
     pub fn edit_volume(&self, vg: &str, name: &str, edit: impl FnOnce(&mut FakeVolume)) {
-        self.with(vg, |group| {
-            edit(group.volumes.get_mut(name).expect("no such volume in the fake LVM"));
-        });
+        let mut state = self.state();
+        let group = state.group(vg);
+        edit(group.volumes.get_mut(name).expect("no such volume in the fake LVM"));
     }
 
     /// A copy of a volume.
@@ -102,7 +112,7 @@ impl FakeLvm {
 
     /// Free bytes in a group.
     pub fn free(&self, vg: &str) -> u64 {
-        self.with(vg, |group| group.free_extents() * EXTENT)
+        self.state().group(vg).free_extents() * EXTENT
     }
 
     /// How often an LVM sub-command was started.
@@ -110,12 +120,17 @@ impl FakeLvm {
         self.plan().started.iter().filter(|started| started.name() == command).count()
     }
 
+    /// How many LVM processes were started.
+    pub fn processes(&self) -> usize {
+        self.plan().processes
+    }
+
     /// Every command that was started, in order, as one would type it.
     pub fn commands(&self) -> Vec<String> {
         self.plan().started.iter().map(ToString::to_string).collect()
     }
 
-    /// Every command takes this long (tokio's clock).
+    /// Every process takes this long (tokio's clock).
     pub fn set_latency(&self, latency: Duration) {
         self.plan().latency = latency;
     }
@@ -165,7 +180,10 @@ impl FakeLvm {
     }
 
     fn with<T>(&self, vg: &str, change: impl FnOnce(&mut Group) -> T) -> T {
-        change(self.state().groups.get_mut(vg).expect("no such volume group in the fake LVM"))
+        let mut state = self.state();
+        let group = state.group(vg);
+        group.seqno += 1;
+        change(group)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -188,15 +206,74 @@ impl FakeLvm {
 }
 
 impl CommandRunner for FakeLvm {
-    async fn run(&self, command: &LvmCommand) -> Result<Output, RunError> {
+    /// Like LVM's shell, it goes on after a command that failed.
+    async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
         let latency = {
             let mut plan = self.plan();
-            plan.started.push(command.clone());
+            plan.processes += 1;
             plan.latency
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
+        let mut all = Output { code: Some(0), ..Output::default() };
+        for command in commands {
+            let output = self.run_one(command).await?;
+            all.stdout.extend(output.stdout);
+            all.stderr.push_str(&output.stderr);
+            if commands.len() == 1 {
+                all.code = output.code;
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Devices for FakeLvm {
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        let state = self.state();
+        let group = state.groups.values().find(|group| pv.uuid.starts_with(&format!("{}-", group.uuid)));
+        let group = group.ok_or(io::ErrorKind::NotFound)?;
+        let index: u32 = pv.uuid.rsplit('-').next().and_then(|index| index.parse().ok()).unwrap_or(u32::MAX);
+        if index < group.missing_pvs || group.is_unreadable {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Some(Version { vg_uuid: group.uuid.clone(), seqno: group.seqno }))
+    }
+
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
+        let state = self.state();
+        let volume = state.groups.get(vg.name.as_str()).and_then(|group| group.volumes.get(&volume.name));
+        Ok(volume.filter(|volume| volume.active).map(|volume| DeviceStatus {
+            open_count: u32::from(volume.open),
+            fill: volume.attr.starts_with('t').then_some((volume.data_percent, volume.metadata_percent)),
+            condition: volume.attr.get(8..9).unwrap_or_default().to_owned(),
+        }))
+    }
+
+    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
+        let state = self.state();
+        let mapped = state.groups.iter().flat_map(|(vg, group)| {
+            let active = group.volumes.iter().filter(|(_, volume)| volume.active);
+            active.map(move |(name, volume)| {
+                let layer = if volume.attr.starts_with('t') { "-tpool" } else { "" };
+                let name = format!("{}-{}{layer}", vg.replace('-', "--"), name.replace('-', "--"));
+                (name, Device { major: 253, minor: volume.minor })
+            })
+        });
+        Ok(mapped.collect())
+    }
+
+    fn population(&self) -> io::Result<String> {
+        let state = self.state();
+        let disks: Vec<_> = state.groups.iter().map(|(vg, group)| (vg, group.pvs - group.missing_pvs)).collect();
+        Ok(format!("{disks:?}"))
+    }
+}
+
+impl FakeLvm {
+    async fn run_one(&self, command: &LvmCommand) -> Result<Output, RunError> {
+        self.plan().started.push(command.clone());
         if let Some(output) = self.steps(When::Before, command).await? {
             return Ok(output);
         }

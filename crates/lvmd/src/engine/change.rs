@@ -1,9 +1,11 @@
-//! What changes LVM: create, resize, remove.
+//! Creating and growing volumes.
 
 use std::sync::Arc;
 
-use lvm::{CommandRunner, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
+use lvm::{Host, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 
+use super::group::Group;
+use super::making::Vacancy;
 use super::{Engine, available};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
@@ -24,139 +26,121 @@ pub struct CreateVolume {
     pub tags: Vec<Tag>,
 }
 
-impl<R: CommandRunner> Engine<R> {
+impl<R: Host> Engine<R> {
     /// Creates a volume. That it exists already and is large enough is success: the answer to an earlier request was lost.
     pub async fn create(&self, wanted: CreateVolume) -> Result<LogicalVolume, Error> {
         let class = self.class(&wanted.device_class)?;
         let options = match wanted.option_class.as_str() {
             "" => None,
-            name => match self.inner.classes.options(name) {
+            name => match self.classes().options(name) {
                 Some(options) => Some(Arc::clone(options)),
                 None => return Err(Error::UnknownOptionClass(name.to_owned())),
             },
         };
-        let turn = self.lock(&class.volume_group).await?;
-        let engine = self.clone();
-        self.finish(async move {
-            let created = engine.create_in_turn(&class, &wanted, options.as_deref()).await;
-            drop(turn);
-            created
+        let group = self.group(&class.volume_group)?;
+        self.change(group, async move |engine, group| {
+            engine.create_in_turn(&group, &class, &wanted, options.as_deref()).await
         })
         .await
     }
 
     async fn create_in_turn(
         &self,
+        group: &Group,
         class: &DeviceClass,
         wanted: &CreateVolume,
         options: Option<&[String]>,
     ) -> Result<LogicalVolume, Error> {
-        let vg = &class.volume_group;
         // An option class takes the place of all that the device class says.
         let (striping, options) = match options {
             Some(options) => (None, options),
             None => (class.striping.as_ref(), class.lvcreate_options.as_slice()),
         };
-        let mut group = self.group(vg).await?;
         let stripes = striping.map_or(1, |striping| striping.stripes.get());
-        let size = rounded(&group, wanted.bytes, stripes.into());
-        if let Some(existing) = group.volume(wanted.name.as_str()) {
-            // What an interrupted lvcreate left may hold another tenant's data.
-            if !(class.owns(existing) && marks::is_half_made(existing)) {
-                return match difference(class, existing, size) {
-                    None => Ok(existing.clone()),
-                    Some(difference) => {
-                        Err(Error::AlreadyExists { vg: vg.clone(), name: wanted.name.clone(), difference })
-                    }
-                };
-            }
-            self.remove_half_made(&group, &wanted.name).await?;
-            group = self.group(vg).await?;
-        }
-        let free = available(class, &group)?;
-        let Some(bytes) = size.filter(|size| *size <= free) else {
+        let size = |known: &VolumeGroup| rounded(known, wanted.bytes, stripes.into());
+        let fits = |known: &VolumeGroup, existing: &LogicalVolume| difference(class, existing, size(known));
+        let known = match self.vacancy(group, class, &wanted.name, fits).await? {
+            Vacancy::Taken(existing) => return Ok(*existing),
+            Vacancy::Free(known) => known,
+        };
+        let free = available(class, &known)?;
+        let Some(bytes) = size(&known).filter(|size| *size <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes });
         };
-        let pool = class.thin_pool.as_ref().map(|pool| &pool.name);
-        let tags = marks::begin(&wanted.tags, None)?;
-        let volume = NewVolume { vg, pool, name: &wanted.name, bytes, tags: &tags, striping, options };
-        self.judged(self.inner.lvm.create(&volume).await)?;
-        self.make_ready(vg, &wanted.name, Ok(())).await
+        let making = self.inner.maker.mark()?;
+        let volume = NewVolume {
+            vg: &group.name,
+            pool: class.thin_pool.as_ref().map(|pool| &pool.name),
+            name: &wanted.name,
+            bytes,
+            tags: &marks::begin(&wanted.tags, &making, None)?,
+            striping,
+            options,
+        };
+        let changed = self.inner.lvm.create(&volume, &making).await;
+        self.made(group, &wanted.name, changed).await
     }
 
-    /// Makes a volume at least `bytes` large and returns it. It never gets smaller: what is large enough stays as it is.
+    /// Makes a volume at least `bytes` large and returns it. It never gets smaller: what is large enough stays as it is, and
+    /// gets a device if it has none.
     pub async fn resize(&self, class: &str, name: LvName, bytes: u64) -> Result<LogicalVolume, Error> {
         let class = self.class(class)?;
-        let turn = self.lock(&class.volume_group).await?;
-        let engine = self.clone();
-        self.finish(async move {
-            let resized = engine.resize_in_turn(&class, &name, bytes).await;
-            drop(turn);
-            resized
-        })
-        .await
+        let group = self.group(&class.volume_group)?;
+        self.change(group, async move |engine, group| engine.resize_in_turn(&group, &class, &name, bytes).await).await
     }
 
-    async fn resize_in_turn(&self, class: &DeviceClass, name: &LvName, bytes: u64) -> Result<LogicalVolume, Error> {
-        let vg = &class.volume_group;
-        let group = self.group(vg).await?;
-        let volume = existing(class, &group, name)?;
+    async fn resize_in_turn(
+        &self,
+        group: &Group,
+        class: &DeviceClass,
+        name: &LvName,
+        bytes: u64,
+    ) -> Result<LogicalVolume, Error> {
+        let vg = &group.name;
+        let known = self.current(group).await?;
+        let volume = existing(class, &known, name)?;
+        let not_allowed = |why: &str| Error::NotAllowed { vg: vg.clone(), name: name.clone(), why: why.to_owned() };
         if marks::is_half_made(volume) {
-            let why = "is half made; create it again".to_owned();
-            return Err(Error::NotAllowed { vg: vg.clone(), name: name.clone(), why });
+            return Err(not_allowed("is half made; create it again"));
         }
         let current = volume.visible_size();
         if bytes <= current {
-            return Ok(volume.clone());
+            return self.usable(group, volume).await;
         }
         if !volume.attr.is_thin() && volume.origin.is_some() {
-            let why = "is a copy-on-write snapshot and cannot be resized".to_owned();
-            return Err(Error::NotAllowed { vg: vg.clone(), name: name.clone(), why });
+            return Err(not_allowed("is a copy-on-write snapshot and cannot be resized"));
         }
-        let free = available(class, &group)?;
+        let free = available(class, &known)?;
         // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
-        let bytes = match rounded(&group, bytes, 1) {
+        let bytes = match rounded(&known, bytes, 1) {
             Some(rounded) if rounded.saturating_sub(current) <= free => rounded,
             _ => return Err(Error::NoSpace { free, requested: bytes.saturating_sub(current) }),
         };
-        self.judged(self.inner.lvm.resize(vg, name, bytes).await)?;
-        self.changed();
-        self.find(class, name).await
+        self.take(group, self.inner.lvm.resize(vg, name, bytes).await)?;
+        find(group, name)
     }
 
-    /// Removes a volume. [`Error::VolumeNotFound`] means that LVM listed the volume group and the volume is not in it.
-    pub async fn remove(&self, class: &str, name: LvName) -> Result<(), Error> {
-        let class = self.class(class)?;
-        let turn = self.lock(&class.volume_group).await?;
-        let engine = self.clone();
+    /// Does something to a group when it is its turn, to the end.
+    pub(super) async fn change<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+        &self,
+        group: Arc<Group>,
+        change: impl FnOnce(Self, Arc<Group>) -> F,
+    ) -> Result<T, Error> {
+        let turn = group.turn().await;
+        let doing = change(self.clone(), group);
         self.finish(async move {
-            let removed = engine.remove_in_turn(&class, &name).await;
+            let done = doing.await;
             drop(turn);
-            removed
+            done
         })
         .await
     }
+}
 
-    async fn remove_in_turn(&self, class: &DeviceClass, name: &LvName) -> Result<(), Error> {
-        let vg = &class.volume_group;
-        let group = self.group(vg).await?;
-        existing(class, &group, name)?;
-        // lvremove --force takes them along without a word.
-        let snapshots: Vec<_> = group.snapshots_of(name.as_str()).collect();
-        if !snapshots.is_empty() {
-            let why = format!("has snapshots that would be lost: {}; remove them first", snapshots.join(", "));
-            return Err(Error::NotAllowed { vg: vg.clone(), name: name.clone(), why });
-        }
-        self.judged(self.inner.lvm.remove(vg, name).await)?;
-        self.changed();
-        Ok(())
-    }
-
-    async fn find(&self, class: &DeviceClass, name: &LvName) -> Result<LogicalVolume, Error> {
-        let group = self.group(&class.volume_group).await?;
-        let vanished = || Error::Vanished { vg: class.volume_group.clone(), name: name.clone() };
-        group.volume(name.as_str()).cloned().ok_or_else(vanished)
-    }
+/// The volume that was just made.
+pub(super) fn find(group: &Group, name: &LvName) -> Result<LogicalVolume, Error> {
+    let vanished = || Error::Vanished { vg: group.name.clone(), name: name.clone() };
+    group.known()?.volume(name.as_str()).cloned().ok_or_else(vanished)
 }
 
 /// The size that LVM makes of `bytes`: whole extents, the same number on every stripe.

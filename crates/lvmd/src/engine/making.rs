@@ -1,102 +1,149 @@
 //! Volumes that take several LVM commands to make: begun with a mark, ready when the mark is gone, removed if a crash or a
 //! failure came in between. See [`marks`].
 
-use lvm::{CommandRunner, LogicalVolume, LvName, VgName, VolumeGroup};
+use std::sync::Arc;
 
-use super::Engine;
+use lvm::{Changed, Host, LogicalVolume, LvName, VolumeGroup};
+
+use super::change::find;
+use super::group::Group;
+use super::{Engine, place};
+use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::marks;
 
+/// Whether a name can be given to a new volume.
+pub(super) enum Vacancy {
+    /// There is no volume of that name in the group.
+    Free(Arc<VolumeGroup>),
+    /// There is one, and it is the wanted one.
+    Taken(Box<LogicalVolume>),
+}
+
 /// A volume that was found half made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HalfMade {
-    vg: VgName,
+pub(super) struct HalfMade {
     name: LvName,
     uuid: String,
+    is_ours: bool,
+    /// At how many sweeps in a row it was.
+    seen: u32,
 }
 
-/// The half-made volumes of a group. Only lvmd writes the marks, so their names are such that it can have given.
-pub(super) fn half_made(group: &VolumeGroup) -> impl Iterator<Item = HalfMade> {
-    let volumes = group.volumes.iter().filter(|volume| marks::is_half_made(volume));
-    volumes.filter_map(|volume| {
-        let name = volume.name.parse().ok()?;
-        Some(HalfMade { vg: group.name.clone(), name, uuid: volume.uuid.clone() })
-    })
-}
+/// What another lvmd makes is left alone at so many sweeps: a snapshot is made by two LVM processes, and each may take as long
+/// as there is between two sweeps.
+const PATIENCE: u32 = 2;
 
-impl<R: CommandRunner> Engine<R> {
-    /// Removes what was left half made. What cannot be removed now is left for the next request about it, or the next
-    /// look.
-    pub(crate) async fn remove_left_over(&self, found: Vec<HalfMade>) {
-        for HalfMade { vg, name, uuid } in found {
-            let removed = async {
-                let turn = self.lock(&vg).await?;
-                let (engine, vg, name) = (self.clone(), vg.clone(), name.clone());
-                let is_the_same = move |volume: &LogicalVolume| marks::is_half_made(volume) && volume.uuid == uuid;
-                self.finish(async move {
-                    let group = engine.group(&vg).await?;
-                    // Somebody may have asked for it in the meantime.
-                    if group.volume(name.as_str()).is_some_and(is_the_same) {
-                        engine.remove_half_made(&group, &name).await?;
-                    }
-                    drop(turn);
-                    Ok(())
-                })
-                .await
-            };
-            if let Err(error) = removed.await {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::error!(%vg, %name, error, "cannot remove a volume that was left half made");
+impl<R: Host> Engine<R> {
+    /// Whether a volume of this name can be made. One that is there must fit, unless it was left half made: that one is
+    /// removed, for it may hold another tenant's data.
+    pub(super) async fn vacancy(
+        &self,
+        group: &Group,
+        class: &DeviceClass,
+        name: &LvName,
+        difference: impl Fn(&VolumeGroup, &LogicalVolume) -> Option<String>,
+    ) -> Result<Vacancy, Error> {
+        let known = self.current(group).await?;
+        let Some(existing) = known.volume(name.as_str()) else { return Ok(Vacancy::Free(known)) };
+        if class.owns(existing) && marks::is_half_made(existing) {
+            if !self.inner.maker.began(existing) {
+                return Err(Error::BeingMade { vg: group.name.clone(), name: name.clone() });
             }
+            self.remove_half_made(group, &known, name).await?;
+            return Ok(Vacancy::Free(group.known()?));
         }
+        if let Some(difference) = difference(&known, existing) {
+            return Err(Error::AlreadyExists { vg: group.name.clone(), name: name.clone(), difference });
+        }
+        Ok(Vacancy::Taken(Box::new(self.usable(group, existing).await?)))
     }
 
-    /// Makes a volume of a group ready after `begun`, which was made with the mark, by taking the mark away. What fails is
-    /// removed at once if that can be done.
-    pub(super) async fn make_ready(
-        &self,
-        vg: &VgName,
-        name: &LvName,
-        begun: Result<(), lvm::Error>,
-    ) -> Result<LogicalVolume, Error> {
-        let making = [marks::making()?];
-        let ready = match begun {
-            Ok(()) => self.judged(self.inner.lvm.change_tags(vg, name, &[], &making).await),
-            Err(error) => Err(error),
+    /// An existing volume with the device that it has now. Whoever wants the volume wants to use it, so one that is not
+    /// active gets a device.
+    pub(super) async fn usable(&self, group: &Group, existing: &LogicalVolume) -> Result<LogicalVolume, Error> {
+        let Ok(name) = existing.name.parse() else { return Ok(existing.clone()) };
+        let volume = if let Some(devices) = self.mapped(group).await {
+            let mut volume = existing.clone();
+            place(&mut volume, &group.name, Some(&devices));
+            volume
+        } else {
+            self.ask_lvm(group).await?;
+            find(group, &name)?
         };
-        self.changed();
-        let vanished = || Error::Vanished { vg: vg.clone(), name: name.clone() };
-        match ready {
-            Ok(()) => self.group(vg).await?.volume(name.as_str()).cloned().ok_or_else(vanished),
-            // For the caller this would mean that what it named is proven absent.
-            Err(lvm::Error::VolumeNotFound { .. }) => Err(vanished()),
+        if volume.device.is_some() {
+            return Ok(volume);
+        }
+        tracing::info!(vg = %group.name, %name, "activating a volume that somebody wants to use");
+        self.take(group, self.inner.lvm.activate(&group.name, &name).await)?;
+        find(group, &name)
+    }
+
+    /// The volume that was made with the mark. What failed is removed at once if that can be done.
+    pub(super) async fn made(&self, group: &Group, name: &LvName, changed: Changed) -> Result<LogicalVolume, Error> {
+        match self.take(group, changed) {
+            Ok(()) => find(group, name),
             Err(error) => {
-                if let Err(error) = self.clean_up(vg, name).await {
+                if let Err(error) = self.clean_up(group, name).await {
                     let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::error!(%vg, %name, error, "a volume stays half made until it is asked for again");
+                    tracing::error!(vg = %group.name, %name, error, "a volume stays half made until it is asked for again");
+                }
+                if let lvm::Error::VolumeNotFound { vg, name } = error {
+                    // For the caller "not found" would mean that what it named is proven absent.
+                    return Err(Error::Vanished { vg, name });
                 }
                 Err(error.into())
             }
         }
     }
 
-    async fn clean_up(&self, vg: &VgName, name: &LvName) -> Result<(), Error> {
-        let group = self.group(vg).await?;
-        match group.volume(name.as_str()) {
-            Some(volume) if marks::is_half_made(volume) => self.remove_half_made(&group, name).await,
+    async fn clean_up(&self, group: &Group, name: &LvName) -> Result<(), Error> {
+        let known = self.current(group).await?;
+        match known.volume(name.as_str()) {
+            Some(volume) if self.inner.maker.began(volume) => self.remove_half_made(group, &known, name).await,
             _ => Ok(()),
         }
     }
 
     /// Removes a half-made volume, whatever was done to it. LVM refuses while it is open.
-    pub(super) async fn remove_half_made(&self, group: &VolumeGroup, name: &LvName) -> Result<(), Error> {
-        if let Some(snapshot) = group.snapshots_of(name.as_str()).next() {
+    async fn remove_half_made(&self, group: &Group, known: &VolumeGroup, name: &LvName) -> Result<(), Error> {
+        if let Some(snapshot) = known.snapshots_of(name.as_str()).next() {
             let why = format!("is half made, and {snapshot} depends on it");
             return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
         }
         tracing::warn!(vg = %group.name, %name, "removing a volume that was left half made");
-        self.judged(self.inner.lvm.remove(&group.name, name).await)?;
-        self.changed();
-        Ok(())
+        Ok(self.take(group, self.inner.lvm.remove(&group.name, name).await)?)
+    }
+
+    /// Removes what was left half made: by an earlier process of this maker, or by another one so long ago that it was half
+    /// made already at the sweeps before. Returns what is half made now. The caller has the group's turn, so none of it
+    /// is being made here.
+    pub(super) async fn sweep(&self, group: &Group, before: &[HalfMade]) -> Vec<HalfMade> {
+        let mut found = self.half_made(group);
+        for volume in &mut found {
+            let is_it = |other: &&HalfMade| other.uuid == volume.uuid;
+            volume.seen = before.iter().find(is_it).map_or(1, |before| before.seen.saturating_add(1));
+            if (volume.is_ours || volume.seen > PATIENCE)
+                && let Some(known) = group.get()
+                && let Err(error) = self.remove_half_made(group, &known, &volume.name).await
+            {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::error!(vg = %group.name, name = %volume.name, error, "cannot remove a volume that was left half made");
+            }
+        }
+        let left = self.half_made(group);
+        found.retain(|volume| left.iter().any(|left| left.uuid == volume.uuid));
+        found
+    }
+
+    /// Only lvmd writes the marks, so the names of these volumes are such that it can have given.
+    fn half_made(&self, group: &Group) -> Vec<HalfMade> {
+        let Some(known) = group.get() else { return Vec::new() };
+        let volumes = known.volumes.iter().filter(|volume| marks::is_half_made(volume));
+        let half_made = volumes.filter_map(|volume| {
+            let is_ours = self.inner.maker.began(volume);
+            Some(HalfMade { name: volume.name.parse().ok()?, uuid: volume.uuid.clone(), is_ours, seen: 0 })
+        });
+        half_made.collect()
     }
 }

@@ -1,7 +1,9 @@
 //! Thin snapshots. A snapshot that is larger than its source is how a volume is restored or cloned.
 
-use lvm::{CommandRunner, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGroup};
+use lvm::{Host, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGroup};
 
+use super::group::Group;
+use super::making::Vacancy;
 use super::{Engine, available};
 use crate::device_class::DeviceClass;
 use crate::engine::change::{existing, rounded};
@@ -25,59 +27,48 @@ pub struct CreateSnapshot {
     pub tags: Vec<Tag>,
 }
 
-impl<R: CommandRunner> Engine<R> {
+impl<R: Host> Engine<R> {
     /// Creates a snapshot. That it exists already is success: the answer to an earlier request was lost.
     pub async fn snapshot(&self, wanted: CreateSnapshot) -> Result<LogicalVolume, Error> {
         let class = self.class(&wanted.device_class)?;
         if class.thin_pool.is_none() {
             return Err(Error::ThickClass(class.name.clone()));
         }
-        let turn = self.lock(&class.volume_group).await?;
-        let engine = self.clone();
-        self.finish(async move {
-            let made = engine.snapshot_in_turn(&class, &wanted).await;
-            drop(turn);
-            made
-        })
-        .await
+        let group = self.group(&class.volume_group)?;
+        self.change(group, async move |engine, group| engine.snapshot_in_turn(&group, &class, &wanted).await).await
     }
 
-    async fn snapshot_in_turn(&self, class: &DeviceClass, wanted: &CreateSnapshot) -> Result<LogicalVolume, Error> {
-        let vg = &class.volume_group;
-        let mut group = self.group(vg).await?;
-        if let Some(existing) = group.volume(wanted.name.as_str()) {
-            if !(class.owns(existing) && marks::is_half_made(existing)) {
-                return match difference(class, &group, existing, wanted) {
-                    None => Ok(existing.clone()),
-                    Some(difference) => {
-                        Err(Error::AlreadyExists { vg: vg.clone(), name: wanted.name.clone(), difference })
-                    }
-                };
-            }
-            self.remove_half_made(&group, &wanted.name).await?;
-            group = self.group(vg).await?;
-        }
-        let size = source_size(class, &group, &wanted.source)?;
+    async fn snapshot_in_turn(
+        &self,
+        group: &Group,
+        class: &DeviceClass,
+        wanted: &CreateSnapshot,
+    ) -> Result<LogicalVolume, Error> {
+        let fits = |known: &VolumeGroup, existing: &LogicalVolume| difference(class, known, existing, wanted);
+        let known = match self.vacancy(group, class, &wanted.name, fits).await? {
+            Vacancy::Taken(existing) => return Ok(*existing),
+            Vacancy::Free(known) => known,
+        };
+        let size = source_size(class, &known, &wanted.source)?;
         let bytes = match wanted.bytes {
             0 => Some(size),
             bytes if bytes < size => return Err(Error::SmallerThanSource { requested: bytes, source_size: size }),
-            bytes => rounded(&group, bytes, 1),
+            bytes => rounded(&known, bytes, 1),
         };
-        let free = available(class, &group)?;
+        let free = available(class, &known)?;
         let Some(bytes) = bytes.filter(|bytes| *bytes <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes.max(size) });
         };
-        let lvm = &self.inner.lvm;
+        let making = self.inner.maker.mark()?;
         let snapshot = NewSnapshot {
-            vg,
+            vg: &group.name,
             source: &wanted.source,
             name: &wanted.name,
-            tags: &marks::begin(&wanted.tags, Some(&wanted.source))?,
+            tags: &marks::begin(&wanted.tags, &making, Some(&wanted.source))?,
             read_only: !wanted.writable,
         };
-        self.judged(lvm.snapshot(&snapshot).await)?;
-        let grown = if bytes > size { self.judged(lvm.resize(vg, &wanted.name, bytes).await) } else { Ok(()) };
-        self.make_ready(vg, &wanted.name, grown).await
+        let changed = self.inner.lvm.snapshot(&snapshot, Some(bytes).filter(|bytes| *bytes > size), &making).await;
+        self.made(group, &wanted.name, changed).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! `proto.LVService`.
 
-use lvm::{CommandRunner, LvName};
+use lvm::{Host, LvName};
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::lv_service_server::LvService;
 use topolvm_proto::lvmd::{
@@ -15,7 +15,7 @@ use crate::error::InvalidRequest;
 pub(super) struct LvApi<R>(pub(super) Engine<R>);
 
 #[tonic::async_trait]
-impl<R: CommandRunner> LvService for LvApi<R> {
+impl<R: Host> LvService for LvApi<R> {
     async fn create_lv(&self, request: Request<CreateLvRequest>) -> Result<Response<CreateLvResponse>, Status> {
         let wanted = message::create_volume(request.into_inner())?;
         let volume = self.0.create(wanted).await?;

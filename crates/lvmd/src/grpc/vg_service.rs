@@ -2,7 +2,7 @@
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use lvm::CommandRunner;
+use lvm::Host;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::vg_service_server::VgService;
 use topolvm_proto::lvmd::{
@@ -15,7 +15,7 @@ use crate::engine::Engine;
 pub(super) struct VgApi<R>(pub(super) Engine<R>);
 
 #[tonic::async_trait]
-impl<R: CommandRunner> VgService for VgApi<R> {
+impl<R: Host> VgService for VgApi<R> {
     type WatchStream = BoxStream<'static, Result<WatchResponse, Status>>;
 
     async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
@@ -27,12 +27,12 @@ impl<R: CommandRunner> VgService for VgApi<R> {
         &self,
         request: Request<GetFreeBytesRequest>,
     ) -> Result<Response<GetFreeBytesResponse>, Status> {
-        let free_bytes = self.0.free(&request.into_inner().device_class).await?;
+        let free_bytes = self.0.free(&request.into_inner().device_class)?;
         Ok(Response::new(GetFreeBytesResponse { free_bytes }))
     }
 
     async fn watch(&self, _request: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
-        let usages = self.0.watch().await?;
+        let usages = self.0.watch();
         let messages = usages.map(|usage| Ok(message::watch_response(&*usage?)));
         Ok(Response::new(messages.boxed()))
     }

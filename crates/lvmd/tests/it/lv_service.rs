@@ -10,7 +10,7 @@ use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
 use crate::node::{GIB, MANAGED, MIB, Node, code, create_request};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_created_with_its_tags_and_its_real_size() {
     let node = Node::start().await;
     let request = CreateLvRequest {
@@ -24,43 +24,40 @@ async fn a_volume_is_created_with_its_tags_and_its_real_size() {
     assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, ["testtag1", "topolvm.io/x=y", MANAGED]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_empty_class_is_the_default_class() {
     let node = Node::start().await;
     node.create("", "a", GIB).await.unwrap();
     assert_eq!(node.lvm.volumes("vg-ssd"), ["a"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_class_says_how_its_volumes_are_made() {
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
-    let commands = node.lvm.commands();
-    let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
     assert_eq!(
-        created,
-        "lvcreate -n a -L 1073741824b -W y -y --addtag topolvm.io/managed-by=lvmd --addtag topolvm.io/state=making -i 2 -I 64k --readahead=8 vg-hdd"
+        node.created(),
+        "lvcreate -n a -L 1073741824b -W y -y --addtag topolvm.io/managed-by=lvmd --addtag 'topolvm.io/making=/run/topolvm/lvmd.sock#' -i 2 -I 64k --readahead=8 vg-hdd"
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_option_class_takes_the_place_of_the_settings_of_the_device_class() {
     let node = Node::start().await;
     let request = CreateLvRequest { lvcreate_option_class: "mirrored".to_owned(), ..create_request("hdd", "a", GIB) };
     node.create_with(request).await.unwrap();
-    let commands = node.lvm.commands();
-    let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
-    assert!(created.ends_with(" --addtag topolvm.io/state=making --type=raid1 vg-hdd"), "{created}");
+    let created = node.created();
+    assert!(created.ends_with("/lvmd.sock#' --type=raid1 vg-hdd"), "{created}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_size_is_rounded_up_to_whole_stripes() {
     let node = Node::start().await;
     let volume = node.create("hdd", "a", EXTENT).await.unwrap();
     assert_eq!(volume.size_bytes, i64::try_from(2 * EXTENT).unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn more_than_is_free_is_refused_with_the_numbers() {
     let node = Node::start().await;
     let status = node.create("ssd", "a", 11 * GIB).await.unwrap_err();
@@ -69,7 +66,7 @@ async fn more_than_is_free_is_refused_with_the_numbers() {
     assert_eq!(node.lvm.count("lvcreate"), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_spare_is_never_given_away() {
     let node = Node::start().await;
     node.create("ssd", "a", 9 * GIB).await.unwrap();
@@ -78,7 +75,7 @@ async fn the_spare_is_never_given_away() {
     assert_eq!(node.lvm.free("vg-ssd"), GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_last_extent_can_be_used_and_not_one_byte_more() {
     let node = Node::start().await;
     node.create("ssd", "a", 9 * GIB - EXTENT).await.unwrap();
@@ -86,7 +83,7 @@ async fn the_last_extent_can_be_used_and_not_one_byte_more() {
     node.create("ssd", "b", EXTENT).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_whose_free_space_lvm_cannot_use_is_full_too() {
     let node = Node::start().await;
     node.lvm.fail(
@@ -122,7 +119,7 @@ async fn volumes_grown_in_parallel_never_take_more_than_there_is() {
     assert_eq!(node.lvm.free("vg-ssd"), 2 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_volume_group_does_not_wait_for_another() {
     let node = Node::start().await;
     let mut slow = node.lvm.pause("lvcreate");
@@ -137,7 +134,7 @@ async fn one_volume_group_does_not_wait_for_another() {
     created.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn creating_again_after_a_lost_answer_is_success() {
     let node = Node::start().await;
     let first = node.create("ssd", "a", GIB).await.unwrap();
@@ -146,14 +143,14 @@ async fn creating_again_after_a_lost_answer_is_success() {
     assert_eq!(node.lvm.count("lvcreate"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn creating_again_is_success_in_a_full_group() {
     let node = Node::start().await;
     node.create("ssd", "a", 9 * GIB).await.unwrap();
     node.create("ssd", "a", 9 * GIB).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_of_that_name_that_is_too_small_is_in_the_way() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -162,14 +159,14 @@ async fn a_volume_of_that_name_that_is_too_small_is_in_the_way() {
     assert_eq!(status.message(), "logical volume vg-ssd/a already exists and has only 1073741824 bytes");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thin_pool_of_that_name_is_in_the_way() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "pool", FakeVolume::thin_pool(2 * GIB));
     assert_eq!(code(node.create("ssd", "pool", GIB).await), Code::AlreadyExists);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
@@ -177,7 +174,7 @@ async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::AlreadyExists);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_time_out_that_made_the_volume_ready_the_next_attempt_finds_it() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvchange", 1, Fault::Timeout);
@@ -192,14 +189,14 @@ async fn after_a_time_out_that_made_the_volume_ready_the_next_attempt_finds_it()
 #[case(4097)]
 #[case(i64::MIN)]
 #[case(i64::MAX)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_size_that_is_no_multiple_of_4096_is_invalid(#[case] size_bytes: i64) {
     let node = Node::start().await;
     let request = CreateLvRequest { size_bytes, ..create_request("ssd", "a", 0) };
     assert_eq!(code(node.create_with(request).await), Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_largest_size_there_is_is_too_large() {
     let node = Node::start().await;
     let bytes = (1 << 63) - 4096;
@@ -216,7 +213,7 @@ async fn the_largest_size_there_is_is_too_large() {
 #[case("vg-hdd/x")]
 #[case("a b")]
 #[case("snapshot")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_name_that_could_mean_something_else_never_reaches_lvm(#[case] name: &str) {
     let node = Node::start().await;
     let before = node.lvm.commands().len();
@@ -226,24 +223,23 @@ async fn a_name_that_could_mean_something_else_never_reaches_lvm(#[case] name: &
     assert_eq!(node.lvm.commands().len(), before);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tag_outside_of_lvms_alphabet_is_invalid() {
     let node = Node::start().await;
     let request = CreateLvRequest { tags: vec!["a,b".to_owned()], ..create_request("ssd", "a", GIB) };
     assert_eq!(code(node.create_with(request).await), Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tags_that_lvmd_relies_on_cannot_be_set_by_clients() {
     let node = Node::start().await;
-    let request =
-        CreateLvRequest { tags: vec!["topolvm.io/state=making".to_owned()], ..create_request("ssd", "a", GIB) };
+    let request = CreateLvRequest { tags: vec!["topolvm.io/making=x".to_owned()], ..create_request("ssd", "a", GIB) };
     let status = node.create_with(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("only lvmd itself writes it"), "{status}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_empty_tag_is_no_tag() {
     let node = Node::start().await;
     let request = CreateLvRequest { tags: vec![String::new()], ..create_request("ssd", "a", GIB) };
@@ -251,7 +247,7 @@ async fn an_empty_tag_is_no_tag() {
     assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unknown_classes_are_told_apart_from_missing_volumes() {
     let node = Node::start().await;
     let status = node.create("nvme", "a", GIB).await.unwrap_err();
@@ -265,7 +261,7 @@ async fn unknown_classes_are_told_apart_from_missing_volumes() {
     assert!(status.message().starts_with("unsupported lvcreate-option-class target: fast"), "{status}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn options_that_lvm_does_not_know_are_the_administrators_fault() {
     let node = Node::start().await;
     let request = CreateLvRequest { lvcreate_option_class: "wrong".to_owned(), ..create_request("ssd", "a", GIB) };
@@ -275,7 +271,7 @@ async fn options_that_lvm_does_not_know_are_the_administrators_fault() {
     assert!(*node.engine.works().borrow(), "LVM itself is well");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn growing_gives_the_real_size() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -288,32 +284,32 @@ async fn growing_gives_the_real_size() {
 #[case::smaller(4096)]
 #[case::zero(0)]
 #[case::the_same(1 << 30)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn shrinking_changes_nothing_and_gives_the_size(#[case] bytes: i64) {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     assert_eq!(node.resize("ssd", "a", bytes).await.unwrap(), 1 << 30);
-    assert_eq!(node.lvm.count("lvresize"), 0);
+    assert_eq!(node.lvm.count("lvextend"), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_negative_size_is_invalid() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     assert_eq!(code(node.resize("ssd", "a", -1).await), Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn growing_beyond_the_free_space_names_what_is_missing() {
     let node = Node::start().await;
     node.create("ssd", "a", 8 * GIB).await.unwrap();
     let status = node.resize("ssd", "a", (10 * GIB).try_into().unwrap()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert_eq!(status.message(), "no enough space left on VG: free=1073741824, requested=2147483648");
-    assert_eq!(node.lvm.count("lvresize"), 0);
+    assert_eq!(node.lvm.count("lvextend"), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn removing_gives_the_space_back() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -322,7 +318,7 @@ async fn removing_gives_the_space_back() {
     assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn not_found_means_that_the_group_was_listed_without_the_volume() {
     let node = Node::start().await;
     assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);
@@ -335,15 +331,48 @@ async fn not_found_means_that_the_group_was_listed_without_the_volume() {
 #[case::not_startable(Fault::Spawn)]
 #[case::garbled(Fault::Garbled)]
 #[case::not_found_with_another_status(Fault::Exit(3, "  Failed to find logical volume \"vg-ssd/a\"".to_owned()))]
-#[tokio::test]
-async fn a_failing_lvm_never_looks_like_a_volume_that_is_gone(#[case] fault: Fault) {
+#[tokio::test(start_paused = true)]
+async fn a_failing_lvm_never_looks_like_a_volume_that_is_gone(
+    #[case] fault: Fault,
+    #[values(true, false)] disks_can_be_read: bool,
+) {
     let node = Node::start().await;
+    // Otherwise the disks would prove it.
+    if disks_can_be_read {
+        node.lvm.add_volume("vg-ssd", "b", FakeVolume::thick(GIB));
+    } else {
+        node.lvm.hide_metadata("vg-ssd", true);
+    }
+    node.lvm.break_down("fullreport", fault);
+    for code in [code(node.remove("ssd", "a").await), code(node.resize("ssd", "a", 1).await)] {
+        assert!(matches!(code, Code::Internal | Code::DeadlineExceeded), "{code:?}");
+    }
+}
+
+#[rstest]
+#[case::failing(Fault::says("Volume group \"vg-ssd\" is exported"))]
+#[case::hanging(Fault::Timeout)]
+#[case::garbled(Fault::Garbled)]
+#[tokio::test(start_paused = true)]
+async fn a_report_that_fails_after_a_removal_never_looks_like_a_volume_that_was_gone_before(#[case] fault: Fault) {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.fail("lvremove", 1, Fault::says("device-mapper: remove ioctl failed"));
     node.lvm.fail("fullreport", 1, fault);
     let code = code(node.remove("ssd", "a").await);
     assert!(matches!(code, Code::Internal | Code::DeadlineExceeded), "{code:?}");
+    node.remove("ssd", "a").await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn disks_that_show_no_change_prove_that_a_volume_is_gone_while_lvm_fails() {
+    let node = Node::start().await;
+    node.lvm.break_down("fullreport", Fault::Timeout);
+    assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);
+    assert_eq!(node.lvm.count("fullreport"), 1, "the start's");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_group_never_looks_like_a_volume_that_is_gone() {
     let node = Node::start().await;
     node.lvm.lose_group("vg-ssd");
@@ -354,7 +383,7 @@ async fn a_missing_group_never_looks_like_a_volume_that_is_gone() {
     assert_eq!(code(node.resize("ssd", "a", 1).await), Code::FailedPrecondition);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_not_removed() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -366,7 +395,7 @@ async fn a_volume_in_use_is_not_removed() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thin_pool_is_not_removed_with_everything_in_it() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "pool", FakeVolume::thin_pool(2 * GIB));
@@ -375,7 +404,7 @@ async fn a_thin_pool_is_not_removed_with_everything_in_it() {
     assert_eq!(node.lvm.volumes("vg-ssd"), ["pool", "thin"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_origin_is_not_removed_with_its_snapshots() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -386,7 +415,7 @@ async fn an_origin_is_not_removed_with_its_snapshots() {
     assert_eq!(node.lvm.volumes("vg-ssd"), ["a", "backup"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failing_removal_is_internal() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
@@ -394,7 +423,7 @@ async fn a_failing_removal_is_internal() {
     assert_eq!(code(node.remove("ssd", "a").await), Code::Internal);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_with_missing_disks_says_so() {
     let node = Node::start().await;
     node.lvm.miss_pvs("vg-ssd", 1);
@@ -403,7 +432,32 @@ async fn a_group_with_missing_disks_says_so() {
     assert!(status.message().contains("while PVs are missing"), "{status}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_exists_and_is_not_active_is_activated() {
+    let node = Node::start().await;
+    let made = node.create("ssd", "a", GIB).await.unwrap();
+    node.notice().await;
+    node.lvm.edit_volume("vg-ssd", "a", |volume| volume.active = false);
+    node.notice().await;
+    assert_eq!(node.create("ssd", "a", GIB).await.unwrap(), made);
+    assert!(node.lvm.volume("vg-ssd", "a").unwrap().active);
+    assert!(node.lvm.commands().contains(&"lvchange -a y -K vg-ssd/a".to_owned()));
+    assert_eq!(node.lvm.count("lvcreate"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_cannot_be_activated_is_not_given_to_anybody() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.notice().await;
+    node.lvm.edit_volume("vg-ssd", "a", |volume| volume.active = false);
+    node.notice().await;
+    node.lvm.fail("lvchange", 1, Fault::says("device-mapper: create ioctl failed"));
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
+    assert!(node.lvm.volume("vg-ssd", "a").is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_gives_up_leaves_no_half_made_volume() {
     let node = Node::start().await;
     let mut pause = node.lvm.pause("lvcreate");
@@ -417,7 +471,7 @@ async fn a_client_that_gives_up_leaves_no_half_made_volume() {
     assert_eq!(node.lvm.count("lvcreate"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_process_does_not_end_before_a_change_has() {
     let node = Node::start().await;
     let mut pause = node.lvm.pause("lvcreate");
@@ -433,4 +487,13 @@ async fn the_process_does_not_end_before_a_change_has() {
     let (ended, ()) = tokio::join!(node.tasks.clone().wait(), resumed);
     ended.unwrap();
     assert_eq!(node.lvm.volumes("vg-ssd"), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn growing_a_volume_to_the_size_that_it_has_makes_its_device() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.edit_volume("vg-ssd", "a", |volume| volume.active = false);
+    assert_eq!(node.resize("ssd", "a", 1 << 30).await.unwrap(), 1 << 30);
+    assert!(node.lvm.volume("vg-ssd", "a").unwrap().active);
 }

@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a panic is the right answer")]
 
 mod embedded;
+mod former_classes;
 mod lv_service;
 mod making;
+mod metrics;
+mod model;
 mod node;
+mod outside;
 mod program;
 mod snapshot;
 mod thin;

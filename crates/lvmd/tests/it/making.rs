@@ -3,15 +3,26 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, Empty};
 use topolvm_testkit::lvm::{FakeVolume, Fault};
 
-use crate::node::{CONFIG, GIB, MAKING, MANAGED, Node, THIN_CONFIG, code, snapshot_request};
+use crate::node::{CONFIG, GIB, MAKING, MANAGED, Node, OTHER_MAKING, THIN_CONFIG, code, snapshot_request};
+
+/// Between two looks at LVM although nothing seems to have changed.
+const SAFETY: Duration = Duration::from_mins(10);
 
 fn half_made(volume: FakeVolume) -> FakeVolume {
     FakeVolume { tags: vec![MANAGED.to_owned(), MAKING.to_owned()], ..volume }
+}
+
+fn half_made_by_another(volume: FakeVolume) -> FakeVolume {
+    FakeVolume { tags: vec![MANAGED.to_owned(), OTHER_MAKING.to_owned()], ..volume }
+}
+
+fn is_mark(tag: &str) -> bool {
+    tag.starts_with("topolvm.io/making=/run/topolvm/lvmd.sock#")
 }
 
 /// Waits until the volume is gone, as seen by the next one in turn and by watchers.
@@ -22,34 +33,51 @@ async fn wait_until_gone(node: &Node, vg: &str, name: &str) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_marked_until_it_is_ready() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
     node.lvm.after("lvcreate", move |_| {
-        assert_eq!(lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED, MAKING]);
+        let tags = lvm.volume("vg-ssd", "a").unwrap().tags;
+        assert!(tags.len() == 2 && tags[0] == MANAGED && is_mark(&tags[1]), "{tags:?}");
     });
     node.create("ssd", "a", GIB).await.unwrap();
     assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
 }
 
-#[tokio::test]
-async fn creating_costs_two_changes_and_two_reports() {
+#[tokio::test(start_paused = true)]
+async fn every_attempt_has_a_mark_of_its_own() {
     let node = Node::start().await;
-    let before = node.lvm.commands().len();
+    for _ in 0..2 {
+        node.create("ssd", "a", GIB).await.unwrap();
+        node.remove("ssd", "a").await.unwrap();
+    }
+    let commands = node.lvm.commands();
+    let mut unmarked: Vec<_> = commands.iter().filter(|command| command.starts_with("lvchange")).collect();
+    unmarked.dedup();
+    assert_eq!(unmarked.len(), 2, "{unmarked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn creating_costs_one_process() {
+    let node = Node::start().await;
+    let (before, processes) = (node.lvm.commands().len(), node.lvm.processes());
     node.create("ssd", "a", GIB).await.unwrap();
     let commands = node.lvm.commands();
-    let names: Vec<_> = commands[before..].iter().filter_map(|command| command.split(' ').next()).take(4).collect();
-    assert_eq!(names, ["fullreport", "lvcreate", "lvchange", "fullreport"]);
+    let names: Vec<_> = commands[before..].iter().filter_map(|command| command.split(' ').next()).collect();
+    assert_eq!(names, ["lvcreate", "lvchange", "fullreport"]);
+    assert_eq!(node.lvm.processes() - processes, 1);
 }
 
 #[rstest]
 #[case::thick("thick", FakeVolume::thick(GIB))]
 #[case::thin("thin", FakeVolume::thin(GIB, "pool"))]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &str, #[case] volume: FakeVolume) {
     let node = Node::start_thin().await;
+    node.notice().await;
     node.lvm.add_volume("vg", "a", half_made(volume));
+    node.notice().await;
     let old = node.lvm.volume("vg", "a").unwrap().minor;
     assert_eq!(node.list(class).await.unwrap(), [], "it is not there for anybody");
     node.create(class, "a", GIB).await.unwrap();
@@ -58,14 +86,14 @@ async fn a_half_made_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &
     assert_eq!(made.tags, [MANAGED]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_volume_makes_room_for_itself() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(9 * GIB)));
     node.create("ssd", "a", 9 * GIB).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_snapshot_is_made_anew_and_not_taken_as_it_is() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
@@ -77,9 +105,11 @@ async fn a_half_made_snapshot_is_made_anew_and_not_taken_as_it_is() {
     assert_ne!(node.lvm.volume("vg", "s").unwrap().minor, old);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_volume_can_be_removed_and_nothing_else() {
     let node = Node::start_thin().await;
+    // The look at the start is over.
+    node.notice().await;
     node.lvm.add_volume("vg", "a", half_made(FakeVolume::thin(GIB, "pool")));
     assert_eq!(code(node.resize("thin", "a", 2 << 30).await), Code::FailedPrecondition);
     assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
@@ -91,7 +121,7 @@ async fn a_half_made_volume_can_be_removed_and_nothing_else() {
 fn crash_after(node: &Node, command: &str) {
     let lvm = node.lvm.clone();
     node.lvm.after(command, move |_| {
-        for command in ["fullreport", "lvchange", "lvcreate", "lvremove", "lvresize"] {
+        for command in ["fullreport", "lvchange", "lvcreate", "lvremove", "lvextend"] {
             lvm.break_down(command, Fault::Spawn);
         }
     });
@@ -103,15 +133,15 @@ fn larger_snapshot() -> CreateLvSnapshotRequest {
 
 #[rstest]
 #[case::begun("lvcreate")]
-#[case::grown("lvresize")]
-#[tokio::test]
+#[case::grown("lvextend")]
+#[tokio::test(start_paused = true)]
 async fn what_a_crash_left_half_made_is_gone_after_the_next_start(#[case] command: &str) {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     crash_after(&node, command);
     code(node.snapshot(larger_snapshot()).await);
     node.lvm.heal();
-    assert!(node.lvm.volume("vg", "s").unwrap().tags.iter().any(|tag| tag == MAKING));
+    assert!(node.lvm.volume("vg", "s").unwrap().tags.iter().any(|tag| is_mark(tag)));
 
     let next = node.restart(THIN_CONFIG).await;
     wait_until_gone(&next, "vg", "s").await;
@@ -121,9 +151,9 @@ async fn what_a_crash_left_half_made_is_gone_after_the_next_start(#[case] comman
 
 #[rstest]
 #[case::begun("lvcreate")]
-#[case::grown("lvresize")]
+#[case::grown("lvextend")]
 #[case::ready("lvchange")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn asking_again_after_a_crash_gives_the_whole_snapshot(#[case] command: &str) {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
@@ -135,41 +165,82 @@ async fn asking_again_after_a_crash_gives_the_whole_snapshot(#[case] command: &s
     assert_eq!(snapshot.tags, [MANAGED, "topolvm.io/source=a"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_next_start_removes_half_made_volumes_of_every_kind_and_nothing_else() {
     let node = Node::start_thin().await;
     node.lvm.add_volume("vg", "thick", half_made(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg", "thin", half_made(FakeVolume::thin(GIB, "pool2")));
     // Marks of others are not ours.
     node.lvm.add_volume("vg", "theirs", FakeVolume { tags: vec![MAKING.to_owned()], ..FakeVolume::thick(GIB) });
+    node.lvm.add_volume("vg", "other", half_made_by_another(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg", "ready", FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) });
     node.lvm.add_volume("vg", "plain", FakeVolume::thick(GIB));
     let next = node.restart(THIN_CONFIG).await;
     wait_until_gone(&next, "vg", "thick").await;
     wait_until_gone(&next, "vg", "thin").await;
-    assert_eq!(next.lvm.volumes("vg"), ["plain", "pool", "pool2", "ready", "theirs"]);
+    assert_eq!(next.lvm.volumes("vg"), ["other", "plain", "pool", "pool2", "ready", "theirs"]);
 }
 
 /// An lvcreate lives on when lvmd is killed, and may do its work after the next lvmd has looked.
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_that_appears_later_is_removed_when_it_stays_half_made() {
+async fn a_half_made_volume_that_appears_later_is_removed_within_ten_minutes() {
     let node = Node::start().await;
+    node.notice().await;
     node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
-    let mut watch = node.vg.clone().watch(Empty {}).await.unwrap().into_inner();
-    let later = tokio::time::Instant::now() + Duration::from_mins(11);
-    while tokio::time::Instant::now() < later {
-        drop(tokio::time::timeout_at(later, watch.message()).await);
-        assert!(node.lvm.volume("vg-ssd", "a").is_some(), "somebody may be making it");
-    }
-    let removal = async {
-        while node.lvm.volume("vg-ssd", "a").is_some() {
-            watch.message().await.unwrap().unwrap();
-        }
-    };
-    timeout(Duration::from_mins(11), removal).await.expect("it stays");
+    node.notice().await;
+    assert_eq!(node.list("ssd").await.unwrap(), []);
+    assert!(node.lvm.volume("vg-ssd", "a").is_some());
+    sleep(SAFETY).await;
+    assert!(node.lvm.volume("vg-ssd", "a").is_none());
+    assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn what_another_lvmd_is_making_is_left_alone() {
+    let node = Node::start().await;
+    node.lvm.add_volume("vg-ssd", "a", half_made_by_another(FakeVolume::thick(GIB)));
+    let next = node.restart(CONFIG).await;
+    next.notice().await;
+    assert_eq!(next.list("ssd").await.unwrap(), []);
+    assert_eq!(next.free("ssd").await.unwrap(), 8 * GIB, "its room is taken all the same");
+    let status = next.create("ssd", "a", GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(
+        status.message().starts_with("logical volume vg-ssd/a is being made by another lvmd; try again"),
+        "{status}"
+    );
+    assert_eq!(code(next.resize("ssd", "a", 2 << 30).await), Code::FailedPrecondition);
+    assert!(next.lvm.volume("vg-ssd", "a").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_lvmd_was_making_for_twenty_minutes_is_removed() {
+    let node = Node::start().await;
+    // Between the looks at 0 and at 10 minutes.
+    sleep(SAFETY / 2).await;
+    node.lvm.add_volume("vg-ssd", "a", half_made_by_another(FakeVolume::thick(GIB)));
+    for sweep in 1..=2 {
+        sleep(SAFETY).await;
+        assert!(node.lvm.volume("vg-ssd", "a").is_some(), "it was seen half made by {sweep} sweeps only");
+    }
+    sleep(SAFETY).await;
+    assert!(node.lvm.volume("vg-ssd", "a").is_none());
+    node.create("ssd", "a", GIB).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_lvmd_makes_ready_in_time_is_not_removed() {
+    let node = Node::start_thin().await;
+    sleep(SAFETY / 2).await;
+    node.lvm.add_volume("vg", "a", half_made_by_another(FakeVolume::thick(GIB)));
+    sleep(SAFETY).await;
+    node.lvm.edit_volume("vg", "a", |volume| volume.tags.retain(|tag| tag != OTHER_MAKING));
+    node.lvm.add_volume("vg", "b", FakeVolume::thick(GIB));
+    sleep(2 * SAFETY).await;
+    assert!(node.lvm.volume("vg", "a").is_some(), "it became ready");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_half_made_volume_that_cannot_be_removed_does_not_keep_lvmd_from_starting() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", FakeVolume { open: true, ..half_made(FakeVolume::thick(GIB)) });
@@ -181,7 +252,7 @@ async fn a_half_made_volume_that_cannot_be_removed_does_not_keep_lvmd_from_start
     assert!(next.lvm.volume("vg-ssd", "a").is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_volume_with_snapshots_is_left_to_the_administrator() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
@@ -190,7 +261,7 @@ async fn a_half_made_volume_with_snapshots_is_left_to_the_administrator() {
     assert_eq!(node.lvm.volumes("vg-ssd"), ["a", "backup"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_cannot_be_made_ready_is_not_left_behind() {
     let node = Node::start().await;
     node.lvm.fail("lvchange", 1, Fault::says("Failed to write VG vg-ssd."));
@@ -199,7 +270,7 @@ async fn a_volume_that_cannot_be_made_ready_is_not_left_behind() {
     node.create("ssd", "a", GIB).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_vanishes_while_it_is_made_is_not_reported_as_proven_absent() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
@@ -207,7 +278,7 @@ async fn a_volume_that_vanishes_while_it_is_made_is_not_reported_as_proven_absen
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);

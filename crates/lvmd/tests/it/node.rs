@@ -1,7 +1,10 @@
 //! A node with lvmd on a fake LVM, called through real tonic clients in the same process.
 
+use std::path::Path;
+use std::time::Duration;
+
 use lvm::Lvm;
-use lvmd::{Config, Engine};
+use lvmd::{Config, DeviceClasses, Engine, Maker};
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
@@ -17,8 +20,14 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 /// The tag of every volume that lvmd made.
 pub(crate) const MANAGED: &str = "topolvm.io/managed-by=lvmd";
-/// The tag of a volume that is not ready.
-pub(crate) const MAKING: &str = "topolvm.io/state=making";
+/// The socket that a node's lvmd has, and so its name as a maker of volumes.
+pub(crate) const SOCKET: &str = "/run/topolvm/lvmd.sock";
+/// The socket of another lvmd on the same machine.
+pub(crate) const OTHER_SOCKET: &str = "/run/other/lvmd.sock";
+/// The tag of a volume that the node's lvmd was making when it died.
+pub(crate) const MAKING: &str = "topolvm.io/making=/run/topolvm/lvmd.sock#1.0";
+/// The same of the other lvmd.
+pub(crate) const OTHER_MAKING: &str = "topolvm.io/making=/run/other/lvmd.sock#1.0";
 
 /// `ssd`, the default, keeps 1 GiB of 10; `hdd` keeps nothing of 20.
 pub(crate) const CONFIG: &str = r"
@@ -46,6 +55,7 @@ pub(crate) struct Node {
     pub(crate) vg: VgServiceClient<Routes>,
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
+    socket: &'static str,
 }
 
 impl Node {
@@ -62,16 +72,28 @@ impl Node {
         Self::start_with(lvm, THIN_CONFIG).await
     }
 
-    /// Another lvmd on the same LVM, as after a restart.
+    /// Ends this lvmd and starts the next one on the same LVM.
     pub(crate) async fn restart(&self, config: &str) -> Self {
-        Self::start_with(self.lvm.clone(), config).await
+        self.shutdown.cancel();
+        self.tasks.clone().wait().await.unwrap();
+        Self::start_as(self.socket, self.lvm.clone(), config).await
     }
 
-    async fn start_with(lvm: FakeLvm, config: &str) -> Self {
+    /// Another lvmd, with its own socket, that works on the same LVM at the same time.
+    pub(crate) async fn start_beside(&self, config: &str) -> Self {
+        Self::start_as(OTHER_SOCKET, self.lvm.clone(), config).await
+    }
+
+    pub(crate) async fn start_with(lvm: FakeLvm, config: &str) -> Self {
+        Self::start_as(SOCKET, lvm, config).await
+    }
+
+    async fn start_as(socket: &'static str, lvm: FakeLvm, config: &str) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
-        let engine = Engine::start(Lvm::new(lvm.clone()), classes, &tasks, shutdown.clone()).await.unwrap();
+        let classes = parse(config);
+        let maker = Maker::new(Path::new(socket));
+        let engine = Engine::start(Lvm::new(lvm.clone()), classes, maker, &tasks, shutdown.clone()).await.unwrap();
         let routes = lvmd::routes(&engine).prepare();
         Self {
             lvm,
@@ -80,7 +102,24 @@ impl Node {
             vg: VgServiceClient::new(routes),
             tasks,
             shutdown,
+            socket,
         }
+    }
+
+    /// Lets lvmd notice what others changed. The clock of these tests stands still unless everybody waits for it.
+    pub(crate) async fn notice(&self) {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+
+    /// The first `lvcreate`, without the number of the attempt in the mark.
+    pub(crate) fn created(&self) -> String {
+        let commands = self.lvm.commands();
+        let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();
+        let (before, after) = created.split_once('#').unwrap();
+        format!(
+            "{before}#{}",
+            after.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.')
+        )
     }
 
     pub(crate) async fn create(&self, class: &str, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
@@ -114,6 +153,10 @@ impl Node {
         let request = GetLvListRequest { device_class: class.to_owned() };
         Ok(self.vg.clone().get_lv_list(request).await?.into_inner().volumes)
     }
+}
+
+pub(crate) fn parse(config: &str) -> DeviceClasses {
+    Config::parse("lvmd.yaml", config).unwrap().classes
 }
 
 pub(crate) fn create_request(class: &str, name: &str, bytes: u64) -> CreateLvRequest {

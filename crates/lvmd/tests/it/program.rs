@@ -11,12 +11,17 @@ use rstest::rstest;
 use tempfile::TempDir;
 use tokio_stream::StreamExt as _;
 use tonic::transport::Endpoint;
+use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
-use topolvm_proto::lvmd::{Empty, GetFreeBytesRequest};
+use topolvm_proto::lvmd::{Empty, RemoveLvRequest, ResizeLvRequest};
 
-/// What the script answers to a report: one group of 10 GiB, half of it free.
-const REPORT: &str = r#"{"report": [{"vg": [{"vg_name":"myvg1", "vg_uuid":"u", "vg_size":"10737418240", "vg_free":"5368709120",
-    "vg_extent_size":"4194304", "vg_missing_pv_count":"0"}], "lv": []}]}"#;
+/// A group of 10 GiB, half of it free, on a disk that cannot be read.
+const GROUP: &str = r"
+  LVM2_VG_NAME='myvg1' LVM2_VG_UUID='u' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='10737418240' LVM2_VG_FREE='5368709120' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='$count'
+  LVM2_PV_NAME='/dev/no-such-disk' LVM2_PV_UUID='p' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='5368709120' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'";
+/// The volume in it.
+const VOLUME: &str = r"
+  LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''";
 
 /// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
 struct Place {
@@ -26,7 +31,28 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap() };
-        place.lvm(&format!("cat <<'X'\n{REPORT}\nX"));
+        // Without arguments it is LVM's shell. It notes each line that it is given.
+        place.lvm(&format!(
+            "here={}
+             answer() {{
+                 echo \"$*\" >> $here/said
+                 case $1 in
+                     lvremove) touch $here/removed ;;
+                     fullreport) report ;;
+                 esac
+             }}
+             report() {{
+                 if [ -e $here/removed ]; then count=0; else count=1; fi
+                 cat <<X\n{GROUP}\nX
+                 if [ $count = 1 ]; then cat <<X\n{VOLUME}\nX\nfi
+             }}
+             if [ $# -gt 0 ]; then
+                 answer \"$@\"
+             else
+                 while read -r line; do answer $line; done
+             fi",
+            place.dir.path().display()
+        ));
         place.configure("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 1}]");
         place
     }
@@ -154,7 +180,7 @@ fn a_missing_configuration_file_ends_with_64() {
 #[test]
 fn a_missing_volume_group_ends_with_1() {
     let place = Place::new();
-    place.lvm("echo '{\"report\": []}'; echo '  Volume group \"myvg1\" not found' >&2; exit 5");
+    place.lvm("echo '  Volume group \"myvg1\" not found' >&2; exit 5");
     let (status, message) = place.ends(&[]);
     assert_eq!(status, 1);
     assert!(message.contains("there is no volume group myvg1; create it with `vgcreate myvg1 DEVICE...`"), "{message}");
@@ -229,9 +255,9 @@ async fn health_is_that_of_lvm() {
     assert_eq!(place.ends(&["health"]), (0, String::new()));
 
     place.lvm("exit 5");
-    let endpoint = Endpoint::try_from(format!("unix:{}", place.socket().display())).unwrap();
-    let mut client = VgServiceClient::connect(endpoint).await.unwrap();
-    client.get_free_bytes(GetFreeBytesRequest::default()).await.unwrap_err();
+    let mut client = LvServiceClient::new(client_channel(&place).await);
+    let missing = ResizeLvRequest { name: "b".to_owned(), ..ResizeLvRequest::default() };
+    client.resize_lv(missing).await.unwrap_err();
     // The health service learns it a moment later; watching it needs no guess how much later.
     let mut health = tonic_health::pb::health_client::HealthClient::new(client_channel(&place).await);
     let mut states = health.watch(tonic_health::pb::HealthCheckRequest::default()).await.unwrap().into_inner();
@@ -247,6 +273,22 @@ async fn health_is_that_of_lvm() {
 
 async fn client_channel(place: &Place) -> tonic::transport::Channel {
     Endpoint::try_from(format!("unix:{}", place.socket().display())).unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_change_is_given_to_lvms_shell_line_by_line() {
+    let place = Place::new();
+    let mut server = place.serve();
+    let mut client = LvServiceClient::new(client_channel(&place).await);
+    let request = RemoveLvRequest { name: "a".to_owned(), ..RemoveLvRequest::default() };
+    client.remove_lv(request.clone()).await.unwrap();
+    let said = fs::read_to_string(place.path("said")).unwrap();
+    let names: Vec<_> = said.lines().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect();
+    let report = "fullreport --noheadings --nameprefixes";
+    // At the start, and before the change because the disk cannot be read; then what the shell was told.
+    assert_eq!(names, [report, report, "lvremove -f myvg1/a", report]);
+    assert_eq!(client.remove_lv(request).await.unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
 }
 
 #[tokio::test]

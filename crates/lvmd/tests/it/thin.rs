@@ -1,17 +1,18 @@
 //! Thin device classes: several pools and a thick class on one volume group.
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
 use lvm::Lvm;
-use lvmd::{Config, Engine, StartError};
+use lvmd::{Config, Engine, Maker, StartError};
 use rstest::rstest;
 use tonic::Code;
 use topolvm_proto::lvmd::{Empty, ThinPoolItem, WatchItem, WatchResponse};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume};
 
-use crate::node::{GIB, MIB, Node, code};
+use crate::node::{GIB, MIB, Node, SOCKET, code};
 
 fn signed(bytes: u64) -> i64 {
     bytes.try_into().unwrap()
@@ -21,7 +22,7 @@ async fn watched(node: &Node) -> WatchResponse {
     node.vg.clone().watch(Empty {}).await.unwrap().into_inner().message().await.unwrap().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thin_volume_lives_in_the_pool_of_its_class() {
     let node = Node::start_thin().await;
     let volume = node.create("thin", "a", GIB).await.unwrap();
@@ -32,7 +33,7 @@ async fn a_thin_volume_lives_in_the_pool_of_its_class() {
     assert!(created.starts_with("lvcreate -T vg/pool -n a -V 1073741824b -W y -y --addtag "), "{created}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pool_promises_its_size_times_its_ratio_less_the_spare_and_not_an_extent_more() {
     let node = Node::start_thin().await;
     assert_eq!(node.free("thin").await.unwrap(), 5 * GIB);
@@ -45,15 +46,16 @@ async fn a_pool_promises_its_size_times_its_ratio_less_the_spare_and_not_an_exte
     assert_eq!(code(node.resize("thin", "a", signed(5 * GIB + 1)).await), Code::ResourceExhausted);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pool_that_promises_too_much_already_has_nothing_left() {
     let node = Node::start_thin().await;
     node.lvm.add_volume("vg", "a", FakeVolume::thin(100 * GIB, "pool"));
+    node.notice().await;
     assert_eq!(node.free("thin").await.unwrap(), 0);
     assert_eq!(node.resize("thin", "a", 1).await.unwrap(), signed(100 * GIB));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_room_in_one_pool_is_not_that_in_another_or_in_the_group() {
     let node = Node::start_thin().await;
     let free = |class| {
@@ -77,7 +79,7 @@ async fn parallel_requests_never_get_more_than_a_pool_promises() {
     assert!(refused.into_iter().all(|result| code(result) == Code::ResourceExhausted));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thin_volume_grows_and_never_shrinks() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
@@ -86,7 +88,7 @@ async fn a_thin_volume_grows_and_never_shrinks() {
     assert_eq!(node.free("thin").await.unwrap(), 4 * GIB - EXTENT);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_class_lists_its_own_volumes_only() {
     let node = Node::start_thin().await;
     for (class, name) in [("thin", "a"), ("other", "b"), ("thick", "c")] {
@@ -101,7 +103,7 @@ async fn each_class_lists_its_own_volumes_only() {
 #[rstest]
 #[case::other_pool("other")]
 #[case::no_pool("thick")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_of_the_same_name_elsewhere_in_the_group_is_never_touched(#[case] class: &str) {
     let node = Node::start_thin().await;
     node.create(class, "a", GIB).await.unwrap();
@@ -114,7 +116,7 @@ async fn a_volume_of_the_same_name_elsewhere_in_the_group_is_never_touched(#[cas
     assert_eq!(node.lvm.volume("vg", "a"), before);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thick_class_never_touches_what_is_in_a_pool() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
@@ -126,18 +128,19 @@ async fn a_thick_class_never_touches_what_is_in_a_pool() {
     assert_eq!(node.lvm.volume("vg", "a"), before);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_origin_of_thin_snapshots_can_go_and_they_stay() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     let snapshot = FakeVolume { origin: Some("a".to_owned()), ..FakeVolume::thin(GIB, "pool") };
     node.lvm.add_volume("vg", "b", snapshot);
+    node.notice().await;
     assert_eq!(node.free("thin").await.unwrap(), 3 * GIB, "a snapshot counts in full");
     node.remove("thin", "a").await.unwrap();
     assert!(node.lvm.volume("vg", "b").is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thick_volume_that_thin_snapshots_read_from_stays() {
     let node = Node::start_thin().await;
     node.create("thick", "a", GIB).await.unwrap();
@@ -148,10 +151,11 @@ async fn a_thick_volume_that_thin_snapshots_read_from_stays() {
     assert!(status.message().contains("has snapshots that would be lost: b"), "{status}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_pool_is_neither_empty_nor_full_nor_a_missing_volume() {
     let node = Node::start_thin().await;
     node.lvm.lose_volume("vg", "pool");
+    node.notice().await;
     for code in
         [code(node.create("thin", "a", GIB).await), code(node.free("thin").await), code(node.list("thin").await)]
     {
@@ -160,7 +164,7 @@ async fn a_missing_pool_is_neither_empty_nor_full_nor_a_missing_volume() {
     assert_eq!(node.free("other").await.unwrap(), 10 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
     let node = Node::start_thin().await;
     node.create("thin", "a", 2 * GIB).await.unwrap();
@@ -168,6 +172,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
         pool.data_percent = 12.5;
         pool.metadata_percent = 1.25;
     });
+    node.notice().await;
     let item = |class: &str, free_bytes, thin_pool| WatchItem {
         free_bytes,
         device_class: class.to_owned(),
@@ -188,17 +193,18 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
     assert_eq!(watched(&node).await, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn watchers_are_told_that_a_missing_pool_has_no_room() {
     let node = Node::start_thin().await;
     node.lvm.lose_volume("vg", "pool");
+    node.notice().await;
     let message = watched(&node).await;
     assert_eq!(message.free_bytes, 0);
     assert_eq!(message.items[1].thin_pool, Some(ThinPoolItem::default()));
     assert_eq!(message.items[2].thin_pool.unwrap().overprovision_bytes, 10 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lvmd_does_not_start_without_the_pool_of_a_class() {
     let shutdown = CancellationToken::new();
     let config =
@@ -208,7 +214,10 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
     // A volume of that name is no pool.
     lvm.add_volume("vg", "p", FakeVolume::thick(EXTENT));
     let error =
-        Engine::start(Lvm::new(lvm), classes, &Tasks::new(shutdown.clone()), shutdown).await.map(drop).unwrap_err();
+        Engine::start(Lvm::new(lvm), classes, Maker::new(Path::new(SOCKET)), &Tasks::new(shutdown.clone()), shutdown)
+            .await
+            .map(drop)
+            .unwrap_err();
     assert!(matches!(error, StartError::NoThinPool { .. }), "{error}");
     assert!(error.to_string().contains("`lvcreate -T vg/p -L SIZE`"), "{error}");
 }

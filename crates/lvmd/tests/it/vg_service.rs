@@ -1,16 +1,22 @@
 //! Listing volumes and asking for free space.
 
+use std::time::Duration;
+
+use rstest::rstest;
+use tokio::time::sleep;
 use tonic::Code;
+use topolvm_proto::lvmd::Empty;
 use topolvm_testkit::lvm::{FakeVolume, Fault};
 
 use crate::node::{GIB, Node, code};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
     let node = Node::start().await;
     node.create("hdd", "other", GIB).await.unwrap();
     let volume = FakeVolume { tags: vec!["x".to_owned(), "y=z".to_owned()], ..FakeVolume::thick(GIB) };
     node.lvm.add_volume("vg-ssd", "a", volume);
+    node.notice().await;
     let volumes = node.list("ssd").await.unwrap();
     let [volume] = &volumes[..] else { panic!("{volumes:?}") };
     assert_eq!((volume.name.as_str(), volume.size_bytes), ("a", 1 << 30));
@@ -19,42 +25,47 @@ async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
     assert_eq!(volume.dev_major, 253);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_without_tags_has_an_empty_list_of_tags() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
+    node.notice().await;
     assert_eq!(node.list("ssd").await.unwrap()[0].tags, Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_inactive_volume_has_device_0_0() {
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
     node.create("ssd", "a", GIB).await.unwrap();
+    node.notice().await;
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.active = false);
+    node.notice().await;
     let volume = &node.list("ssd").await.unwrap()[0];
     assert_eq!((volume.dev_major, volume.dev_minor, volume.attr.as_str()), (0, 0, "-wi-------"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn thin_pools_and_what_is_in_them_belong_to_other_classes() {
     let node = Node::start().await;
     node.create("ssd", "thick", GIB).await.unwrap();
     node.lvm.add_volume("vg-ssd", "pool", FakeVolume::thin_pool(2 * GIB));
     node.lvm.add_volume("vg-ssd", "thin", FakeVolume::thin(GIB, "pool"));
+    node.notice().await;
     let names: Vec<_> = node.list("ssd").await.unwrap().into_iter().map(|volume| volume.name).collect();
     assert_eq!(names, ["thick"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_listed_as_large_as_its_origin() {
     let node = Node::start().await;
     node.create("ssd", "a", 2 * GIB).await.unwrap();
     node.lvm.add_volume("vg-ssd", "b", FakeVolume::snapshot(GIB, "a"));
+    node.notice().await;
     assert_eq!(node.list("ssd").await.unwrap()[1].size_bytes, 2 << 30);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn free_space_is_without_the_spare() {
     let node = Node::start().await;
     assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
@@ -62,31 +73,83 @@ async fn free_space_is_without_the_spare() {
     assert_eq!(node.free("hdd").await.unwrap(), 20 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn free_space_is_never_negative() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(10 * GIB));
+    node.notice().await;
     assert_eq!(node.free("ssd").await.unwrap(), 0);
 }
 
-#[tokio::test]
-async fn reading_costs_one_command() {
+#[tokio::test(start_paused = true)]
+async fn reading_costs_no_process() {
     let node = Node::start().await;
-    let before = node.lvm.commands().len();
+    node.create("ssd", "a", GIB).await.unwrap();
+    let before = node.lvm.processes();
     node.list("ssd").await.unwrap();
     node.free("ssd").await.unwrap();
-    assert_eq!(node.lvm.commands().len() - before, 2);
+    drop(node.vg.clone().watch(Empty {}).await.unwrap());
+    assert_eq!(node.lvm.processes(), before);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failures_have_their_codes() {
     let node = Node::start().await;
     assert_eq!(code(node.list("nvme").await), Code::FailedPrecondition);
     assert_eq!(code(node.free("nvme").await), Code::FailedPrecondition);
-    node.lvm.fail("fullreport", 1, Fault::says("oops"));
-    let status = node.list("ssd").await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Internal, "fullreport failed (exit status 5): oops"));
+    node.notice().await;
     node.lvm.lose_group("vg-ssd");
+    node.notice().await;
     assert_eq!(code(node.list("ssd").await), Code::FailedPrecondition);
     assert_eq!(code(node.free("ssd").await), Code::FailedPrecondition);
+}
+
+#[rstest]
+#[case::failing(Fault::says("oops"))]
+#[case::hanging(Fault::Timeout)]
+#[case::garbled(Fault::Garbled)]
+#[tokio::test(start_paused = true)]
+async fn reads_go_on_with_what_was_known_while_lvm_fails(#[case] fault: Fault) {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.break_down("fullreport", fault);
+    node.lvm.add_volume("vg-ssd", "b", FakeVolume::thick(GIB));
+    node.notice().await;
+    assert!(!*node.engine.works().borrow());
+    assert_eq!(node.list("ssd").await.unwrap().len(), 1);
+    assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
+    assert!(matches!(code(node.create("ssd", "c", GIB).await), Code::Internal | Code::DeadlineExceeded));
+    node.lvm.heal();
+    sleep(Duration::from_mins(1)).await;
+    assert!(*node.engine.works().borrow());
+    assert_eq!(node.list("ssd").await.unwrap().len(), 2);
+    assert_eq!(node.free("ssd").await.unwrap(), 7 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_do_not_wait_for_an_lvm_that_takes_its_time() {
+    let node = Node::start().await;
+    let mut pause = node.lvm.pause("fullreport");
+    node.lvm.extend_group("vg-ssd", GIB);
+    pause.reached().await;
+    assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
+    assert_eq!(node.list("ssd").await.unwrap(), []);
+    pause.resume();
+    node.notice().await;
+    assert_eq!(node.free("ssd").await.unwrap(), 10 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_do_not_wait_for_a_change_and_never_show_half_of_it() {
+    let node = Node::start().await;
+    let mut pause = node.lvm.pause_after("lvcreate");
+    let reads = async {
+        pause.reached().await;
+        assert_eq!(node.list("ssd").await.unwrap(), []);
+        assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
+        pause.resume();
+    };
+    let (created, ()) = tokio::join!(node.create("ssd", "a", GIB), reads);
+    assert_eq!(node.list("ssd").await.unwrap(), [created.unwrap()]);
+    assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
 }

@@ -157,7 +157,7 @@ async fn serve_node(node: Node) -> (Node, tempfile::TempDir, Client) {
     (node, dir, client)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_resize_and_remove() {
     let (node, _dir, mut client) = served().await;
     // Number 2 is the size in GiB of clients before 0.36.5 and means nothing.
@@ -192,7 +192,7 @@ async fn create_resize_and_remove() {
     assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_option_class_is_field_5() {
     let (node, _dir, mut client) = served().await;
     let create = [(1, text("a")), (4, text("hdd")), (5, text("mirrored")), (6, Field::Number(GIB))];
@@ -200,7 +200,7 @@ async fn the_option_class_is_field_5() {
     assert!(node.lvm.commands().iter().any(|command| command.contains("--type=raid1")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_negative_size_travels_as_ten_bytes() {
     let (_node, _dir, mut client) = served().await;
     let create = [(1, text("a")), (6, Field::Number(u64::MAX))];
@@ -211,7 +211,7 @@ async fn a_negative_size_travels_as_ten_bytes() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn snapshots_have_a_method() {
     let (node, _dir, mut client) = serve_node(Node::start_thin().await).await;
     node.create("thin", "a", GIB).await.unwrap();
@@ -240,10 +240,11 @@ async fn snapshots_have_a_method() {
     assert_eq!(read(volume.clone().into()), expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn list_and_free_bytes() {
     let (node, _dir, mut client) = served().await;
     node.lvm.add_volume("vg-hdd", "b", FakeVolume { active: false, ..FakeVolume::thick(GIB) });
+    node.notice().await;
     let listed = client.call("/proto.VGService/GetLVList", &[(1, text("hdd"))]).await.unwrap();
     let [(1, Field::Bytes(volume))] = &listed[..] else { panic!("{listed:?}") };
     // Zero is not sent: no device numbers, no tags.
@@ -254,7 +255,7 @@ async fn list_and_free_bytes() {
     assert_eq!(free, [(1, Field::Number(19 * GIB))]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn watch_is_a_stream_of_free_bytes_and_items() {
     let (_node, _dir, mut client) = served().await;
     client.0.ready().await.unwrap();
@@ -276,10 +277,11 @@ async fn watch_is_a_stream_of_free_bytes_and_items() {
     assert_eq!(second.first(), Some(&(1, Field::Number(8 * GIB))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thin_class_has_its_pool_in_field_4() {
     let (node, _dir, mut client) = serve_node(Node::start_thin().await).await;
     node.lvm.edit_volume("vg", "pool", |pool| (pool.data_percent, pool.metadata_percent) = (12.5, 1.25));
+    node.notice().await;
     client.0.ready().await.unwrap();
     let path = PathAndQuery::from_static("/proto.VGService/Watch");
     let mut stream = client.0.server_streaming(Request::new(Vec::new()), path, Raw).await.unwrap().into_inner();
@@ -292,14 +294,14 @@ async fn a_thin_class_has_its_pool_in_field_4() {
     assert_eq!(read(pool.clone().into()), expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn codes_and_messages_arrive() {
     let (_node, _dir, mut client) = served().await;
     let status = client.call("/proto.LVService/RemoveLV", &[(1, text("gone")), (2, text("ssd"))]).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::NotFound, "logical volume vg-ssd/gone not found"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_server_ends_while_a_watch_is_open() {
     let (node, dir, mut client) = served().await;
     client.0.ready().await.unwrap();

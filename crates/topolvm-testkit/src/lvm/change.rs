@@ -104,8 +104,8 @@ impl State {
         Ok(format!("Logical volume \"{name}\" created."))
     }
 
-    pub(super) fn lvresize(&mut self, args: &[&str]) -> Result {
-        let ["-L", bytes, target] = args else {
+    pub(super) fn lvextend(&mut self, args: &[&str]) -> Result {
+        let ["-y", "-L", bytes, target] = args else {
             return Err(Refused::usage("Invalid arguments"));
         };
         let extents = parse_bytes(bytes)?.div_ceil(EXTENT);
@@ -121,7 +121,9 @@ impl State {
             return Err(Refused::failed(format!("New size ({old} extents) matches existing size ({old} extents).")));
         }
         if extents < old {
-            return Err(Refused::failed(format!("Logical volume {target} NOT reduced.")));
+            return Err(Refused::failed(format!(
+                "New size given ({extents} extents) not larger than existing size ({old} extents)"
+            )));
         }
         let images =
             if volume.attr.starts_with('r') { volume.allocated / (old + 1) } else { u64::from(volume.allocated > 0) };
@@ -141,7 +143,8 @@ impl State {
             return Err(Refused::usage("Invalid arguments"));
         };
         let (vg, name) = split(target)?;
-        let group = self.group(vg)?;
+        let group = self.asked(vg)?;
+        group.seqno += 1;
         let Some(volume) = group.volumes.get(name) else {
             return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
         };
@@ -168,6 +171,10 @@ impl State {
         let Some(volume) = group.volumes.get_mut(name) else {
             return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
         };
+        if matches!(options, ["-a", "y", "-K"]) {
+            volume.active = true;
+            return Ok(String::new());
+        }
         for option in options.chunks(2) {
             match option {
                 ["--addtag", tag] if volume.tags.iter().any(|existing| existing == tag) => {}
@@ -179,16 +186,39 @@ impl State {
         Ok(format!("Logical volume {target} changed."))
     }
 
-    fn group(&mut self, vg: &str) -> Result<&mut Group> {
+    pub(super) fn lvrename(&mut self, args: &[&str]) -> Result {
+        let [vg, name, new] = args else {
+            return Err(Refused::usage("Old and new logical volume names required"));
+        };
+        let group = self.changeable(vg)?;
+        if group.volumes.contains_key(*new) {
+            return Err(Refused::failed(format!("Logical Volume \"{new}\" already exists in volume group \"{vg}\"")));
+        }
+        let Some(volume) = group.volumes.remove(*name) else {
+            return Err(Refused::failed(format!(
+                "Existing logical volume \"{name}\" not found in volume group \"{vg}\""
+            )));
+        };
+        for other in group.volumes.values_mut() {
+            if other.origin.as_deref() == Some(*name) {
+                other.origin = Some((*new).to_owned());
+            }
+        }
+        group.volumes.insert((*new).to_owned(), volume);
+        Ok(format!("Renamed \"{name}\" to \"{new}\" in volume group \"{vg}\""))
+    }
+
+    fn asked(&mut self, vg: &str) -> Result<&mut Group> {
         self.groups.get_mut(vg).ok_or_else(|| Refused::no_group(vg))
     }
 
     fn changeable(&mut self, vg: &str) -> Result<&mut Group> {
-        let group = self.group(vg)?;
+        let group = self.asked(vg)?;
         if group.missing_pvs > 0 {
             let hint = "See vgreduce --removemissing and vgextend --restoremissing.";
             return Err(Refused::failed(format!("Cannot change VG {vg} while PVs are missing.\n  {hint}")));
         }
+        group.seqno += 1;
         Ok(group)
     }
 }

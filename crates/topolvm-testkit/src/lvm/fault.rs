@@ -34,7 +34,9 @@ impl Fault {
     fn apply(self) -> Result<Output, RunError> {
         match self {
             Self::Exit(code, stderr) => Ok(Output { code: Some(code), stdout: Vec::new(), stderr }),
-            Self::Garbled => Ok(Output { code: Some(0), stdout: b"{\"report\": [".to_vec(), stderr: String::new() }),
+            Self::Garbled => {
+                Ok(Output { code: Some(0), stdout: b"  LVM2_VG_NAME='vg".to_vec(), stderr: String::new() })
+            }
             Self::Timeout => Err(RunError::Timeout(Duration::from_mins(1))),
             Self::Spawn => Err(RunError::Spawn {
                 program: "/sbin/lvm".to_owned(),
@@ -116,6 +118,7 @@ impl Step {
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) started: Vec<LvmCommand>,
+    pub(super) processes: usize,
     pub(super) latency: Duration,
     entries: VecDeque<Entry>,
 }

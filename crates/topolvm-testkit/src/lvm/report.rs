@@ -1,27 +1,27 @@
-//! `fullreport` in LVM's JSON, with exactly the fields that were asked for.
+//! `fullreport` in LVM's words, with exactly the fields that were asked for.
 
 use lvm::Output;
-use serde_json::{Value, json};
 
 use super::state::{EXTENT, FakeVolume, Group, Refused, State};
 
 impl State {
     pub(super) fn full_report(&self, args: &[&str]) -> Output {
-        let (mut vg_fields, mut lv_fields, mut section) = ("", "", "");
+        let (mut vg_fields, mut pv_fields, mut lv_fields, mut section) = ("", "", "", "");
         let mut asked = Vec::new();
         let mut words = args.iter();
         while let Some(word) = words.next() {
             match *word {
-                "--reportformat" | "--units" => drop(words.next()),
+                "--units" => drop(words.next()),
                 "--configreport" => section = words.next().copied().unwrap_or_default(),
                 "-o" if section == "vg" => vg_fields = words.next().copied().unwrap_or_default(),
+                "-o" if section == "pv" => pv_fields = words.next().copied().unwrap_or_default(),
                 "-o" if section == "lv" => lv_fields = words.next().copied().unwrap_or_default(),
-                "--nosuffix" | "-o," => {}
+                "--nosuffix" | "--noheadings" | "--nameprefixes" | "-o," => {}
                 vg => asked.push(vg),
             }
         }
         let mut missing = Vec::new();
-        let mut sections = Vec::new();
+        let mut lines = Vec::new();
         if asked.is_empty() {
             asked = self.groups.keys().map(String::as_str).collect();
         }
@@ -30,36 +30,56 @@ impl State {
                 missing.push(vg);
                 continue;
             };
+            lines.push(row(vg_fields, |field| of_group(vg, group, field)));
+            lines.extend((0..group.pvs).map(|pv| row(pv_fields, |field| of_physical_volume(group, pv, field))));
             let volumes = group.volumes.iter();
-            let volumes: Vec<_> = volumes
-                .map(|(name, volume)| row(lv_fields, |field| of_volume(vg, name, volume, group, field)))
-                .collect();
-            sections.push(json!({
-                "vg": [row(vg_fields, |field| of_group(vg, group, field))],
-                "pv": [{}],
-                "lv": volumes,
-                "pvseg": [{}],
-                "seg": [{}],
-            }));
+            lines.extend(
+                volumes.map(|(name, volume)| row(lv_fields, |field| of_volume(vg, name, volume, group, field))),
+            );
+            // The sections that are empty.
+            lines.extend(["  ".to_owned(), "  ".to_owned()]);
         }
         let stderr: String = missing.iter().map(|vg| Refused::no_group(vg).stderr).collect();
         let code = if stderr.is_empty() { 0 } else { 5 };
-        Output { code: Some(code), stdout: json!({ "report": sections }).to_string().into_bytes(), stderr }
+        Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr }
     }
 }
 
-fn row(fields: &str, value: impl Fn(&str) -> String) -> Value {
-    fields
-        .split(',')
-        .map(|field| (field.to_owned(), Value::String(value(field))))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+impl State {
+    pub(super) fn group_names(&self) -> String {
+        self.groups.keys().map(|vg| row("vg_name", |_| vg.clone())).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn row(fields: &str, value: impl Fn(&str) -> String) -> String {
+    let fields = fields.split(',').map(|field| format!("LVM2_{}='{}'", field.to_uppercase(), value(field)));
+    format!("  {}", fields.collect::<Vec<_>>().join(" "))
+}
+
+fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
+    let is_missing = pv < group.missing_pvs;
+    match field {
+        "pv_name" if is_missing => "[unknown]".to_owned(),
+        "pv_name" => format!("/dev/fake{pv}"),
+        "pv_uuid" => format!("{}-{pv}", group.uuid),
+        "pv_major" | "pv_minor" if is_missing => "-1".to_owned(),
+        "pv_major" => "8".to_owned(),
+        "pv_minor" => pv.to_string(),
+        "pv_free" => (group.free_extents_of(pv) * EXTENT).to_string(),
+        "pv_missing" if is_missing => "missing".to_owned(),
+        "pv_missing" => String::new(),
+        "pv_allocatable" => "allocatable".to_owned(),
+        other => panic!("the fake LVM does not report {other}"),
+    }
 }
 
 fn of_group(vg: &str, group: &Group, field: &str) -> String {
     match field {
         "vg_name" => vg.to_owned(),
         "vg_uuid" => group.uuid.clone(),
+        "vg_seqno" => group.seqno.to_string(),
+        "pv_count" => group.pvs.to_string(),
+        "lv_count" => group.volumes.len().to_string(),
         "vg_size" => (group.extents * EXTENT).to_string(),
         "vg_free" => (group.free_extents() * EXTENT).to_string(),
         "vg_extent_size" => EXTENT.to_string(),

@@ -16,9 +16,11 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) uuid: String,
+    pub(super) seqno: u64,
     pub(super) extents: u64,
     pub(super) pvs: u32,
     pub(super) missing_pvs: u32,
+    pub(super) is_unreadable: bool,
     pub(super) volumes: BTreeMap<String, FakeVolume>,
 }
 
@@ -105,12 +107,26 @@ impl FakeVolume {
 
 impl Group {
     pub(super) fn new(name: &str, bytes: u64, pvs: u32) -> Self {
-        Self { uuid: format!("uuid-of-{name}"), extents: bytes / EXTENT, pvs, missing_pvs: 0, volumes: BTreeMap::new() }
+        Self {
+            uuid: format!("uuid-of-{name}"),
+            seqno: 1,
+            extents: bytes / EXTENT,
+            pvs,
+            missing_pvs: 0,
+            is_unreadable: false,
+            volumes: BTreeMap::new(),
+        }
     }
 
     pub(super) fn free_extents(&self) -> u64 {
         let used = self.volumes.values().map(|volume| volume.allocated).sum();
         self.extents.saturating_sub(used)
+    }
+
+    /// As if the free extents were spread evenly.
+    pub(super) fn free_extents_of(&self, pv: u32) -> u64 {
+        let (pvs, free) = (u64::from(self.pvs), self.free_extents());
+        free / pvs + u64::from(u64::from(pv) < free % pvs)
     }
 
     /// The volumes that cannot live without this one.
@@ -125,10 +141,16 @@ impl Group {
 }
 
 impl State {
+    /// The group, which a test that names it must have made.
+    pub(super) fn group(&mut self, vg: &str) -> &mut Group {
+        self.groups.get_mut(vg).expect("no such volume group in the fake LVM")
+    }
+
     pub(super) fn add_volume(&mut self, vg: &str, name: &str, volume: FakeVolume) {
         let minor = self.next_minor;
         self.next_minor += 1;
-        let group = self.groups.get_mut(vg).expect("no such volume group in the fake LVM");
+        let group = self.group(vg);
+        group.seqno += 1;
         group.volumes.insert(name.to_owned(), FakeVolume { minor, ..volume });
     }
 
@@ -136,10 +158,12 @@ impl State {
         let args: Vec<&str> = command.args().iter().skip(1).map(String::as_str).collect();
         match command.name() {
             "fullreport" => self.full_report(&args),
+            "vgs" => into_output(Ok(self.group_names())),
             "lvcreate" => into_output(self.lvcreate(&args)),
-            "lvresize" => into_output(self.lvresize(&args)),
+            "lvextend" => into_output(self.lvextend(&args)),
             "lvremove" => into_output(self.lvremove(&args)),
             "lvchange" => into_output(self.lvchange(&args)),
+            "lvrename" => into_output(self.lvrename(&args)),
             other => into_output(Err(Refused::usage(format!("Unknown command: {other}")))),
         }
     }

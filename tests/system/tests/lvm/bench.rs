@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use lvm::{LvName, Lvm, NewVolume, SystemRunner, VgName, VolumeGroup};
+use lvm::{LvName, Lvm, NewVolume, SystemRunner, Tag, VgName, VolumeGroup};
 
 /// The two disks.
 pub(crate) const DISKS: [&str; 2] = ["/dev/ubda", "/dev/ubdb"];
@@ -71,11 +71,16 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
+/// The tag of a volume that is being made.
+pub(crate) fn making() -> Tag {
+    "making".parse().unwrap()
+}
+
 /// A plain volume in `myvg1`.
 pub(crate) async fn create(lvm: &Lvm<SystemRunner>, name: &str, bytes: u64) -> Result<(), lvm::Error> {
-    let volume =
-        NewVolume { vg: &vg("myvg1"), pool: None, name: &lv(name), bytes, tags: &[], striping: None, options: &[] };
-    lvm.create(&volume).await
+    let (vg, name, tags) = (vg("myvg1"), lv(name), [making()]);
+    let volume = NewVolume { vg: &vg, pool: None, name: &name, bytes, tags: &tags, striping: None, options: &[] };
+    lvm.create(&volume, &making()).await.done
 }
 
 pub(crate) async fn myvg1(lvm: &Lvm<SystemRunner>) -> VolumeGroup {

@@ -30,15 +30,22 @@ impl Killer {
     fn new() -> Self {
         let killer = Self { dir: tempfile::tempdir().unwrap() };
         let plan = killer.plan();
+        // Commands come as lines for LVM's shell, and are run one by one.
         let script = format!(
             r#"#!/bin/sh
-plan=$(cat {0} 2>/dev/null)
-case $plan in
-    "before $1") rm {0}; kill -9 $PPID ;;
-    "after $1") rm {0}; lvm "$@"; kill -9 $PPID ;;
-    "unwiped $1") rm {0}; lvm $(echo "$@" | sed 's/-W y/-W n -Z n/'); kill -9 $PPID ;;
-    *) exec lvm "$@" ;;
-esac
+act() {{
+    name=$1
+    shift
+    case $(cat {0} 2>/dev/null) in
+        "before $name") rm {0}; kill -9 $PPID; exit ;;
+        "after $name") rm {0}; "$@"; kill -9 $PPID; exit ;;
+        "unwiped $name") rm {0}; line=$(echo "$line" | sed 's/-W y/-W n -Z n/'); "$@"; kill -9 $PPID; exit ;;
+        *) "$@" ;;
+    esac
+}}
+say() {{ printf '%s\n' "$line" | lvm; }}
+if [ $# -gt 0 ]; then act "$1" lvm "$@"; exit; fi
+while IFS= read -r line; do act "${{line%% *}}" say; done
 "#,
             plan.display()
         );
@@ -111,8 +118,8 @@ const KILLS: &[(Make, &str, bool)] = &[
     (Make::Thin, "before lvchange", true),
     (Make::Thin, "after lvchange", false),
     (Make::Snapshot, "after lvcreate", true),
-    (Make::Snapshot, "before lvresize", true),
-    (Make::Snapshot, "after lvresize", true),
+    (Make::Snapshot, "before lvextend", true),
+    (Make::Snapshot, "after lvextend", true),
     (Make::Snapshot, "before lvchange", true),
     (Make::Snapshot, "after lvchange", false),
 ];
@@ -132,7 +139,7 @@ fn leaves_nothing_after_the_next_start() {
     for &(make, when, is_half_made) in KILLS.iter().filter(|(_, _, is_half_made)| *is_half_made) {
         wait(async {
             let left = killer.kill_during(when, make).await;
-            assert_eq!(left.contains("topolvm.io/state=making"), is_half_made, "{make:?} {when}: {left:?}");
+            assert_eq!(left.contains("topolvm.io/making="), is_half_made, "{make:?} {when}: {left:?}");
             let lvmd = killer.start();
             let mut watch = VgServiceClient::new(lvmd.connect().await.0).watch(Empty {}).await.unwrap().into_inner();
             let gone = async {
@@ -188,7 +195,7 @@ fn takes_volumes_that_topolvm_made() {
     must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "y"]);
     must("lvcreate", &["-q", "-s", "-kn", "-n", "z", "myvg1/y"]);
     // Somebody else's mark means nothing to us.
-    must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/state=making", "myvg1"]);
+    must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/making=somebody", "myvg1"]);
     let uuids = || must("lvs", &["--noheadings", "-o", "lv_name,lv_uuid", "myvg1"]);
     let before = uuids();
     let lvmd = Lvmd::start(CLASSES);

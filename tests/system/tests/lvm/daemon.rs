@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,9 +34,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_refuses_to_start_without_its_volume_group", refuses_to_start_without_its_volume_group),
 ];
 
+/// The same for all, so that one that is started again knows what the one before it was making.
+const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
+
 /// A process of lvmd.
 pub(crate) struct Lvmd {
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     child: Child,
     /// Kept open, so that it can go on writing.
     log: Option<Lines<BufReader<ChildStderr>>>,
@@ -67,7 +70,8 @@ impl Lvmd {
     fn spawn(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lvmd.yaml");
-        fs::write(&file, format!("socket-name: {}\n{config}", dir.path().join("lvmd.sock").display())).unwrap();
+        fs::create_dir_all(Path::new(SOCKET).parent().unwrap()).unwrap();
+        fs::write(&file, format!("socket-name: {SOCKET}\n{config}")).unwrap();
         let program = std::env::current_exe().unwrap().parent().unwrap().join("../lvmd");
         assert!(program.is_file(), "no {}: run cargo build --workspace first", program.display());
         let child = Command::new(program)
@@ -77,7 +81,7 @@ impl Lvmd {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { dir, child, log: None }
+        Self { _dir: dir, child, log: None }
     }
 
     /// What it says when it cannot start.
@@ -88,12 +92,8 @@ impl Lvmd {
         messages
     }
 
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join("lvmd.sock")
-    }
-
     pub(crate) async fn connect(&self) -> Client {
-        let endpoint = Endpoint::try_from(format!("unix:{}", self.socket().display())).unwrap();
+        let endpoint = Endpoint::try_from(format!("unix:{SOCKET}")).unwrap();
         Client(endpoint.connect().await.unwrap())
     }
 
@@ -236,7 +236,11 @@ fn tells_missing_things_apart() {
     wait(async {
         let client = lvmd.connect().await;
         client.create("a", 4096).await.unwrap();
-        assert_eq!(code(client.remove("hdd", "a").await), Code::FailedPrecondition);
+        must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
+        assert_eq!(code(client.remove("hdd", "theirs").await), Code::FailedPrecondition);
+        client.create("of-former-class", 4096).await.unwrap();
+        client.remove("hdd", "of-former-class").await.unwrap();
+        assert_eq!(code(client.remove("hdd", "of-former-class").await), Code::FailedPrecondition);
         must("vgchange", &["-qan", "myvg1"]);
         must("vgrename", &["-q", "myvg1", "other"]);
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
@@ -335,8 +339,8 @@ fn tells_watchers_about_every_change() {
 fn ends_on_sigterm_while_a_watch_is_open() {
     let _groups = Groups::one();
     let mut lvmd = Lvmd::start(CLASSES);
-    let socket = lvmd.socket();
-    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let socket = Path::new(SOCKET);
+    assert_eq!(fs::metadata(socket).unwrap().permissions().mode() & 0o777, 0o600);
     wait(async {
         let client = lvmd.connect().await;
         let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();

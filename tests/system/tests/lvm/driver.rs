@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::time::Duration;
 
 use futures::future::join_all;
-use lvm::{Error, Lvm, NewVolume, State, Striping, SystemRunner, Tag, VolumeType};
+use lvm::{Devices as _, Error, Lvm, NewVolume, State, Striping, SystemRunner, Tag, Version, VolumeGroup, VolumeType};
 use rustix::fs::{FlockOperation, flock, major, minor};
 
-use crate::bench::{DISKS, EXTENT, Groups, MIB, create, lv, lvm, must, myvg1, run, vg, wait};
+use crate::bench::{DISKS, EXTENT, Groups, MIB, create, lv, lvm, making, must, myvg1, run, vg, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_volume_is_created_seen_resized_and_removed", a_volume_is_created_seen_resized_and_removed),
@@ -25,7 +25,70 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("several_groups_come_in_one_report", several_groups_come_in_one_report),
     ("reports_and_changes_at_the_same_time_agree", reports_and_changes_at_the_same_time_agree),
     ("waiting_for_a_lock_ends_at_the_deadline_and_changes_nothing_later", waiting_for_a_lock_ends_at_the_deadline),
+    ("the_disks_tell_of_every_change_without_lvm", the_disks_tell_of_every_change),
+    ("device_mapper_tells_where_volumes_are_and_how_full_pools_are", device_mapper_tells),
 ];
+
+/// More changes than there is room for in the ring of the metadata area, so that its end is passed.
+fn the_disks_tell_of_every_change() {
+    let _groups = Groups::new(&[("myvg1", &DISKS)]);
+    let (lvm, runner) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap());
+    wait(async {
+        create(&lvm, "a", 4096).await.unwrap();
+        let seen = |group: &VolumeGroup| group.pvs.iter().map(|pv| runner.version(pv).unwrap()).collect::<Vec<_>>();
+        let mut group = myvg1(&lvm).await;
+        let long = "x".repeat(1000);
+        for round in 0..500 {
+            let tag: Tag = format!("{long}{round}").parse().unwrap();
+            let changed = lvm.change_tags(&vg("myvg1"), &lv("a"), &[tag], &[]).await;
+            changed.done.unwrap();
+            let before = group.seqno;
+            group = changed.group.unwrap();
+            assert!(group.seqno > before);
+            let expected = Version { vg_uuid: group.uuid.clone(), seqno: group.seqno };
+            assert_eq!(seen(&group), [Some(expected.clone()), Some(expected)], "{round}");
+            // As much text as this fills half of the area.
+            if round % 100 == 99 {
+                let tags: Vec<_> = group.volume("a").unwrap().tags.iter().map(|tag| tag.parse().unwrap()).collect();
+                for tags in tags.chunks(25) {
+                    group = lvm.change_tags(&vg("myvg1"), &lv("a"), &[], tags).await.group.unwrap();
+                }
+            }
+        }
+        must("vgremove", &["-qff", "myvg1"]);
+        assert_eq!(seen(&group), [None, None]);
+    });
+}
+
+fn device_mapper_tells() {
+    let _groups = Groups::one();
+    let (lvm, runner) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap());
+    wait(async {
+        must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-L64m"]);
+        must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-V128m", "-n", "thin-volume"]);
+        must("dd", &["if=/dev/urandom", "of=/dev/myvg1/thin-volume", "bs=1M", "count=16", "oflag=direct"]);
+        let group = myvg1(&lvm).await;
+        let mapped = runner.mapped().unwrap();
+        for volume in &group.volumes {
+            assert_eq!(mapped.get(&volume.mapper_name(&group.name)).copied(), volume.device, "{}", volume.name);
+        }
+        let pool = group.volume("my-pool").unwrap();
+        let status = runner.status(&group, pool).unwrap().unwrap();
+        let (data, metadata) = status.fill.unwrap();
+        assert!((data - pool.data_percent.unwrap()).abs() < 0.011, "{data} {pool:?}");
+        assert!((metadata - pool.metadata_percent.unwrap()).abs() < 0.011, "{metadata} {pool:?}");
+        assert!(data > 20.0 && status.condition.starts_with("rw"), "{status:?}");
+
+        let thin = group.volume("thin-volume").unwrap();
+        assert_eq!(runner.status(&group, thin).unwrap().unwrap().open_count, 0);
+        let open = File::open("/dev/myvg1/thin-volume").unwrap();
+        assert_eq!(runner.status(&group, thin).unwrap().unwrap().open_count, 1);
+        drop(open);
+        must("lvchange", &["-qan", "myvg1/thin-volume"]);
+        assert_eq!(runner.status(&group, thin).unwrap(), None);
+        assert_eq!(runner.mapped().unwrap().get(&thin.mapper_name(&group.name)), None);
+    });
+}
 
 fn a_volume_is_created_seen_resized_and_removed() {
     let _groups = Groups::one();
@@ -46,15 +109,16 @@ fn a_volume_is_created_seen_resized_and_removed() {
         let device = volume.device.unwrap();
         assert_eq!((device.major, device.minor), (major(node.rdev()), minor(node.rdev())));
 
-        lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.unwrap();
+        lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.done.unwrap();
         assert_eq!(myvg1(&lvm).await.volume("a").unwrap().size, 3 * EXTENT);
-        lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.unwrap();
+        lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.done.unwrap();
         // There is nobody to say yes, so nothing is cut off.
-        lvm.resize(&vg("myvg1"), &lv("a"), EXTENT).await.unwrap_err();
+        lvm.resize(&vg("myvg1"), &lv("a"), EXTENT).await.done.unwrap();
         assert_eq!(myvg1(&lvm).await.volume("a").unwrap().size, 3 * EXTENT);
 
-        lvm.remove(&vg("myvg1"), &lv("a")).await.unwrap();
-        assert_eq!(myvg1(&lvm).await, before);
+        lvm.remove(&vg("myvg1"), &lv("a")).await.done.unwrap();
+        let after = myvg1(&lvm).await;
+        assert_eq!(VolumeGroup { seqno: before.seqno, ..after }, before);
     });
 }
 
@@ -65,17 +129,10 @@ fn tags_of_every_allowed_character_and_length_are_kept() {
         ["a_+.-/=!:&#Z09", "topolvm.io/pvc=default/my-claim", &"x".repeat(1024)].map(|tag| tag.parse().unwrap()).into();
     wait(async {
         let (vg, name) = (vg("myvg1"), lv("a"));
-        lvm.create(&NewVolume {
-            vg: &vg,
-            pool: None,
-            name: &name,
-            bytes: 4096,
-            tags: &tags,
-            striping: None,
-            options: &[],
-        })
-        .await
-        .unwrap();
+        let marked: Vec<_> = tags.iter().cloned().chain([making()]).collect();
+        let volume =
+            NewVolume { vg: &vg, pool: None, name: &name, bytes: 4096, tags: &marked, striping: None, options: &[] };
+        lvm.create(&volume, &making()).await.done.unwrap();
         let sorted = |tags: &[String]| {
             let mut tags = tags.to_vec();
             tags.sort();
@@ -85,7 +142,7 @@ fn tags_of_every_allowed_character_and_length_are_kept() {
         expected.sort();
         assert_eq!(sorted(&myvg1(&lvm).await.volume("a").unwrap().tags), expected);
 
-        lvm.change_tags(&vg, &name, &["new".parse().unwrap()], &tags).await.unwrap();
+        lvm.change_tags(&vg, &name, &["new".parse().unwrap()], &tags).await.done.unwrap();
         assert_eq!(myvg1(&lvm).await.volume("a").unwrap().tags, ["new"]);
     });
 }
@@ -140,11 +197,11 @@ fn stripes_and_options_reach_lvm() {
             pool: None,
             name: &lv("striped"),
             bytes: EXTENT,
-            tags: &[],
+            tags: &[making()],
             striping: Some(&striping),
             options: &["--readahead=16".to_owned()],
         };
-        lvm.create(&volume).await.unwrap();
+        lvm.create(&volume, &making()).await.done.unwrap();
         // Rounded up to a whole extent on each disk.
         assert_eq!(myvg1(&lvm).await.volume("striped").unwrap().size, 2 * EXTENT);
         let seen = must(
@@ -159,7 +216,7 @@ fn stripes_and_options_reach_lvm() {
             options: &["--type=raid1".to_owned(), "-m1".to_owned()],
             ..volume
         };
-        lvm.create(&mirrored).await.unwrap();
+        lvm.create(&mirrored, &making()).await.done.unwrap();
         let group = myvg1(&lvm).await;
         let kind = group.volume("mirrored").unwrap().attr.volume_type();
         assert!(matches!(kind, VolumeType::Raid | VolumeType::RaidUnsynced), "{kind:?}");
@@ -175,7 +232,7 @@ fn the_last_extent_can_be_used_and_not_one_more() {
         let free = myvg1(&lvm).await.free;
         assert!(matches!(create(&lvm, "a", free + EXTENT).await, Err(Error::NoSpace { .. })));
         create(&lvm, "a", free - EXTENT).await.unwrap();
-        assert!(matches!(lvm.resize(&vg("myvg1"), &lv("a"), free + EXTENT).await, Err(Error::NoSpace { .. })));
+        assert!(matches!(lvm.resize(&vg("myvg1"), &lv("a"), free + EXTENT).await.done, Err(Error::NoSpace { .. })));
         assert!(matches!(create(&lvm, "b", 2 * EXTENT).await, Err(Error::NoSpace { .. })));
         create(&lvm, "b", EXTENT).await.unwrap();
         assert_eq!(myvg1(&lvm).await.free, 0);
@@ -190,27 +247,27 @@ fn errors_have_their_kinds() {
     wait(async {
         create(&lvm, "a", 4096).await.unwrap();
         assert!(matches!(create(&lvm, "a", 4096).await, Err(Error::AlreadyExists { .. })));
-        assert!(matches!(lvm.remove(&myvg, &lv("b")).await, Err(Error::VolumeNotFound { .. })));
-        assert!(matches!(lvm.resize(&myvg, &lv("b"), EXTENT).await, Err(Error::VolumeNotFound { .. })));
+        assert!(matches!(lvm.remove(&myvg, &lv("b")).await.done, Err(Error::VolumeNotFound { .. })));
+        assert!(matches!(lvm.resize(&myvg, &lv("b"), EXTENT).await.done, Err(Error::VolumeNotFound { .. })));
         assert!(matches!(
-            lvm.change_tags(&myvg, &lv("b"), &["t".parse().unwrap()], &[]).await,
+            lvm.change_tags(&myvg, &lv("b"), &["t".parse().unwrap()], &[]).await.done,
             Err(Error::VolumeNotFound { .. })
         ));
         assert!(matches!(lvm.volume_group(&none).await, Err(Error::GroupNotFound(_))));
-        assert!(matches!(lvm.remove(&none, &lv("a")).await, Err(Error::GroupNotFound(_))));
-        assert!(matches!(lvm.resize(&none, &lv("a"), EXTENT).await, Err(Error::GroupNotFound(_))));
+        assert!(matches!(lvm.remove(&none, &lv("a")).await.done, Err(Error::GroupNotFound(_))));
+        assert!(matches!(lvm.resize(&none, &lv("a"), EXTENT).await.done, Err(Error::GroupNotFound(_))));
 
         let open = File::open("/dev/myvg1/a").unwrap();
         assert!(myvg1(&lvm).await.volume("a").unwrap().attr.is_open());
-        assert!(matches!(lvm.remove(&myvg, &lv("a")).await, Err(Error::Busy { .. })));
+        assert!(matches!(lvm.remove(&myvg, &lv("a")).await.done, Err(Error::Busy { .. })));
         drop(open);
 
         must("mkfs.ext4", &["-q", "/dev/myvg1/a"]);
         fs::create_dir_all("/mnt/a").unwrap();
         must("mount", &["/dev/myvg1/a", "/mnt/a"]);
-        assert!(matches!(lvm.remove(&myvg, &lv("a")).await, Err(Error::Busy { .. })));
+        assert!(matches!(lvm.remove(&myvg, &lv("a")).await.done, Err(Error::Busy { .. })));
         must("umount", &["/mnt/a"]);
-        lvm.remove(&myvg, &lv("a")).await.unwrap();
+        lvm.remove(&myvg, &lv("a")).await.done.unwrap();
 
         let options = ["--no-such-option".to_owned()];
         let volume = NewVolume {
@@ -218,14 +275,14 @@ fn errors_have_their_kinds() {
             pool: None,
             name: &lv("a"),
             bytes: 4096,
-            tags: &[],
+            tags: &[making()],
             striping: None,
             options: &options,
         };
-        assert!(matches!(lvm.create(&volume).await, Err(Error::Exit { code: Some(3), .. })));
+        assert!(matches!(lvm.create(&volume, &making()).await.done, Err(Error::Exit { .. })));
         let striping = Striping { stripes: NonZeroU32::new(9).unwrap(), stripe_size: None };
         let volume = NewVolume { striping: Some(&striping), options: &[], ..volume };
-        assert!(matches!(lvm.create(&volume).await, Err(Error::Exit { code: Some(5), .. })));
+        assert!(matches!(lvm.create(&volume, &making()).await.done, Err(Error::Exit { .. })));
     });
 }
 
@@ -238,7 +295,7 @@ fn a_group_that_cannot_be_read_is_not_found() {
         must("vgchange", &["-qan", "myvg1"]);
         must("vgrename", &["-q", "myvg1", "other"]);
         assert!(matches!(lvm.volume_group(&vg("myvg1")).await, Err(Error::GroupNotFound(_))));
-        assert!(matches!(lvm.remove(&vg("myvg1"), &lv("a")).await, Err(Error::GroupNotFound(_))));
+        assert!(matches!(lvm.remove(&vg("myvg1"), &lv("a")).await.done, Err(Error::GroupNotFound(_))));
         must("vgrename", &["-q", "other", "myvg1"]);
         assert!(myvg1(&lvm).await.volume("a").is_some());
     });
@@ -249,7 +306,13 @@ fn a_group_with_a_missing_disk_is_incomplete() {
     let lvm = lvm();
     let filter = r#"--config=devices/global_filter=["a|^/dev/ubda$|","r|.*|"]"#;
     let one_disk = Lvm::new(
-        SystemRunner::new(&["/bin/sh", "-c", r#"command=$1; shift; exec lvm "$command" "$0" "$@""#, filter]).unwrap(),
+        SystemRunner::new(&[
+            "/bin/sh",
+            "-c",
+            r#"[ $# -gt 0 ] || exit 3; command=$1; shift; exec lvm "$command" "$0" "$@""#,
+            filter,
+        ])
+        .unwrap(),
     );
     wait(async {
         create(&lvm, "a", 4096).await.unwrap();

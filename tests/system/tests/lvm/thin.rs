@@ -1,5 +1,7 @@
 //! lvmd's thin device classes.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use tonic::Code;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
@@ -131,7 +133,12 @@ fn tells_watchers_how_full_a_pool_is() {
         let created = client.create("a", 64 * MIB).await.unwrap();
         must("dd", &["if=/dev/urandom", &format!("of={}", created.path), "bs=1M", "count=32", "oflag=direct"]);
         let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
-        let message = watch.message().await.unwrap().unwrap();
+        // Writing changes no metadata of LVM's, and is noticed all the same.
+        let mut message = watch.message().await.unwrap().unwrap();
+        while message.items.first().unwrap().thin_pool.unwrap().data_percent < 24.0 {
+            let next = tokio::time::timeout(Duration::from_secs(10), watch.message());
+            message = next.await.unwrap().unwrap().unwrap();
+        }
         assert_eq!(message.free_bytes, 576 * MIB);
         let [thin, exact, thick] = &message.items[..] else { panic!("{message:?}") };
         assert_eq!((thin.free_bytes, thin.size_bytes), (thick.free_bytes, thick.size_bytes));

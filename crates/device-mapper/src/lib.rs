@@ -1,0 +1,12 @@
+//! What device-mapper says about its devices: how full a thin pool is, whether a RAID has lost an image, how often a
+//! device is open. Read with ioctl(2) from `/dev/mapper/control`; nothing is ever changed.
+//!
+//! Formats: the kernel's `include/uapi/linux/dm-ioctl.h` and its documents on `thin-pool` and `dm-raid`.
+
+mod control;
+mod message;
+mod status;
+
+pub use control::{Control, StatusError};
+pub use message::{Info, MessageError, Target};
+pub use status::{RaidStatus, ThinPoolStatus};

@@ -1,0 +1,124 @@
+//! The words of a target's status.
+
+use std::num::ParseIntError;
+
+/// A status that is not of the expected form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidStatus {
+    /// Too few words.
+    #[error("too few words")]
+    Short,
+    /// A number is none.
+    #[error(transparent)]
+    Number(#[from] ParseIntError),
+}
+
+/// Status of a `thin-pool` target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThinPoolStatus {
+    /// Blocks of metadata in use and in all; `None` when the pool has failed.
+    pub metadata: Option<Blocks>,
+    /// Blocks of data in use and in all; `None` when the pool has failed.
+    pub data: Option<Blocks>,
+    /// All that is neither fill nor transaction: mode, flags, `Fail`.
+    pub condition: String,
+}
+
+/// Blocks in use and in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// In use.
+    pub used: u64,
+    /// In all.
+    pub total: u64,
+}
+
+impl Blocks {
+    /// How full, in percent, to two digits after the point as LVM shows it.
+    #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
+    pub fn percent(self) -> f64 {
+        if self.total == 0 { 0.0 } else { (self.used as f64 * 10_000.0 / self.total as f64).round() / 100.0 }
+    }
+}
+
+impl ThinPoolStatus {
+    /// Reads `TRANSACTION USED/TOTAL USED/TOTAL HELD_ROOT MODE ...`, or one word when the pool has failed.
+    pub fn parse(status: &str) -> Result<Self, InvalidStatus> {
+        let words: Vec<_> = status.split_whitespace().collect();
+        match words[..] {
+            [condition] => Ok(Self { metadata: None, data: None, condition: condition.to_owned() }),
+            [_transaction, metadata, data, _held_root, ref condition @ ..] => Ok(Self {
+                metadata: Some(blocks(metadata)?),
+                data: Some(blocks(data)?),
+                condition: condition.join(" "),
+            }),
+            _ => Err(InvalidStatus::Short),
+        }
+    }
+}
+
+fn blocks(word: &str) -> Result<Blocks, InvalidStatus> {
+    let (used, total) = word.split_once('/').ok_or(InvalidStatus::Short)?;
+    Ok(Blocks { used: used.parse()?, total: total.parse()? })
+}
+
+/// Status of a `raid` target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaidStatus {
+    /// One letter for each image: `A` in sync, `a` not yet, `D` dead.
+    pub health: String,
+    /// Differences between the images that the last check found.
+    pub mismatches: u64,
+}
+
+impl RaidStatus {
+    /// Reads `TYPE IMAGES HEALTH DONE/TOTAL ACTION MISMATCHES ...`.
+    pub fn parse(status: &str) -> Result<Self, InvalidStatus> {
+        let mut words = status.split_whitespace();
+        let health = words.nth(2).ok_or(InvalidStatus::Short)?.to_owned();
+        Ok(Self { health, mismatches: words.nth(2).ok_or(InvalidStatus::Short)?.parse()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn a_thin_pool_says_how_full_it_is() {
+        let status =
+            ThinPoolStatus::parse("0 12/1024 160/640 - rw discard_passdown queue_if_no_space - 1024 ").unwrap();
+        assert_eq!(status.metadata, Some(Blocks { used: 12, total: 1024 }));
+        assert!((status.data.unwrap().percent() - 25.0).abs() < f64::EPSILON);
+        assert_eq!(status.condition, "rw discard_passdown queue_if_no_space - 1024");
+    }
+
+    #[test]
+    fn a_pool_that_failed_has_no_fill() {
+        let status = ThinPoolStatus::parse("Fail").unwrap();
+        assert_eq!((status.data, status.condition.as_str()), (None, "Fail"));
+    }
+
+    #[test]
+    fn a_raid_says_which_images_it_has() {
+        let status = RaidStatus::parse("raid1 2 AD 16384/16384 idle 5 0 -").unwrap();
+        assert_eq!((status.health.as_str(), status.mismatches), ("AD", 5));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("0 1/2")]
+    #[case("0 1 2 - rw")]
+    #[case("0 a/2 1/2 - rw")]
+    fn another_form_is_an_error(#[case] status: &str) {
+        assert!(ThinPoolStatus::parse(status).is_err());
+        assert!(RaidStatus::parse(status).is_err());
+    }
+
+    #[test]
+    fn an_empty_pool_is_not_full() {
+        assert!(Blocks { used: 0, total: 0 }.percent().abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,248 @@
+//! The port through which devices are looked at without LVM, and the real thing behind it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
+use rustix::fs::{Mode, OFlags};
+
+use crate::metadata::{self, Extent, HEADER, LABEL_SPACE, Version};
+use crate::{Device, LogicalVolume, PhysicalVolume, VolumeGroup};
+
+/// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
+const BLOCK: usize = 4096;
+
+/// What device-mapper says about the block device of a logical volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceStatus {
+    /// How often it is open.
+    pub open_count: u32,
+    /// How full a thin pool is, in percent: data and metadata.
+    pub fill: Option<(f64, f64)>,
+    /// What else may change without a change of LVM's metadata, in the kernel's words: a pool that went read-only, a RAID
+    /// that lost an image.
+    pub condition: String,
+}
+
+/// Looks at devices without LVM, which costs microseconds instead of a process. Every call may block for as long as the
+/// device does.
+pub trait Devices: Send + Sync + 'static {
+    /// The version of the metadata on a physical volume; `None` when there is none on it, or none that LVM uses.
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>>;
+
+    /// The state of a logical volume's block device; `None` when it is not active.
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>>;
+
+    /// All devices of device-mapper by name; see [`LogicalVolume::mapper_name`].
+    fn mapped(&self) -> io::Result<HashMap<String, Device>>;
+
+    /// Changes whenever a block device comes or goes.
+    fn population(&self) -> io::Result<String>;
+}
+
+/// The devices of this machine.
+#[derive(Debug)]
+pub struct SystemDevices {
+    /// Where the machine's own `/dev` and `/proc` are.
+    root: PathBuf,
+    /// What was last read: the text is only read again when the header in front of it is another.
+    seen: Mutex<HashMap<String, Seen>>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    header: Vec<u8>,
+    version: Option<Version>,
+}
+
+impl SystemDevices {
+    /// The devices below this directory: `/`, or `/proc/1/root` in a container that shares the machine's process table.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), seen: Mutex::default() }
+    }
+
+    fn path(&self, absolute: &str) -> PathBuf {
+        self.root.join(absolute.trim_start_matches('/'))
+    }
+
+    fn control(&self) -> io::Result<Control> {
+        Control::open(&self.path("/dev/mapper/control"))
+    }
+
+    fn read_version(&self, pv: &PhysicalVolume, disk: &Disk) -> io::Result<Option<Version>> {
+        // Label and header are usually both in here: one read.
+        let start = disk.read(Extent { offset: 0, size: 2 * block() })?;
+        let label = start.get(..LABEL_SPACE).unwrap_or(&start);
+        let Some(areas) = metadata::areas(label) else { return Ok(None) };
+        for area in areas {
+            let header =
+                disk.read_from(&start, Extent { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) })?;
+            let Some(head) = metadata::text_head(area, &header) else { continue };
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(seen) = seen.get(&pv.uuid).filter(|seen| seen.header == header) {
+                return Ok(seen.version.clone());
+            }
+            let mut text = Vec::new();
+            for piece in head {
+                text.extend(disk.read(piece)?);
+            }
+            let version = metadata::version(&text);
+            seen.insert(pv.uuid.clone(), Seen { header, version: version.clone() });
+            return Ok(version);
+        }
+        Ok(None)
+    }
+}
+
+impl Devices for SystemDevices {
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        let device = pv.device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the device is missing"))?;
+        let disk = Disk::open(&self.path(&pv.path))?;
+        if disk.numbers()? != (device.major, device.minor) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
+        }
+        self.read_version(pv, &disk)
+    }
+
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
+        let plain = |uuid: &str| uuid.replace('-', "");
+        let uuid = format!("LVM-{}{}", plain(&vg.uuid), plain(&volume.uuid));
+        let is_pool = volume.attr.is_thin_pool();
+        // The pool itself is a layer below the volume, which is there for users of the whole pool.
+        let uuid = if is_pool { format!("{uuid}-tpool") } else { uuid };
+        let Some(info) = self.control()?.status(&uuid).map_err(into_io)? else {
+            return Ok(None);
+        };
+        let mut status = DeviceStatus { open_count: info.open_count, fill: None, condition: String::new() };
+        for target in info.targets {
+            match target.kind.as_str() {
+                "thin-pool" => {
+                    let pool = ThinPoolStatus::parse(&target.status).map_err(io::Error::other)?;
+                    status.fill = pool.data.zip(pool.metadata).map(|(data, meta)| (data.percent(), meta.percent()));
+                    status.condition = pool.condition;
+                }
+                "raid" => {
+                    let raid = RaidStatus::parse(&target.status).map_err(io::Error::other)?;
+                    status.condition = format!("{} {}", raid.health, raid.mismatches);
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(status))
+    }
+
+    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
+        let devices = self.control()?.devices().map_err(into_io)?;
+        Ok(devices.into_iter().map(|(name, (major, minor))| (name, Device { major, minor })).collect())
+    }
+
+    fn population(&self) -> io::Result<String> {
+        std::fs::read_to_string(self.path("/proc/partitions"))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn into_io(error: StatusError) -> io::Error {
+    match error {
+        StatusError::Ioctl(errno) => errno.into(),
+        StatusError::Message(error) => io::Error::other(error),
+    }
+}
+
+fn block() -> u64 {
+    u64::try_from(BLOCK).unwrap_or(u64::MAX)
+}
+
+/// A block device, or in tests a file.
+struct Disk {
+    file: File,
+}
+
+impl Disk {
+    fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // Past the page cache, which another machine on a shared disk does not know about.
+        let file = rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty())
+            .or_else(|_| rustix::fs::open(path, flags, Mode::empty()))?;
+        Ok(Self { file: file.into() })
+    }
+
+    fn numbers(&self) -> io::Result<(u32, u32)> {
+        let device = self.file.metadata()?.rdev();
+        Ok((rustix::fs::major(device), rustix::fs::minor(device)))
+    }
+
+    /// The bytes, from what was read of the start already if they are in there.
+    fn read_from(&self, start: &[u8], extent: Extent) -> io::Result<Vec<u8>> {
+        let range = usize::try_from(extent.offset).ok().zip(usize::try_from(extent.size).ok());
+        match range.and_then(|(offset, size)| start.get(offset..offset.checked_add(size)?)) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => self.read(extent),
+        }
+    }
+
+    /// The bytes; fewer at the end of the device.
+    fn read(&self, extent: Extent) -> io::Result<Vec<u8>> {
+        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
+        let before = extent.offset % block();
+        let whole = before.checked_add(extent.size).and_then(|size| size.checked_next_multiple_of(block()));
+        let whole = whole.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
+        // Direct I/O wants aligned memory as well.
+        let mut buffer = vec![0; whole.checked_add(BLOCK).ok_or_else(too_large)?];
+        let aligned = buffer.as_ptr().align_offset(BLOCK);
+        let room = buffer.get_mut(aligned..aligned.saturating_add(whole)).ok_or_else(too_large)?;
+        let mut read = 0;
+        while let Some(rest) = room.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            let place = extent.offset - before + u64::try_from(read).map_err(io::Error::other)?;
+            match rustix::io::pread(&self.file, rest, place) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let from = usize::try_from(before).map_err(io::Error::other)?;
+        let size = usize::try_from(extent.size).map_err(io::Error::other)?;
+        let end = from.saturating_add(size).min(read);
+        Ok(room.get(from..end).unwrap_or_default().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn any_part_of_a_disk_is_read() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let contents: Vec<u8> = (0..20_000u32).map(|place| u8::try_from(place % 251).unwrap()).collect();
+        file.write_all(&contents).unwrap();
+        let disk = Disk::open(file.path()).unwrap();
+        for (offset, size) in [(0, 512), (4095, 2), (5000, 9000), (19_990, 100), (30_000, 1)] {
+            let start = contents.len().min(offset);
+            let end = contents.len().min(offset + size);
+            let extent = Extent { offset: u64::try_from(offset).unwrap(), size: u64::try_from(size).unwrap() };
+            assert_eq!(disk.read(extent).unwrap(), contents[start..end], "{offset} {size}");
+        }
+    }
+
+    #[test]
+    fn a_missing_disk_is_an_error() {
+        let pv = PhysicalVolume {
+            path: "/dev/no-such-disk".to_owned(),
+            uuid: "x".to_owned(),
+            device: Some(Device { major: 1, minor: 1 }),
+            free: 0,
+            allocatable: true,
+        };
+        let devices = SystemDevices::new("/");
+        assert!(devices.version(&pv).is_err());
+        assert!(devices.version(&PhysicalVolume { device: None, ..pv }).is_err());
+    }
+}

@@ -1,0 +1,296 @@
+//! What lvmd knows of one volume group, and how it makes sure that this is still so.
+//!
+//! Reads are answered from here without an LVM process. LVM counts the changes of a group's metadata and writes the count on
+//! the physical volumes with each of them; as long as the count there is the one that is known here, nothing has changed,
+//! whoever else may be at work. What is not in the metadata, which devices there are and how they are, comes from
+//! device-mapper.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use lvm::{Device, DeviceStatus, Devices, Version, VgName, VolumeGroup};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+use tokio::time::{Instant, timeout};
+
+use crate::error::Error;
+
+/// Disks answer in milliseconds. One that takes longer is as good as unreadable.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One volume group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: VgName,
+    /// Held from the check of the free space to the end of the change. The only lock that is held across an await.
+    turn: Arc<Mutex<()>>,
+    /// Held while somebody reads disks, also when nobody waits for the result any more: a disk that hangs costs one thread,
+    /// not one for each look.
+    disks: Arc<Mutex<()>>,
+    /// The same for device-mapper, which answers also while a disk hangs.
+    mapper: Arc<Mutex<()>>,
+    known: RwLock<Known>,
+    /// Somebody should look at LVM again.
+    pub(crate) doubt: Notify,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// `None` when LVM said that there is no such group.
+    group: Option<Arc<VolumeGroup>>,
+    /// When LVM said so.
+    since: Instant,
+    /// Why nobody knows whether it is still so.
+    stale: Option<String>,
+    /// How the devices looked before LVM was asked, or should look by what it said.
+    looks: Looks,
+}
+
+/// How the devices of a group look without LVM.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Looks {
+    /// The newest metadata on any physical volume.
+    newest: Option<Version>,
+    /// Which physical volumes can be read, by identity.
+    readable: BTreeMap<String, bool>,
+    /// Where the volumes are, by their names in device-mapper.
+    mapped: HashMap<String, Device>,
+    /// What the kernel says of thin pools and RAIDs, by volume.
+    conditions: BTreeMap<String, String>,
+    /// How full the thin pools are, in percent: data and metadata.
+    fills: BTreeMap<String, (f64, f64)>,
+    /// All block devices, as long as one of the group is not there.
+    population: Option<String>,
+}
+
+/// What a look at the devices says about what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is still so.
+    Current,
+    /// Something has changed.
+    Outdated,
+    /// The devices do not tell.
+    Blind,
+}
+
+impl Group {
+    /// A group of which LVM said this just now.
+    pub(crate) fn new(name: VgName, group: Option<VolumeGroup>) -> Self {
+        let known = Known { group: None, since: Instant::now(), stale: None, looks: Looks::default() };
+        let known = RwLock::new(known);
+        let new = Self {
+            name,
+            turn: Arc::default(),
+            disks: Arc::default(),
+            mapper: Arc::default(),
+            known,
+            doubt: Notify::new(),
+        };
+        new.learn(group);
+        new
+    }
+
+    /// The right to change the group.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// The same, unless somebody has it.
+    pub(crate) fn free_turn(&self) -> Option<OwnedMutexGuard<()>> {
+        Arc::clone(&self.turn).try_lock_owned().ok()
+    }
+
+    /// What LVM last said; `None` when it said that there is no such group.
+    pub(crate) fn get(&self) -> Option<Arc<VolumeGroup>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).group.clone()
+    }
+
+    /// What LVM last said. The error is that there is no such group.
+    pub(crate) fn known(&self) -> Result<Arc<VolumeGroup>, Error> {
+        self.get().ok_or_else(|| Error::VolumeGroupMissing(self.name.clone()))
+    }
+
+    /// Why nobody knows whether it is still so.
+    pub(crate) fn staleness(&self) -> Option<String> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).stale.clone()
+    }
+
+    /// How long ago LVM said so.
+    pub(crate) fn age(&self) -> Duration {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).since.elapsed()
+    }
+
+    /// Takes what LVM said in a report.
+    pub(crate) fn learn(&self, group: Option<VolumeGroup>) {
+        let mut known = self.write();
+        if let Some(group) = &group {
+            known.looks.expect(group);
+        }
+        known.group = group.map(Arc::new);
+        known.since = Instant::now();
+        known.stale = None;
+    }
+
+    /// Takes how the devices looked before that report: what is odd now and stays so is no news.
+    pub(crate) fn accept(&self, looks: Looks) {
+        self.write().looks = looks;
+    }
+
+    /// Notes that LVM could not be asked, and returns whether that is news.
+    pub(crate) fn doubt(&self, why: &str) -> bool {
+        let was_certain = self.write().stale.replace(why.to_owned()).is_none();
+        self.doubt.notify_one();
+        was_certain
+    }
+
+    /// Takes over how full the thin pools are; returns whether that is news.
+    pub(crate) fn fill(&self, fills: &BTreeMap<String, (f64, f64)>) -> bool {
+        let mut known = self.write();
+        let Some(group) = &mut known.group else { return false };
+        let is_news = |group: &VolumeGroup, name: &String, fill: (f64, f64)| {
+            let volume = group.volume(name);
+            volume.is_some_and(|volume| volume.data_percent.zip(volume.metadata_percent) != Some(fill))
+        };
+        if !fills.iter().any(|(name, fill)| is_news(group, name, *fill)) {
+            return false;
+        }
+        for volume in &mut Arc::make_mut(group).volumes {
+            if let Some((data, metadata)) = fills.get(&volume.name) {
+                (volume.data_percent, volume.metadata_percent) = (Some(*data), Some(*metadata));
+            }
+        }
+        true
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the metadata on the disks is the one that is known.
+    pub(crate) async fn check<D: Devices>(&self, devices: &Arc<D>) -> Verdict {
+        let Some(group) = self.get().filter(|_| self.staleness().is_none()) else { return Verdict::Blind };
+        let seen = see(&self.disks, devices, {
+            let group = Arc::clone(&group);
+            move |devices| Ok(newest(devices, &group))
+        });
+        match seen.await {
+            Ok((None, _)) | Err(_) => Verdict::Blind,
+            Ok((Some(newest), _)) if is_of(&newest, &group) => Verdict::Current,
+            Ok(_) => Verdict::Outdated,
+        }
+    }
+
+    /// How the devices look.
+    pub(crate) async fn look<D: Devices>(&self, devices: &Arc<D>) -> io::Result<Looks> {
+        let group = self.get();
+        see(&self.disks, devices, move |devices| Looks::of(devices, group.as_deref())).await
+    }
+
+    /// What these looks say about what is known. What was odd before LVM was last asked is no news.
+    pub(crate) fn judge(&self, now: Looks) -> Verdict {
+        let mut known = self.write();
+        let group = known.group.clone();
+        let current = group.as_ref().zip(now.newest.as_ref()).map(|(group, newest)| is_of(newest, group));
+        let before = &known.looks;
+        let is_rewritten = current == Some(false) && before.newest != now.newest;
+        let has_moved = group.as_deref().is_some_and(|group| {
+            group.volumes.iter().any(|volume| {
+                let name = volume.mapper_name(&group.name);
+                let device = now.mapped.get(&name);
+                device != volume.device.as_ref() && device != before.mapped.get(&name)
+            })
+        });
+        if is_rewritten
+            || has_moved
+            || differs(&before.readable, &now.readable)
+            || differs(&before.conditions, &now.conditions)
+            || before.population.is_some() && before.population != now.population
+        {
+            return Verdict::Outdated;
+        }
+        known.looks = now;
+        // What LVM was asked about already, and it did not help: an old disk with metadata of its own.
+        if current == Some(true) { Verdict::Current } else { Verdict::Blind }
+    }
+
+    /// Where the devices of the group are now.
+    pub(crate) async fn devices<D: Devices>(&self, devices: &Arc<D>) -> io::Result<HashMap<String, Device>> {
+        see(&self.mapper, devices, Devices::mapped).await
+    }
+}
+
+/// Looks at devices in a thread of its own, one look at a time.
+async fn see<D: Devices, T: Send + 'static>(
+    eyes: &Arc<Mutex<()>>,
+    devices: &Arc<D>,
+    look: impl FnOnce(&D) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let seen = async {
+        let eyes = Arc::clone(eyes).lock_owned().await;
+        let devices = Arc::clone(devices);
+        let looking = tokio::task::spawn_blocking(move || {
+            let seen = look(&devices);
+            drop(eyes);
+            seen
+        });
+        looking.await.map_err(io::Error::other)?
+    };
+    timeout(PATIENCE, seen).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+fn is_of(version: &Version, group: &VolumeGroup) -> bool {
+    version.vg_uuid == group.uuid && version.seqno == group.seqno
+}
+
+/// Whether anything that is in both is not the same. What is new was made, and known, since.
+fn differs<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String, V>) -> bool {
+    now.iter().any(|(key, value)| before.get(key).is_some_and(|before| before != value))
+}
+
+/// The newest metadata of the group, or else of another that took its place, and which physical volumes can be read.
+fn newest(devices: &impl Devices, group: &VolumeGroup) -> (Option<Version>, BTreeMap<String, bool>) {
+    let versions: Vec<_> = group.pvs.iter().map(|pv| (pv.uuid.clone(), devices.version(pv))).collect();
+    let readable = versions.iter().map(|(pv, version)| (pv.clone(), version.is_ok())).collect();
+    let newest = versions.into_iter().filter_map(|(_, version)| version.ok().flatten());
+    (newest.max_by_key(|version| (version.vg_uuid == group.uuid, version.seqno)), readable)
+}
+
+impl Looks {
+    fn of(devices: &impl Devices, group: Option<&VolumeGroup>) -> io::Result<Self> {
+        let mut looks = Self::default();
+        if let Some(group) = group {
+            (looks.newest, looks.readable) = newest(devices, group);
+            looks.mapped = devices.mapped()?;
+            for volume in group.volumes.iter().filter(|volume| volume.attr.is_thin_pool() || volume.attr.is_raid()) {
+                let (fill, condition) = match devices.status(group, volume) {
+                    Ok(Some(DeviceStatus { fill, condition, .. })) => (fill, condition),
+                    Ok(None) => (None, "inactive".to_owned()),
+                    Err(error) => (None, error.to_string()),
+                };
+                looks.fills.extend(fill.map(|fill| (volume.name.clone(), fill)));
+                looks.conditions.insert(volume.name.clone(), condition);
+            }
+        }
+        if group.is_none_or(|group| group.missing_pvs > 0) || looks.readable.values().any(|readable| !readable) {
+            looks.population = Some(devices.population()?);
+        }
+        Ok(looks)
+    }
+
+    /// Sets what LVM just said, so that everything else is news.
+    fn expect(&mut self, group: &VolumeGroup) {
+        let is_there = |pv: &lvm::PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
+        for (pv, is_there) in group.pvs.iter().map(is_there) {
+            self.readable.entry(pv).or_insert(is_there);
+        }
+        let device_of = |volume: &lvm::LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
+        self.mapped = group.volumes.iter().filter_map(device_of).collect();
+    }
+
+    /// How full the thin pools are, in percent: data and metadata.
+    pub(crate) fn fills(&self) -> &BTreeMap<String, (f64, f64)> {
+        &self.fills
+    }
+}

@@ -1,0 +1,350 @@
+//! Whatever happens, in the end lvmd knows what there is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tokio::runtime::{Builder, Runtime};
+use tonic::{Code, Status};
+use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume, Fault};
+
+use crate::node::{GIB, Node, THIN_CONFIG};
+
+const CLASSES: [&str; 3] = ["thick", "thin", "other"];
+const POOLS: [&str; 2] = ["pool", "pool2"];
+const NAMES: [&str; 5] = ["v0", "v1", "v2", "v3", "v4"];
+/// Everything that changes something, and the report after it.
+const COMMANDS: [&str; 5] = ["fullreport", "lvchange", "lvcreate", "lvremove", "lvextend"];
+
+#[derive(Clone, Debug)]
+enum Request {
+    Create { class: &'static str, name: &'static str, gib: u64 },
+    Resize { class: &'static str, name: &'static str, gib: u64 },
+    Snapshot { class: &'static str, source: &'static str, name: &'static str, gib: u64 },
+    Remove { class: &'static str, name: &'static str },
+}
+
+/// What others do.
+#[derive(Clone, Debug)]
+enum Event {
+    Add { name: &'static str, pool: Option<&'static str>, gib: u64 },
+    Lose { name: &'static str },
+    Extend,
+    Activate { name: &'static str, active: bool },
+    Open { name: &'static str, open: bool },
+    Move { name: &'static str },
+    Fill { pool: &'static str, percent: u8 },
+    Hide(bool),
+    Miss(u32),
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Request(Request),
+    /// The request is in the middle of this command when lvmd dies, and LVM with it.
+    Crash {
+        request: Request,
+        command: &'static str,
+        after: bool,
+    },
+    Restart,
+    Event(Event),
+    Fault {
+        command: &'static str,
+        nth: usize,
+        fault: Fault,
+        after: bool,
+    },
+    Heal,
+    Wait(Duration),
+}
+
+/// A name and, mostly, the one class that has volumes of this name.
+fn target() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let home = select(vec![("thin", "v0"), ("thin", "v1"), ("thin", "v2"), ("thick", "v3"), ("other", "v4")]);
+    prop_oneof![8 => home, 1 => (select(&CLASSES[..]), select(&NAMES[..]))]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let gib = 0..4u64;
+    prop_oneof![
+        5 => (target(), 1..3u64).prop_map(|((class, name), gib)| Request::Create { class, name, gib }),
+        2 => (target(), gib.clone()).prop_map(|((class, name), gib)| Request::Resize { class, name, gib }),
+        3 => (target(), select(&NAMES[..3]), gib)
+            .prop_map(|((class, source), name, gib)| Request::Snapshot { class, source, name, gib }),
+        2 => target().prop_map(|(class, name)| Request::Remove { class, name }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let name = select(&NAMES[..]);
+    let pool = select(&POOLS[..]);
+    prop_oneof![
+        (name.clone(), proptest::option::of(pool.clone()), 1..3u64).prop_map(|(name, pool, gib)| Event::Add {
+            name,
+            pool,
+            gib
+        }),
+        name.clone().prop_map(|name| Event::Lose { name }),
+        Just(Event::Extend),
+        (name.clone(), any::<bool>()).prop_map(|(name, active)| Event::Activate { name, active }),
+        (name.clone(), any::<bool>()).prop_map(|(name, open)| Event::Open { name, open }),
+        name.prop_map(|name| Event::Move { name }),
+        (pool, 0..100u8).prop_map(|(pool, percent)| Event::Fill { pool, percent }),
+        any::<bool>().prop_map(Event::Hide),
+        (0..2u32).prop_map(Event::Miss),
+    ]
+}
+
+fn fault() -> impl Strategy<Value = Step> {
+    let fault =
+        select(vec![Fault::says("oops"), Fault::Timeout, Fault::Spawn, Fault::Garbled, Fault::Exit(3, String::new())]);
+    (select(&COMMANDS[..]), 1..3usize, fault, any::<bool>()).prop_map(|(command, nth, fault, after)| Step::Fault {
+        command,
+        nth,
+        fault,
+        after,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => request().prop_map(Step::Request),
+        1 => (request(), select(&COMMANDS[..]), any::<bool>())
+            .prop_map(|(request, command, after)| Step::Crash { request, command, after }),
+        1 => Just(Step::Restart),
+        4 => event().prop_map(Step::Event),
+        2 => fault(),
+        1 => Just(Step::Heal),
+        2 => select(vec![1, 1, 1, 2, 2, 2, 70, 700]).prop_map(|seconds| Step::Wait(Duration::from_secs(seconds))),
+    ]
+}
+
+/// An lvmd in a process of its own, as far as a test can have that.
+struct Life {
+    runtime: Runtime,
+    node: Node,
+}
+
+impl Life {
+    fn begin(lvm: &FakeLvm) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let node = runtime.block_on(Node::start_with(lvm.clone(), THIN_CONFIG));
+        Self { runtime, node }
+    }
+
+    fn wait(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    fn request(&self, request: &Request) {
+        let lvm = &self.node.lvm;
+        let before = contents(lvm);
+        let result = self.runtime.block_on(answer(&self.node, request));
+        let after = contents(lvm);
+        let size = |name: &str| after.get(name).map_or(0, FakeVolume::bytes);
+        match (request, result) {
+            (Request::Create { name, gib, .. }, Ok(Some(made))) => check_made(lvm, &made, name, *gib),
+            (Request::Snapshot { name, source, gib, .. }, Ok(Some(made))) => {
+                check_made(lvm, &made, name, *gib);
+                if let (Some(source), false) = (before.get(*source), before.contains_key(*name)) {
+                    assert!(size(name) >= source.bytes());
+                }
+            }
+            (Request::Resize { name, gib, .. }, Ok(_)) => assert!(size(name) >= gib * GIB),
+            (Request::Remove { name, .. }, Ok(_)) => assert!(!after.contains_key(*name)),
+            (Request::Remove { name, .. } | Request::Resize { name, .. }, Err(status))
+                if status.code() == Code::NotFound =>
+            {
+                assert!(!after.contains_key(*name), "{name} is there, and not found: {status}");
+            }
+            (_, Err(status)) => assert_ne!(status.code(), Code::Unknown, "{status}"),
+            (_, Ok(None)) => {}
+        }
+        // Nothing but the volume that was asked for is touched: what is half made nobody was told about.
+        let (Request::Create { name: asked, .. }
+        | Request::Resize { name: asked, .. }
+        | Request::Snapshot { name: asked, .. }
+        | Request::Remove { name: asked, .. }) = request;
+        for (name, volume) in before.iter().filter(|(name, volume)| name != asked && !is_half_made(volume)) {
+            let mut volume = volume.clone();
+            if after.get(name).is_some_and(|after| after.origin.is_none()) {
+                volume.origin = None;
+            }
+            assert_eq!(after.get(name), Some(&volume), "{name} was touched");
+        }
+    }
+
+    /// Kills it in the middle of a request, if it comes to that.
+    fn crash(self, request: &Request, command: &str, after: bool) {
+        let mut pause = if after { self.node.lvm.pause_after(command) } else { self.node.lvm.pause(command) };
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = answer(&self.node, request) => {}
+                () = pause.reached() => {}
+            }
+        });
+        drop(self.runtime);
+    }
+}
+
+async fn answer(node: &Node, request: &Request) -> Result<Option<LogicalVolume>, Status> {
+    match *request {
+        Request::Create { class, name, gib } => node.create(class, name, gib * GIB).await.map(Some),
+        Request::Resize { class, name, gib } => {
+            node.resize(class, name, i64::try_from(gib * GIB).unwrap()).await.map(|_| None)
+        }
+        Request::Snapshot { class, source, name, gib } => {
+            let wanted = CreateLvSnapshotRequest {
+                name: name.to_owned(),
+                source_volume: source.to_owned(),
+                device_class: class.to_owned(),
+                access_type: "rw".to_owned(),
+                size_bytes: i64::try_from(gib * GIB).unwrap(),
+                ..CreateLvSnapshotRequest::default()
+            };
+            node.snapshot(wanted).await.map(Some)
+        }
+        Request::Remove { class, name } => node.remove(class, name).await.map(|()| None),
+    }
+}
+
+fn contents(lvm: &FakeLvm) -> BTreeMap<String, FakeVolume> {
+    lvm.volumes("vg").into_iter().filter_map(|name| lvm.volume("vg", &name).map(|volume| (name, volume))).collect()
+}
+
+fn is_half_made(volume: &FakeVolume) -> bool {
+    volume.tags.iter().any(|tag| tag.starts_with("topolvm.io/making="))
+}
+
+/// A volume that was given to somebody is there, ready and large enough.
+fn check_made(lvm: &FakeLvm, made: &LogicalVolume, name: &str, gib: u64) {
+    let there = lvm.volume("vg", name).expect("it was given to somebody and is not there");
+    assert!(!is_half_made(&there), "{there:?}");
+    assert!(there.bytes() >= gib * GIB);
+    assert_eq!(made.size_bytes, i64::try_from(there.bytes()).unwrap());
+}
+
+fn happen(lvm: &FakeLvm, event: &Event) {
+    let edit = |name: &str, edit: &dyn Fn(&mut FakeVolume)| {
+        if lvm.volume("vg", name).is_some() {
+            lvm.edit_volume("vg", name, edit);
+        }
+    };
+    match *event {
+        Event::Add { name, pool, gib } => {
+            let volume = match pool {
+                Some(pool) => FakeVolume::thin(gib * GIB, pool),
+                None => FakeVolume::thick(gib * GIB),
+            };
+            if lvm.volume("vg", name).is_none() && lvm.free("vg") >= volume.allocated * EXTENT {
+                lvm.add_volume("vg", name, volume);
+            }
+        }
+        Event::Lose { name } => {
+            if lvm.volume("vg", name).is_some() {
+                lvm.lose_volume("vg", name);
+            }
+        }
+        Event::Extend => lvm.extend_group("vg", GIB),
+        Event::Activate { name, active } => edit(name, &|volume| volume.active = active),
+        Event::Open { name, open } => edit(name, &|volume| volume.open = open && volume.active),
+        Event::Move { name } => edit(name, &|volume| volume.minor += 1000),
+        Event::Fill { pool, percent } => edit(pool, &|pool| pool.data_percent = f64::from(percent)),
+        Event::Hide(hide) => lvm.hide_metadata("vg", hide),
+        Event::Miss(missing) => lvm.miss_pvs("vg", missing),
+    }
+}
+
+/// Name, size, tags and device number of each volume of a class that somebody may know of.
+type Listed = Vec<(String, u64, Vec<String>, (u32, u32))>;
+
+fn there(lvm: &FakeLvm, class: &str) -> (Listed, u64) {
+    let contents = contents(lvm);
+    let pool = match class {
+        "thin" => Some("pool"),
+        "other" => Some("pool2"),
+        _ => None,
+    };
+    let own = |name: &String, volume: &FakeVolume| volume.pool.as_deref() == pool && !POOLS.contains(&name.as_str());
+    let own: Vec<_> = contents.iter().filter(|(name, volume)| own(name, volume)).collect();
+    let promised: u64 = own.iter().map(|(_, volume)| volume.bytes()).sum();
+    let free = match class {
+        "thin" => (5 * GIB).saturating_sub(promised),
+        "other" => (10 * GIB).saturating_sub(promised),
+        _ => lvm.free("vg").saturating_sub(GIB),
+    };
+    let shown = own.into_iter().filter(|(_, volume)| !is_half_made(volume)).map(|(name, volume)| {
+        let device = if volume.active { (253, volume.minor) } else { (0, 0) };
+        (name.clone(), volume.bytes(), volume.tags.clone(), device)
+    });
+    (shown.collect(), free)
+}
+
+async fn told(node: &Node, class: &str) -> (Listed, u64) {
+    let volumes = node.list(class).await.unwrap().into_iter();
+    let listed = volumes.map(|volume| {
+        let size = u64::try_from(volume.size_bytes).unwrap();
+        (volume.name, size, volume.tags, (volume.dev_major, volume.dev_minor))
+    });
+    (listed.collect(), node.free(class).await.unwrap())
+}
+
+fn live(steps: &[Step]) {
+    let lvm = FakeLvm::new().with_group("vg", 20 * GIB);
+    lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));
+    lvm.add_volume("vg", "pool2", FakeVolume::thin_pool(GIB));
+    let mut life = Life::begin(&lvm);
+    for step in steps {
+        match step {
+            Step::Request(request) => life.request(request),
+            Step::Crash { request, command, after } => {
+                life.crash(request, command, *after);
+                lvm.heal();
+                life = Life::begin(&lvm);
+            }
+            Step::Restart => {
+                lvm.heal();
+                drop(life);
+                life = Life::begin(&lvm);
+            }
+            Step::Event(event) => happen(&lvm, event),
+            Step::Fault { command, nth, fault, after: false } => lvm.fail(command, *nth, fault.clone()),
+            Step::Fault { command, nth, fault, after: true } => lvm.fail_after_success(command, *nth, fault.clone()),
+            Step::Heal => lvm.heal(),
+            Step::Wait(time) => life.wait(*time),
+        }
+    }
+    lvm.heal();
+    happen(&lvm, &Event::Hide(false));
+    happen(&lvm, &Event::Miss(0));
+    // An LVM that failed is asked again within a minute.
+    life.wait(Duration::from_secs(62));
+    for class in CLASSES {
+        assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
+    }
+    assert!(*life.node.engine.works().borrow());
+    for name in NAMES {
+        happen(&lvm, &Event::Open { name, open: false });
+    }
+    if contents(&lvm).values().any(is_half_made) {
+        life.wait(Duration::from_mins(11));
+    }
+    let left: Vec<_> = contents(&lvm).into_iter().filter(|(_, volume)| is_half_made(volume)).collect();
+    assert!(left.is_empty(), "half made: {left:?}");
+    for class in CLASSES {
+        assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_lvmd_knows_what_there_is_in_the_end(steps in vec(step(), 1..40)) {
+        live(&steps);
+    }
+}
