@@ -7,6 +7,7 @@
 mod command;
 mod driver;
 mod error;
+mod layout;
 mod lv_attr;
 mod name;
 mod report;
@@ -17,6 +18,7 @@ mod volume;
 pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
 pub use driver::Lvm;
 pub use error::Error;
+pub use layout::{Layout, Shape};
 pub use lv_attr::{Health, InvalidLvAttr, LvAttr, Permissions, Problem, State, VolumeType};
 pub use name::{InvalidName, LvName, Tag, VgName};
 pub use report::ReportError;
