@@ -79,8 +79,9 @@ impl Layout {
 
     /// The largest size in extents of a new volume: LVM makes it, and refuses one that is [`step`](Self::step) larger.
     ///
-    /// `extent_size` is in bytes. `free` has one item for each physical volume on which LVM may allocate: the lengths in
-    /// extents of its free areas, in any order.
+    /// `extent_size` is in bytes. `free` has one item for each physical volume on which LVM may allocate, in the order of the
+    /// volume group's metadata, because LVM takes the first one of several that are as good: the lengths in extents of its
+    /// free areas from its beginning to its end. A sum in place of the lengths can be far too much for what is not linear.
     pub fn largest<A: AsRef<[u64]>>(&self, extent_size: u64, free: &[A]) -> u64 {
         let total: u64 = free.iter().flat_map(AsRef::as_ref).sum();
         let Self::Known(shape) = self else { return total };
