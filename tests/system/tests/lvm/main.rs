@@ -10,6 +10,7 @@ mod bench;
 mod crash;
 mod daemon;
 mod driver;
+mod raid;
 mod snapshot;
 mod thin;
 
@@ -20,7 +21,13 @@ use testbed::guest::GuestSpec;
 use testbed::size::GIB;
 
 fn main() -> ExitCode {
-    let tests = driver::TESTS.iter().chain(daemon::TESTS).chain(thin::TESTS).chain(snapshot::TESTS).chain(crash::TESTS);
+    let tests = driver::TESTS
+        .iter()
+        .chain(daemon::TESTS)
+        .chain(thin::TESTS)
+        .chain(snapshot::TESTS)
+        .chain(crash::TESTS)
+        .chain(raid::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();
