@@ -1,7 +1,8 @@
-//! Counts and times LVM processes, and tells what the engine knows.
+//! Counts and times LVM processes, and tells what the engine knows and how old the configuration is.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 
 use lvm::{
@@ -13,7 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -188,4 +189,40 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, values: Va
 #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
 fn float(number: u64) -> f64 {
     number as f64
+}
+
+/// Whether the configuration file as it is now is in use, and since when.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigMetrics {
+    successful: Gauge,
+    success_time: Gauge<f64, AtomicU64>,
+    clock: fn() -> SystemTime,
+}
+
+impl ConfigMetrics {
+    /// Makes the metrics and adds them to the registry. The first reading was a success.
+    pub(crate) fn register(registry: &mut Registry, clock: fn() -> SystemTime) -> Self {
+        let metrics = Self { successful: Gauge::default(), success_time: Gauge::default(), clock };
+        registry.register(
+            "topolvm_lvmd_config_last_reload_successful",
+            "Whether the configuration was taken over when it was read last",
+            metrics.successful.clone(),
+        );
+        registry.register(
+            "topolvm_lvmd_config_last_reload_success_timestamp_seconds",
+            "When a configuration was taken over last",
+            metrics.success_time.clone(),
+        );
+        metrics.record(true);
+        metrics
+    }
+
+    /// Notes what came of reading the configuration.
+    pub(crate) fn record(&self, success: bool) {
+        self.successful.set(success.into());
+        if success {
+            let now = (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.success_time.set(now.as_secs_f64());
+        }
+    }
 }

@@ -24,12 +24,12 @@ const VOLUME: &str = r"
   LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''";
 
 /// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
-struct Place {
+pub(crate) struct Place {
     dir: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap() };
         // Without arguments it is LVM's shell. It notes each line that it is given.
         place.lvm(&format!(
@@ -57,27 +57,27 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path("lvmd.sock")
     }
 
-    fn lvm(&self, script: &str) {
+    pub(crate) fn lvm(&self, script: &str) {
         fs::write(self.path("lvm.new"), format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(self.path("lvm.new"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::rename(self.path("lvm.new"), self.path("lvm")).unwrap();
     }
 
-    fn configure(&self, classes: &str) {
+    pub(crate) fn configure(&self, classes: &str) {
         let (socket, lvm) = (self.socket(), self.path("lvm"));
         let text = format!("socket-name: {}\nlvm-command-prefix: [{}]\n{classes}\n", socket.display(), lvm.display());
         fs::write(self.path("lvmd.yaml"), text).unwrap();
     }
 
-    fn lvmd(&self, args: &[&str]) -> Command {
+    pub(crate) fn lvmd(&self, args: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lvmd"));
         command.arg("--config").arg(self.path("lvmd.yaml")).args(args);
         command
@@ -89,7 +89,7 @@ impl Place {
         (status.code().unwrap(), String::from_utf8(stderr).unwrap())
     }
 
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         let mut command = self.lvmd(&["--metrics-bind-address=", "--log-format=text"]);
         let mut server = Server { child: command.stderr(Stdio::piped()).spawn().unwrap(), log: None };
         let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
@@ -100,15 +100,15 @@ impl Place {
     }
 }
 
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     /// Kept open, so that it can go on writing.
-    log: Option<Lines<BufReader<ChildStderr>>>,
+    pub(crate) log: Option<Lines<BufReader<ChildStderr>>>,
 }
 
 impl Server {
     /// Sends SIGTERM and gives the exit status.
-    fn stop(&mut self) -> Option<i32> {
+    pub(crate) fn stop(&mut self) -> Option<i32> {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         self.child.wait().unwrap().code()
     }
