@@ -9,6 +9,8 @@ use crate::{LvName, Tag, VgName};
 const VG_FIELDS: &str = "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count";
 /// What the reports ask about a physical volume.
 const PV_FIELDS: &str = "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable";
+/// What the reports ask about an area of a physical volume.
+const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
 /// What the reports ask about a logical volume.
 const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
                          lv_attr,data_percent,metadata_percent";
@@ -80,8 +82,8 @@ impl LvmCommand {
     /// Everything about these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
     /// every volume group that it finds when `groups` is empty.
     pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
-        // JSON would be the obvious form, but the LVM shell cannot be told to write it. The other sections of a full report
-        // cannot be switched off, only emptied (`-o,`).
+        // JSON would be the obvious form, but the LVM shell cannot be told to write it. A section of a
+        // full report cannot be switched off, only emptied (`-o,`).
         let options = [
             "fullreport",
             "--noheadings",
@@ -101,9 +103,15 @@ impl LvmCommand {
             "pv",
             "-o",
             PV_FIELDS,
+            // In the order of the group, in which LVM allocates.
+            "-O",
+            "vg_name",
             "--configreport",
             "pvseg",
-            "-o,",
+            "-o",
+            AREA_FIELDS,
+            "-S",
+            "segtype=free",
             "--configreport",
             "seg",
             "-o,",
@@ -281,7 +289,7 @@ mod tests {
     #[test]
     fn a_report_asks_for_everything_at_once() {
         let (a, b) = (vg(), "b".parse().unwrap());
-        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable --configreport pvseg -o, --configreport seg -o, myvg1 b");
+        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o, myvg1 b");
     }
 
     #[test]

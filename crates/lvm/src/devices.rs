@@ -239,6 +239,7 @@ mod tests {
             uuid: "x".to_owned(),
             device: Some(Device { major: 1, minor: 1 }),
             free: 0,
+            free_areas: Vec::new(),
             allocatable: true,
         };
         let devices = SystemDevices::new("/");

@@ -68,8 +68,10 @@ pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
             groups.push(Listed::read(&fields)?);
             continue;
         }
-        let Listed { group, .. } = groups.last_mut().ok_or(ReportError::Order)?;
-        if fields.0.contains_key("PV_NAME") {
+        let Listed { group, areas, .. } = groups.last_mut().ok_or(ReportError::Order)?;
+        if fields.0.contains_key("PVSEG_START") {
+            areas.push((fields.text("PV_UUID")?, fields.number("PVSEG_START")?, fields.number("PVSEG_SIZE")?));
+        } else if fields.0.contains_key("PV_NAME") {
             group.pvs.push(fields.physical_volume()?);
         } else {
             group.volumes.push(fields.logical_volume()?);
@@ -90,6 +92,8 @@ struct Listed {
     group: VolumeGroup,
     pvs: usize,
     volumes: usize,
+    /// Free areas: on which physical volume, where, and how long, in extents.
+    areas: Vec<(String, u64, u64)>,
 }
 
 impl Listed {
@@ -105,11 +109,15 @@ impl Listed {
             pvs: Vec::new(),
             volumes: Vec::new(),
         };
-        Ok(Self { group, pvs: fields.number("PV_COUNT")?, volumes: fields.number("LV_COUNT")? })
+        Ok(Self { group, pvs: fields.number("PV_COUNT")?, volumes: fields.number("LV_COUNT")?, areas: Vec::new() })
     }
 
     fn complete(self) -> Result<VolumeGroup, ReportError> {
-        let Self { group, pvs, volumes } = self;
+        let Self { mut group, pvs, volumes, mut areas } = self;
+        areas.sort_by_key(|(_, start, _)| *start);
+        for pv in &mut group.pvs {
+            pv.free_areas = areas.iter().filter(|(uuid, ..)| *uuid == pv.uuid).map(|(.., size)| *size).collect();
+        }
         for (what, counted, listed) in
             [("physical volumes", pvs, group.pvs.len()), ("logical volumes", volumes, group.volumes.len())]
         {
@@ -181,6 +189,7 @@ impl<'a> Fields<'a> {
             uuid: self.text("PV_UUID")?,
             device: self.device("PV_MAJOR", "PV_MINOR")?.filter(|_| !is_missing),
             free: self.number("PV_FREE")?,
+            free_areas: Vec::new(),
             allocatable: is_allocatable && !is_missing,
         })
     }
@@ -217,6 +226,8 @@ mod tests {
   Logical volume "z" created.
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='54'
+  LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
   LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''
   
 
@@ -261,6 +272,7 @@ mod tests {
         let pv = &vg2.pvs[0];
         assert_eq!((pv.path.as_str(), pv.device), ("/dev/sdb", Some(Device { major: 98, minor: 16 })));
         assert!(pv.allocatable);
+        assert_eq!(pv.free_areas, [199, 54]);
     }
 
     #[test]

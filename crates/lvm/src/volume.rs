@@ -1,6 +1,6 @@
 //! What LVM says about volume groups and logical volumes.
 
-use crate::{LvAttr, Tag, VgName};
+use crate::{Layout, LvAttr, Tag, VgName};
 
 /// A volume group and the visible logical volumes in it, as they were at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct VolumeGroup {
     pub extent_size: u64,
     /// How many of its physical volumes cannot be found.
     pub missing_pvs: u64,
-    /// Its physical volumes, those that are missing too.
+    /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.
     pub volumes: Vec<LogicalVolume>,
@@ -36,6 +36,8 @@ pub struct PhysicalVolume {
     pub device: Option<Device>,
     /// Bytes in extents that no logical volume uses.
     pub free: u64,
+    /// The lengths in extents of its free areas, from its beginning to its end.
+    pub free_areas: Vec<u64>,
     /// Whether LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
     pub allocatable: bool,
 }
@@ -79,6 +81,20 @@ pub struct Device {
 }
 
 impl VolumeGroup {
+    /// Bytes of the largest volume of this layout that can be made now.
+    pub fn largest(&self, layout: &Layout) -> u64 {
+        layout.largest(self.extent_size, &self.free_areas()).saturating_mul(self.extent_size)
+    }
+
+    /// Whether a volume of this layout and so many bytes can be made now.
+    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
+        self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.free_areas())
+    }
+
+    fn free_areas(&self) -> Vec<&[u64]> {
+        self.pvs.iter().filter(|pv| pv.allocatable).map(|pv| pv.free_areas.as_slice()).collect()
+    }
+
     /// The logical volume with this name.
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| volume.name == name)

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use lvm::Layout;
+
 use crate::config::Config;
 
 /// A summary for people.
@@ -17,7 +19,8 @@ pub(crate) fn describe(config: &Config) -> String {
         let (name, vg, spare) = (&class.name, &class.volume_group, class.spare >> 30);
         let place = match &class.thin_pool {
             Some(pool) => format!("thin pool {vg}/{}, overprovision ratio {}", pool.name, pool.overprovision),
-            None => format!("volume group {vg}"),
+            None if class.layout == Layout::parse(&[], None) => format!("volume group {vg}"),
+            None => format!("volume group {vg}, {}", class.layout),
         };
         let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{default}");
     }

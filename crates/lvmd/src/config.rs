@@ -7,7 +7,7 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use lvm::{LvName, Striping, VgName};
+use lvm::{Layout, LvName, Striping, VgName};
 use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
@@ -233,14 +233,21 @@ fn read_device_class(
     }
     let stripes = if is_thin { 0 } else { stripes };
     let stripes = u32::try_from(stripes).ok().and_then(NonZeroU32::new);
+    let striping = stripes.map(|stripes| Striping { stripes, stripe_size });
+    let layout = Layout::parse(&lvcreate_options, striping.as_ref());
+    if let (Layout::Unknown { reason }, false) = (&layout, is_thin) {
+        let message = format!("device class {name:?}: its capacity counts as all that is free: {reason}");
+        findings.warning(line, message);
+    }
     Some(DeviceClass {
         name,
         volume_group: volume_group?,
         thin_pool,
         default,
         spare,
-        striping: stripes.map(|stripes| Striping { stripes, stripe_size }),
+        striping,
         lvcreate_options,
+        layout,
     })
 }
 

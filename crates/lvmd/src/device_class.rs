@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lvm::{LogicalVolume, LvName, Striping, VgName, VolumeGroup};
+use lvm::{Layout, LogicalVolume, LvName, Striping, VgName, VolumeGroup};
 
 use crate::overprovision::Overprovision;
 
@@ -24,6 +24,8 @@ pub struct DeviceClass {
     pub striping: Option<Striping>,
     /// More options for `lvcreate`, word by word.
     pub lvcreate_options: Vec<String>,
+    /// What these and the stripes mean for the room that a volume needs.
+    pub layout: Layout,
 }
 
 /// Where the volumes of a thin class live.
@@ -43,13 +45,18 @@ impl ThinPool {
 }
 
 impl DeviceClass {
-    /// Bytes that may still be given away, without the spare: what is free in the group, or what the thin pool promises
-    /// less what was promised by it, snapshots in full. The error is a pool that the group has not.
+    /// Bytes that may still be given away, without the spare: the largest volume that fits into the group, or what the thin pool
+    /// promises less what was promised by it, snapshots in full. The error is a pool that the group has not.
     ///
     /// Everybody who asks for free space asks here.
     pub fn available(&self, group: &VolumeGroup) -> Result<u64, &ThinPool> {
+        self.available_as(&self.layout, group)
+    }
+
+    /// The same for volumes of another layout than that of the class.
+    pub fn available_as(&self, layout: &Layout, group: &VolumeGroup) -> Result<u64, &ThinPool> {
         let free = match &self.thin_pool {
-            None => group.free,
+            None => group.largest(layout),
             Some(pool) => {
                 let promised = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
                 let promised = promised.fold(0, u64::saturating_add);

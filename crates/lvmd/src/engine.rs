@@ -373,6 +373,9 @@ fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), 
 
 /// See [`DeviceClass::available`].
 fn available(class: &DeviceClass, group: &VolumeGroup) -> Result<u64, Error> {
-    let missing = |pool: &ThinPool| Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() };
-    class.available(group).map_err(missing)
+    class.available(group).map_err(|pool| missing(pool, group))
+}
+
+fn missing(pool: &ThinPool, group: &VolumeGroup) -> Error {
+    Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() }
 }

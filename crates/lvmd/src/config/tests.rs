@@ -39,14 +39,16 @@ lvcreate-option-classes:
     assert_eq!(config.socket, PathBuf::from("/run/lvmd.sock"));
     assert_eq!(config.lvm_command_prefix.unwrap(), ["nsenter", "/sbin/lvm"]);
     assert_eq!(config.warnings, Vec::<String>::new());
+    let striping = Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64K".to_owned()) };
     let ssd = DeviceClass {
         name: "ssd".to_owned(),
         volume_group: "vg-ssd".parse().unwrap(),
         thin_pool: None,
         default: true,
         spare: 5 << 30,
-        striping: Some(Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64K".to_owned()) }),
+        striping: Some(striping.clone()),
         lvcreate_options: vec!["--readahead=8".to_owned()],
+        layout: Layout::parse(&["--readahead=8".to_owned()], Some(&striping)),
     };
     assert_eq!(**config.classes.get("ssd").unwrap(), ssd);
     assert_eq!(**config.classes.get("").unwrap(), ssd);

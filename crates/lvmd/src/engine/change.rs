@@ -1,12 +1,13 @@
 //! Creating and growing volumes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
+use lvm::{Host, Layout, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 
 use super::group::Group;
 use super::making::Vacancy;
-use super::{Engine, available};
+use super::{Engine, available, missing};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::marks;
@@ -52,19 +53,21 @@ impl<R: Host> Engine<R> {
         options: Option<&[String]>,
     ) -> Result<LogicalVolume, Error> {
         // An option class takes the place of all that the device class says.
-        let (striping, options) = match options {
-            Some(options) => (None, options),
-            None => (class.striping.as_ref(), class.lvcreate_options.as_slice()),
+        let (striping, options, layout) = match options {
+            Some(options) => (None, options, Cow::Owned(Layout::parse(options, None))),
+            None => (class.striping.as_ref(), class.lvcreate_options.as_slice(), Cow::Borrowed(&class.layout)),
         };
-        let stripes = striping.map_or(1, |striping| striping.stripes.get());
-        let size = |known: &VolumeGroup| rounded(known, wanted.bytes, stripes.into());
+        let size = |known: &VolumeGroup| rounded(known, wanted.bytes, layout.step());
         let fits = |known: &VolumeGroup, existing: &LogicalVolume| difference(class, existing, size(known));
         let known = match self.vacancy(group, class, &wanted.name, fits).await? {
             Vacancy::Taken(existing) => return Ok(*existing),
             Vacancy::Free(known) => known,
         };
-        let free = available(class, &known)?;
-        let Some(bytes) = size(&known).filter(|size| *size <= free) else {
+        let free = class.available_as(&layout, &known).map_err(|pool| missing(pool, &known))?;
+        // LVM's allocator is greedy: now and then it cannot make a size although it can make a larger one.
+        let is_possible = |size: u64| size <= free && (class.thin_pool.is_some() || known.fits(&layout, size));
+        // Of a group without some of its disks LVM itself says best what to do.
+        let Some(bytes) = size(&known).filter(|size| known.missing_pvs > 0 || is_possible(*size)) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes });
         };
         let making = self.inner.maker.mark()?;

@@ -168,7 +168,7 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     Command::new("mkfifo").args([&begun, &go]).status().unwrap();
     let report = fs::read_to_string(place.path("lvm")).unwrap();
     place.lvm(&format!(
-        "case $1 in lvcreate) echo begun >{}; read line <{}; echo 'disk on fire' >&2; exit 5;; esac\n{report}",
+        "[ $# -gt 0 ] || exit 3\ncase $1 in lvcreate) echo begun >{}; read line <{}; echo 'disk on fire' >&2; exit 5;; esac\n{report}",
         begun.display(),
         go.display()
     ));

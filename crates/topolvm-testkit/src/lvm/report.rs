@@ -6,15 +6,16 @@ use super::state::{EXTENT, FakeVolume, Group, Refused, State};
 
 impl State {
     pub(super) fn full_report(&self, args: &[&str]) -> Output {
-        let (mut vg_fields, mut pv_fields, mut lv_fields, mut section) = ("", "", "", "");
+        let (mut vg_fields, mut pv_fields, mut area_fields, mut lv_fields, mut section) = ("", "", "", "", "");
         let mut asked = Vec::new();
         let mut words = args.iter();
         while let Some(word) = words.next() {
             match *word {
-                "--units" => drop(words.next()),
+                "--units" | "-O" | "-S" => drop(words.next()),
                 "--configreport" => section = words.next().copied().unwrap_or_default(),
                 "-o" if section == "vg" => vg_fields = words.next().copied().unwrap_or_default(),
                 "-o" if section == "pv" => pv_fields = words.next().copied().unwrap_or_default(),
+                "-o" if section == "pvseg" => area_fields = words.next().copied().unwrap_or_default(),
                 "-o" if section == "lv" => lv_fields = words.next().copied().unwrap_or_default(),
                 "--nosuffix" | "--noheadings" | "--nameprefixes" | "-o," => {}
                 vg => asked.push(vg),
@@ -32,6 +33,7 @@ impl State {
             };
             lines.push(row(vg_fields, |field| of_group(vg, group, field)));
             lines.extend((0..group.pvs).map(|pv| row(pv_fields, |field| of_physical_volume(group, pv, field))));
+            lines.extend((0..group.pvs).map(|pv| row(area_fields, |field| of_free_area(group, pv, field))));
             let volumes = group.volumes.iter();
             lines.extend(
                 volumes.map(|(name, volume)| row(lv_fields, |field| of_volume(vg, name, volume, group, field))),
@@ -69,6 +71,16 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
         "pv_missing" if is_missing => "missing".to_owned(),
         "pv_missing" => String::new(),
         "pv_allocatable" => "allocatable".to_owned(),
+        other => panic!("the fake LVM does not report {other}"),
+    }
+}
+
+/// All that is free on a disk is in one piece.
+fn of_free_area(group: &Group, pv: u32, field: &str) -> String {
+    match field {
+        "pv_uuid" => format!("{}-{pv}", group.uuid),
+        "pvseg_start" => "0".to_owned(),
+        "pvseg_size" => group.free_extents_of(pv).to_string(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }
