@@ -9,10 +9,12 @@ use tonic::{Code, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use topolvm_api::AccessType;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest, WatchResponse,
+    CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+    WatchResponse,
 };
 use topolvm_runtime::grpc::GrpcCode;
 use tower::util::BoxCloneSyncService;
@@ -52,6 +54,23 @@ pub struct NewLv<'a> {
     /// Class of lvcreate options; empty means those of the device class.
     pub lvcreate_option_class: &'a str,
     /// Wanted size in bytes.
+    pub size_bytes: u64,
+    /// LVM tags to put on it.
+    pub tags: &'a [String],
+}
+
+/// A copy to make: a snapshot, or a volume that begins as one.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCopy<'a> {
+    /// Name in LVM.
+    pub name: &'a str,
+    /// Device class of the source and of the copy; empty means the default class.
+    pub device_class: &'a str,
+    /// Name in LVM of what is copied.
+    pub source: &'a str,
+    /// Whether the copy can be written to.
+    pub access: AccessType,
+    /// Wanted size in bytes, not below that of the source.
     pub size_bytes: u64,
     /// LVM tags to put on it.
     pub tags: &'a [String],
@@ -169,6 +188,20 @@ impl Lvmd {
         };
         let made = call("CreateLV", CHANGE, self.lv.clone().create_lv(request)).await?;
         made.volume.map_or(Err(Error::Size), |made| from_wire(made.size_bytes))
+    }
+
+    /// Makes a copy of an LV, or finds it made; returns its real size in bytes.
+    pub async fn copy(&self, lv: NewCopy<'_>) -> Result<u64, Error> {
+        let request = CreateLvSnapshotRequest {
+            name: lv.name.to_owned(),
+            tags: lv.tags.to_vec(),
+            device_class: lv.device_class.to_owned(),
+            source_volume: lv.source.to_owned(),
+            access_type: lv.access.as_str().to_owned(),
+            size_bytes: to_wire(lv.size_bytes)?,
+        };
+        let made = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(request)).await?;
+        made.snapshot.map_or(Err(Error::Size), |made| from_wire(made.size_bytes))
     }
 
     /// Removes an LV.

@@ -27,6 +27,9 @@ pub enum Error {
     /// lvmd is away or busy.
     #[error("waiting for lvmd")]
     LvmdAway(#[source] lvmd::Error),
+    /// What is to be copied is not made yet.
+    #[error("waiting for the source, LogicalVolume {0}, which has no volume yet")]
+    SourceNotReady(String),
     /// The volume cannot grow; the status says so, too.
     #[error("cannot expand the volume")]
     Expand(#[source] lvmd::Error),

@@ -10,6 +10,7 @@ mod expand;
 mod mark;
 mod own;
 mod ownership;
+mod source;
 mod status;
 mod written;
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod capacity;
+mod copies;
 mod csi;
 mod lvmd_client;
 mod lvmd_process;
