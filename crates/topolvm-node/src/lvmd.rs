@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lvm::LvAttr;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
@@ -85,6 +86,8 @@ pub struct Lv {
     pub path: PathBuf,
     /// Real size in bytes.
     pub size_bytes: u64,
+    /// What LVM says of its state; `None` where lvmd sends nothing readable.
+    pub attr: Option<LvAttr>,
 }
 
 /// Why lvmd did not do something.
@@ -246,7 +249,12 @@ impl TryFrom<LogicalVolume> for Lv {
     type Error = Error;
 
     fn try_from(lv: LogicalVolume) -> Result<Self, Error> {
-        Ok(Self { size_bytes: from_wire(lv.size_bytes)?, path: lv.path.into(), name: lv.name })
+        Ok(Self {
+            size_bytes: from_wire(lv.size_bytes)?,
+            path: lv.path.into(),
+            attr: lv.attr.parse().ok(),
+            name: lv.name,
+        })
     }
 }
 

@@ -6,9 +6,12 @@
 mod capacity;
 mod copies;
 mod csi;
+mod filesystems;
+mod health;
 mod lvmd_client;
 mod lvmd_process;
 mod machine;
+mod node;
 mod program;
 mod reconcile;
 mod registrar;
