@@ -25,15 +25,42 @@ impl Reconciler {
             Ok(source) => source,
             Err(refusal) => return self.give_up(volume, refusal.code(), &refusal.to_string()).await,
         };
+        let is_first = self.lock_attempted().insert(volume.uid().to_owned());
         match self.make(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
                 tracing::info!(volume = name(volume), lv = volume.uid(), bytes, "made the logical volume");
-                self.report_size(volume, bytes).await.map(Some)
+                self.hand_over(volume, bytes).await
             }
             // A restart of lvmd fails nobody's volume: the controller would delete the object and begin anew
             Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
-            Err(error) => self.give_up(volume, error.code(), &error.detail()).await,
+            Err(error) => {
+                if is_first && is_refusal(error.code()) {
+                    self.lock_attempted().remove(volume.uid());
+                }
+                self.give_up(volume, error.code(), &error.detail()).await
+            }
         }
+    }
+
+    /// Writes down what was made. When the object turns out to be gone, because the watch lags behind, nobody would ever
+    /// remove its LV.
+    async fn hand_over(&self, volume: &LogicalVolume, bytes: u64) -> Result<Option<Arc<LogicalVolume>>, Error> {
+        let error = match self.report_size(volume, bytes).await {
+            Ok(written) => return Ok(Some(written)),
+            Err(error) => error,
+        };
+        if !error.says_gone() || !self.is_gone(volume).await? {
+            return Err(error);
+        }
+        tracing::warn!(volume = name(volume), lv = volume.uid(), "the object is gone; removes the LV made for it");
+        match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
+            Ok(()) => {}
+            Err(error) if error.code() == Code::NotFound => {}
+            Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
+            Err(error) => return Err(Error::Remove(error)),
+        }
+        self.forget(volume);
+        Ok(None)
     }
 
     async fn make(&self, volume: &LogicalVolume, source: Option<&Source>, size_bytes: u64) -> Result<u64, lvmd::Error> {
@@ -56,4 +83,9 @@ impl Reconciler {
         self.report_failure(volume, code, message).await?;
         Ok(None)
     }
+}
+
+/// Codes with which lvmd refuses a wish before anything is made.
+pub(super) const fn is_refusal(code: Code) -> bool {
+    matches!(code, Code::FailedPrecondition | Code::NotFound | Code::InvalidArgument | Code::Unimplemented)
 }
