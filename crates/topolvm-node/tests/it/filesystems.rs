@@ -103,6 +103,15 @@ async fn a_writer_after_a_reader_is_told_what_is_in_the_way() {
 }
 
 #[tokio::test]
+async fn a_device_that_a_pod_uses_as_a_block_volume_is_not_formatted() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let status = node.publish(elsewhere(&node, node.filesystem())).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert_eq!(node.machine.formatted(), 0);
+}
+
+#[tokio::test]
 async fn a_copy_gets_an_identity_of_its_own_before_it_is_mounted() {
     let node = Node::start().await;
     let copy = node.copy_volume();
