@@ -65,6 +65,8 @@ impl ApiFlavor {
         device_class_parameter = "", "/device-class";
         /// StorageClass parameter: class of lvcreate options.
         lvcreate_option_class_parameter = "", "/lvcreate-option-class";
+        /// StorageClass parameter and key in a volume's context: options for mkfs, separated by spaces.
+        mkfs_options_parameter = "", "/mkfs-options";
         /// LogicalVolume annotation that the controller changes together with a new size.
         resize_requested_at = "", "/resize-requested-at";
         /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.

@@ -7,11 +7,15 @@ use std::fmt;
 pub enum Filesystem {
     /// The default.
     Ext4,
+    /// Not below 300 MiB.
+    Xfs,
+    /// Not below some 110 MiB.
+    Btrfs,
 }
 
 /// A filesystem that we do not serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("filesystem {0:?} is not supported; set csi.storage.k8s.io/fstype of the StorageClass to ext4")]
+#[error("filesystem {0:?} is not supported; set csi.storage.k8s.io/fstype of the StorageClass to ext4, xfs or btrfs")]
 pub struct Unsupported(pub(crate) String);
 
 impl Filesystem {
@@ -19,6 +23,8 @@ impl Filesystem {
     pub fn parse(name: &str) -> Result<Self, Unsupported> {
         match name {
             "" | "ext4" => Ok(Self::Ext4),
+            "xfs" => Ok(Self::Xfs),
+            "btrfs" => Ok(Self::Btrfs),
             other => Err(Unsupported(other.to_owned())),
         }
     }
@@ -27,6 +33,27 @@ impl Filesystem {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// The mount option that lets a copy be mounted beside its source, which has the same UUID.
+    pub const fn copy_option(self) -> Option<&'static str> {
+        match self {
+            Self::Xfs => Some("nouuid"),
+            // ext4 does not care, and a copied btrfs gets a UUID of its own
+            Self::Ext4 | Self::Btrfs => None,
+        }
+    }
+
+    /// The mount option without which a device that cannot be written to cannot be mounted after a crash: the journal
+    /// is left as it is.
+    pub const fn readonly_device_option(self) -> &'static str {
+        match self {
+            Self::Ext4 => "noload",
+            Self::Xfs => "norecovery",
+            Self::Btrfs => "rescue=nologreplay",
         }
     }
 }

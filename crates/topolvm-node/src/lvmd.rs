@@ -3,16 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lvm::LvAttr;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use topolvm_api::AccessType;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest, WatchResponse,
+    CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+    WatchResponse,
 };
 use topolvm_runtime::grpc::GrpcCode;
 use tower::util::BoxCloneSyncService;
@@ -57,6 +60,23 @@ pub struct NewLv<'a> {
     pub tags: &'a [String],
 }
 
+/// A copy to make: a snapshot, or a volume that begins as one.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCopy<'a> {
+    /// Name in LVM.
+    pub name: &'a str,
+    /// Device class of the source and of the copy; empty means the default class.
+    pub device_class: &'a str,
+    /// Name in LVM of what is copied.
+    pub source: &'a str,
+    /// Whether the copy can be written to.
+    pub access: AccessType,
+    /// Wanted size in bytes, not below that of the source.
+    pub size_bytes: u64,
+    /// LVM tags to put on it.
+    pub tags: &'a [String],
+}
+
 /// An LV as lvmd reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lv {
@@ -66,6 +86,8 @@ pub struct Lv {
     pub path: PathBuf,
     /// Real size in bytes.
     pub size_bytes: u64,
+    /// What LVM says of its state; `None` where lvmd sends nothing readable.
+    pub attr: Option<LvAttr>,
 }
 
 /// Why lvmd did not do something.
@@ -171,6 +193,20 @@ impl Lvmd {
         made.volume.map_or(Err(Error::Size), |made| from_wire(made.size_bytes))
     }
 
+    /// Makes a copy of an LV, or finds it made; returns its real size in bytes.
+    pub async fn copy(&self, lv: NewCopy<'_>) -> Result<u64, Error> {
+        let request = CreateLvSnapshotRequest {
+            name: lv.name.to_owned(),
+            tags: lv.tags.to_vec(),
+            device_class: lv.device_class.to_owned(),
+            source_volume: lv.source.to_owned(),
+            access_type: lv.access.as_str().to_owned(),
+            size_bytes: to_wire(lv.size_bytes)?,
+        };
+        let made = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(request)).await?;
+        made.snapshot.map_or(Err(Error::Size), |made| from_wire(made.size_bytes))
+    }
+
     /// Removes an LV.
     pub async fn remove(&self, name: &str, device_class: &str) -> Result<(), Error> {
         let request = RemoveLvRequest { name: name.to_owned(), device_class: device_class.to_owned() };
@@ -213,7 +249,12 @@ impl TryFrom<LogicalVolume> for Lv {
     type Error = Error;
 
     fn try_from(lv: LogicalVolume) -> Result<Self, Error> {
-        Ok(Self { size_bytes: from_wire(lv.size_bytes)?, path: lv.path.into(), name: lv.name })
+        Ok(Self {
+            size_bytes: from_wire(lv.size_bytes)?,
+            path: lv.path.into(),
+            attr: lv.attr.parse().ok(),
+            name: lv.name,
+        })
     }
 }
 

@@ -61,12 +61,8 @@ pub async fn start<M: Mounter>(parts: Parts<M>, tasks: &Tasks, shutdown: &Cancel
     let registry = Arc::new(registry);
 
     let writer = Writer::new(flavor);
-    let agent = Agent {
-        volumes: Volumes::new(writer.as_reader(), Api::all_with(client.clone(), &flavor), node.clone()),
-        lvmd: lvmd.clone(),
-        mounter,
-        old_devices: "/dev/topolvm".into(),
-    };
+    let volumes = Volumes::new(writer.as_reader(), Api::all_with(client.clone(), &flavor), node.clone());
+    let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into());
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
     let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))
         .add_service(NodeServer::new(NodeService::new(flavor, node.clone(), Arc::new(agent), tasks.clone())));

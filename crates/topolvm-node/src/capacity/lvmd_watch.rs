@@ -4,6 +4,7 @@ use tokio::sync::{mpsc, watch};
 use topolvm_api::NodeCapacity;
 use topolvm_proto::lvmd::WatchResponse;
 
+use super::Pools;
 use super::metrics::Gauges;
 use crate::lvmd::Lvmd;
 
@@ -11,6 +12,7 @@ use crate::lvmd::Lvmd;
 pub(super) async fn follow(
     lvmd: Lvmd,
     gauges: Gauges,
+    pools: watch::Sender<Pools>,
     capacity: watch::Sender<Option<NodeCapacity>>,
     returned: mpsc::Sender<()>,
 ) {
@@ -30,6 +32,7 @@ pub(super) async fn follow(
                         backoff.reset();
                         is_said = false;
                         gauges.show(&reading);
+                        pools.send_replace(Pools::from(&reading));
                         capacity.send_replace(Some(node_capacity(&reading)));
                     }
                     Ok(None) => break "the stream ended".to_owned(),
@@ -39,6 +42,7 @@ pub(super) async fn follow(
             Err(error) => error.to_string(),
         };
         gauges.set_connected(false);
+        pools.send_modify(|pools| pools.is_connected = false);
         if is_said {
             tracing::debug!(reason, "lvmd does not answer yet");
         } else {

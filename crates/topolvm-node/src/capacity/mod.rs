@@ -7,6 +7,7 @@ mod annotate;
 mod lvmd_watch;
 mod metrics;
 mod node_watch;
+mod pools;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::backoff::Backoff;
 use crate::lvmd::Lvmd;
 
 use metrics::Gauges;
+pub use pools::{ClassState, Pools, ThinPool};
 
 /// Pauses between tries while lvmd or the API server is away.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
@@ -32,12 +34,19 @@ pub struct Capacity {
     node: String,
     lvmd: Lvmd,
     gauges: Gauges,
+    pools: watch::Sender<Pools>,
 }
 
 impl Capacity {
     /// The capacity of `node` as `lvmd` reports it. The gauges go to `registry`.
     pub fn new(flavor: ApiFlavor, node: String, lvmd: Lvmd, registry: &mut Registry) -> Self {
-        Self { gauges: Gauges::register(registry, &node), flavor, node, lvmd }
+        let pools = watch::Sender::new(Pools::default());
+        Self { gauges: Gauges::register(registry, &node), flavor, node, lvmd, pools }
+    }
+
+    /// The state of the thin pools, as far as it is known.
+    pub fn pools(&self) -> watch::Receiver<Pools> {
+        self.pools.subscribe()
     }
 
     /// Starts the tasks. Each time that lvmd has come back, a message says so, since work that failed while it was away
@@ -48,7 +57,7 @@ impl Capacity {
         let (node, nodes) = watch::channel(None);
         let nodes_api = Api::all(client.clone());
 
-        let following = lvmd_watch::follow(self.lvmd, self.gauges, capacity, returned);
+        let following = lvmd_watch::follow(self.lvmd, self.gauges, self.pools, capacity, returned);
         tasks.spawn("free space of lvmd", until(shutdown.clone(), following));
         let watching = node_watch::follow(Api::all(client), self.node.clone(), node);
         tasks.spawn("own Node", until(shutdown.clone(), watching));

@@ -56,6 +56,30 @@ pub enum Error {
         /// What is there.
         found: &'static str,
     },
+    /// It may appear at one path only, and does so elsewhere.
+    #[error("volume {id} is for a single pod (ReadWriteOncePod) and is published at {} already", .other.display())]
+    PublishedElsewhere {
+        /// The volume.
+        id: String,
+        /// Where it is.
+        other: PathBuf,
+    },
+    /// The kernel cannot change its mind about a mounted filesystem.
+    #[error(
+        "volume {id} cannot be published for writing, because its filesystem is mounted for reading only at {}; end the pod that reads it first",
+        .other.display()
+    )]
+    ReadOnlyElsewhere {
+        /// The volume.
+        id: String,
+        /// Where it is.
+        other: PathBuf,
+    },
+    /// A snapshot, or an LV that an administrator has made so.
+    #[error(
+        "the logical volume of volume {0} is read-only; publish it for reading only, or restore it to a new volume"
+    )]
+    ReadOnlyDevice(String),
     /// Published already, but not in this way.
     #[error("volume {id} is already published at {} with another readonly setting", .target.display())]
     OtherMode {
@@ -98,6 +122,13 @@ pub enum Error {
     BrokenOff(#[from] tokio::task::JoinError),
 }
 
+impl Error {
+    /// What still waits for the kernel, if anything does.
+    pub(super) const fn stuck(&self) -> Option<&mount::Stuck> {
+        if let Self::Mount(error) = self { error.stuck() } else { None }
+    }
+}
+
 impl GrpcCode for Error {
     fn code(&self) -> Code {
         match self {
@@ -111,6 +142,9 @@ impl GrpcCode for Error {
             Self::BlankReadOnly(_)
             | Self::OtherContents { .. }
             | Self::TargetTaken { .. }
+            | Self::PublishedElsewhere { .. }
+            | Self::ReadOnlyElsewhere { .. }
+            | Self::ReadOnlyDevice(_)
             | Self::GrowReadOnly(_)
             | Self::TooSmall { .. } => Code::FailedPrecondition,
             Self::CannotGrow { .. } => Code::Unimplemented,

@@ -9,7 +9,7 @@ impl<M: Mounter> Agent<M> {
     /// The real size of the volume in bytes.
     pub(super) async fn expand(&self, request: ExpandVolume) -> Result<u64, Error> {
         let ExpandVolume { id, path, required_bytes, is_block } = request;
-        let lv = self.lv(&id).await?;
+        let (volume, lv) = self.lv(&id).await?;
         if lv.size_bytes < required_bytes {
             return Err(Error::TooSmall { id, size: lv.size_bytes, wanted: required_bytes });
         }
@@ -20,7 +20,7 @@ impl<M: Mounter> Agent<M> {
             PathKind::Directory if is_block => return Ok(lv.size_bytes),
             PathKind::Directory => {}
         }
-        let device = self.mounter.block_device(&lv.path).await?;
+        let device = self.device(&volume, &lv).await?;
         let mounts = self.mounter.mounts_at(&path).await?;
         let Some(mount) = mounts.last().filter(|mount| mount.device == device.number) else {
             return Err(Error::NotPublished { id, path });
@@ -31,7 +31,7 @@ impl<M: Mounter> Agent<M> {
         if mount.readonly {
             return Err(Error::GrowReadOnly(id));
         }
-        self.mounter.grow(&lv.path, filesystem).await?;
+        self.mounter.grow(&lv.path, &path, filesystem).await?;
         Ok(lv.size_bytes)
     }
 }

@@ -2,37 +2,71 @@
 
 mod error;
 mod expand;
+mod findings;
+mod hanging;
+mod health;
 mod identity;
 mod node;
 mod publish;
 mod request;
 mod stats;
+mod target;
 mod unpublish;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use topolvm_api::LogicalVolume;
 
 pub use error::Error;
 pub use identity::IdentityService;
 pub use node::NodeService;
 
 use crate::Volumes;
+use crate::capacity::Pools;
 use crate::lvmd::{Lv, Lvmd};
+use crate::mount::{self, BlockDevice, Mounter};
+use hanging::Hanging;
 
 /// What the calls of the Node service work with.
 #[derive(Debug)]
 pub struct Agent<M> {
-    /// LogicalVolumes of this node.
-    pub volumes: Volumes,
-    /// Where the LVs are.
-    pub lvmd: Lvmd,
-    /// The machine.
-    pub mounter: M,
-    /// Where the devices of very old versions lie; `/dev/topolvm`.
-    pub old_devices: std::path::PathBuf,
+    volumes: Volumes,
+    lvmd: Lvmd,
+    mounter: M,
+    pools: watch::Receiver<Pools>,
+    old_devices: PathBuf,
+    hanging: Hanging,
 }
 
-impl<M> Agent<M> {
-    /// The LV of a volume.
-    async fn lv(&self, id: &str) -> Result<Lv, Error> {
+impl<M: Mounter> Agent<M> {
+    /// An agent for the volumes of this node on this machine. `pools` is what lvmd said last; versions before 0.33 made
+    /// device nodes in `old_devices`, which is `/dev/topolvm`.
+    pub fn new(volumes: Volumes, lvmd: Lvmd, mounter: M, pools: watch::Receiver<Pools>, old_devices: PathBuf) -> Self {
+        Self { volumes, lvmd, mounter, pools, old_devices, hanging: Hanging::default() }
+    }
+
+    /// The object and the LV of a volume.
+    async fn lv(&self, id: &str) -> Result<(Arc<LogicalVolume>, Lv), Error> {
         let volume = self.volumes.find(id).await?;
-        self.lvmd.find(id, &volume.spec.device_class).await?.ok_or_else(|| Error::NoLv(id.to_owned()))
+        let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
+        Ok((volume, lv.ok_or_else(|| Error::NoLv(id.to_owned()))?))
+    }
+
+    /// The device of an LV. One that is not active, as after a boot of a machine that activates nothing by itself, is
+    /// activated.
+    async fn device(&self, volume: &LogicalVolume, lv: &Lv) -> Result<BlockDevice, Error> {
+        match self.mounter.block_device(&lv.path).await {
+            Err(mount::Error::NoDevice(_)) => {}
+            device => return Ok(device?),
+        }
+        tracing::info!(volume = lv.name, path = %lv.path.display(), "asks lvmd to activate the logical volume");
+        // The protocol has no call for it. lvmd activates what it is asked to work on; growing to the present size changes
+        // nothing else, and can make nothing that has just been removed
+        if let Err(error) = self.lvmd.resize(&lv.name, &volume.spec.device_class, lv.size_bytes).await {
+            tracing::warn!(volume = lv.name, error = error.detail(), "lvmd does not activate the logical volume");
+        }
+        Ok(self.mounter.block_device(&lv.path).await?)
     }
 }

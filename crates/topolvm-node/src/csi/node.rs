@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
@@ -10,9 +11,13 @@ use topolvm_proto::csi::node_server::Node;
 use topolvm_proto::csi::node_service_capability::{Rpc, Type, rpc};
 use topolvm_runtime::{InFlight, Tasks};
 
-use super::request::{ExpandVolume, GetVolumeStats, PublishVolume, UnpublishVolume};
+use super::request::{ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, UnpublishVolume};
 use super::{Agent, Error};
 use crate::mount::Mounter;
+
+/// How many volumes are changed at the same time; the others wait. Each runs a program or two, and a pod's start should not
+/// wait for the repair of more than a few other volumes.
+const CHANGES: usize = 32;
 
 /// Makes volumes appear in pods.
 #[derive(Debug)]
@@ -21,13 +26,15 @@ pub struct NodeService<M> {
     node: String,
     agent: Arc<Agent<M>>,
     in_flight: InFlight,
+    changes: Arc<Semaphore>,
     tasks: Tasks,
 }
 
 impl<M: Mounter> NodeService<M> {
     /// The service of a node.
     pub fn new(flavor: ApiFlavor, node: String, agent: Arc<Agent<M>>, tasks: Tasks) -> Self {
-        Self { flavor, node, agent, in_flight: InFlight::default(), tasks }
+        let changes = Arc::new(Semaphore::new(CHANGES));
+        Self { flavor, node, agent, in_flight: InFlight::default(), changes, tasks }
     }
 
     /// Does something that changes a volume or its mounts. Once begun it goes on when the caller hangs up, as kubelet does
@@ -39,9 +46,16 @@ impl<M: Mounter> NodeService<M> {
     {
         let turn = self.in_flight.start(id).ok_or_else(|| Error::Busy(id.to_owned()))?;
         let change = change(Arc::clone(&self.agent));
+        let changes = Arc::clone(&self.changes);
         let work = async move {
+            let permit = changes.acquire_owned().await;
             let result = change.await;
-            drop(turn);
+            drop(permit);
+            match result.as_ref().err().and_then(Error::stuck) {
+                // Nobody can tell what a mount or a mkfs that hangs in the kernel will do yet
+                Some(stuck) => stuck.keep(turn),
+                None => drop(turn),
+            }
             result
         };
         self.tasks.finish(work).await?
@@ -54,7 +68,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let request = PublishVolume::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = PublishVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
         self.change(&id, |agent| async move { agent.publish(request).await }).await?;
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
@@ -75,8 +89,7 @@ impl<M: Mounter> Node for NodeService<M> {
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
         let request = GetVolumeStats::try_from(request.into_inner()).map_err(Error::from)?;
-        let usage = self.agent.stats(request).await?;
-        Ok(Response::new(csi::NodeGetVolumeStatsResponse { usage }))
+        Ok(Response::new(self.agent.stats(request).await?))
     }
 
     async fn node_expand_volume(
@@ -93,7 +106,17 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         _: Request<csi::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
-        let capabilities = [rpc::Type::GetVolumeStats, rpc::Type::ExpandVolume]
+        let kinds = [
+            rpc::Type::GetVolumeStats,
+            rpc::Type::ExpandVolume,
+            // For kubelets that do not know CSI 1.13
+            rpc::Type::VolumeCondition,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::GetStorageHealth,
+            // ReadWriteOncePod arrives as a mode of its own only with this
+            rpc::Type::SingleNodeMultiWriter,
+        ];
+        let capabilities = kinds
             .map(|kind| csi::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
             .into();
         Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
@@ -128,16 +151,19 @@ impl<M: Mounter> Node for NodeService<M> {
 
     async fn node_get_volume_health(
         &self,
-        _: Request<csi::NodeGetVolumeHealthRequest>,
+        request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
-        Err(not_served("NodeGetVolumeHealth"))
+        let request = GetVolumeHealth::try_from(request.into_inner()).map_err(Error::from)?;
+        let volume_health = Some(self.agent.volume_health(request).await?);
+        Ok(Response::new(csi::NodeGetVolumeHealthResponse { volume_health }))
     }
 
     async fn node_get_storage_health(
         &self,
         _: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Result<Response<csi::NodeGetStorageHealthResponse>, Status> {
-        Err(not_served("NodeGetStorageHealth"))
+        let backend_health = self.agent.storage_health();
+        Ok(Response::new(csi::NodeGetStorageHealthResponse { backend_health }))
     }
 }
 

@@ -1,81 +1,176 @@
 //! `NodePublishVolume`: makes a volume appear at a path. Safe to be broken off anywhere and to be called again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use topolvm_api::LogicalVolume;
 
 use super::request::{Access, PublishVolume};
+use super::target::{finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};
 use crate::Filesystem;
 use crate::lvmd::Lv;
-use crate::mount::{self, BlockDevice, Contents, MountOptions, Mounter, PathKind, STAT, blocking};
+use crate::mount::{self, BlockDevice, Contents, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking};
+
+/// A volume and its device.
+struct Volume<'a> {
+    object: &'a LogicalVolume,
+    lv: &'a Lv,
+    device: BlockDevice,
+    /// Another path at which it is published. Its filesystem is in use then, and must not be touched.
+    other: Option<PathBuf>,
+}
+
+/// The wanted filesystem.
+struct Wanted<'a> {
+    filesystem: Filesystem,
+    options: &'a MountOptions,
+    mkfs_options: &'a MkfsOptions,
+}
 
 impl<M: Mounter> Agent<M> {
     pub(super) async fn publish(&self, request: PublishVolume) -> Result<(), Error> {
-        let PublishVolume { id, target, access } = request;
-        let lv = self.lv(&id).await?;
-        let device = self.mounter.block_device(&lv.path).await?;
+        let PublishVolume { id, target, access, exclusive } = request;
+        let (object, lv) = self.lv(&id).await?;
+        let device = self.device(&object, &lv).await?;
+        if device.readonly && !access.is_readonly() {
+            return Err(Error::ReadOnlyDevice(id));
+        }
+        let mut others = self.mounter.other_targets(device.number, &target).await?.into_iter();
+        let other = match others.next() {
+            // CSI, NodePublishVolume: a volume for a single writer has one target path
+            Some(other) if exclusive => return Err(Error::PublishedElsewhere { id, other }),
+            other => other,
+        };
+        let volume = Volume { object: &object, lv: &lv, device, other };
         match access {
-            Access::Mount { filesystem, options } => {
-                self.publish_filesystem(&lv, device, &target, filesystem, &options).await
+            Access::Mount { filesystem, options, mkfs_options } => {
+                let wanted = Wanted { filesystem, options: &options, mkfs_options: &mkfs_options };
+                self.publish_filesystem(&volume, &target, &wanted).await
             }
-            Access::Block { readonly } => self.publish_block(&lv, device, &target, readonly).await,
+            Access::Block { readonly } => self.publish_block(&volume, &target, readonly).await,
         }
     }
 
-    async fn publish_filesystem(
-        &self,
-        lv: &Lv,
-        device: BlockDevice,
-        target: &Path,
-        filesystem: Filesystem,
-        options: &MountOptions,
-    ) -> Result<(), Error> {
+    async fn publish_filesystem(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { filesystem, options, .. } = *wanted;
         match self.mounter.mounts_at(target).await?.last() {
-            Some(mount) if mount.device != device.number => {
+            Some(mount) if mount.device != volume.device.number => {
                 return Err(Error::TargetTaken { target: target.to_owned(), found: "something else is mounted there" });
             }
             Some(mount) if mount.readonly != options.is_readonly() => {
-                return Err(Error::OtherMode { id: lv.name.clone(), target: target.to_owned() });
+                return Err(Error::OtherMode { id: volume.lv.name.clone(), target: target.to_owned() });
             }
-            Some(_) => {}
-            None => {
-                self.fill(lv, filesystem, options).await?;
-                blocking(STAT, target, make_directory).await?;
-                self.mounter.mount(&lv.path, target, filesystem, options).await?;
-                if !options.is_readonly() {
-                    blocking(STAT, target, open_to_everybody).await?;
-                }
+            Some(_) if self.is_alive(target).await? => {}
+            Some(_) => {
+                self.unmount_all(target).await?;
+                self.mount(volume, target, wanted).await?;
             }
+            None => self.mount(volume, target, wanted).await?,
         }
         if options.is_readonly() {
             return Ok(());
         }
         blocking(STAT, target, finish_opening).await?;
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
-        self.mounter.grow(&lv.path, filesystem).await?;
+        self.mounter.grow(&volume.lv.path, target, filesystem).await?;
         Ok(())
     }
 
-    /// Makes sure that the volume holds the filesystem. Only a blank device is ever written to.
-    async fn fill(&self, lv: &Lv, filesystem: Filesystem, options: &MountOptions) -> Result<(), Error> {
-        let found = match self.mounter.contents(&lv.path).await? {
-            Contents::Filesystem(found) if found == filesystem.as_str() => return Ok(()),
-            Contents::Blank if options.is_readonly() => return Err(Error::BlankReadOnly(lv.name.clone())),
-            Contents::Blank => return Ok(self.mounter.format(&lv.path, filesystem).await?),
-            Contents::Filesystem(found) | Contents::Other(found) => found,
-        };
-        Err(Error::OtherContents { id: lv.name.clone(), wanted: filesystem.to_string(), found })
+    /// Whether a mounted filesystem answers. One that has shut down after errors of its disk, such as a full thin pool,
+    /// gives nothing but errors until it is unmounted.
+    async fn is_alive(&self, target: &Path) -> Result<bool, Error> {
+        match self.mounter.inspect(target).await {
+            Ok(_) => Ok(true),
+            Err(error @ mount::Error::Io { .. }) => {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(error, "the mounted filesystem gives errors; it is mounted anew");
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
-    async fn publish_block(&self, lv: &Lv, device: BlockDevice, target: &Path, readonly: bool) -> Result<(), Error> {
+    async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { filesystem, options, .. } = *wanted;
+        let device = &volume.lv.path;
+        if let Some(found) = blocking(STAT, target, make_directory).await? {
+            return Err(Error::TargetTaken { target: target.to_owned(), found });
+        }
+        self.prepare(volume, wanted).await?;
+        if let Some(other) = &volume.other {
+            let mounts = self.mounter.mounts_at(other).await?;
+            // The kernel gives a filesystem to be read or written as a whole; a mount of it can only be less than that
+            match (mounts.last().is_some_and(|mount| mount.filesystem_readonly), options.is_readonly()) {
+                (false, true) => return self.bind_readonly(other, target, options).await,
+                (true, false) => {
+                    return Err(Error::ReadOnlyElsewhere { id: volume.lv.name.clone(), other: other.clone() });
+                }
+                (true, true) | (false, false) => {}
+            }
+        }
+        let mut options = options.clone();
+        if let Some(option) = filesystem.copy_option() {
+            options = options.with(option);
+        }
+        if volume.device.readonly {
+            options = options.with(filesystem.readonly_device_option());
+        }
+        self.mounter.mount(device, target, filesystem, &options).await?;
+        if !options.is_readonly() {
+            blocking(STAT, target, open_to_everybody).await?;
+        }
+        Ok(())
+    }
+
+    async fn bind_readonly(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<(), Error> {
+        self.mounter.bind(source, target).await?;
+        if let Err(error) = self.mounter.make_readonly(target, options).await {
+            // The next call would find a mount that can be written to
+            self.unmount_all(target).await?;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the volume holds the filesystem and that it can be mounted. Only a blank device is ever made anew.
+    async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { filesystem, options, mkfs_options } = *wanted;
+        let (id, device) = (&volume.lv.name, &volume.lv.path);
+        match self.mounter.contents(device).await? {
+            Contents::Filesystem(found) if found == filesystem.as_str() => {}
+            Contents::Blank if options.is_readonly() => return Err(Error::BlankReadOnly(id.clone())),
+            // As a block volume: what a pod has written there need not look like anything
+            Contents::Blank if volume.other.is_some() => {
+                let found = "what a pod writes to it as a block volume".to_owned();
+                return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
+            }
+            Contents::Blank => return Ok(self.mounter.format(device, filesystem, mkfs_options).await?),
+            Contents::Filesystem(found) | Contents::Other(found) => {
+                return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
+            }
+        }
+        if volume.other.is_some() || volume.device.readonly {
+            return Ok(());
+        }
+        if !options.is_readonly() {
+            self.mounter.check(device, filesystem).await?;
+        }
+        if !volume.object.spec.source.is_empty() {
+            self.mounter.separate(device, filesystem, id).await?;
+        }
+        Ok(())
+    }
+
+    async fn publish_block(&self, volume: &Volume<'_>, target: &Path, readonly: bool) -> Result<(), Error> {
         let taken = |found| Error::TargetTaken { target: target.to_owned(), found };
         match self.mounter.inspect(target).await? {
             // Nothing is opened, created or chmodded any more: that would go through to the device
-            PathKind::BlockDevice(number) if number == device.number => {}
+            PathKind::BlockDevice(number) if number == volume.device.number => {}
             PathKind::BlockDevice(_) => return Err(taken("another device is published there")),
             PathKind::Directory => return Err(taken("it is a directory, where a block volume needs a file")),
             PathKind::Absent | PathKind::Other => {
                 blocking(STAT, target, make_file).await?;
-                self.mounter.bind(&lv.path, target).await?;
+                self.mounter.bind(&volume.lv.path, target).await?;
             }
         }
         if readonly
@@ -83,50 +178,8 @@ impl<M: Mounter> Agent<M> {
             && !mount.readonly
         {
             // Keeps the node's mode and owner as they are; the kernel lets a device be written through such a mount
-            self.mounter.make_readonly(target).await?;
+            self.mounter.make_readonly(target, &MountOptions::default()).await?;
         }
         Ok(())
     }
-}
-
-fn make_directory(path: &Path) -> Result<(), mount::Error> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(path)
-        .map_err(|error| mount::Error::io("make directory", path, error))
-}
-
-/// An empty file to bind a device to. One that an interrupted call has left serves as well.
-fn make_file(path: &Path) -> Result<(), mount::Error> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    if let Some(parent) = path.parent() {
-        make_directory(parent)?;
-    }
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path);
-    match made {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(mount::Error::io("make file", path, error)),
-    }
-}
-
-/// What existing deployments find: everybody may write, and new files belong to the directory's group, which is kubelet's
-/// `fsGroup`.
-fn open_to_everybody(target: &Path) -> Result<(), mount::Error> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(target, std::fs::Permissions::from_mode(0o2777))
-        .map_err(|error| mount::Error::io("set the mode of", target, error))
-}
-
-/// An earlier call may have been killed between the mount and the change of mode. The root directory is then still as
-/// mkfs made it; once a pod has had the volume, its mode is the pod's business.
-fn finish_opening(target: &Path) -> Result<(), mount::Error> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = std::fs::metadata(target).map_err(|error| mount::Error::io("look at", target, error))?;
-    if metadata.uid() == 0 && metadata.gid() == 0 && metadata.mode() & 0o7777 == 0o755 {
-        open_to_everybody(target)?;
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use tonic::Code;
+use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
@@ -12,15 +13,25 @@ use topolvm_runtime::grpc::GrpcCode;
 
 use crate::Filesystem;
 use crate::filesystem::Unsupported;
-use crate::mount::{MountOptions, OptionError};
+use crate::mount::{MkfsOptionError, MkfsOptions, MountOptions, OptionError};
 
 /// How a volume is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// A filesystem in a directory.
-    Mount { filesystem: Filesystem, options: MountOptions },
+    Mount { filesystem: Filesystem, options: MountOptions, mkfs_options: MkfsOptions },
     /// The device itself.
     Block { readonly: bool },
+}
+
+impl Access {
+    /// Whether nothing is to be written.
+    pub(crate) const fn is_readonly(&self) -> bool {
+        match self {
+            Self::Mount { options, .. } => options.is_readonly(),
+            Self::Block { readonly } => *readonly,
+        }
+    }
 }
 
 /// `NodePublishVolume`.
@@ -29,6 +40,8 @@ pub(crate) struct PublishVolume {
     pub(crate) id: String,
     pub(crate) target: PathBuf,
     pub(crate) access: Access,
+    /// At no second path.
+    pub(crate) exclusive: bool,
 }
 
 /// `NodeUnpublishVolume`.
@@ -43,6 +56,14 @@ pub(crate) struct UnpublishVolume {
 pub(crate) struct GetVolumeStats {
     pub(crate) id: String,
     pub(crate) path: PathBuf,
+}
+
+/// `NodeGetVolumeHealth`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GetVolumeHealth {
+    pub(crate) id: String,
+    /// Where the caller says that it is published.
+    pub(crate) path: Option<PathBuf>,
 }
 
 /// `NodeExpandVolume`.
@@ -79,6 +100,9 @@ pub enum RequestError {
     /// A mount option that cannot be.
     #[error(transparent)]
     Options(#[from] OptionError),
+    /// An option for mkfs that cannot be.
+    #[error(transparent)]
+    MkfsOptions(#[from] MkfsOptionError),
     /// A size below zero, or a limit below the required size.
     #[error("capacity range from {required} to {limit} bytes is impossible")]
     CapacityRange {
@@ -98,31 +122,43 @@ impl GrpcCode for RequestError {
             | Self::RelativePath { .. }
             | Self::Filesystem(_)
             | Self::Options(_)
+            | Self::MkfsOptions(_)
             | Self::CapacityRange { .. } => Code::InvalidArgument,
         }
     }
 }
 
-impl TryFrom<csi::NodePublishVolumeRequest> for PublishVolume {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodePublishVolumeRequest) -> Result<Self, RequestError> {
+impl PublishVolume {
+    /// Reads a request; the flavor says how the options for mkfs are called in the volume's context.
+    pub(crate) fn read(flavor: ApiFlavor, request: csi::NodePublishVolumeRequest) -> Result<Self, RequestError> {
         let id = present("volume_id", request.volume_id)?;
         let target = absolute("target_path", request.target_path)?;
         let capability = request.volume_capability.ok_or(RequestError::Missing("volume_capability"))?;
         let mode = capability.access_mode.as_ref().map_or(Mode::Unknown, AccessMode::mode);
         let access_type = capability.access_type.ok_or(RequestError::Missing("volume_capability.access_type"))?;
-        if mode != Mode::SingleNodeWriter {
-            return Err(RequestError::AccessMode(mode.as_str_name()));
-        }
+        let exclusive = match mode {
+            // What kubelet asks for depends on its version and on our capabilities: ReadWriteOnce is one of the first
+            // two, ReadWriteOncePod the first or the last
+            Mode::SingleNodeWriter | Mode::SingleNodeMultiWriter => false,
+            Mode::SingleNodeSingleWriter => true,
+            Mode::Unknown
+            | Mode::SingleNodeReaderOnly
+            | Mode::MultiNodeReaderOnly
+            | Mode::MultiNodeSingleWriter
+            | Mode::MultiNodeMultiWriter => return Err(RequestError::AccessMode(mode.as_str_name())),
+        };
         let access = match access_type {
-            AccessType::Mount(mount) => Access::Mount {
-                filesystem: Filesystem::parse(&mount.fs_type)?,
-                options: MountOptions::parse(request.readonly, &mount.mount_flags)?,
-            },
+            AccessType::Mount(mount) => {
+                let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
+                Access::Mount {
+                    filesystem: Filesystem::parse(&mount.fs_type)?,
+                    options: MountOptions::parse(request.readonly, &mount.mount_flags)?,
+                    mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
+                }
+            }
             AccessType::Block(_) => Access::Block { readonly: request.readonly },
         };
-        Ok(Self { id, target, access })
+        Ok(Self { id, target, access, exclusive })
     }
 }
 
@@ -142,6 +178,15 @@ impl TryFrom<csi::NodeGetVolumeStatsRequest> for GetVolumeStats {
             id: present("volume_id", request.volume_id)?,
             path: present("volume_path", request.volume_path)?.into(),
         })
+    }
+}
+
+impl TryFrom<csi::NodeGetVolumeHealthRequest> for GetVolumeHealth {
+    type Error = RequestError;
+
+    fn try_from(request: csi::NodeGetVolumeHealthRequest) -> Result<Self, RequestError> {
+        let path = Some(request.volume_publish_path).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(Self { id: present("volume_id", request.volume_id)?, path })
     }
 }
 
@@ -188,6 +233,10 @@ mod tests {
 
     use super::*;
 
+    fn read(request: csi::NodePublishVolumeRequest) -> Result<PublishVolume, RequestError> {
+        PublishVolume::read(ApiFlavor::TopoLvm, request)
+    }
+
     fn capability(access_type: Option<AccessType>) -> VolumeCapability {
         VolumeCapability { access_type, access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }) }
     }
@@ -214,9 +263,11 @@ mod tests {
             access: Access::Mount {
                 filesystem: Filesystem::Ext4,
                 options: MountOptions::parse(true, &["noatime"]).unwrap(),
+                mkfs_options: MkfsOptions::default(),
             },
+            exclusive: false,
         };
-        assert_eq!(PublishVolume::try_from(publish()), Ok(expected));
+        assert_eq!(read(publish()), Ok(expected));
     }
 
     #[test]
@@ -225,7 +276,27 @@ mod tests {
             volume_capability: Some(capability(Some(AccessType::Block(BlockVolume {})))),
             ..publish()
         };
-        assert_eq!(PublishVolume::try_from(request).unwrap().access, Access::Block { readonly: true });
+        assert_eq!(read(request).unwrap().access, Access::Block { readonly: true });
+    }
+
+    #[rstest]
+    #[case(Mode::SingleNodeWriter, false)]
+    #[case(Mode::SingleNodeMultiWriter, false)]
+    #[case(Mode::SingleNodeSingleWriter, true)]
+    fn only_a_volume_for_one_pod_is_exclusive(#[case] mode: Mode, #[case] expected: bool) {
+        let mut request = publish();
+        request.volume_capability.as_mut().unwrap().access_mode = Some(AccessMode { mode: mode.into() });
+        assert_eq!(read(request).unwrap().exclusive, expected);
+    }
+
+    #[test]
+    fn options_for_mkfs_come_with_the_volume() {
+        let mut request = publish();
+        request.volume_context.insert("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned());
+        let Access::Mount { mkfs_options, .. } = read(request.clone()).unwrap().access else { panic!("no mount") };
+        assert_eq!(mkfs_options.as_slice(), ["-i", "4096"]);
+        request.volume_context.insert("topolvm.io/mkfs-options".to_owned(), "-d /etc".to_owned());
+        assert_eq!(read(request).unwrap_err().code(), Code::InvalidArgument);
     }
 
     type Publish = csi::NodePublishVolumeRequest;
@@ -245,11 +316,11 @@ mod tests {
     fn wrong_publish_requests_are_refused(#[case] spoil: fn(&mut Publish), #[case] code: Code) {
         let mut request = publish();
         spoil(&mut request);
-        assert_eq!(PublishVolume::try_from(request).unwrap_err().code(), code);
+        assert_eq!(read(request).unwrap_err().code(), code);
     }
 
     #[rstest]
-    #[case("xfs", "noatime")]
+    #[case("zfs", "noatime")]
     #[case("ext4", "rw")]
     #[case("ext4", "bind")]
     fn filesystems_and_options_that_cannot_be_are_refused(#[case] fs_type: &str, #[case] option: &str) {
@@ -262,7 +333,7 @@ mod tests {
             volume_capability: Some(capability(Some(AccessType::Mount(mount)))),
             ..publish()
         };
-        assert_eq!(PublishVolume::try_from(request).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(read(request).unwrap_err().code(), Code::InvalidArgument);
     }
 
     #[rstest]

@@ -1,30 +1,52 @@
-//! `NodeGetVolumeStats`: how full a published volume is. kubelet asks about once a minute for each.
+//! `NodeGetVolumeStats`: how full a published volume is, and whether it is well. kubelet asks about once a minute for each.
 
-use topolvm_proto::csi::VolumeUsage;
+use std::path::Path;
+
 use topolvm_proto::csi::volume_usage::Unit;
+use topolvm_proto::csi::{NodeGetVolumeStatsResponse, VolumeUsage};
 
+use super::health::unreadable;
 use super::request::GetVolumeStats;
 use super::{Agent, Error};
-use crate::mount::{FilesystemUsage, Mounter, PathKind};
+use crate::mount::{self, FilesystemUsage, Mounter, PathKind};
 
 impl<M: Mounter> Agent<M> {
-    /// Asks neither lvmd nor the API server, so that what is mounted can be measured while both are away.
-    pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<Vec<VolumeUsage>, Error> {
+    /// The usage asks neither lvmd nor the API server, so that what is mounted can be measured while both are away.
+    pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, Error> {
         let GetVolumeStats { id, path } = request;
         let not_published = || Error::NotPublished { id: id.clone(), path: path.clone() };
         if self.volumes.is_surely_unknown(&id).await {
             return Err(not_published());
         }
-        match self.mounter.inspect(&path).await? {
-            PathKind::Absent | PathKind::Other => Err(not_published()),
+        let (usage, finding) = match self.hanging.guard(&path, self.measure(&path)).await {
+            Ok(Some(usage)) => (usage, self.mount_finding(&path).await),
+            Ok(None) => return Err(not_published()),
+            Err(error) if self.is_broken(&path, &error).await => (Vec::new(), Some(unreadable(&error))),
+            Err(error) => return Err(error.into()),
+        };
+        let condition = self.condition(&id, finding).await;
+        Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) })
+    }
+
+    /// `None` where nothing is published.
+    async fn measure(&self, path: &Path) -> Result<Option<Vec<VolumeUsage>>, mount::Error> {
+        match self.mounter.inspect(path).await? {
+            PathKind::Absent | PathKind::Other => Ok(None),
             PathKind::BlockDevice(_) => {
-                let total = self.mounter.block_device(&path).await?.size_bytes;
-                Ok(vec![VolumeUsage { total: to_wire(total), unit: Unit::Bytes.into(), ..VolumeUsage::default() }])
+                let total = self.mounter.block_device(path).await?.size_bytes;
+                let usage = VolumeUsage { total: to_wire(total), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
+                Ok(Some(vec![usage]))
             }
             // A bare directory would give the numbers of the node's own disk
-            PathKind::Directory if self.mounter.mounts_at(&path).await?.is_empty() => Err(not_published()),
-            PathKind::Directory => Ok(usages(&self.mounter.usage(&path).await?)),
+            PathKind::Directory if self.mounter.mounts_at(path).await?.is_empty() => Ok(None),
+            PathKind::Directory => Ok(Some(usages(&self.mounter.usage(path).await?))),
         }
+    }
+
+    /// Whether the volume is what gives the error, and not this machine.
+    async fn is_broken(&self, path: &Path, error: &mount::Error) -> bool {
+        let by_disk = matches!(error, mount::Error::Io { .. } | mount::Error::Hangs { .. });
+        by_disk && self.mounter.mounts_at(path).await.is_ok_and(|mounts| !mounts.is_empty())
     }
 }
 

@@ -1,11 +1,11 @@
 //! `NodeUnpublishVolume`: takes a volume away from a path, whatever state it is in.
 
-use std::io;
 use std::path::Path;
 
 use super::request::UnpublishVolume;
+use super::target::{ignore_absent, remove};
 use super::{Agent, Error};
-use crate::mount::{self, Mounter, STAT, blocking};
+use crate::mount::{Mounter, STAT, blocking};
 
 /// More layers than kubelet's retries ever stack.
 const MOST_LAYERS: usize = 64;
@@ -14,13 +14,7 @@ impl<M: Mounter> Agent<M> {
     /// Neither the LogicalVolume nor the LV is looked at: both can be gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, request: UnpublishVolume) -> Result<(), Error> {
         let UnpublishVolume { id, target } = request;
-        // The mount table is asked, not the path: a filesystem whose disk has failed answers every look with an error
-        for _ in 0..MOST_LAYERS {
-            if self.mounter.mounts_at(&target).await?.is_empty() {
-                break;
-            }
-            self.mounter.unmount(&target).await?;
-        }
+        self.unmount_all(&target).await?;
         blocking(STAT, &target, remove).await?;
         if is_file_name(&id) {
             // Versions before 0.33 made device nodes of their own
@@ -31,22 +25,17 @@ impl<M: Mounter> Agent<M> {
         }
         Ok(())
     }
-}
 
-/// Removes an empty directory or a file. A directory with something in it stays: that is data outside of any volume.
-fn remove(target: &Path) -> Result<(), mount::Error> {
-    let removed = match std::fs::symlink_metadata(target) {
-        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir(target),
-        Ok(_) => std::fs::remove_file(target),
-        Err(error) => Err(error),
-    };
-    ignore_absent(removed).map_err(|error| mount::Error::io("remove", target, error))
-}
-
-fn ignore_absent(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
-        other => other,
+    /// Takes away whatever is mounted at a path. The mount table is asked, not the path: a filesystem whose disk has failed
+    /// answers every look with an error.
+    pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), Error> {
+        for _ in 0..MOST_LAYERS {
+            if self.mounter.mounts_at(target).await?.is_empty() {
+                break;
+            }
+            self.mounter.unmount(target).await?;
+        }
+        Ok(())
     }
 }
 

@@ -2,22 +2,25 @@
 //! starts processes.
 
 mod blocking;
+mod btrfs;
+mod device;
+mod error;
 mod ext4;
+mod mkfs_options;
 mod options;
+mod programs;
 mod system;
 mod table;
 mod tools;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use tonic::Code;
-use topolvm_runtime::grpc::GrpcCode;
 
 use crate::Filesystem;
 
-pub(crate) use blocking::{STAT, blocking};
+pub use blocking::Stuck;
+pub(crate) use blocking::{STAT, StuckAt, blocking};
+pub use error::Error;
+pub use mkfs_options::{MkfsOptionError, MkfsOptions};
 pub use options::{MountOptions, OptionError};
 pub use system::SystemMounter;
 
@@ -53,6 +56,9 @@ pub struct Mount {
     pub filesystem: String,
     /// Whether it was mounted for reading only.
     pub readonly: bool,
+    /// Whether the filesystem itself takes no changes any more. Where `readonly` is false, the kernel has stopped them
+    /// after an error.
+    pub filesystem_readonly: bool,
 }
 
 /// What lies on a block device.
@@ -73,6 +79,8 @@ pub struct BlockDevice {
     pub number: DeviceNumber,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// Whether the kernel refuses to write to it, as to a snapshot.
+    pub readonly: bool,
 }
 
 /// What the CSI node service needs from the machine.
@@ -83,6 +91,14 @@ pub trait Mounter: Send + Sync + 'static {
     /// What is mounted at exactly this path, the lowest layer first. Must work on a mount whose filesystem has failed.
     fn mounts_at(&self, target: &Path) -> impl Future<Output = Result<Vec<Mount>, Error>> + Send;
 
+    /// Where else than at `target` the root directory of a device's filesystem, or the node of the device, appears. Must
+    /// work on a device that has failed.
+    fn other_targets(
+        &self,
+        device: DeviceNumber,
+        target: &Path,
+    ) -> impl Future<Output = Result<Vec<PathBuf>, Error>> + Send;
+
     /// Number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, Error>> + Send;
 
@@ -90,7 +106,25 @@ pub trait Mounter: Send + Sync + 'static {
     fn contents(&self, device: &Path) -> impl Future<Output = Result<Contents, Error>> + Send;
 
     /// Makes a filesystem on a blank device.
-    fn format(&self, device: &Path, filesystem: Filesystem) -> impl Future<Output = Result<(), Error>> + Send;
+    fn format(
+        &self,
+        device: &Path,
+        filesystem: Filesystem,
+        options: &MkfsOptions,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Checks the filesystem on a device that is not mounted, and repairs what can be repaired without losing anything.
+    /// What is worse is [`Error::Damaged`].
+    fn check(&self, device: &Path, filesystem: Filesystem) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Gives the filesystem on a copied device that is not mounted the identity `id`, a UUID, where filesystems of the
+    /// same identity cannot be mounted side by side.
+    fn separate(
+        &self,
+        device: &Path,
+        filesystem: Filesystem,
+        id: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Mounts a filesystem.
     fn mount(
@@ -101,17 +135,22 @@ pub trait Mounter: Send + Sync + 'static {
         options: &MountOptions,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Makes the node of a device appear at a file.
-    fn bind(&self, device: &Path, target: &Path) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Makes what is at one path appear at another: the node of a device at a file, a mounted filesystem at a directory.
+    fn bind(&self, source: &Path, target: &Path) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Turns the bind mount at a path into one for reading only.
-    fn make_readonly(&self, target: &Path) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Turns the bind mount at a path into one for reading only, with the flags of these options.
+    fn make_readonly(&self, target: &Path, options: &MountOptions) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Takes away the topmost layer that is mounted at a path.
     fn unmount(&self, target: &Path) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Grows a mounted filesystem to the size of its device, where it is smaller.
-    fn grow(&self, device: &Path, filesystem: Filesystem) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Grows the filesystem that is mounted at a path to the size of its device, where it is smaller.
+    fn grow(
+        &self,
+        device: &Path,
+        target: &Path,
+        filesystem: Filesystem,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Space and inodes of the filesystem mounted at a path.
     fn usage(&self, path: &Path) -> impl Future<Output = Result<FilesystemUsage, Error>> + Send;
@@ -132,91 +171,4 @@ pub struct FilesystemUsage {
     pub used_inodes: u64,
     /// Free inodes.
     pub free_inodes: u64,
-}
-
-/// Why something could not be mounted, formatted, measured or found.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel said no.
-    #[error("cannot {action} {}", .path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// What came back.
-        source: io::Error,
-    },
-    /// The mount table cannot be read.
-    #[error("cannot read the mount table /proc/self/mountinfo")]
-    Table(#[source] procfs::ProcError),
-    /// A block device was expected.
-    #[error("{} is not a block device", .0.display())]
-    NotABlockDevice(PathBuf),
-    /// The LV has no device node.
-    #[error("device {} is not there; is the logical volume active (lvchange --activate y)?", .0.display())]
-    NoDevice(PathBuf),
-    /// A program is missing on this machine.
-    #[error("program {0} is not installed; install it in the image or on the node")]
-    NoTool(&'static str),
-    /// A program cannot be started.
-    #[error("cannot start {command}")]
-    Spawn {
-        /// The whole command line.
-        command: String,
-        /// What came back.
-        source: io::Error,
-    },
-    /// A program ended with a failure.
-    #[error("{command} failed with {status}: {stderr}")]
-    Failed {
-        /// The whole command line.
-        command: String,
-        /// How it ended.
-        status: std::process::ExitStatus,
-        /// What it said.
-        stderr: String,
-    },
-    /// A program took too long and was killed.
-    #[error("{command} did not end within {} s and was killed", .limit.as_secs())]
-    TooSlow {
-        /// The whole command line.
-        command: String,
-        /// How long it was given.
-        limit: Duration,
-    },
-    /// A filesystem did not answer, as on a device that hangs.
-    #[error("{} does not answer; look for a failed disk in the kernel's log", .0.display())]
-    Hangs(PathBuf),
-    /// A device holds something that is not what it should be.
-    #[error("{} holds no readable {filesystem} superblock", .device.display())]
-    Superblock {
-        /// The device.
-        device: PathBuf,
-        /// What should lie on it.
-        filesystem: Filesystem,
-    },
-}
-
-impl Error {
-    /// An I/O error with what was tried.
-    pub(crate) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: path.to_owned(), source: source.into() }
-    }
-}
-
-impl GrpcCode for Error {
-    fn code(&self) -> Code {
-        match self {
-            Self::NoDevice(_) => Code::FailedPrecondition,
-            Self::TooSlow { .. } | Self::Hangs(_) => Code::DeadlineExceeded,
-            Self::Io { .. }
-            | Self::Table(_)
-            | Self::NotABlockDevice(_)
-            | Self::NoTool(_)
-            | Self::Spawn { .. }
-            | Self::Failed { .. }
-            | Self::Superblock { .. } => Code::Internal,
-        }
-    }
 }

@@ -35,6 +35,12 @@ enum Meaning {
     ForFilesystem,
 }
 
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self { flags: MountFlags::empty(), data: String::new() }
+    }
+}
+
 impl MountOptions {
     /// Splits options, each of which may be a list with commas. A later option overrides an earlier one, as with mount(8).
     pub fn parse<S: AsRef<str>>(readonly: bool, options: &[S]) -> Result<Self, OptionError> {
@@ -56,6 +62,16 @@ impl MountOptions {
             }
         }
         Ok(Self { flags, data: data.join(",") })
+    }
+
+    /// With one more option for the filesystem, unless it is there already.
+    #[must_use]
+    pub fn with(mut self, option: &str) -> Self {
+        if !split(&self.data).any(|there| there == option) {
+            let separator = if self.data.is_empty() { "" } else { "," };
+            self.data = format!("{}{separator}{option}", self.data);
+        }
+        self
     }
 
     /// Whether the mount is for reading only.
@@ -146,6 +162,14 @@ mod tests {
     ) {
         let expected = MountOptions { flags, data: data.to_owned() };
         assert_eq!(MountOptions::parse(readonly, options), Ok(expected));
+    }
+
+    #[test]
+    fn an_option_is_added_once() {
+        let options = MountOptions::parse(false, &[""]).unwrap().with("nouuid");
+        assert_eq!(options.data, "nouuid");
+        let options = MountOptions::parse(false, &["nouuid,discard"]).unwrap().with("nouuid").with("noquota");
+        assert_eq!(options.data, "nouuid,discard,noquota");
     }
 
     #[rstest]

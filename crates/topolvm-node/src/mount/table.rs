@@ -5,33 +5,84 @@ use std::path::{Path, PathBuf};
 
 use procfs::process::{MountInfo, Process};
 
-use super::{DeviceNumber, Error, Mount};
+use super::{DeviceNumber, Error, Mount, PathKind, device};
+
+const BTRFS: &str = "btrfs";
 
 /// What is mounted at exactly this path, the lowest layer first.
-///
-/// Only the parent directory is resolved: the path itself may be a mount whose filesystem has failed, and then every
-/// look at it gives an error.
 pub(super) fn mounts_at(target: &Path) -> Result<Vec<Mount>, Error> {
-    let target = match (target.parent(), target.file_name()) {
-        (Some(parent), Some(name)) => match std::fs::canonicalize(parent) {
-            Ok(parent) => parent.join(name),
-            // Nothing can be mounted below a directory that is not there
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Error::io("resolve", parent, error)),
-        },
-        _ => target.to_owned(),
+    // Nothing can be mounted below a directory that is not there
+    let Some(target) = resolve(target)? else { return Ok(Vec::new()) };
+    Ok(read()?.iter().filter(|info| unescape(&info.mount_point) == target).filter_map(mount).collect())
+}
+
+/// Where else the root of a device's filesystem is mounted, or the device's node is bound to. Mounts of single directories of
+/// the filesystem, as kubelet makes them for `subPath`, are left out.
+pub(super) fn other_targets(device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, Error> {
+    let target = resolve(target)?;
+    let is_there = |info: &MountInfo| {
+        if is_of_device_nodes(info) {
+            // A look at a device's node does not touch the device
+            info.root != "/" && node_number(&unescape(&info.mount_point)) == Some(device)
+        } else {
+            is_root(info) && mount(info).is_some_and(|mount| mount.device == device)
+        }
     };
-    let table = Process::myself().and_then(|process| process.mountinfo()).map_err(Error::Table)?;
-    Ok(table.0.iter().filter(|info| unescape(&info.mount_point) == target).filter_map(mount).collect())
+    let targets = read()?.into_iter().filter(is_there).map(|info| unescape(&info.mount_point));
+    Ok(targets.filter(|path| Some(path) != target.as_ref()).collect())
+}
+
+/// The path as the kernel shows it; `None` when its parent directory is not there.
+///
+/// Only the parent directory is looked at: the path itself may be a mount whose filesystem has failed, and then every
+/// look at it gives an error.
+fn resolve(target: &Path) -> Result<Option<PathBuf>, Error> {
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else { return Ok(Some(target.to_owned())) };
+    match std::fs::canonicalize(parent) {
+        Ok(parent) => Ok(Some(parent.join(name))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("resolve", parent, error)),
+    }
+}
+
+fn read() -> Result<Vec<MountInfo>, Error> {
+    Process::myself().and_then(|process| process.mountinfo()).map(|table| table.0).map_err(Error::Table)
+}
+
+/// Filesystems in which device nodes lie.
+fn is_of_device_nodes(info: &MountInfo) -> bool {
+    matches!(info.fs_type.as_str(), "devtmpfs" | "tmpfs")
+}
+
+/// btrfs shows the path of the mounted subvolume, which is the top one unless `subvol` was asked for.
+fn is_root(info: &MountInfo) -> bool {
+    info.root == "/"
+        || info.fs_type == BTRFS
+            && info.super_options.get("subvol").is_some_and(|subvolume| subvolume.as_deref() == Some(&info.root))
 }
 
 fn mount(info: &MountInfo) -> Option<Mount> {
     let (major, minor) = info.majmin.split_once(':')?;
+    let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
+    // A btrfs can have several devices, so its mounts have a number of their own, and the path of one of its devices
+    let source = info.mount_source.as_deref().filter(|_| info.fs_type == BTRFS);
+    let device = source.and_then(|source| node_number(&unescape(Path::new(source)))).unwrap_or(number);
+    // A filesystem that has shut itself down says so (ext4) or answers every look with an error (xfs, btrfs)
+    let is_stopped = ["ro", "emergency_ro", "shutdown"].iter().any(|&option| info.super_options.contains_key(option));
     Some(Mount {
-        device: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        device,
         filesystem: info.fs_type.clone(),
         readonly: info.mount_options.contains_key("ro"),
+        filesystem_readonly: is_stopped,
     })
+}
+
+/// The number of the device whose node lies at a path.
+fn node_number(path: &Path) -> Option<DeviceNumber> {
+    match device::inspect(path) {
+        Ok(PathKind::BlockDevice(number)) => Some(number),
+        Ok(PathKind::Absent | PathKind::Directory | PathKind::Other) | Err(_) => None,
+    }
 }
 
 /// The kernel writes space, tab, newline and backslash as octal numbers.
@@ -61,7 +112,12 @@ mod tests {
         let info = MountInfo::from_line(line).unwrap();
         assert_eq!(
             mount(&info).unwrap(),
-            Mount { device: DeviceNumber { major: 253, minor: 3 }, filesystem: "ext4".to_owned(), readonly: true }
+            Mount {
+                device: DeviceNumber { major: 253, minor: 3 },
+                filesystem: "ext4".to_owned(),
+                readonly: true,
+                filesystem_readonly: false
+            }
         );
         assert_eq!(unescape(&info.mount_point), Path::new("/var/lib/kubelet/a b"));
     }

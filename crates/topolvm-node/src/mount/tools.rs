@@ -1,14 +1,21 @@
-//! The few programs that we start: `blkid`, `wipefs`, `mkfs.*`, `resize2fs`. Their command lines are values that can be
-//! printed; each has a deadline and dies with the one who waits for it.
+//! Starts programs. Their command lines are values that can be printed; each has a deadline and dies with the one who waits
+//! for it.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use super::Error;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Child;
+
+use super::{Error, Stuck};
+
+/// How long a killed program may take to end. One that waits for a dead disk does not end at all.
+const DYING: Duration = Duration::from_secs(5);
 
 /// Where programs are looked for, and all that they see as `PATH`.
 const SEARCH_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
@@ -67,20 +74,24 @@ impl Tools {
     pub(super) async fn run(&self, tool: &Tool) -> Result<Output, Error> {
         let program = self.paths.get(tool.program).ok_or(Error::NoTool(tool.program))?;
         tracing::debug!(command = %tool, "starting");
-        let ending = tokio::process::Command::new(program)
+        let child = tokio::process::Command::new(program)
             .args(&tool.args)
             .env_clear()
             .env("PATH", SEARCH_PATH)
             .env("LC_ALL", "C")
             .current_dir("/")
             .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
-            .output();
-        match tokio::time::timeout(tool.limit, ending).await {
-            Ok(Ok(output)) => Ok(output),
-            Ok(Err(source)) => Err(Error::Spawn { command: tool.to_string(), source }),
-            Err(_) => Err(Error::TooSlow { command: tool.to_string(), limit: tool.limit }),
+            .spawn();
+        let failed = |source| Error::Spawn { command: tool.to_string(), source };
+        let mut child = child.map_err(failed)?;
+        if let Ok(output) = tokio::time::timeout(tool.limit, end(&mut child)).await {
+            return output.map_err(failed);
         }
+        let stuck = kill(child).await;
+        Err(Error::TooSlow { command: tool.to_string(), limit: tool.limit, stuck })
     }
 
     /// Runs a program that must succeed.
@@ -88,6 +99,44 @@ impl Tools {
         let output = self.run(tool).await?;
         if output.status.success() { Ok(output) } else { Err(failure(tool, &output)) }
     }
+}
+
+/// Waits for the end of a program and takes all that it says.
+async fn end(child: &mut Child) -> io::Result<Output> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    let read_out = async {
+        match &mut out {
+            Some(pipe) => pipe.read_to_end(&mut stdout).await,
+            None => Ok(0),
+        }
+    };
+    let read_err = async {
+        match &mut err {
+            Some(pipe) => pipe.read_to_end(&mut stderr).await,
+            None => Ok(0),
+        }
+    };
+    let (status, _, _) = tokio::try_join!(child.wait(), read_out, read_err)?;
+    Ok(Output { status, stdout, stderr })
+}
+
+/// Kills a program. Returns what still waits where even that takes too long.
+async fn kill(mut child: Child) -> Option<Stuck> {
+    if let Err(error) = child.start_kill() {
+        tracing::warn!(%error, "cannot kill a program that takes too long");
+    }
+    if tokio::time::timeout(DYING, child.wait()).await.is_ok() {
+        return None;
+    }
+    let stuck = Stuck::default();
+    let (held, runtime) = (stuck.clone(), tokio::runtime::Handle::current());
+    drop(tokio::task::spawn_blocking(move || {
+        let ended = runtime.block_on(child.wait());
+        tracing::debug!(?ended, "a program that could not be killed has ended");
+        drop(held);
+    }));
+    Some(stuck)
 }
 
 /// The error for a program that failed.

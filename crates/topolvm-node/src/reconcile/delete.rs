@@ -6,6 +6,7 @@ use tonic::Code;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::grpc::GrpcCode as _;
 
+use super::create::is_refusal;
 use super::status::within;
 use super::{Error, Reconciler, name};
 use crate::lvmd;
@@ -18,7 +19,12 @@ impl Reconciler {
             self.forget(volume);
             return Ok(());
         };
-        self.remove_lv(volume).await?;
+        if let Err(error) = self.remove_lv(volume).await {
+            if let Error::Remove(refusal) = &error {
+                self.events.stays(volume, &refusal.detail()).await;
+            }
+            return Err(error);
+        }
         // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the object
         // is gone and the controller has made a new one of the same name, which has a volume of its own
         let path = format!("/metadata/finalizers/{index}");
@@ -35,7 +41,7 @@ impl Reconciler {
         match patched {
             Ok(_) => tracing::info!(volume = name(volume), lv = volume.uid(), "removed the logical volume"),
             // An earlier try took the finalizer off, and the object went with it
-            Err(Error::Kube { source, .. }) if is_not_found(&source) => {}
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
         self.forget(volume);
@@ -60,7 +66,7 @@ impl Reconciler {
             Ok(None) if is_absent => Ok(()),
             Ok(Some(_)) if is_absent => Err(Error::StillListed(uid.to_owned())),
             Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
-            Err(error) if was_never_made(volume, &error) => {
+            Err(error) if self.was_never_made(volume, &error) => {
                 tracing::warn!(
                     volume = name(volume),
                     device_class = class,
@@ -72,16 +78,15 @@ impl Reconciler {
             Ok(_) | Err(_) => Err(Error::Remove(refusal)),
         }
     }
-}
 
-/// A wish for an unknown device class or a missing volume group fails before anything is made. Its object must be able to
-/// go although lvmd cannot look into the class, or every new try of the same claim would wait for it for ever.
-fn was_never_made(volume: &LogicalVolume, listing: &lvmd::Error) -> bool {
-    const REFUSED: [Code; 4] = [Code::FailedPrecondition, Code::NotFound, Code::InvalidArgument, Code::Unimplemented];
-    let refused = volume.failure().is_some_and(|(code, _)| REFUSED.contains(&Code::from_i32(code)));
-    volume.volume_id().is_none() && refused && matches!(listing.code(), Code::FailedPrecondition | Code::NotFound)
-}
-
-fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
+    /// A wish for an unknown device class or a missing volume group fails before anything is made. Its object must be able
+    /// to go although lvmd cannot look into the class, or every new try of the same claim would wait for it for ever. An
+    /// earlier try whose answer was lost may have made the LV all the same, in a class that was removed since.
+    fn was_never_made(&self, volume: &LogicalVolume, listing: &lvmd::Error) -> bool {
+        let refused = volume.failure().is_some_and(|(code, _)| is_refusal(Code::from_i32(code)));
+        volume.volume_id().is_none()
+            && refused
+            && !self.lock_attempted().contains(volume.uid())
+            && matches!(listing.code(), Code::FailedPrecondition | Code::NotFound)
+    }
 }

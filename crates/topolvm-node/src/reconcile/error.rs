@@ -27,6 +27,9 @@ pub enum Error {
     /// lvmd is away or busy.
     #[error("waiting for lvmd")]
     LvmdAway(#[source] lvmd::Error),
+    /// What is to be copied is not made yet.
+    #[error("waiting for the source, LogicalVolume {0}, which has no volume yet")]
+    SourceNotReady(String),
     /// The volume cannot grow; the status says so, too.
     #[error("cannot expand the volume")]
     Expand(#[source] lvmd::Error),
@@ -39,4 +42,21 @@ pub enum Error {
     /// lvmd says that there is no such LV, and lists it.
     #[error("lvmd finds no logical volume {0} to remove, but lists it")]
     StillListed(String),
+}
+
+impl Error {
+    /// The object is not there.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.status().is_some_and(|code| code == 404)
+    }
+
+    /// The object is not there, or is another one of the same name: a patch that tests the UID is invalid then.
+    pub(super) fn says_gone(&self) -> bool {
+        self.status().is_some_and(|code| matches!(code, 404 | 409 | 422))
+    }
+
+    fn status(&self) -> Option<u16> {
+        let Self::Kube { source, .. } = self else { return None };
+        if let kube::Error::Api(status) = &**source { Some(status.code) } else { None }
+    }
 }

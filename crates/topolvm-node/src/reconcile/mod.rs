@@ -6,14 +6,16 @@
 mod create;
 mod delete;
 mod error;
+mod events;
 mod expand;
 mod mark;
 mod own;
 mod ownership;
+mod source;
 mod status;
 mod written;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ use crate::backoff::Backoff;
 use crate::lvmd::Lvmd;
 
 pub use error::Error;
+use events::Events;
 use written::Written;
 
 /// How many objects are worked on at the same time; lvmd itself does one change per volume group.
@@ -50,6 +53,9 @@ pub struct Reconciler {
     lvmd: Lvmd,
     written: Written,
     failures: Mutex<HashMap<String, Backoff>>,
+    events: Events,
+    /// UIDs of objects for which an LV may have been made, whatever the answer was.
+    attempted: Mutex<HashSet<String>>,
     /// The wish for growth that a failure in the status answers, by UID.
     answered: Mutex<HashMap<String, String>>,
 }
@@ -59,11 +65,13 @@ impl Reconciler {
     pub fn new(flavor: ApiFlavor, node: String, client: kube::Client, lvmd: Lvmd) -> Self {
         Self {
             flavor,
+            events: Events::new(flavor, &node, client.clone()),
             node,
             api: Api::all_with(client, &flavor),
             lvmd,
             written: Written::default(),
             failures: Mutex::default(),
+            attempted: Mutex::default(),
             answered: Mutex::default(),
         }
     }
@@ -147,6 +155,11 @@ impl Reconciler {
     fn forget(&self, volume: &LogicalVolume) {
         self.written.forget(volume);
         self.lock_answered().remove(volume.uid());
+        self.lock_attempted().remove(volume.uid());
+    }
+
+    fn lock_attempted(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.attempted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_answered(&self) -> MutexGuard<'_, HashMap<String, String>> {

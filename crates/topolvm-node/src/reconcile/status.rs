@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
-use topolvm_api::{LogicalVolume, format_bytes};
+use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes};
 
 use super::{Error, FIELD_MANAGER, Reconciler, name};
 
@@ -16,13 +16,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 impl Reconciler {
     /// The volume exists with this real size in bytes, and nothing is wrong with it.
     pub(super) async fn report_size(&self, volume: &LogicalVolume, bytes: u64) -> Result<Arc<LogicalVolume>, Error> {
-        // A merge patch with nulls also clears what the Go implementation wrote; a server-side apply would leave fields
-        // of other managers in place
-        self.write(
-            volume,
-            json!({"volumeID": volume.uid(), "currentSize": format_bytes(bytes), "code": null, "message": null}),
-        )
-        .await
+        let volume_id = volume.uid().to_owned();
+        let current_size = Some(format_bytes(bytes));
+        self.write(volume, LogicalVolumeStatus { volume_id, current_size, code: 0, message: String::new() }).await
     }
 
     /// The last attempt failed.
@@ -33,20 +29,40 @@ impl Reconciler {
         message: &str,
     ) -> Result<Arc<LogicalVolume>, Error> {
         tracing::warn!(volume = name(volume), ?code, message, "cannot do what the LogicalVolume asks for");
-        self.write(volume, json!({"code": i32::from(code), "message": message})).await
+        let status = volume.status.clone().unwrap_or_default();
+        let status = LogicalVolumeStatus { code: code.into(), message: message.to_owned(), ..status };
+        let is_news = volume.failure() != Some((code.into(), message));
+        let written = self.write(volume, status).await?;
+        if is_news {
+            self.events.failed(volume, message).await;
+        }
+        Ok(written)
     }
 
     /// What failed is being tried again because somebody asked anew. Without this the same failure, written again, would
     /// change nothing, and the controller could not tell the new answer from the old one.
     pub(super) async fn clear_failure(&self, volume: &LogicalVolume) -> Result<Arc<LogicalVolume>, Error> {
-        self.write(volume, json!({"code": null, "message": null})).await
+        let status = volume.status.clone().unwrap_or_default();
+        self.write(volume, LogicalVolumeStatus { code: 0, message: String::new(), ..status }).await
     }
 
-    async fn write(&self, volume: &LogicalVolume, status: Value) -> Result<Arc<LogicalVolume>, Error> {
+    /// Replaces the status, so that what another writer once left is gone. The object must be the one that was looked at,
+    /// and not a new one of the same name, which has a volume of its own.
+    async fn write(&self, volume: &LogicalVolume, status: LogicalVolumeStatus) -> Result<Arc<LogicalVolume>, Error> {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(json!({"status": status}));
+        let patch = serde_json::from_value(json!([
+            {"op": "test", "path": "/metadata/uid", "value": volume.uid()},
+            {"op": "add", "path": "/status", "value": status},
+        ]))?;
+        let patch = Patch::Json::<()>(patch);
         let written = within("write the status", self.api.patch_status(name(volume), &params, &patch)).await?;
         Ok(self.written.record(written))
+    }
+
+    /// Whether the API server has no such object any more, whatever the watch says.
+    pub(super) async fn is_gone(&self, volume: &LogicalVolume) -> Result<bool, Error> {
+        let found = within("look whether the object is gone", self.api.get_opt(name(volume))).await?;
+        Ok(found.is_none_or(|found| found.uid() != volume.uid()))
     }
 }
 

@@ -1,161 +1,21 @@
-//! The CSI Node service over the real lvmd, a fake LVM and a fake machine.
+//! Publishing, unpublishing and expanding.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use kube::Api;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::Event;
 use rstest::rstest;
-use tempfile::TempDir;
-use tonic::{Code, Request, Status};
-use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::Volumes;
-use topolvm_node::csi::{Agent, NodeService};
+use tonic::{Code, Request};
+use topolvm_api::ApiFlavor;
 use topolvm_node::mount::Contents;
+use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
-use topolvm_proto::csi::volume_capability::access_mode::Mode;
-use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use topolvm_proto::csi::volume_usage::Unit;
-use topolvm_proto::csi::{
-    CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
-    NodeUnpublishVolumeRequest, VolumeCapability, VolumeUsage,
-};
-use topolvm_runtime::{CancellationToken, Tasks};
-use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;
-use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+use topolvm_testkit::lvm::FakeVolume;
 
-use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
-use crate::machine::Machine;
-
-const GIB: u64 = 1 << 30;
-
-/// A node with one volume of 1 GiB, `v1`, that is not published.
-struct Node {
-    dir: TempDir,
-    api: ApiServer,
-    lvm: FakeLvm,
-    machine: Machine,
-    service: Arc<NodeService<Machine>>,
-    tasks: Tasks,
-    shutdown: CancellationToken,
-    _lvmd: LvmdProcess,
-}
-
-impl Node {
-    async fn start() -> Self {
-        Self::start_with(&mut |_| {}).await
-    }
-
-    /// Spoils the watch of LogicalVolumes, which has shown `v1`.
-    async fn start_with(spoil: &mut dyn FnMut(&mut Writer<LogicalVolume>)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
-        lvm.add_volume(VG, "v1", FakeVolume::thick(GIB));
-        let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
-        let api = ApiServer::new();
-        let flavor = ApiFlavor::TopoLvm;
-        let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
-        api.apply_json(&volume);
-        let mut writer = Writer::new(flavor);
-        for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
-            writer.apply_watcher_event(&event);
-        }
-        spoil(&mut writer);
-        let machine = Machine::new(&lvm);
-        std::fs::create_dir(dir.path().join("old")).unwrap();
-        let agent = Agent {
-            volumes: Volumes::new(writer.as_reader(), Api::all_with(api.client(), &flavor), "n1".to_owned()),
-            lvmd: lvmd.client(),
-            mounter: machine.clone(),
-            old_devices: dir.path().join("old"),
-        };
-        let shutdown = CancellationToken::new();
-        let tasks = Tasks::new(shutdown.clone());
-        let service = NodeService::new(flavor, "n1".to_owned(), Arc::new(agent), tasks.clone());
-        Self { dir, api, lvm, machine, service: Arc::new(service), tasks, shutdown, _lvmd: lvmd }
-    }
-
-    fn target(&self) -> PathBuf {
-        self.dir.path().join("pod").join("mount")
-    }
-
-    fn filesystem(&self) -> NodePublishVolumeRequest {
-        NodePublishVolumeRequest {
-            volume_id: "v1".to_owned(),
-            target_path: self.target().display().to_string(),
-            volume_capability: Some(capability(AccessType::Mount(MountVolume {
-                mount_flags: vec!["noatime".to_owned(), "discard".to_owned()],
-                ..MountVolume::default()
-            }))),
-            ..NodePublishVolumeRequest::default()
-        }
-    }
-
-    fn block(&self) -> NodePublishVolumeRequest {
-        NodePublishVolumeRequest {
-            volume_capability: Some(capability(AccessType::Block(BlockVolume {}))),
-            ..self.filesystem()
-        }
-    }
-
-    async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), Status> {
-        self.service.node_publish_volume(Request::new(request)).await.map(drop)
-    }
-
-    async fn unpublish(&self) -> Result<(), Status> {
-        let request =
-            NodeUnpublishVolumeRequest { volume_id: "v1".to_owned(), target_path: self.target().display().to_string() };
-        self.service.node_unpublish_volume(Request::new(request)).await.map(drop)
-    }
-
-    async fn stats(&self, id: &str, path: &Path) -> Result<Vec<VolumeUsage>, Status> {
-        let request = NodeGetVolumeStatsRequest {
-            volume_id: id.to_owned(),
-            volume_path: path.display().to_string(),
-            ..NodeGetVolumeStatsRequest::default()
-        };
-        let response = self.service.node_get_volume_stats(Request::new(request)).await?;
-        Ok(response.into_inner().usage)
-    }
-
-    async fn expand(&self, id: &str, path: &Path, bytes: u64) -> Result<i64, Status> {
-        let request = NodeExpandVolumeRequest {
-            volume_id: id.to_owned(),
-            volume_path: path.display().to_string(),
-            capacity_range: Some(CapacityRange { required_bytes: i64::try_from(bytes).unwrap(), limit_bytes: 0 }),
-            ..NodeExpandVolumeRequest::default()
-        };
-        let response = self.service.node_expand_volume(Request::new(request)).await?;
-        Ok(response.into_inner().capacity_bytes)
-    }
-
-    /// What lvmd does when the controller has grown the object.
-    fn grow_lv(&self, bytes: u64) {
-        let extents = FakeVolume::thick(bytes).extents;
-        self.lvm.edit_volume(VG, "v1", |volume| {
-            volume.extents = extents;
-            volume.allocated = extents;
-        });
-    }
-}
-
-fn capability(access_type: AccessType) -> VolumeCapability {
-    VolumeCapability {
-        access_type: Some(access_type),
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
-    }
-}
-
-fn device() -> PathBuf {
-    Path::new("/dev").join(VG).join("v1")
-}
-
-fn mode(path: &Path) -> u32 {
-    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
-}
+use crate::lvmd_process::VG;
+use crate::node::{GIB, Node, device, mode};
 
 #[tokio::test]
 async fn a_blank_volume_is_formatted_mounted_and_opened_to_everybody() {
@@ -206,7 +66,7 @@ async fn data_survives_a_new_publication() {
 }
 
 #[rstest]
-#[case(Contents::Filesystem("xfs".to_owned()), "xfs")]
+#[case(Contents::Filesystem("zfs_member".to_owned()), "zfs_member")]
 #[case(Contents::Other("LVM2_member".to_owned()), "LVM2_member")]
 #[tokio::test]
 async fn what_lies_on_a_volume_is_never_overwritten(#[case] contents: Contents, #[case] found: &str) {
@@ -345,8 +205,6 @@ async fn unpublishing_takes_all_layers_away_even_from_a_failed_disk() {
     node.publish(node.filesystem()).await.unwrap();
     node.machine.mount_by_hand(&device(), &node.target());
     node.machine.fail(&node.target());
-    let stats = node.stats("v1", &node.target()).await.unwrap_err();
-    assert_eq!(stats.code(), Code::Internal);
     node.unpublish().await.unwrap();
     assert_eq!(node.machine.mounts(), []);
     assert!(!node.target().exists());
@@ -369,33 +227,6 @@ async fn unpublishing_removes_the_device_node_of_an_old_version() {
     std::fs::write(&leftover, "").unwrap();
     node.unpublish().await.unwrap();
     assert!(!leftover.exists());
-}
-
-#[tokio::test]
-async fn usage_of_a_filesystem_is_bytes_and_inodes() {
-    let node = Node::start().await;
-    node.publish(node.filesystem()).await.unwrap();
-    let gib = i64::try_from(GIB).unwrap();
-    let bytes = VolumeUsage { available: gib / 2, total: gib, used: gib / 4, unit: Unit::Bytes.into() };
-    let inodes = VolumeUsage { available: 89, total: 100, used: 11, unit: Unit::Inodes.into() };
-    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [bytes, inodes]);
-}
-
-#[tokio::test]
-async fn usage_of_a_block_volume_is_its_size() {
-    let node = Node::start().await;
-    node.publish(node.block()).await.unwrap();
-    let size = VolumeUsage { total: i64::try_from(GIB).unwrap(), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
-    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [size]);
-}
-
-#[tokio::test]
-async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
-    let node = Node::start().await;
-    for path in [Path::new("some/path"), node.dir.path()] {
-        let status = node.stats("v1", path).await.unwrap_err();
-        assert_eq!(status.code(), Code::NotFound, "{status}");
-    }
 }
 
 #[tokio::test]

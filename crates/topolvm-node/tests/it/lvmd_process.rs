@@ -25,6 +25,17 @@ device-classes:
   - {name: hdd, volume-group: slow, spare-gb: 0}
 ";
 
+/// A default class in a thin pool that may be promised five times over.
+pub(crate) const THIN_CLASS: &str = "
+device-classes:
+  - name: thin
+    volume-group: myvg
+    default: true
+    type: thin
+    spare-gb: 0
+    thin-pool: {name: pool, overprovision-ratio: 5.0}
+";
+
 /// A running lvmd. It goes on until it is stopped or dropped.
 #[derive(Debug)]
 pub(crate) struct LvmdProcess {

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
-    BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, Mount, MountOptions, Mounter, PathKind,
+    BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, MkfsOptions, Mount, MountOptions, Mounter, PathKind,
+    Stuck,
 };
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
 
@@ -29,7 +30,15 @@ struct State {
     mounts: Vec<Mounted>,
     /// Every look at these paths gives EIO.
     failed: BTreeSet<PathBuf>,
-    formatted: usize,
+    /// Every look at these paths waits for ever.
+    hanging: BTreeMap<PathBuf, Stuck>,
+    looks: usize,
+    /// Devices whose filesystem cannot be repaired.
+    damaged: BTreeSet<PathBuf>,
+    /// Devices whose filesystem the kernel has stopped.
+    stopped: BTreeSet<PathBuf>,
+    /// What was done to devices, such as `mkfs /dev/vg/lv -i 4096`.
+    done: Vec<String>,
     mkfs_started: bool,
 }
 
@@ -73,6 +82,36 @@ impl Machine {
         self.state().failed.insert(path.to_owned());
     }
 
+    /// The disk below a path hangs.
+    pub(crate) fn hang(&self, path: &Path) {
+        self.state().hanging.insert(path.to_owned(), Stuck::default());
+    }
+
+    /// Every disk answers again, and every wait for one is over.
+    pub(crate) fn answer(&self) {
+        self.state().hanging.clear();
+    }
+
+    /// How often somebody looked at a path.
+    pub(crate) fn looks(&self) -> usize {
+        self.state().looks
+    }
+
+    /// The filesystem on a device cannot be repaired.
+    pub(crate) fn damage(&self, device: &Path) {
+        self.state().damaged.insert(device.to_owned());
+    }
+
+    /// The kernel lets nobody change the filesystem on a device any more.
+    pub(crate) fn stop_writes(&self, device: &Path) {
+        self.state().stopped.insert(device.to_owned());
+    }
+
+    /// What was done to devices: `mkfs`, `check`, `separate`.
+    pub(crate) fn done(&self) -> Vec<String> {
+        self.state().done.clone()
+    }
+
     /// All mounts, the oldest first.
     pub(crate) fn mounts(&self) -> Vec<Mounted> {
         self.state().mounts.clone()
@@ -80,7 +119,7 @@ impl Machine {
 
     /// How many times a filesystem was made.
     pub(crate) fn formatted(&self) -> usize {
-        self.state().formatted
+        self.state().done.iter().filter(|done| done.starts_with("mkfs")).count()
     }
 
     /// Size in bytes of the filesystem on a device.
@@ -113,10 +152,11 @@ impl Machine {
     fn device(&self, path: &Path) -> Option<BlockDevice> {
         let name = path.strip_prefix("/dev").ok()?.to_str()?;
         let (vg, lv) = name.split_once('/')?;
-        let volume = self.lvm.volume(vg, lv)?;
+        let volume = self.lvm.volume(vg, lv).filter(|volume| volume.active)?;
         Some(BlockDevice {
             number: DeviceNumber { major: 253, minor: volume.minor },
             size_bytes: volume.extents * EXTENT,
+            readonly: volume.attr.get(1..2) == Some("r"),
         })
     }
 
@@ -133,6 +173,10 @@ impl Machine {
 
 impl Mounter for Machine {
     async fn inspect(&self, path: &Path) -> Result<PathKind, Error> {
+        self.state().looks += 1;
+        if let Some(stuck) = self.state().hanging.get(path) {
+            return Err(Error::Hangs { path: path.to_owned(), stuck: stuck.clone() });
+        }
         if self.state().failed.contains(path) {
             return Err(Error::Io {
                 action: "look at",
@@ -158,14 +202,22 @@ impl Mounter for Machine {
                     device: self.device(&mount.device).unwrap().number,
                     filesystem: filesystem.to_string(),
                     readonly: mount.readonly,
+                    filesystem_readonly: mount.readonly || self.state().stopped.contains(&mount.device),
                 },
                 None => Mount {
                     device: DeviceNumber { major: 0, minor: 5 },
                     filesystem: "devtmpfs".to_owned(),
                     readonly: mount.readonly,
+                    filesystem_readonly: false,
                 },
             })
             .collect())
+    }
+
+    async fn other_targets(&self, device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, Error> {
+        let others = self.mounts().into_iter().filter(|mount| mount.target != target);
+        let is_it = |mount: &Mounted| self.device(&mount.device).is_some_and(|found| found.number == device);
+        Ok(others.filter(is_it).map(|mount| mount.target).collect())
     }
 
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, Error> {
@@ -178,15 +230,35 @@ impl Mounter for Machine {
         Ok(state.contents.get(device).map_or(Contents::Blank, |(contents, _)| contents.clone()))
     }
 
-    async fn format(&self, device: &Path, filesystem: Filesystem) -> Result<(), Error> {
+    async fn format(&self, device: &Path, filesystem: Filesystem, options: &MkfsOptions) -> Result<(), Error> {
         let size = self.device_or_error(device)?.size_bytes;
         self.state().mkfs_started = true;
         self.mkfs_may_end.send_modify(|_| {});
         drop(self.mkfs_may_end.subscribe().wait_for(|may_end| *may_end).await);
         let mut state = self.state();
-        state.formatted += 1;
+        let words = ["mkfs".to_owned(), device.display().to_string()];
+        state.done.push(words.iter().chain(options.as_slice()).map(String::as_str).collect::<Vec<_>>().join(" "));
         let contents = Contents::Filesystem(filesystem.to_string());
         state.contents.insert(device.to_owned(), (contents, size));
+        Ok(())
+    }
+
+    async fn check(&self, device: &Path, filesystem: Filesystem) -> Result<(), Error> {
+        assert!(self.mounts().iter().all(|mount| mount.device != device), "a mounted filesystem must not be checked");
+        let mut state = self.state();
+        state.done.push(format!("check {}", device.display()));
+        if state.damaged.contains(device) {
+            return Err(Error::Damaged {
+                device: device.to_owned(),
+                filesystem,
+                report: "RUN fsck MANUALLY".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    async fn separate(&self, device: &Path, _: Filesystem, id: &str) -> Result<(), Error> {
+        self.state().done.push(format!("separate {} {id}", device.display()));
         Ok(())
     }
 
@@ -201,6 +273,8 @@ impl Mounter for Machine {
         let mut state = self.state();
         let contents = state.contents.get(device).map(|(contents, _)| contents);
         assert_eq!(contents, Some(&Contents::Filesystem(filesystem.to_string())));
+        let is_other = |mount: &Mounted| mount.device == device && mount.readonly != options.is_readonly();
+        assert!(!state.mounts.iter().any(is_other), "the kernel says EBUSY");
         state.mounts.push(Mounted {
             device: device.to_owned(),
             target: target.to_owned(),
@@ -211,19 +285,27 @@ impl Mounter for Machine {
         Ok(())
     }
 
-    async fn bind(&self, device: &Path, target: &Path) -> Result<(), Error> {
-        assert!(target.is_file(), "a device is bound to a file");
-        self.state().mounts.push(Mounted {
-            device: device.to_owned(),
-            target: target.to_owned(),
-            filesystem: None,
-            readonly: false,
-            data: String::new(),
-        });
+    async fn bind(&self, source: &Path, target: &Path) -> Result<(), Error> {
+        let mounted = self.top(source).map_or_else(
+            || Mounted {
+                device: source.to_owned(),
+                target: target.to_owned(),
+                filesystem: None,
+                readonly: false,
+                data: String::new(),
+            },
+            |mount| Mounted { target: target.to_owned(), ..mount },
+        );
+        assert_eq!(
+            target.is_dir(),
+            mounted.filesystem.is_some(),
+            "a directory is bound to a directory, a file to a file"
+        );
+        self.state().mounts.push(mounted);
         Ok(())
     }
 
-    async fn make_readonly(&self, target: &Path) -> Result<(), Error> {
+    async fn make_readonly(&self, target: &Path, _: &MountOptions) -> Result<(), Error> {
         let mut state = self.state();
         let mount = state.mounts.iter_mut().rev().find(|mount| mount.target == target);
         mount.unwrap().readonly = true;
@@ -232,12 +314,13 @@ impl Mounter for Machine {
 
     async fn unmount(&self, target: &Path) -> Result<(), Error> {
         let mut state = self.state();
+        state.failed.remove(target);
         let top = state.mounts.iter().rposition(|mount| mount.target == target);
         state.mounts.remove(top.unwrap());
         Ok(())
     }
 
-    async fn grow(&self, device: &Path, _: Filesystem) -> Result<(), Error> {
+    async fn grow(&self, device: &Path, _: &Path, _: Filesystem) -> Result<(), Error> {
         let device_size = self.device_or_error(device)?.size_bytes;
         let mut state = self.state();
         let mount = state.mounts.iter().find(|mount| mount.device == device);

@@ -4,10 +4,16 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod capacity;
+mod cluster;
+mod copies;
 mod csi;
+mod filesystems;
+mod health;
+mod lost_track;
 mod lvmd_client;
 mod lvmd_process;
 mod machine;
+mod node;
 mod program;
 mod reconcile;
 mod registrar;

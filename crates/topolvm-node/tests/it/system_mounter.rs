@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rstest::rstest;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 use topolvm_node::Filesystem;
-use topolvm_node::mount::{Contents, MountOptions, Mounter as _, PathKind, SystemMounter};
+use topolvm_node::mount::{Contents, MkfsOptions, Mount, MountOptions, Mounter as _, PathKind, SystemMounter};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,19 +18,37 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device of 32 MiB, or why there cannot be one.
-    fn new() -> Result<Self, String> {
+    /// A device of so many bytes, or why there cannot be one.
+    fn new(bytes: u64) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let file = dir.path().join("disk");
-        let sized = std::fs::File::create(&file).and_then(|disk| disk.set_len(32 * MIB));
+        let sized = std::fs::File::create(dir.path().join("disk")).and_then(|disk| disk.set_len(bytes));
         sized.map_err(|error| error.to_string())?;
-        let path = losetup(&["--find", "--show", &file.display().to_string()])?;
-        Ok(Self { dir, path: path.trim().into() })
+        Self::over(dir)
+    }
+
+    /// A second device with what is on this one.
+    fn copy(&self) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+        std::fs::copy(self.dir.path().join("disk"), dir.path().join("disk")).map_err(|error| error.to_string())?;
+        Self::over(dir)
+    }
+
+    fn over(dir: TempDir) -> Result<Self, String> {
+        let path = losetup(&["--find", "--show", &dir.path().join("disk").display().to_string()])?;
+        std::fs::create_dir(dir.path().join("target")).map_err(|error| error.to_string())?;
+        Ok(Self { path: path.trim().into(), dir })
+    }
+
+    fn target(&self) -> PathBuf {
+        self.dir.path().join("target")
+    }
+
+    fn disk(&self) -> std::fs::File {
+        std::fs::OpenOptions::new().write(true).open(self.dir.path().join("disk")).unwrap()
     }
 
     fn grow(&self, bytes: u64) {
-        let disk = std::fs::OpenOptions::new().write(true).open(self.dir.path().join("disk"));
-        disk.unwrap().set_len(bytes).unwrap();
+        self.disk().set_len(bytes).unwrap();
         losetup(&["--set-capacity", &self.path.display().to_string()]).unwrap();
     }
 }
@@ -37,7 +56,7 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         // Only mounted when the test failed half-way
-        let _ = rustix::mount::unmount(self.dir.path().join("target"), UnmountFlags::empty());
+        let _ = rustix::mount::unmount(self.target(), UnmountFlags::empty());
         drop(losetup(&["--detach", &self.path.display().to_string()]));
     }
 }
@@ -52,49 +71,82 @@ fn losetup(args: &[&str]) -> Result<String, String> {
     }
 }
 
-fn options(readonly: bool) -> MountOptions {
-    MountOptions::parse(readonly, &["noatime", "commit=30"]).unwrap()
+fn options(filesystem: Filesystem, readonly: bool) -> MountOptions {
+    let options = MountOptions::parse(readonly, &["noatime"]).unwrap();
+    filesystem.copy_option().map_or_else(|| options.clone(), |option| options.clone().with(option))
 }
 
-fn can_mount(dir: &Path) -> bool {
-    let there = dir.join("probe");
+/// Why a test that needs a device with this filesystem cannot run here.
+fn obstacle(device: &LoopDevice, filesystem: Filesystem) -> Option<String> {
+    let there = device.dir.path().join("probe");
     std::fs::create_dir(&there).unwrap();
     let mounted = rustix::mount::mount("none", &there, "tmpfs", MountFlags::empty(), c"").is_ok();
-    mounted && rustix::mount::unmount(&there, UnmountFlags::empty()).is_ok()
+    if !mounted || rustix::mount::unmount(&there, UnmountFlags::empty()).is_err() {
+        return Some("this process may not mount".to_owned());
+    }
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap();
+    if !known.split_whitespace().any(|word| word == filesystem.as_str()) {
+        return Some(format!("this kernel has no {filesystem}"));
+    }
+    let mkfs = format!("mkfs.{filesystem}");
+    let is_there = ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(&mkfs).exists());
+    (!is_there).then(|| format!("{mkfs} is not installed"))
 }
 
-#[tokio::test]
-async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device() {
-    let device = match LoopDevice::new() {
-        Ok(device) if can_mount(device.dir.path()) => device,
-        Ok(_) => return println!("skipped: this process may not mount"),
-        Err(why) => return println!("skipped: no loop device: {why}"),
-    };
-    let machine = SystemMounter::new();
-    let target = device.dir.path().join("target");
-    std::fs::create_dir(&target).unwrap();
-    let disk = &device.path;
+/// A device with room for the filesystem; `None`, and a line that says why, where there can be none.
+#[expect(clippy::print_stdout, reason = "says why a test does nothing here")]
+fn device_for(filesystem: Filesystem) -> Option<LoopDevice> {
+    let mib = if filesystem == Filesystem::Ext4 { 32 } else { 320 };
+    let device = LoopDevice::new(mib * MIB).map_err(|why| format!("no loop device: {why}"));
+    match device.and_then(|device| obstacle(&device, filesystem).map_or(Ok(device), Err)) {
+        Ok(device) => Some(device),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
 
+#[rstest]
+#[case(Filesystem::Ext4)]
+#[case(Filesystem::Xfs)]
+#[case(Filesystem::Btrfs)]
+#[tokio::test]
+async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[case] filesystem: Filesystem) {
+    let Some(device) = device_for(filesystem) else { return };
+    let (machine, target, disk) = (SystemMounter::new(), device.target(), &device.path);
     let before = machine.block_device(disk).await.unwrap();
-    assert_eq!(before.size_bytes, 32 * MIB);
     assert_eq!(machine.inspect(disk).await.unwrap(), PathKind::BlockDevice(before.number));
     assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
 
-    machine.format(disk, Filesystem::Ext4).await.unwrap();
-    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem("ext4".to_owned()));
+    let label = MkfsOptions::parse("-L precious").unwrap();
+    machine.format(disk, filesystem, &label).await.unwrap();
+    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
+    machine.check(disk, filesystem).await.unwrap();
 
-    machine.mount(disk, &target, Filesystem::Ext4, &options(false)).await.unwrap();
+    machine.mount(disk, &target, filesystem, &options(filesystem, false)).await.unwrap();
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
-    assert_eq!((mount.device, mount.filesystem.as_str(), mount.readonly), (before.number, "ext4", false));
+    let expected = Mount {
+        device: before.number,
+        filesystem: filesystem.to_string(),
+        readonly: false,
+        filesystem_readonly: false,
+    };
+    assert_eq!(mount, expected);
+    assert_eq!(
+        machine.other_targets(before.number, Path::new("/elsewhere/target")).await.unwrap(),
+        vec![target.clone()]
+    );
+    assert!(machine.other_targets(before.number, &target).await.unwrap().is_empty());
 
     let small = machine.usage(&target).await.unwrap();
-    machine.grow(disk, Filesystem::Ext4).await.unwrap();
+    machine.grow(disk, &target, filesystem).await.unwrap();
     assert_eq!(machine.usage(&target).await.unwrap().total_bytes, small.total_bytes);
-    device.grow(64 * MIB);
-    match machine.grow(disk, Filesystem::Ext4).await {
+    device.grow(before.size_bytes * 2);
+    match machine.grow(disk, &target, filesystem).await {
         Ok(()) => {
             let large = machine.usage(&target).await.unwrap();
-            assert!(large.total_bytes > small.total_bytes + 24 * MIB, "{small:?} {large:?}");
+            assert!(large.total_bytes > small.total_bytes + before.size_bytes / 4 * 3, "{small:?} {large:?}");
         }
         Err(error) if error.to_string().contains("Permission denied to resize") => {
             println!("skipped: growing needs CAP_SYS_RESOURCE");
@@ -104,28 +156,120 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device() {
 
     machine.unmount(&target).await.unwrap();
     assert_eq!(machine.mounts_at(&target).await.unwrap(), []);
-    machine.mount(disk, &target, Filesystem::Ext4, &options(true)).await.unwrap();
-    assert!(machine.mounts_at(&target).await.unwrap().first().unwrap().readonly);
+    machine.mount(disk, &target, filesystem, &options(filesystem, true)).await.unwrap();
+    let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
+    assert!(mount.readonly && mount.filesystem_readonly);
     machine.unmount(&target).await.unwrap();
+}
+
+#[rstest]
+#[case(Filesystem::Ext4)]
+#[case(Filesystem::Xfs)]
+#[case(Filesystem::Btrfs)]
+#[tokio::test]
+async fn a_copy_is_mounted_beside_its_source(#[case] filesystem: Filesystem) {
+    let Some(source) = device_for(filesystem) else { return };
+    let machine = SystemMounter::new();
+    machine.format(&source.path, filesystem, &MkfsOptions::default()).await.unwrap();
+    machine.mount(&source.path, &source.target(), filesystem, &options(filesystem, false)).await.unwrap();
+    std::fs::write(source.target().join("whose"), "source").unwrap();
+    rustix::fs::sync();
+
+    // As a snapshot of a mounted volume is, which LVM takes when nothing is half written
+    let copy = source.copy().unwrap();
+    for _ in 0..2 {
+        machine.separate(&copy.path, filesystem, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a").await.unwrap();
+    }
+    machine.mount(&copy.path, &copy.target(), filesystem, &options(filesystem, false)).await.unwrap();
+    std::fs::write(copy.target().join("whose"), "copy").unwrap();
+    assert_eq!(std::fs::read_to_string(source.target().join("whose")).unwrap(), "source");
+    let number = machine.block_device(&copy.path).await.unwrap().number;
+    assert_eq!(machine.mounts_at(&copy.target()).await.unwrap().first().unwrap().device, number);
+    machine.unmount(&copy.target()).await.unwrap();
+    machine.unmount(&source.target()).await.unwrap();
+}
+
+#[rstest]
+#[case(Filesystem::Ext4, 1024 + 0x68, 8)]
+#[case(Filesystem::Xfs, 64, 4)]
+#[case(Filesystem::Btrfs, (64 << 10) + 0x50, 8)]
+#[tokio::test]
+async fn a_damaged_filesystem_is_not_mounted(
+    #[case] filesystem: Filesystem,
+    #[case] offset: u64,
+    #[case] length: usize,
+) {
+    use std::os::unix::fs::FileExt as _;
+
+    let Some(device) = device_for(filesystem) else { return };
+    let machine = SystemMounter::new();
+    machine.format(&device.path, filesystem, &MkfsOptions::default()).await.unwrap();
+    // Past the page cache of the loop device
+    losetup(&["--detach", &device.path.display().to_string()]).unwrap();
+    device.disk().write_all_at(&vec![0xa5; length], offset).unwrap();
+    let file = device.dir.path().join("disk").display().to_string();
+    losetup(&[&device.path.display().to_string(), &file]).unwrap();
+
+    let checked = machine.check(&device.path, filesystem).await;
+    let mounted = match checked {
+        Ok(()) => machine.mount(&device.path, &device.target(), filesystem, &options(filesystem, false)).await,
+        error => error,
+    };
+    let error = mounted.unwrap_err();
+    let says_so = ["damaged", "checksum"].iter().any(|word| error.to_string().contains(word));
+    assert!(says_so, "{error}");
+}
+
+#[tokio::test]
+async fn a_filesystem_that_was_not_unmounted_is_repaired_and_keeps_its_files() {
+    let Some(source) = device_for(Filesystem::Ext4) else { return };
+    let machine = SystemMounter::new();
+    machine.format(&source.path, Filesystem::Ext4, &MkfsOptions::default()).await.unwrap();
+    machine.mount(&source.path, &source.target(), Filesystem::Ext4, &options(Filesystem::Ext4, false)).await.unwrap();
+    std::fs::write(source.target().join("file"), "text").unwrap();
+    rustix::fs::sync();
+    let copy = source.copy().unwrap();
+    machine.unmount(&source.target()).await.unwrap();
+
+    machine.check(&copy.path, Filesystem::Ext4).await.unwrap();
+    machine.mount(&copy.path, &copy.target(), Filesystem::Ext4, &options(Filesystem::Ext4, false)).await.unwrap();
+    assert_eq!(std::fs::read_to_string(copy.target().join("file")).unwrap(), "text");
+    machine.unmount(&copy.target()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_mounted_filesystem_is_bound_for_reading_beside_its_writer() {
+    let Some(device) = device_for(Filesystem::Ext4) else { return };
+    let machine = SystemMounter::new();
+    let second = device.dir.path().join("second");
+    std::fs::create_dir(&second).unwrap();
+    machine.format(&device.path, Filesystem::Ext4, &MkfsOptions::default()).await.unwrap();
+    machine.mount(&device.path, &device.target(), Filesystem::Ext4, &options(Filesystem::Ext4, false)).await.unwrap();
+    machine.bind(&device.target(), &second).await.unwrap();
+    machine.make_readonly(&second, &options(Filesystem::Ext4, true)).await.unwrap();
+    let [reader] = machine.mounts_at(&second).await.unwrap().try_into().unwrap();
+    assert_eq!((reader.readonly, reader.filesystem_readonly), (true, false));
+    std::fs::write(second.join("file"), "text").unwrap_err();
+    std::fs::write(device.target().join("file"), "text").unwrap();
+    machine.unmount(&second).await.unwrap();
+    machine.unmount(&device.target()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_real_device_is_bound_to_a_file() {
-    let device = match LoopDevice::new() {
-        Ok(device) if can_mount(device.dir.path()) => device,
-        Ok(_) => return println!("skipped: this process may not mount"),
-        Err(why) => return println!("skipped: no loop device: {why}"),
-    };
+    let Some(device) = device_for(Filesystem::Ext4) else { return };
     let machine = SystemMounter::new();
-    let target = device.dir.path().join("target");
+    let target = device.dir.path().join("file");
     std::fs::write(&target, "").unwrap();
     let number = machine.block_device(&device.path).await.unwrap().number;
 
     machine.bind(&device.path, &target).await.unwrap();
     assert_eq!(machine.inspect(&target).await.unwrap(), PathKind::BlockDevice(number));
-    machine.make_readonly(&target).await.unwrap();
+    machine.make_readonly(&target, &MountOptions::default()).await.unwrap();
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
     assert!(mount.readonly);
+    let elsewhere = Path::new("/elsewhere/file");
+    assert_eq!(machine.other_targets(number, elsewhere).await.unwrap(), vec![target.clone()]);
     machine.unmount(&target).await.unwrap();
     assert_eq!(machine.inspect(&target).await.unwrap(), PathKind::Other);
 }

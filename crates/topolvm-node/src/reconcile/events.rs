@@ -1,0 +1,65 @@
+//! Events of LogicalVolumes, as `kubectl describe` shows them.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::Resource as _;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use super::{FIELD_MANAGER, name};
+
+/// No volume waits longer for an event.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Tells users what the status says in a code.
+pub(super) struct Events {
+    flavor: ApiFlavor,
+    recorder: Recorder,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub(super) fn new(flavor: ApiFlavor, node: &str, client: kube::Client) -> Self {
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
+        Self { flavor, recorder: Recorder::new(client, reporter) }
+    }
+
+    /// The volume could not be made or grown.
+    pub(super) async fn failed(&self, volume: &LogicalVolume, message: &str) {
+        let (reason, action) =
+            if volume.volume_id().is_none() { ("CreateFailed", "Create") } else { ("ExpandFailed", "Expand") };
+        self.warn(volume, reason, action, message).await;
+    }
+
+    /// The object has to stay.
+    pub(super) async fn stays(&self, volume: &LogicalVolume, message: &str) {
+        self.warn(volume, "RemoveFailed", "Remove", message).await;
+    }
+
+    /// The same event again is counted and not repeated. Nobody depends on an event, so a failure stays here.
+    async fn warn(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
+        /// events.k8s.io/v1, "note": at most 1 KiB.
+        const LONGEST: usize = 1000;
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(message.chars().take(LONGEST / 4).collect()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        let regarding = volume.object_ref(&self.flavor);
+        let published = self.recorder.publish(&event, &regarding);
+        let error = match tokio::time::timeout(LIMIT, published).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => format!("{:#}", anyhow::Error::from(error)),
+            Err(_) => "the Kubernetes API server did not answer in time".to_owned(),
+        };
+        tracing::debug!(volume = name(volume), reason, error, "cannot publish an event");
+    }
+}

@@ -1,0 +1,83 @@
+//! A fake API server and the real lvmd on a fake LVM, with a reconciler that does one step at a time.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_node::lvmd::Lvmd;
+use topolvm_node::reconcile::{Error, Reconciler};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
+use topolvm_testkit::lvm::FakeLvm;
+
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, nobody};
+
+pub(crate) const GIB: u64 = 1 << 30;
+pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
+pub(crate) const FINALIZER: &str = "topolvm.io/logicalvolume";
+
+/// A cluster whose node `n1` has 10 GiB.
+pub(crate) struct Cluster {
+    pub(crate) api: ApiServer,
+    pub(crate) lvm: FakeLvm,
+    pub(crate) lvmd: LvmdProcess,
+    pub(crate) reconciler: Reconciler,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        Self::with(ONE_CLASS).await
+    }
+
+    pub(crate) async fn with(config: &str) -> Self {
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB).with_group("slow", 10 * GIB);
+        let lvmd = LvmdProcess::start(&lvm, config).await;
+        let api = ApiServer::new();
+        Self { reconciler: reconciler(&api, lvmd.client()), api, lvm, lvmd }
+    }
+
+    /// The agent is killed and started again.
+    pub(crate) fn restart_agent(&mut self) {
+        self.reconciler = reconciler(&self.api, self.lvmd.client());
+    }
+
+    /// lvmd goes away, for the agent at least.
+    pub(crate) fn lose_lvmd(&mut self) {
+        self.reconciler = reconciler(&self.api, nobody());
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Value {
+        self.api.get_json(LV, "", name).unwrap()
+    }
+
+    pub(crate) fn status(&self, name: &str) -> Value {
+        self.object(name).get("status").cloned().unwrap_or_default()
+    }
+
+    pub(crate) async fn reconcile(&self, name: &str) -> Result<(), Error> {
+        self.reconcile_seen(self.object(name)).await
+    }
+
+    /// With an object that the watch has shown, which may be old.
+    pub(crate) async fn reconcile_seen(&self, seen: Value) -> Result<(), Error> {
+        let volume: LogicalVolume = serde_json::from_value(seen).unwrap();
+        self.reconciler.reconcile(Arc::new(volume)).await.map(drop)
+    }
+
+    pub(crate) fn resize(&self, name: &str, size: &str) {
+        self.api.edit(LV, "", name, |object| *object.pointer_mut("/spec/size").unwrap() = json!(size));
+    }
+}
+
+pub(crate) fn reconciler(api: &ApiServer, lvmd: Lvmd) -> Reconciler {
+    Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd)
+}
+
+/// As the controller creates it.
+pub(crate) fn fresh(name: &str) -> LogicalVolumeBuilder {
+    bare(name).finalizer(FINALIZER).label("app.kubernetes.io/created-by", "topolvm-controller")
+}
+
+pub(crate) fn bare(name: &str) -> LogicalVolumeBuilder {
+    logical_volume(name).uid("u1")
+}

@@ -1,0 +1,126 @@
+//! Snapshots, restores and clones, as the reconciler makes them in a thin pool.
+
+use std::sync::Arc;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_node::reconcile::{Error, Reconciler};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+
+use crate::lvmd_process::{LvmdProcess, THIN_CLASS, VG};
+
+const GIB: u64 = 1 << 30;
+const LV: &str = "logicalvolumes.topolvm.io";
+
+/// A cluster whose node `n1` has a volume of 1 GiB in a thin pool: object `pvc-0`, LV `u0`.
+struct Cluster {
+    api: ApiServer,
+    lvm: FakeLvm,
+    reconciler: Reconciler,
+    _lvmd: LvmdProcess,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        lvm.add_volume(VG, "pool", FakeVolume::thin_pool(5 * GIB));
+        lvm.add_volume(VG, "u0", FakeVolume::thin(GIB, "pool"));
+        let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
+        let api = ApiServer::new();
+        api.apply_json(marked("pvc-0", "u0").ready("u0", "1Gi").build());
+        let reconciler = Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd.client());
+        Self { api, lvm, reconciler, _lvmd: lvmd }
+    }
+
+    /// Reconciles an object and returns its status.
+    async fn reconcile(&self, name: &str) -> Result<Value, Error> {
+        let volume: LogicalVolume = serde_json::from_value(self.api.get_json(LV, "", name).unwrap()).unwrap();
+        self.reconciler.reconcile(Arc::new(volume)).await?;
+        let object = self.api.get_json(LV, "", name).unwrap();
+        Ok(object.get("status").cloned().unwrap_or_default())
+    }
+
+    /// The status of a new object after it was reconciled.
+    async fn make(&self, volume: LogicalVolumeBuilder) -> Result<Value, Error> {
+        let volume = volume.build();
+        let name = volume.spec.name.clone();
+        self.api.apply_json(volume);
+        self.reconcile(&name).await
+    }
+}
+
+/// As the controller creates it.
+fn marked(name: &str, uid: &str) -> LogicalVolumeBuilder {
+    logical_volume(name)
+        .uid(uid)
+        .finalizer("topolvm.io/logicalvolume")
+        .label("app.kubernetes.io/created-by", "topolvm-controller")
+}
+
+#[tokio::test]
+async fn a_snapshot_is_a_read_only_copy_of_its_source() {
+    let cluster = Cluster::start().await;
+    let status = cluster.make(marked("snapshot-1", "u1").from_source("pvc-0", "ro")).await.unwrap();
+    assert_eq!(status, json!({"volumeID": "u1", "currentSize": "1Gi"}));
+    let snapshot = cluster.lvm.volume(VG, "u1").unwrap();
+    assert!(snapshot.attr.starts_with("Vri"), "{}", snapshot.attr);
+    assert!(snapshot.tags.contains(&"topolvm.io/logicalvolume=snapshot-1".to_owned()), "{:?}", snapshot.tags);
+}
+
+#[tokio::test]
+async fn a_restored_volume_is_writable_and_may_be_larger() {
+    let cluster = Cluster::start().await;
+    let status = cluster.make(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("2Gi")).await.unwrap();
+    assert_eq!(status, json!({"volumeID": "u1", "currentSize": "2Gi"}));
+    assert!(cluster.lvm.volume(VG, "u1").unwrap().attr.starts_with("Vwi"));
+}
+
+#[tokio::test]
+async fn a_copy_that_is_made_again_after_a_lost_answer_is_the_same_copy() {
+    let cluster = Cluster::start().await;
+    cluster.api.fail_next("patch", LV, 1, 503);
+    cluster.make(marked("pvc-1", "u1").from_source("pvc-0", "rw")).await.unwrap_err();
+    let status = cluster.reconcile("pvc-1").await.unwrap();
+    assert_eq!(status, json!({"volumeID": "u1", "currentSize": "1Gi"}));
+    assert_eq!(cluster.lvm.count("lvcreate"), 1);
+}
+
+#[rstest]
+#[case::missing_source(marked("pvc-1", "u1").from_source("pvc-9", "rw"), 5)]
+#[case::bad_access_type(marked("pvc-1", "u1").from_source("pvc-0", "rwx"), 3)]
+#[case::no_access_type(marked("pvc-1", "u1").from_source("pvc-0", ""), 3)]
+#[case::too_small(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("512Mi"), 11)]
+#[case::no_room(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("90Gi"), 8)]
+#[tokio::test]
+async fn a_copy_that_cannot_be_made_is_told_in_the_status(#[case] copy: LogicalVolumeBuilder, #[case] code: i32) {
+    let cluster = Cluster::start().await;
+    let status = cluster.make(copy).await.unwrap();
+    assert_eq!(status.get("code"), Some(&json!(code)), "{status}");
+    assert_eq!(status.get("volumeID"), None);
+    assert_eq!(cluster.lvm.volumes(VG), ["pool", "u0"]);
+}
+
+#[tokio::test]
+async fn a_source_on_another_node_and_one_that_failed_are_told_in_the_status() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(marked("pvc-far", "u8").on("n2").ready("u8", "1Gi").build());
+    cluster.api.apply_json(marked("pvc-bad", "u9").failed(8, "full").build());
+    for (name, source) in [("pvc-1", "pvc-far"), ("pvc-2", "pvc-bad")] {
+        let status = cluster.make(marked(name, name).from_source(source, "rw")).await.unwrap();
+        assert_eq!(status.get("code"), Some(&json!(9)), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_is_still_being_made_is_waited_for() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(marked("pvc-1", "u1").build());
+    let error = cluster.make(marked("pvc-2", "u2").from_source("pvc-1", "rw")).await.unwrap_err();
+    assert!(matches!(error, Error::SourceNotReady(_)), "{error}");
+    cluster.reconcile("pvc-1").await.unwrap();
+    let status = cluster.reconcile("pvc-2").await.unwrap();
+    assert_eq!(status.get("volumeID"), Some(&json!("u2")));
+}

@@ -1,0 +1,206 @@
+//! What is done to a volume before it is mounted, and what is refused.
+
+use std::path::Path;
+
+use rstest::rstest;
+use tonic::Code;
+use topolvm_node::mount::Contents;
+use topolvm_proto::csi::volume_capability::access_mode::Mode;
+use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use topolvm_proto::csi::{NodePublishVolumeRequest, VolumeCapability};
+use topolvm_testkit::lvm::Fault;
+
+use crate::lvmd_process::VG;
+use crate::node::{GIB, Node, device};
+
+fn with_filesystem(node: &Node, fs_type: &str) -> NodePublishVolumeRequest {
+    let mount = MountVolume { fs_type: fs_type.to_owned(), ..MountVolume::default() };
+    NodePublishVolumeRequest {
+        volume_capability: Some(crate::node::capability(AccessType::Mount(mount))),
+        ..node.filesystem()
+    }
+}
+
+fn in_mode(mode: Mode, request: NodePublishVolumeRequest) -> NodePublishVolumeRequest {
+    let access_mode = Some(AccessMode { mode: mode.into() });
+    let volume_capability = request.volume_capability.map(|capability| VolumeCapability { access_mode, ..capability });
+    NodePublishVolumeRequest { volume_capability, ..request }
+}
+
+fn elsewhere(node: &Node, request: NodePublishVolumeRequest) -> NodePublishVolumeRequest {
+    NodePublishVolumeRequest { target_path: node.dir.path().join("elsewhere").display().to_string(), ..request }
+}
+
+#[rstest]
+#[case("ext4", "")]
+#[case("xfs", "nouuid")]
+#[case("btrfs", "")]
+#[tokio::test]
+async fn each_filesystem_is_made_mounted_and_found_again(#[case] fs_type: &str, #[case] data: &str) {
+    let node = Node::start().await;
+    for _ in 0..2 {
+        node.publish(with_filesystem(&node, fs_type)).await.unwrap();
+        let [mount] = node.machine.mounts().try_into().unwrap();
+        assert_eq!((mount.filesystem.unwrap().as_str(), mount.data.as_str()), (fs_type, data));
+        node.unpublish().await.unwrap();
+    }
+    assert_eq!(node.machine.done(), ["mkfs /dev/myvg/v1", "check /dev/myvg/v1"]);
+}
+
+#[tokio::test]
+async fn options_of_the_storage_class_reach_mkfs() {
+    let node = Node::start().await;
+    let mut request = node.filesystem();
+    request.volume_context.insert("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned());
+    node.publish(request).await.unwrap();
+    assert_eq!(node.machine.done(), ["mkfs /dev/myvg/v1 -i 4096"]);
+}
+
+#[tokio::test]
+async fn a_damaged_filesystem_is_not_mounted_and_the_message_says_what_to_do() {
+    let node = Node::start().await;
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.machine.damage(&device());
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("e2fsck") && status.message().contains("/dev/myvg/v1"), "{status}");
+    assert_eq!((node.machine.mounts(), node.machine.formatted()), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn a_filesystem_is_checked_unless_it_is_in_use_or_only_read() {
+    let node = Node::start().await;
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    let readonly = NodePublishVolumeRequest { readonly: true, ..node.filesystem() };
+    node.publish(readonly).await.unwrap();
+    node.unpublish().await.unwrap();
+    assert_eq!(node.machine.done(), [""; 0]);
+    node.publish(node.filesystem()).await.unwrap();
+    node.publish(elsewhere(&node, node.filesystem())).await.unwrap();
+    assert_eq!(node.machine.done(), ["check /dev/myvg/v1"]);
+}
+
+#[tokio::test]
+async fn one_pod_of_the_node_may_write_while_another_reads() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let readonly = NodePublishVolumeRequest { readonly: true, ..node.filesystem() };
+    for _ in 0..2 {
+        node.publish(elsewhere(&node, readonly.clone())).await.unwrap();
+    }
+    let mounts: Vec<_> = node.machine.mounts().into_iter().map(|mount| (mount.target, mount.readonly)).collect();
+    assert_eq!(mounts, [(node.target(), false), (node.dir.path().join("elsewhere"), true)]);
+}
+
+#[tokio::test]
+async fn a_writer_after_a_reader_is_told_what_is_in_the_way() {
+    let node = Node::start().await;
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.publish(NodePublishVolumeRequest { readonly: true, ..node.filesystem() }).await.unwrap();
+    let status = node.publish(elsewhere(&node, node.filesystem())).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains(node.target().to_str().unwrap()), "{status}");
+}
+
+#[tokio::test]
+async fn a_device_that_a_pod_uses_as_a_block_volume_is_not_formatted() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let status = node.publish(elsewhere(&node, node.filesystem())).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert_eq!(node.machine.formatted(), 0);
+}
+
+#[tokio::test]
+async fn a_copy_gets_an_identity_of_its_own_before_it_is_mounted() {
+    let node = Node::start().await;
+    let copy = node.copy_volume();
+    node.machine.put(&copy, Contents::Filesystem("btrfs".to_owned()));
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..with_filesystem(&node, "btrfs") };
+    node.publish(request.clone()).await.unwrap();
+    assert_eq!(node.machine.done(), ["check /dev/myvg/v2", "separate /dev/myvg/v2 v2"]);
+    node.publish(elsewhere(&node, request)).await.unwrap();
+    assert_eq!(node.machine.done().len(), 2, "a mounted filesystem is left alone");
+}
+
+#[tokio::test]
+async fn a_filesystem_that_has_shut_down_is_mounted_anew() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.mount_by_hand(&device(), &node.target());
+    node.machine.fail(&node.target());
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.machine.mounts().len(), 1);
+    assert_eq!(node.machine.done(), ["mkfs /dev/myvg/v1", "check /dev/myvg/v1"]);
+}
+
+#[tokio::test]
+async fn targets_that_are_no_directories_are_refused() {
+    let node = Node::start().await;
+    std::fs::create_dir_all(node.target().parent().unwrap()).unwrap();
+    std::fs::write(node.target(), "").unwrap();
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    std::fs::remove_file(node.target()).unwrap();
+    std::os::unix::fs::symlink(node.dir.path(), node.target()).unwrap();
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert_eq!((node.machine.mounts(), node.machine.done()), (Vec::new(), Vec::new()));
+}
+
+#[rstest]
+#[case::filesystem(false)]
+#[case::block(true)]
+#[tokio::test]
+async fn a_volume_for_a_single_pod_is_published_once(#[case] is_block: bool) {
+    let node = Node::start().await;
+    let request = if is_block { node.block() } else { node.filesystem() };
+    let exclusive = in_mode(Mode::SingleNodeSingleWriter, request.clone());
+    node.publish(exclusive.clone()).await.unwrap();
+    node.publish(exclusive.clone()).await.unwrap();
+    let status = node.publish(elsewhere(&node, exclusive)).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains("ReadWriteOncePod"), "{status}");
+    let shared = in_mode(Mode::SingleNodeMultiWriter, request);
+    node.publish(elsewhere(&node, shared)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_lv_is_published_for_reading_and_its_journal_is_left_alone() {
+    let node = Node::start().await;
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    node.lvm.edit_volume(VG, "v1", |volume| volume.attr = "-ri-a-----".to_owned());
+    for request in [node.filesystem(), node.block()] {
+        let status = node.publish(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    }
+    let request = NodePublishVolumeRequest { readonly: true, ..with_filesystem(&node, "") };
+    node.publish(request).await.unwrap();
+    let [mount] = node.machine.mounts().try_into().unwrap();
+    assert_eq!((mount.readonly, mount.data.as_str()), (true, "noload"));
+}
+
+#[tokio::test]
+async fn an_inactive_lv_that_lvmd_cannot_activate_is_named_with_the_remedy() {
+    let node = Node::start().await;
+    node.lvm.edit_volume(VG, "v1", |volume| volume.active = false);
+    node.lvm.break_down("lvchange", Fault::says("cannot activate"));
+    let status = node.publish(node.filesystem()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains("lvchange --activate y"), "{status}");
+    node.lvm.edit_volume(VG, "v1", |volume| volume.active = true);
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.machine.filesystem_bytes(&device()), GIB);
+}
+
+#[tokio::test]
+async fn a_volume_whose_disk_hangs_stays_taken_until_the_disk_answers() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.hang(&node.target());
+    assert_eq!(node.publish(node.filesystem()).await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(node.publish(node.filesystem()).await.unwrap_err().code(), Code::Aborted);
+    node.machine.answer();
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(Path::new("/dev/myvg/v1"), device());
+}

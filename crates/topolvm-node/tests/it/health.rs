@@ -1,0 +1,182 @@
+//! Usage, condition and health of volumes.
+
+use std::path::Path;
+
+use rstest::rstest;
+use tonic::{Code, Request};
+use topolvm_node::capacity::{ClassState, Pools, ThinPool};
+use topolvm_proto::csi::node_server::Node as _;
+use topolvm_proto::csi::volume_usage::Unit;
+use topolvm_proto::csi::{
+    NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest, StorageHealthErrorType, VolumeHealthErrorType, VolumeUsage,
+};
+use topolvm_testkit::lvm::Fault;
+
+use crate::lvmd_process::VG;
+use crate::node::{GIB, Node, device};
+
+const HEALTHY: &str = "volume is healthy and operating normally";
+
+impl Node {
+    async fn condition(&self) -> (bool, String) {
+        let stats = self.usage_and_condition("v1", &self.target()).await.unwrap();
+        let condition = stats.volume_condition.unwrap();
+        (condition.abnormal, condition.message)
+    }
+
+    async fn health(&self) -> Vec<(VolumeHealthErrorType, String)> {
+        let request = NodeGetVolumeHealthRequest {
+            volume_id: "v1".to_owned(),
+            volume_publish_path: self.target().display().to_string(),
+            ..NodeGetVolumeHealthRequest::default()
+        };
+        let response = self.service.node_get_volume_health(Request::new(request)).await.unwrap().into_inner();
+        let health = response.volume_health.unwrap();
+        assert_eq!(health.volume_id, "v1");
+        health.health_statuses.into_iter().map(|entry| (entry.status(), entry.reason)).collect()
+    }
+
+    async fn storage_health(&self) -> Vec<(StorageHealthErrorType, String)> {
+        let request = Request::new(NodeGetStorageHealthRequest::default());
+        let response = self.service.node_get_storage_health(request).await.unwrap().into_inner();
+        response.backend_health.into_iter().map(|entry| (entry.status(), entry.reason)).collect()
+    }
+}
+
+#[tokio::test]
+async fn usage_of_a_filesystem_is_bytes_and_inodes() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let gib = i64::try_from(GIB).unwrap();
+    let bytes = VolumeUsage { available: gib / 2, total: gib, used: gib / 4, unit: Unit::Bytes.into() };
+    let inodes = VolumeUsage { available: 89, total: 100, used: 11, unit: Unit::Inodes.into() };
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [bytes, inodes]);
+}
+
+#[tokio::test]
+async fn usage_of_a_block_volume_is_its_size() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let size = VolumeUsage { total: i64::try_from(GIB).unwrap(), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [size]);
+}
+
+#[tokio::test]
+async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
+    let node = Node::start().await;
+    for path in [Path::new("some/path"), node.dir.path()] {
+        let status = node.stats("v1", path).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_well_volume_is_healthy_and_the_measure_starts_no_lvm_command_of_its_own() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(node.condition().await, (false, HEALTHY.to_owned()));
+    assert_eq!(node.health().await, []);
+    assert_eq!(node.storage_health().await, []);
+    for command in ["lvs", "vgs", "lvchange"] {
+        assert_eq!(node.lvm.count(command), 0);
+    }
+}
+
+#[rstest]
+#[case::filesystem(false)]
+#[case::block(true)]
+#[tokio::test]
+async fn what_lvm_says_of_a_volume_is_its_condition_for_block_volumes_too(#[case] is_block: bool) {
+    let node = Node::start().await;
+    node.publish(if is_block { node.block() } else { node.filesystem() }).await.unwrap();
+    node.lvm.edit_volume(VG, "v1", |volume| volume.attr = "-wi-a---p-".to_owned());
+    let (abnormal, message) = node.condition().await;
+    assert!(abnormal && message.contains("physical volume"), "{message}");
+    assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "Partial".to_owned())]);
+    assert!(!node.stats("v1", &node.target()).await.unwrap().is_empty(), "the usage is told all the same");
+}
+
+#[tokio::test]
+async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_the_node() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    let pool = ThinPool { bytes: GIB, data_percent: 100.0, metadata_percent: 20.0 };
+    let classes = vec![ClassState { name: "ssd".to_owned(), group_bytes: GIB, thin_pool: Some(pool), free: 0 }];
+    node.pools.send_replace(Pools { is_connected: true, classes, ..Pools::default() });
+    let (abnormal, message) = node.condition().await;
+    assert!(abnormal && message.contains("100.0 % full"), "{message}");
+    assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "ThinPoolFull".to_owned())]);
+    let expected = (StorageHealthErrorType::StorageUnreachable, "ThinPoolFull".to_owned());
+    assert_eq!(node.storage_health().await, [expected]);
+}
+
+#[tokio::test]
+async fn a_failed_look_into_lvm_hides_no_usage_and_is_no_abnormal_condition() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.lvm.break_down("fullreport", Fault::says("cannot read"));
+    assert_eq!(node.stats("v1", &node.target()).await.unwrap().len(), 2);
+    let (abnormal, message) = node.condition().await;
+    assert!(!abnormal && message.contains("not known"), "{message}");
+}
+
+#[tokio::test]
+async fn an_lv_that_is_gone_from_lvm_is_a_loss_of_data() {
+    let node = Node::start().await;
+    node.lvm.lose_volume(VG, "v1");
+    assert_eq!(node.health().await, [(VolumeHealthErrorType::DataLoss, "LogicalVolumeMissing".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_filesystem_that_the_kernel_has_made_read_only_is_degraded() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.stop_writes(&device());
+    let (abnormal, message) = node.condition().await;
+    assert!(abnormal && message.contains("read-only"), "{message}");
+    assert_eq!(node.health().await, [(VolumeHealthErrorType::Degraded, "FilesystemReadOnly".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_filesystem_on_a_failed_disk_has_a_condition_instead_of_a_usage() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.fail(&node.target());
+    let (abnormal, message) = node.condition().await;
+    assert!(abnormal && message.contains("Input/output error"), "{message}");
+    assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "FilesystemUnreadable".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_costs_one_thread_and_not_one_for_each_question() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.hang(&node.target());
+    let before = node.machine.looks();
+    for _ in 0..3 {
+        let (abnormal, message) = node.condition().await;
+        assert!(abnormal && message.contains("does not answer"), "{message}");
+    }
+    assert_eq!(node.machine.looks(), before + 1);
+    node.machine.answer();
+    assert_eq!(node.condition().await, (false, HEALTHY.to_owned()));
+}
+
+#[tokio::test]
+async fn the_health_of_a_volume_that_nobody_knows_is_not_found() {
+    let node = Node::start().await;
+    let ask = async |id: &str| {
+        let request = NodeGetVolumeHealthRequest { volume_id: id.to_owned(), ..NodeGetVolumeHealthRequest::default() };
+        node.service.node_get_volume_health(Request::new(request)).await.unwrap_err().code()
+    };
+    assert_eq!(ask("").await, Code::InvalidArgument);
+    assert_eq!(ask("v2").await, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_node_whose_lvmd_is_away_says_that_its_storage_cannot_be_reached() {
+    let node = Node::start().await;
+    node.pools.send_modify(|pools| pools.is_connected = false);
+    let expected = (StorageHealthErrorType::StorageUnreachable, "LvmdUnreachable".to_owned());
+    assert_eq!(node.storage_health().await, [expected]);
+}

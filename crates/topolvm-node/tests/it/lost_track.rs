@@ -1,0 +1,74 @@
+//! Objects that went away behind the reconciler's back, answers that were lost, and events.
+
+use serde_json::json;
+use topolvm_node::lvmd::Lvmd;
+use topolvm_node::reconcile::Error;
+use topolvm_testkit::lvm::Fault;
+
+use crate::cluster::{Cluster, LV, fresh, reconciler};
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
+
+const EVENTS: &str = "events.events.k8s.io";
+
+#[tokio::test]
+async fn an_object_whose_lv_may_have_been_made_stays_although_a_later_try_was_refused() {
+    let mut cluster = Cluster::with(TWO_CLASSES).await;
+    cluster.api.apply_json(fresh("pvc-1").class("hdd").build());
+    cluster.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
+    // lvmd is started again with other classes behind the same socket
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("lvmd.sock");
+    let richer = LvmdProcess::start(&cluster.lvm, TWO_CLASSES).await.listen(&socket).await;
+    cluster.reconciler = reconciler(&cluster.api, Lvmd::connect(&socket).unwrap());
+    cluster.reconcile("pvc-1").await.unwrap_err();
+    richer.stop().await;
+    let _poorer = LvmdProcess::start(&cluster.lvm, ONE_CLASS).await.listen(&socket).await;
+    while cluster.status("pvc-1").is_null() {
+        let _away = cluster.reconcile("pvc-1").await;
+    }
+    assert_eq!(cluster.status("pvc-1").get("code"), Some(&json!(9)));
+    cluster.api.delete(LV, "", "pvc-1");
+    let error = cluster.reconcile("pvc-1").await.unwrap_err();
+    assert!(matches!(error, Error::Remove(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_lv_that_is_made_for_an_object_that_is_gone_is_removed_again() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    let stale = cluster.object("pvc-1");
+    cluster.api.edit(LV, "", "pvc-1", |object| {
+        *object.pointer_mut("/metadata/finalizers").unwrap() = json!([]);
+    });
+    cluster.api.delete(LV, "", "pvc-1");
+    cluster.reconcile_seen(stale.clone()).await.unwrap();
+    assert_eq!((cluster.lvm.count("lvcreate"), cluster.lvm.volumes(VG)), (1, Vec::new()));
+
+    // And when a new object has taken the name
+    cluster.api.apply_json(fresh("pvc-1").uid("u2").build());
+    cluster.reconcile_seen(stale).await.unwrap();
+    assert_eq!((cluster.lvm.count("lvcreate"), cluster.lvm.volumes(VG)), (2, Vec::new()));
+    assert_eq!(cluster.status("pvc-1"), json!(null));
+}
+
+#[tokio::test]
+async fn a_failure_is_told_once_in_an_event() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    cluster.resize("pvc-1", "11Gi");
+    for _ in 0..3 {
+        cluster.reconcile("pvc-1").await.unwrap_err();
+    }
+    assert_eq!(cluster.api.count("create", EVENTS), 1);
+    assert_eq!(cluster.api.count("patch", EVENTS), 0);
+}
+
+#[tokio::test]
+async fn without_the_right_to_write_events_everything_else_works() {
+    let cluster = Cluster::start().await;
+    cluster.api.fail_next("create", EVENTS, 1, 403);
+    cluster.api.apply_json(fresh("pvc-1").sized("11Gi").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    assert_eq!(cluster.status("pvc-1").get("code"), Some(&json!(8)));
+}

@@ -1,0 +1,171 @@
+//! A node agent's CSI service over the real lvmd, a fake LVM and a fake machine.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::Api;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tonic::{Request, Status};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_node::Volumes;
+use topolvm_node::capacity::Pools;
+use topolvm_node::csi::{Agent, NodeService};
+use topolvm_proto::csi::node_server::Node as _;
+use topolvm_proto::csi::volume_capability::access_mode::Mode;
+use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use topolvm_proto::csi::{
+    CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodeUnpublishVolumeRequest, VolumeCapability, VolumeUsage,
+};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::logical_volume;
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
+use crate::machine::Machine;
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// A node with one volume of 1 GiB, `v1`, that is not published.
+pub(crate) struct Node {
+    pub(crate) dir: TempDir,
+    pub(crate) api: ApiServer,
+    pub(crate) lvm: FakeLvm,
+    pub(crate) machine: Machine,
+    pub(crate) service: Arc<NodeService<Machine>>,
+    pub(crate) tasks: Tasks,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) pools: watch::Sender<Pools>,
+    _lvmd: LvmdProcess,
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&mut |_| {}).await
+    }
+
+    /// Spoils the watch of LogicalVolumes, which has shown `v1`.
+    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut Writer<LogicalVolume>)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        lvm.add_volume(VG, "v1", FakeVolume::thick(GIB));
+        let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
+        let api = ApiServer::new();
+        let flavor = ApiFlavor::TopoLvm;
+        let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
+        api.apply_json(&volume);
+        let mut writer = Writer::new(flavor);
+        for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        spoil(&mut writer);
+        let machine = Machine::new(&lvm);
+        std::fs::create_dir(dir.path().join("old")).unwrap();
+        let volumes = Volumes::new(writer.as_reader(), Api::all_with(api.client(), &flavor), "n1".to_owned());
+        let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
+        let old_devices = dir.path().join("old");
+        let agent = Agent::new(volumes, lvmd.client(), machine.clone(), pools.subscribe(), old_devices);
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let service = NodeService::new(flavor, "n1".to_owned(), Arc::new(agent), tasks.clone());
+        Self { dir, api, lvm, machine, service: Arc::new(service), tasks, shutdown, pools, _lvmd: lvmd }
+    }
+
+    pub(crate) fn target(&self) -> PathBuf {
+        self.dir.path().join("pod").join("mount")
+    }
+
+    pub(crate) fn filesystem(&self) -> NodePublishVolumeRequest {
+        NodePublishVolumeRequest {
+            volume_id: "v1".to_owned(),
+            target_path: self.target().display().to_string(),
+            volume_capability: Some(capability(AccessType::Mount(MountVolume {
+                mount_flags: vec!["noatime".to_owned(), "discard".to_owned()],
+                ..MountVolume::default()
+            }))),
+            ..NodePublishVolumeRequest::default()
+        }
+    }
+
+    pub(crate) fn block(&self) -> NodePublishVolumeRequest {
+        NodePublishVolumeRequest {
+            volume_capability: Some(capability(AccessType::Block(BlockVolume {}))),
+            ..self.filesystem()
+        }
+    }
+
+    pub(crate) async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), Status> {
+        self.service.node_publish_volume(Request::new(request)).await.map(drop)
+    }
+
+    pub(crate) async fn unpublish(&self) -> Result<(), Status> {
+        let request =
+            NodeUnpublishVolumeRequest { volume_id: "v1".to_owned(), target_path: self.target().display().to_string() };
+        self.service.node_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    pub(crate) async fn stats(&self, id: &str, path: &Path) -> Result<Vec<VolumeUsage>, Status> {
+        Ok(self.usage_and_condition(id, path).await?.usage)
+    }
+
+    pub(crate) async fn usage_and_condition(
+        &self,
+        id: &str,
+        path: &Path,
+    ) -> Result<NodeGetVolumeStatsResponse, Status> {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: id.to_owned(),
+            volume_path: path.display().to_string(),
+            ..NodeGetVolumeStatsRequest::default()
+        };
+        let response = self.service.node_get_volume_stats(Request::new(request)).await?;
+        Ok(response.into_inner())
+    }
+
+    pub(crate) async fn expand(&self, id: &str, path: &Path, bytes: u64) -> Result<i64, Status> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            volume_path: path.display().to_string(),
+            capacity_range: Some(CapacityRange { required_bytes: i64::try_from(bytes).unwrap(), limit_bytes: 0 }),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let response = self.service.node_expand_volume(Request::new(request)).await?;
+        Ok(response.into_inner().capacity_bytes)
+    }
+
+    /// A copy of the volume, `v2`, known to the watch through the API server.
+    pub(crate) fn copy_volume(&self) -> PathBuf {
+        self.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
+        self.api.apply_json(logical_volume("pvc-2").uid("v2").from_source("pvc-1", "rw").ready("v2", "1Gi").build());
+        Path::new("/dev").join(VG).join("v2")
+    }
+
+    /// What lvmd does when the controller has grown the object.
+    pub(crate) fn grow_lv(&self, bytes: u64) {
+        let extents = FakeVolume::thick(bytes).extents;
+        self.lvm.edit_volume(VG, "v1", |volume| {
+            volume.extents = extents;
+            volume.allocated = extents;
+        });
+    }
+}
+
+pub(crate) fn capability(access_type: AccessType) -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(access_type),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+    }
+}
+
+pub(crate) fn device() -> PathBuf {
+    Path::new("/dev").join(VG).join("v1")
+}
+
+pub(crate) fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
