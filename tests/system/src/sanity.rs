@@ -38,12 +38,16 @@ pub struct Plugin<'a> {
     pub node_socket: &'a str,
     /// Path of the controller service's socket.
     pub controller_socket: &'a str,
+    /// Parameters of the volumes, as of a StorageClass.
+    pub parameters: &'a [(&'a str, &'a str)],
 }
 
 /// Runs the whole suite; nothing is skipped by us.
 pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Report> {
     let work = "/run/csi-sanity";
     node.exec(&["mkdir", "-p", work])?.success()?;
+    let parameters: Vec<String> = plugin.parameters.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+    node.script_with_input(&format!("cat >{work}/parameters.yaml"), parameters.concat().as_bytes())?;
     let access = match access {
         AccessType::Mount => "mount",
         AccessType::Block => "block",
@@ -57,6 +61,7 @@ pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Repor
         &format!("--csi.testvolumesize={VOLUME_BYTES}"),
         &format!("--csi.testvolumeexpandsize={}", 2 * VOLUME_BYTES),
         &format!("--csi.testvolumeaccesstype={access}"),
+        &format!("--csi.testvolumeparameters={work}/parameters.yaml"),
         "--ginkgo.no-color",
         &format!("--ginkgo.json-report={work}/report.json"),
     ])?;
