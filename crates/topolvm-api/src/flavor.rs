@@ -69,6 +69,10 @@ impl ApiFlavor {
         mkfs_options_parameter = "", "/mkfs-options";
         /// LogicalVolume annotation that the controller changes together with a new size.
         resize_requested_at = "", "/resize-requested-at";
+        /// LogicalVolume annotation: id of the snapshot that the volume was restored from.
+        source_snapshot_id = "", "/source-snapshot-id";
+        /// LogicalVolume annotation: id of the volume that the snapshot or clone was made from.
+        source_volume_id = "", "/source-volume-id";
         /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.

@@ -141,6 +141,11 @@ impl LogicalVolume {
         self.status.as_ref().filter(|status| status.code != 0).map(|status| (status.code, status.message.as_str()))
     }
 
+    /// Whether this is a snapshot and not a volume: a copy that is only read.
+    pub fn is_snapshot(&self) -> bool {
+        !self.spec.source.is_empty() && self.spec.access_type == AccessType::ReadOnly.as_str()
+    }
+
     /// Whether the object is on its way out.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
 use topolvm_runtime::LogArgs;
@@ -41,6 +41,11 @@ pub struct Args {
     #[arg(long, value_name = "QUANTITY", default_value = "200Mi", value_parser = parse_minimum)]
     pub minimum_allocation_btrfs: u64,
 
+    /// Take snapshots, restore them and clone volumes. Turn it off where no node has a thin device class.
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub enable_snapshots: bool,
+
     /// Any value that is not empty selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
     pub use_legacy: String,
@@ -48,6 +53,54 @@ pub struct Args {
     /// How to log.
     #[command(flatten)]
     pub log: LogArgs,
+
+    #[command(flatten)]
+    retired: RetiredFlags,
+}
+
+/// Flags of TopoLVM's controller that deployments may still carry. They are refused with a sentence that says what to use,
+/// unless they ask for nothing: `=false` and an empty address are taken.
+#[derive(Clone, Debug, clap::Args)]
+struct RetiredFlags {
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", value_parser = no_secure_metrics)]
+    secure_metrics_server: Option<String>,
+
+    #[arg(long, hide = true, value_parser = no_profiling)]
+    profiling_bind_address: Option<String>,
+
+    #[arg(
+        long,
+        hide = true,
+        num_args = 0..=1,
+        default_missing_value = "",
+        value_parser = other_log_flags,
+        short = 'v',
+        aliases = [
+            "zap-log-level", "zap-encoder", "zap-devel", "zap-stacktrace-level", "zap-time-encoding", "logtostderr",
+            "alsologtostderr", "stderrthreshold", "vmodule",
+        ],
+    )]
+    v: Option<String>,
+}
+
+fn no_secure_metrics(value: &str) -> Result<String, String> {
+    match value {
+        "false" => Ok(value.to_owned()),
+        // Never served in plain text instead: who sets the flag relies on it
+        _ => {
+            Err("metrics are not served over HTTPS; use --metrics-bind-address=127.0.0.1:8080 and a proxy in the pod \
+                  that asks for credentials, or remove this flag"
+                .to_owned())
+        }
+    }
+}
+
+fn no_profiling(value: &str) -> Result<String, String> {
+    if value.is_empty() { Ok(String::new()) } else { Err("profiles are not served; remove this flag".to_owned()) }
+}
+
+fn other_log_flags(_: &str) -> Result<String, String> {
+    Err("logs are controlled by --log-level and --log-format; use these".to_owned())
 }
 
 /// What the controller is told; nothing in it can be wrong.
@@ -61,6 +114,8 @@ pub struct Config {
     pub health_probe_bind_address: String,
     /// The smallest volumes.
     pub minimums: MinimumAllocation,
+    /// Whether to take snapshots and make copies.
+    pub snapshots: bool,
     /// The API group.
     pub flavor: ApiFlavor,
 }
@@ -77,6 +132,7 @@ impl From<Args> for Config {
                 xfs: args.minimum_allocation_xfs,
                 btrfs: args.minimum_allocation_btrfs,
             },
+            snapshots: args.enable_snapshots,
             flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
         }
     }
@@ -124,6 +180,31 @@ mod tests {
     fn a_minimum_that_is_no_quantity_is_refused_with_an_example() {
         let error = Args::try_parse_from(["topolvm-controller", "--minimum-allocation-xfs=lots"]).unwrap_err();
         assert!(error.to_string().contains("such as 1Gi"), "{error}");
+    }
+
+    #[rstest::rstest]
+    #[case("--secure-metrics-server", "a proxy in the pod")]
+    #[case("--secure-metrics-server=true", "a proxy in the pod")]
+    #[case("--profiling-bind-address=:6060", "profiles are not served; remove this flag")]
+    #[case("--zap-log-level=debug", "use these")]
+    #[case("-v=4", "--log-level and --log-format")]
+    #[case("--minimum-allocation-ext3=1Mi", "a similar argument exists")]
+    fn a_flag_that_is_not_served_is_refused_with_a_hint(#[case] flag: &str, #[case] hint: &str) {
+        let error = Args::try_parse_from(["topolvm-controller", flag]).unwrap_err();
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+
+    #[test]
+    fn flags_that_ask_for_nothing_are_taken() {
+        config(&["--secure-metrics-server=false", "--profiling-bind-address="]);
+    }
+
+    #[rstest::rstest]
+    #[case(&[], true)]
+    #[case(&["--enable-snapshots=false"], false)]
+    #[case(&["--enable-snapshots"], true)]
+    fn snapshots_can_be_turned_off(#[case] args: &[&str], #[case] snapshots: bool) {
+        assert_eq!(config(args).snapshots, snapshots);
     }
 
     #[test]

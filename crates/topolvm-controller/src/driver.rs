@@ -46,9 +46,18 @@ impl Driver {
         tasks.spawn("watch of Nodes", node_task);
         let volumes = Volumes { client: client.clone(), flavor, watch: watch.clone(), nodes: nodes.clone(), now };
         Self {
-            identity: IdentityService { client, flavor, volumes: watch, nodes },
+            identity: IdentityService { client, flavor, volumes: watch, nodes, snapshots: true },
             controller: ControllerService::new(volumes, minimums),
         }
+    }
+
+    /// The same without snapshots, restored volumes and clones: where no node has a thin device class, nothing should
+    /// announce them.
+    #[must_use]
+    pub fn without_snapshots(mut self) -> Self {
+        self.identity.snapshots = false;
+        self.controller.snapshots = false;
+        self
     }
 
     /// What to serve on the CSI socket.

@@ -1,14 +1,13 @@
 //! The CSI controller service: it turns CSI calls into `LogicalVolume` objects and waits for the node agents.
 //!
 //! - `csi/` speaks CSI: requests are parsed once at the edge, nothing below sees a proto message or a `tonic::Status`.
-//! - `volumes/` finds, makes, grows and removes `LogicalVolume` objects through the API server.
+//! - `volumes/` finds, lists, makes, copies, grows and removes `LogicalVolume` objects through the API server.
 //! - `volume_watch` and `nodes` keep what the API server told about `LogicalVolume`s and Nodes. They wake waiters and
 //!   answer questions whose answer may be a moment old; what decides about data is read through the API server.
 //! - `reconcile/` does what no CSI call asks for: it nudges kubelet to grow filesystems.
 //! - `driver` puts these together; `run` is the process around it.
 //!
-//! What comes next has its place: snapshots and clones beside `volumes/` (a source in `volumes::Wanted`, calls in
-//! `csi/controller.rs`), admission webhooks in `webhook/`, the finalizer controllers in `reconcile/` behind leader
+//! What comes next has its place: admission webhooks in `webhook/`, the finalizer controllers in `reconcile/` behind leader
 //! election in `leader.rs`, all started from `run.rs`.
 
 mod args;

@@ -63,6 +63,11 @@ impl Nodes {
         self.store.wait_until_ready().await.is_ok()
     }
 
+    /// Whether there is a Node of this name.
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.store.get(&ObjectRef::new(name)).is_some()
+    }
+
     /// The node with the most free bytes of a device class; of equals, the one whose name comes first.
     pub(crate) fn with_most_free(&self, device_class: &str) -> Option<FreeNode> {
         self.store

@@ -22,7 +22,8 @@ impl Program for Args {
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let Config { csi_socket, metrics_bind_address, health_probe_bind_address, minimums, flavor } = config;
+        let Config { csi_socket, metrics_bind_address, health_probe_bind_address, minimums, snapshots, flavor } =
+            config;
         let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
@@ -31,6 +32,7 @@ impl Program for Args {
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
+        let driver = if snapshots { driver } else { driver.without_snapshots() };
         tasks.spawn("resize nudge", ResizeNudge { client, flavor, now }.run(shutdown.clone()));
 
         let listener = unix::listen(&csi_socket).await?;

@@ -70,6 +70,22 @@ impl VolumeSize {
         }
     }
 
+    /// The size of a snapshot: it is what its source is, and one that was taken before the source grew is as good.
+    pub(crate) fn of_snapshot(bytes: u64) -> Self {
+        Self { bytes, at_least: 0, at_most: LARGEST }
+    }
+
+    /// Raised to the bytes that a copy takes at least, or `None` if the caller does not allow as many.
+    pub(crate) fn raised_to(self, bytes: u64) -> Option<Self> {
+        let bytes = self.bytes.max(bytes.checked_next_multiple_of(SECTOR_SIZE)?);
+        (bytes <= self.at_most).then_some(Self { bytes, ..self })
+    }
+
+    /// The bytes that were asked for, if any were.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        Some(self.at_least).filter(|&bytes| bytes > 0)
+    }
+
     /// Whether a volume of this many bytes satisfies the request as well. A volume that has grown since it was made
     /// does, so that a repeated request does not fail after an expansion.
     pub(crate) fn accepts(&self, bytes: u64) -> bool {

@@ -70,6 +70,11 @@ impl VolumeWatch {
         self.store.get(&ObjectRef::new_with(name, self.flavor))
     }
 
+    /// All objects, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<LogicalVolume>> {
+        self.store.state()
+    }
+
     /// The name of the object that has this volume id.
     pub(crate) fn name_of(&self, volume_id: &str) -> Option<String> {
         self.names.read().unwrap_or_else(PoisonError::into_inner).get(volume_id).cloned()

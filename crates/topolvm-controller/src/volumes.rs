@@ -1,19 +1,28 @@
-//! Volumes as `LogicalVolume` objects: found, made, grown and removed, each time until the node agent has done its part.
+//! Volumes and snapshots as `LogicalVolume` objects: found, listed, made, grown and removed, each time until the node agent
+//! has done its part.
 //!
 //! Nobody but the node agent writes their status. Objects that TopoLVM made carry neither our finalizer nor our label at
-//! first, so that nothing here relies on them.
+//! first, and no annotation of ours, so that nothing here relies on them.
 
+mod copy;
 mod ensure;
 mod error;
+mod existing;
 mod expand;
+mod list;
 mod lookup;
+mod modify;
+mod record;
 mod remove;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
 
+pub(crate) use copy::NewSnapshot;
 pub(crate) use error::{Difference, Error};
+pub(crate) use list::{Page, Paging};
+pub(crate) use record::{Kind, SourceId, Volume};
 
 use crate::nodes::Nodes;
 use crate::volume_size::VolumeSize;
@@ -31,7 +40,7 @@ pub(crate) struct Volumes {
     pub(crate) now: fn() -> jiff::Timestamp,
 }
 
-/// A volume to make.
+/// A volume or snapshot to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Name of the `LogicalVolume`.
@@ -42,6 +51,17 @@ pub(crate) struct Wanted {
     /// Empty is "as the device class says".
     pub(crate) lvcreate_option_class: String,
     pub(crate) placement: Placement,
+    /// What it is a copy of; `None` for a volume that begins empty.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What a copy is made from, and how the copy may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Name of the source's `LogicalVolume`.
+    pub(crate) name: String,
+    pub(crate) id: SourceId,
+    pub(crate) access: AccessType,
 }
 
 /// Where a volume may be.
@@ -59,23 +79,17 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
+    /// On this node and no other.
+    fn only(node: &str) -> Self {
+        Self::Nodes { first: node.to_owned(), others: Vec::new() }
+    }
+
     fn accepts(&self, node: &str) -> bool {
         match self {
             Self::Anywhere => true,
             Self::Nodes { first, others } => first == node || others.iter().any(|other| other == node),
         }
     }
-}
-
-/// A volume that exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Volume {
-    /// CSI's volume id: UID of the object and name of the LV in LVM.
-    pub(crate) id: String,
-    /// Real size in bytes, as rounded up by LVM.
-    pub(crate) bytes: u64,
-    /// The node that has it.
-    pub(crate) node: String,
 }
 
 impl Volumes {

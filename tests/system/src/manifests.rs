@@ -44,6 +44,49 @@ pub fn claim(name: &str, storage_class: &str, size: &str, mode: VolumeMode) -> V
     })
 }
 
+/// What a claim begins as a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataSource<'a> {
+    /// The VolumeSnapshot of this name.
+    Snapshot(&'a str),
+    /// The claim of this name.
+    Claim(&'a str),
+}
+
+/// A claim for a filesystem that begins as a copy.
+pub fn copied_claim(name: &str, storage_class: &str, size: &str, source: DataSource<'_>) -> Value {
+    let mut claim = claim(name, storage_class, size, VolumeMode::Filesystem);
+    let source = match source {
+        DataSource::Snapshot(name) => {
+            json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name})
+        }
+        DataSource::Claim(name) => json!({"kind": "PersistentVolumeClaim", "name": name}),
+    };
+    if let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("dataSource".to_owned(), source);
+    }
+    claim
+}
+
+/// A VolumeSnapshotClass of the product whose snapshots go with their VolumeSnapshot.
+pub fn snapshot_class(name: &str) -> Value {
+    json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": {"name": name},
+        "driver": "topolvm.io",
+        "deletionPolicy": "Delete",
+    })
+}
+
+/// A VolumeSnapshot of a claim, in the namespace `default`.
+pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
+    json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"volumeSnapshotClassName": class, "source": {"persistentVolumeClaimName": claim}},
+    })
+}
+
 /// A pod that sleeps with the claim at `/data` (a directory, or a device).
 pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
     let mut container = json!({

@@ -4,6 +4,7 @@
 //! this machine's files. Each has the rights of its ServiceAccount and no more.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::kubeconfig::Credential;
 use crate::log;
 use crate::node::{Node, NodeSpec};
 use crate::sidecars::{NAMESPACE, Sidecar};
+use crate::size::GIB;
 
 /// The name of the driver.
 pub const DRIVER: &str = "topolvm.io";
@@ -32,6 +34,13 @@ pub const LVMD: &str = "lvmd";
 pub const NODE_SOCKET: &str = "/var/lib/kubelet/plugins/topolvm.io/node/csi-topolvm.sock";
 /// lvmd's socket in a node.
 pub const LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
+
+/// Volume group of [`TopolvmSpec::with_thin_class`].
+pub const THIN_VG: &str = "thinvg";
+/// Its thin pool.
+pub const THIN_POOL: &str = "pool0";
+/// Its device class.
+pub const THIN_CLASS: &str = "thin";
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 /// One device class on the volume group that every node of the test bed has; nothing is held back, so that sizes are easy to reckon.
@@ -53,6 +62,8 @@ pub struct TopolvmSpec {
     pub nodes: Vec<NodeSpec>,
     /// The directory with the product's programs.
     pub programs: PathBuf,
+    /// A shell script for each node, run before lvmd starts, and again when the programs are started after a restart of the node.
+    pub node_script: String,
     /// The file lvmd.yaml of all nodes.
     pub lvmd_config: String,
     /// The sidecars to start.
@@ -70,11 +81,33 @@ impl TopolvmSpec {
             cluster: ClusterSpec::default(),
             nodes: (1..=number).map(NodeSpec::number).collect(),
             programs: built_programs()?,
+            node_script: String::new(),
             lvmd_config: DEFAULT_LVMD_CONFIG.to_owned(),
             sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
             controller_arguments: Vec::new(),
             node_arguments: Vec::new(),
         })
+    }
+
+    /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises 120, in the volume group [`THIN_VG`] on a disk of its own.
+    #[must_use]
+    pub fn with_thin_class(mut self) -> Self {
+        for node in &mut self.nodes {
+            node.spare_disks.insert(0, 8 * GIB);
+        }
+        // Spare disks come after the one of the volume group
+        let disk = "/dev/ubdd";
+        // Writing to text cannot fail
+        let _written = writeln!(
+            self.node_script,
+            "vgs {THIN_VG} >/dev/null 2>&1 || {{ vgcreate -q {THIN_VG} {disk} && lvcreate -qy -L6g -T {THIN_VG}/{THIN_POOL}; }}"
+        );
+        let _written = writeln!(
+            self.lvmd_config,
+            "- {{name: {THIN_CLASS}, volume-group: {THIN_VG}, spare-gb: 0, type: thin, \
+             thin-pool: {{name: {THIN_POOL}, overprovision-ratio: 20}}}}"
+        );
+        self
     }
 }
 
@@ -159,6 +192,9 @@ pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
 
 /// Starts lvmd and topolvm-node in a node, kept running as systemd and kubelet would, and after a restart of the node.
 pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
+    if !spec.node_script.is_empty() {
+        node.script(&spec.node_script).context("the script that prepares the node failed")?;
+    }
     node.script_with_input(&format!("cat >{LVMD_CONFIG}; sync {LVMD_CONFIG}"), spec.lvmd_config.as_bytes())?;
     let program = |name: &str| spec.programs.join(name).to_string_lossy().into_owned();
     // The default address is topolvm-node's, which has the node's network too.

@@ -1,27 +1,38 @@
 //! CSI's Controller service: translate, call, translate.
 
+use std::collections::HashMap;
+
 use tonic::{Code, Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi as pb;
+use topolvm_proto::csi::controller_get_volume_response::VolumeStatus;
 use topolvm_proto::csi::controller_server::Controller;
-use topolvm_proto::csi::controller_service_capability::{Rpc, Type, rpc};
+use topolvm_proto::csi::list_snapshots_response::Entry;
+use topolvm_proto::csi::list_volumes_response;
 use topolvm_proto::csi::validate_volume_capabilities_response::Confirmed;
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 use topolvm_runtime::{InFlight, Turn};
 
+use super::answer::{self, signed};
+use super::capability;
+use super::copies::{ListSnapshots, content_source, create_snapshot, paging};
 use super::deadline::Deadline;
-use super::request::{ExpandVolume, GetCapacity, RequestError, Scope, ValidateVolume, create_volume, required};
-use super::topology;
+use super::request::{
+    ExpandVolume, GetCapacity, RequestError, Scope, ValidateVolume, create_volume, mutable, required, volume_context,
+};
 use crate::MinimumAllocation;
-use crate::volumes::{Error, Volume, Volumes};
+use crate::nodes::Nodes;
+use crate::volumes::{Error, Kind, Page, Volume, Volumes};
 
-/// Makes, grows, removes and counts volumes for the sidecars.
+/// Makes, grows, lists and removes volumes and snapshots for the sidecars.
 #[derive(Clone)]
 pub(crate) struct ControllerService {
     flavor: ApiFlavor,
     minimums: MinimumAllocation,
+    /// Whether to take snapshots and make copies.
+    pub(crate) snapshots: bool,
     volumes: Volumes,
-    /// Names of volumes that are being made.
+    /// Names of volumes and snapshots that are being made.
     making: InFlight,
     /// Ids of volumes that are being changed.
     changing: InFlight,
@@ -38,26 +49,34 @@ impl GrpcCode for Busy {
     }
 }
 
-/// What the capabilities announce, and only that, is implemented.
-const CAPABILITIES: [rpc::Type; 3] = [rpc::Type::CreateDeleteVolume, rpc::Type::GetCapacity, rpc::Type::ExpandVolume];
-
 impl ControllerService {
     pub(crate) fn new(volumes: Volumes, minimums: MinimumAllocation) -> Self {
-        Self { flavor: volumes.flavor, minimums, volumes, making: InFlight::default(), changing: InFlight::default() }
+        Self {
+            flavor: volumes.flavor,
+            minimums,
+            snapshots: true,
+            volumes,
+            making: InFlight::default(),
+            changing: InFlight::default(),
+        }
+    }
+
+    fn making(&self, name: &str) -> Result<Turn, Busy> {
+        self.making.start(name).ok_or_else(|| Busy(name.to_owned()))
     }
 
     fn changing(&self, id: &str) -> Result<Turn, Busy> {
         self.changing.start(id).ok_or_else(|| Busy(id.to_owned()))
     }
 
-    fn volume(&self, volume: Volume) -> pb::Volume {
-        pb::Volume {
-            capacity_bytes: signed(volume.bytes),
-            volume_id: volume.id,
-            // Of the volume, not of the request: a repeated request may prefer another node by now
-            accessible_topology: vec![topology::of_node(self.flavor, volume.node)],
-            ..pb::Volume::default()
-        }
+    /// Refuses what is not announced where snapshots are turned off.
+    fn snapshots_on(&self, call: &str) -> Result<(), Status> {
+        if self.snapshots { Ok(()) } else { Err(not_announced(call)) }
+    }
+
+    /// Before the Nodes are known, an error: it leaves what was told before, where an answer would replace it.
+    fn nodes(&self) -> Result<&Nodes, Error> {
+        Some(&self.volumes.nodes).filter(|nodes| nodes.is_synced()).ok_or(Error::NodesUnknown)
     }
 }
 
@@ -68,10 +87,21 @@ impl Controller for ControllerService {
         request: Request<pb::CreateVolumeRequest>,
     ) -> Result<Response<pb::CreateVolumeResponse>, Status> {
         let deadline = Deadline::of(&request);
-        let wanted = create_volume(request.get_ref(), self.flavor, self.minimums)?;
-        let _turn = self.making.start(&wanted.name).ok_or_else(|| Busy(wanted.name.clone()))?;
-        let volume = deadline.bound(Box::pin(self.volumes.ensure(&wanted, deadline.wait))).await?;
-        Ok(Response::new(pb::CreateVolumeResponse { volume: Some(self.volume(volume)) }))
+        let request = request.into_inner();
+        let wanted = create_volume(&request, self.flavor, self.minimums)?;
+        let source = content_source(request.volume_content_source.as_ref())?;
+        if source.is_some() && !self.snapshots {
+            return Err(RequestError::Source.into());
+        }
+        let _turn = self.making(&wanted.name)?;
+        let volume = match source.clone() {
+            None => deadline.bound(Box::pin(self.volumes.ensure(&wanted, deadline.wait))).await?,
+            Some(source) => deadline.bound(Box::pin(self.volumes.ensure_copy(wanted, source, deadline.wait))).await?,
+        };
+        // As the caller named it: external-provisioner deletes a volume whose answer lacks the source
+        let volume = Volume { source, ..volume };
+        let context = volume_context(&request.parameters, self.flavor);
+        Ok(Response::new(pb::CreateVolumeResponse { volume: Some(answer::volume(self.flavor, volume, context)) }))
     }
 
     async fn delete_volume(
@@ -81,7 +111,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::of(&request);
         let id = required(&request.get_ref().volume_id, "volume_id")?;
         let _turn = self.changing(id)?;
-        deadline.bound(self.volumes.remove(id, deadline.wait)).await?;
+        deadline.bound(self.volumes.remove(Kind::Volume, id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteVolumeResponse {}))
     }
 
@@ -106,10 +136,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::of(&request);
         let request = request.into_inner();
         let ValidateVolume { id, objection } = (&request).try_into()?;
-        let found = deadline.bound(self.volumes.find(&id)).await?;
-        if found.is_none() {
-            return Err(Error::Unknown(id).into());
-        }
+        deadline.bound(self.volumes.look_up(Kind::Volume, &id)).await?;
         let confirmed = objection.is_none().then_some(Confirmed {
             volume_context: request.volume_context,
             volume_capabilities: request.volume_capabilities,
@@ -126,19 +153,19 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::GetCapacityRequest>,
     ) -> Result<Response<pb::GetCapacityResponse>, Status> {
-        let GetCapacity { device_class, scope } = GetCapacity::parse(request.get_ref(), self.flavor);
-        let nodes = &self.volumes.nodes;
-        if !nodes.is_synced() {
-            // An error leaves what external-provisioner has published; a zero would replace it
-            return Err(Error::NodesUnknown.into());
-        }
+        let GetCapacity { device_class, scope, smallest } =
+            GetCapacity::parse(request.get_ref(), self.flavor, self.minimums);
+        let nodes = self.nodes()?;
         let free = match scope {
             Scope::Cluster => nodes.total_free(&device_class),
             Scope::Segment(segment) => nodes.free_at(&segment, &device_class),
             Scope::Elsewhere => 0,
         };
+        // Less than the smallest volume is nothing: what is asked for is raised to that before it is made
+        let usable = if free < smallest { 0 } else { free };
         Ok(Response::new(pb::GetCapacityResponse {
-            available_capacity: signed(free),
+            available_capacity: signed(usable),
+            minimum_volume_size: Some(signed(smallest)),
             ..pb::GetCapacityResponse::default()
         }))
     }
@@ -147,37 +174,132 @@ impl Controller for ControllerService {
         &self,
         _: Request<pb::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<pb::ControllerGetCapabilitiesResponse>, Status> {
-        let capability =
-            |kind: rpc::Type| pb::ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) };
-        Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).to_vec() }))
+        let capabilities = capability::controller(self.snapshots);
+        Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
     async fn create_snapshot(
         &self,
-        _: Request<pb::CreateSnapshotRequest>,
+        request: Request<pb::CreateSnapshotRequest>,
     ) -> Result<Response<pb::CreateSnapshotResponse>, Status> {
-        Err(not_announced("CreateSnapshot"))
+        self.snapshots_on("CreateSnapshot")?;
+        let deadline = Deadline::of(&request);
+        let wanted = create_snapshot(request.get_ref(), self.flavor)?;
+        let _turn = self.making(&wanted.name)?;
+        let snapshot = deadline.bound(Box::pin(self.volumes.ensure_snapshot(wanted, deadline.wait))).await?;
+        Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(answer::snapshot(self.flavor, snapshot)) }))
     }
 
     async fn delete_snapshot(
         &self,
-        _: Request<pb::DeleteSnapshotRequest>,
+        request: Request<pb::DeleteSnapshotRequest>,
     ) -> Result<Response<pb::DeleteSnapshotResponse>, Status> {
-        Err(not_announced("DeleteSnapshot"))
+        self.snapshots_on("DeleteSnapshot")?;
+        let deadline = Deadline::of(&request);
+        let id = required(&request.get_ref().snapshot_id, "snapshot_id")?;
+        let _turn = self.changing(id)?;
+        deadline.bound(self.volumes.remove(Kind::Snapshot, id, deadline.wait)).await?;
+        Ok(Response::new(pb::DeleteSnapshotResponse {}))
     }
 
     async fn list_snapshots(
         &self,
-        _: Request<pb::ListSnapshotsRequest>,
+        request: Request<pb::ListSnapshotsRequest>,
     ) -> Result<Response<pb::ListSnapshotsResponse>, Status> {
-        Err(not_announced("ListSnapshots"))
+        self.snapshots_on("ListSnapshots")?;
+        let deadline = Deadline::of(&request);
+        let ListSnapshots { id, source, paging } = request.into_inner().try_into()?;
+        let is_of =
+            |snapshot: &Volume| source.is_empty() || snapshot.source.as_ref().is_some_and(|of| of.id() == source);
+        let page = if id.is_empty() {
+            self.volumes.list(Kind::Snapshot, &paging, |snapshot| Some(snapshot).filter(is_of))?
+        } else {
+            // Whether a snapshot exists is asked of the API server: csi-snapshotter believes the answer for ever
+            let found = match deadline.bound(self.volumes.look_up(Kind::Snapshot, &id)).await {
+                Err(unknown) if unknown.code() == Code::NotFound => None,
+                found => Some(found?),
+            };
+            Page { entries: found.into_iter().filter(is_of).collect(), next: String::new() }
+        };
+        let entry = |snapshot| Entry { snapshot: Some(answer::snapshot(self.flavor, snapshot)) };
+        let entries = page.entries.into_iter().map(entry).collect();
+        Ok(Response::new(pb::ListSnapshotsResponse { entries, next_token: page.next }))
     }
 
     async fn get_snapshot(
         &self,
-        _: Request<pb::GetSnapshotRequest>,
+        request: Request<pb::GetSnapshotRequest>,
     ) -> Result<Response<pb::GetSnapshotResponse>, Status> {
-        Err(not_announced("GetSnapshot"))
+        self.snapshots_on("GetSnapshot")?;
+        let deadline = Deadline::of(&request);
+        let id = required(&request.get_ref().snapshot_id, "snapshot_id")?;
+        let snapshot = deadline.bound(self.volumes.look_up(Kind::Snapshot, id)).await?;
+        Ok(Response::new(pb::GetSnapshotResponse { snapshot: Some(answer::snapshot(self.flavor, snapshot)) }))
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<pb::ListVolumesRequest>,
+    ) -> Result<Response<pb::ListVolumesResponse>, Status> {
+        let request = request.into_inner();
+        let paging = paging(request.max_entries, request.starting_token)?;
+        let entry = |volume| list_volumes_response::Entry {
+            volume: Some(answer::volume(self.flavor, volume, HashMap::new())),
+            status: None,
+        };
+        let page = self.volumes.list(Kind::Volume, &paging, |volume| Some(entry(volume)))?;
+        Ok(Response::new(pb::ListVolumesResponse { entries: page.entries, next_token: page.next }))
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<pb::ControllerGetVolumeRequest>,
+    ) -> Result<Response<pb::ControllerGetVolumeResponse>, Status> {
+        let deadline = Deadline::of(&request);
+        let id = required(&request.get_ref().volume_id, "volume_id")?;
+        let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
+        Ok(Response::new(pb::ControllerGetVolumeResponse {
+            volume: Some(answer::volume(self.flavor, volume, HashMap::new())),
+            // CSI wants the field; what is in it counts only where attaching is announced
+            status: Some(VolumeStatus::default()),
+        }))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<pb::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<pb::ControllerModifyVolumeResponse>, Status> {
+        let deadline = Deadline::of(&request);
+        let request = request.into_inner();
+        let id = required(&request.volume_id, "volume_id")?;
+        let option_class = mutable(&request.mutable_parameters, self.flavor)?;
+        let _turn = self.changing(id)?;
+        deadline.bound(self.volumes.modify(id, option_class)).await?;
+        Ok(Response::new(pb::ControllerModifyVolumeResponse {}))
+    }
+
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<pb::ControllerListVolumeHealthRequest>,
+    ) -> Result<Response<pb::ControllerListVolumeHealthResponse>, Status> {
+        let request = request.into_inner();
+        let paging = paging(request.max_entries, request.starting_token)?;
+        let nodes = self.nodes()?;
+        // Those without trouble are left out
+        let entry = |volume| Some(answer::health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
+        let page = self.volumes.list(Kind::Volume, &paging, entry)?;
+        Ok(Response::new(pb::ControllerListVolumeHealthResponse { entries: page.entries, next_token: page.next }))
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<pb::ControllerGetVolumeHealthRequest>,
+    ) -> Result<Response<pb::ControllerGetVolumeHealthResponse>, Status> {
+        let deadline = Deadline::of(&request);
+        let id = required(&request.get_ref().volume_id, "volume_id")?;
+        let nodes = self.nodes()?;
+        let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
+        Ok(Response::new(pb::ControllerGetVolumeHealthResponse { volume_health: Some(answer::health(nodes, volume)) }))
     }
 
     async fn controller_publish_volume(
@@ -192,41 +314,6 @@ impl Controller for ControllerService {
         _: Request<pb::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<pb::ControllerUnpublishVolumeResponse>, Status> {
         Err(not_announced("ControllerUnpublishVolume"))
-    }
-
-    async fn list_volumes(
-        &self,
-        _: Request<pb::ListVolumesRequest>,
-    ) -> Result<Response<pb::ListVolumesResponse>, Status> {
-        Err(not_announced("ListVolumes"))
-    }
-
-    async fn controller_get_volume(
-        &self,
-        _: Request<pb::ControllerGetVolumeRequest>,
-    ) -> Result<Response<pb::ControllerGetVolumeResponse>, Status> {
-        Err(not_announced("ControllerGetVolume"))
-    }
-
-    async fn controller_modify_volume(
-        &self,
-        _: Request<pb::ControllerModifyVolumeRequest>,
-    ) -> Result<Response<pb::ControllerModifyVolumeResponse>, Status> {
-        Err(not_announced("ControllerModifyVolume"))
-    }
-
-    async fn controller_list_volume_health(
-        &self,
-        _: Request<pb::ControllerListVolumeHealthRequest>,
-    ) -> Result<Response<pb::ControllerListVolumeHealthResponse>, Status> {
-        Err(not_announced("ControllerListVolumeHealth"))
-    }
-
-    async fn controller_get_volume_health(
-        &self,
-        _: Request<pb::ControllerGetVolumeHealthRequest>,
-    ) -> Result<Response<pb::ControllerGetVolumeHealthResponse>, Status> {
-        Err(not_announced("ControllerGetVolumeHealth"))
     }
 }
 
@@ -251,9 +338,4 @@ impl From<Busy> for Status {
 /// For calls that the capabilities do not announce, so that no sidecar makes them.
 fn not_announced(call: &str) -> Status {
     Status::unimplemented(format!("{call} is not supported by this driver"))
-}
-
-/// CSI counts bytes in a signed number.
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

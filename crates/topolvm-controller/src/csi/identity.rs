@@ -7,12 +7,12 @@ use kube::{Api, Client};
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi::identity_server::Identity;
-use topolvm_proto::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
 use topolvm_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
-    PluginCapability, ProbeRequest, ProbeResponse,
+    ProbeRequest, ProbeResponse,
 };
 
+use super::capability;
 use crate::nodes::Nodes;
 use crate::volume_watch::VolumeWatch;
 
@@ -26,6 +26,8 @@ pub(crate) struct IdentityService {
     pub(crate) flavor: ApiFlavor,
     pub(crate) volumes: VolumeWatch,
     pub(crate) nodes: Nodes,
+    /// Whether the controller service takes snapshots.
+    pub(crate) snapshots: bool,
 }
 
 impl IdentityService {
@@ -79,17 +81,7 @@ impl Identity for IdentityService {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
-        let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });
-        let capabilities = [
-            service(service::Type::ControllerService),
-            service(service::Type::VolumeAccessibilityConstraints),
-            expansion(volume_expansion::Type::Online),
-            expansion(volume_expansion::Type::Offline),
-        ];
-        Ok(Response::new(GetPluginCapabilitiesResponse {
-            capabilities: capabilities.into_iter().map(|kind| PluginCapability { r#type: Some(kind) }).collect(),
-        }))
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: capability::plugin(self.snapshots) }))
     }
 
     /// Not ready is no error: external-provisioner then asks again every second instead of giving up.

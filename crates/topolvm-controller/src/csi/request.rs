@@ -16,6 +16,9 @@ use crate::MinimumAllocation;
 use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
 use crate::volumes::Wanted;
 
+/// Parameters of a StorageClass that name the filesystem; the second is the older one.
+const FILESYSTEM: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
+
 /// A request that can never be answered, however often it is sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
@@ -25,8 +28,15 @@ pub(crate) enum RequestError {
     NoAccessType,
     #[error("access mode {0} is not supported, because a volume is on one node; use ReadWriteOnce or ReadWriteOncePod")]
     AccessMode(&'static str),
-    #[error("volumes from a snapshot or another volume are not supported; remove the data source from the claim")]
+    #[error(
+        "snapshots, restored volumes and clones are turned off in this controller; remove the data source from the claim, or \
+         have the controller started with --enable-snapshots"
+    )]
     Source,
+    #[error("mutable parameter {0:?} is not known; remove it from the VolumeAttributesClass")]
+    Mutable(String),
+    #[error("max_entries is {0}; a page has at least 0 entries")]
+    MaxEntries(i32),
     #[error("capacity range")]
     Range(#[from] CapacityRangeError),
     #[error(transparent)]
@@ -43,6 +53,8 @@ impl GrpcCode for RequestError {
             | Self::NoAccessType
             | Self::AccessMode(_)
             | Self::Source
+            | Self::Mutable(_)
+            | Self::MaxEntries(_)
             | Self::Range(_)
             | Self::Topology(_) => Code::InvalidArgument,
         }
@@ -59,16 +71,33 @@ pub(crate) fn create_volume(
     let name = required(&request.name, "name")?.to_lowercase();
     let accesses = accesses(&request.volume_capabilities)?;
     let minimum = accesses.first().map_or(0, |access| minimums.of(access));
-    if request.volume_content_source.is_some() {
-        return Err(RequestError::Source);
-    }
+    // What is mutable takes precedence, says CSI
+    let option_class = mutable(&request.mutable_parameters, flavor)?
+        .map_or_else(|| parameter(&request.parameters, flavor.lvcreate_option_class_parameter()), str::to_owned);
     Ok(Wanted {
         name,
         size: size(request.capacity_range, minimum)?,
         device_class: parameter(&request.parameters, flavor.device_class_parameter()),
-        lvcreate_option_class: parameter(&request.parameters, flavor.lvcreate_option_class_parameter()),
+        lvcreate_option_class: option_class,
         placement: placement(flavor, request.accessibility_requirements.as_ref())?,
+        origin: None,
     })
+}
+
+/// What the node has to know when it mounts the volume.
+pub(crate) fn volume_context(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> HashMap<String, String> {
+    let key = flavor.mkfs_options_parameter();
+    parameters.get(key).map(|options| (key.to_owned(), options.clone())).into_iter().collect()
+}
+
+/// The class of lvcreate options, the one thing that a VolumeAttributesClass can say: it changes no capacity, so that the
+/// scheduler's choice of a node stays right.
+pub(crate) fn mutable(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> Result<Option<&str>, RequestError> {
+    let key = flavor.lvcreate_option_class_parameter();
+    match parameters.keys().find(|&other| other != key) {
+        Some(other) => Err(RequestError::Mutable(other.clone())),
+        None => Ok(parameters.get(key).map(String::as_str)),
+    }
 }
 
 /// What `ControllerExpandVolume` asks for.
@@ -105,6 +134,8 @@ pub(crate) struct GetCapacity {
     /// Empty is the default class.
     pub(crate) device_class: String,
     pub(crate) scope: Scope,
+    /// Bytes of the smallest volume that can be asked for.
+    pub(crate) smallest: u64,
 }
 
 /// Whose capacity is asked for.
@@ -121,14 +152,28 @@ pub(crate) enum Scope {
 impl GetCapacity {
     /// Reads the request. external-provisioner sends all parameters of the StorageClass here, also those that it keeps
     /// from `CreateVolume`.
-    pub(crate) fn parse(request: &GetCapacityRequest, flavor: ApiFlavor) -> Self {
+    pub(crate) fn parse(request: &GetCapacityRequest, flavor: ApiFlavor, minimums: MinimumAllocation) -> Self {
         Self {
+            smallest: smallest(request, minimums),
             device_class: parameter(&request.parameters, flavor.device_class_parameter()),
             scope: request.accessible_topology.as_ref().map_or(Scope::Cluster, |topology| {
                 segment(flavor, topology).map_or(Scope::Elsewhere, |value| Scope::Segment(value.to_owned()))
             }),
         }
     }
+}
+
+/// The smallest volume for the capabilities of the request. external-provisioner sends none: a class with a filesystem may
+/// also be used for block volumes, and whatever is smaller counts.
+fn smallest(request: &GetCapacityRequest, minimums: MinimumAllocation) -> u64 {
+    let mut accesses = request.volume_capabilities.iter().filter_map(|capability| access(capability).ok());
+    accesses.next().map_or_else(
+        || {
+            let filesystem = FILESYSTEM.iter().find_map(|&key| request.parameters.get(key)).cloned();
+            minimums.block.min(minimums.of(&Access::Mount(filesystem.unwrap_or_default())))
+        },
+        |access| minimums.of(&access),
+    )
 }
 
 /// What `ValidateVolumeCapabilities` asks for: the volume, and why it cannot be used like that, if it cannot.
@@ -169,7 +214,7 @@ fn access(capability: &VolumeCapability) -> Result<Access, RequestError> {
         AccessType::Mount(mount) => Access::Mount(mount.fs_type.clone()),
     };
     match capability.access_mode.as_ref().map(topolvm_proto::csi::volume_capability::AccessMode::mode) {
-        None | Some(Mode::SingleNodeWriter) => Ok(access),
+        None | Some(Mode::SingleNodeWriter | Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter) => Ok(access),
         Some(other) => Err(RequestError::AccessMode(other.as_str_name())),
     }
 }
@@ -186,8 +231,8 @@ fn parameter(parameters: &HashMap<String, String>, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use topolvm_proto::csi::Topology;
     use topolvm_proto::csi::volume_capability::{AccessMode, BlockVolume, MountVolume};
-    use topolvm_proto::csi::{Topology, VolumeContentSource};
 
     use super::*;
     use crate::volumes::Placement;
@@ -239,8 +284,26 @@ mod tests {
                 device_class: "ssd".to_owned(),
                 lvcreate_option_class: "raid".to_owned(),
                 placement: Placement::Anywhere,
+                origin: None,
             })
         );
+    }
+
+    #[test]
+    fn a_volume_attributes_class_decides_the_lvcreate_options() {
+        let mut request = request();
+        let key = FLAVOR.lvcreate_option_class_parameter();
+        request.parameters.insert(key.to_owned(), "stripe".to_owned());
+        request.mutable_parameters.insert(key.to_owned(), "raid".to_owned());
+        assert_eq!(parse(&request).unwrap().lvcreate_option_class, "raid");
+    }
+
+    #[test]
+    fn mkfs_options_travel_to_the_node_in_the_context_of_the_volume() {
+        let parameters = [("topolvm.io/mkfs-options", "-i 4096"), ("topolvm.io/device-class", "ssd")];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let context = [("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned())].into();
+        assert_eq!(volume_context(&parameters, FLAVOR), context);
     }
 
     #[rstest]
@@ -259,7 +322,10 @@ mod tests {
     #[case::no_name(|r: &mut CreateVolumeRequest| r.name.clear(), RequestError::Missing("name"))]
     #[case::no_capabilities(|r: &mut CreateVolumeRequest| r.volume_capabilities.clear(), RequestError::Missing("volume_capabilities"))]
     #[case::no_access_type(|r: &mut CreateVolumeRequest| r.volume_capabilities.push(VolumeCapability::default()), RequestError::NoAccessType)]
-    #[case::source(|r: &mut CreateVolumeRequest| r.volume_content_source = Some(VolumeContentSource::default()), RequestError::Source)]
+    #[case::mutable(
+        |r: &mut CreateVolumeRequest| drop(r.mutable_parameters.insert("iops".to_owned(), "9".to_owned())),
+        RequestError::Mutable("iops".to_owned())
+    )]
     #[case::limit_below_minimum(
         |r: &mut CreateVolumeRequest| r.capacity_range.as_mut().unwrap().limit_bytes = 2 << 20,
         RequestError::Range(CapacityRangeError::MinimumAboveLimit { minimum: 300 << 20, limit: 2 << 20 })
@@ -276,9 +342,7 @@ mod tests {
     #[case(Mode::MultiNodeReaderOnly)]
     #[case(Mode::MultiNodeSingleWriter)]
     #[case(Mode::MultiNodeMultiWriter)]
-    #[case(Mode::SingleNodeSingleWriter)]
-    #[case(Mode::SingleNodeMultiWriter)]
-    fn one_writer_on_one_node_is_the_only_access_mode(#[case] mode: Mode) {
+    fn other_modes_than_writing_on_one_node_are_refused(#[case] mode: Mode) {
         let mut request = request();
         let wrong = capability(AccessType::Block(BlockVolume {}), mode);
         request.volume_capabilities.push(wrong.clone());
@@ -291,6 +355,16 @@ mod tests {
         };
         let objection = ValidateVolume::try_from(&validate).unwrap().objection;
         assert_eq!(objection, Some(RequestError::AccessMode(mode.as_str_name())));
+    }
+
+    #[rstest]
+    #[case(Mode::SingleNodeWriter)]
+    #[case(Mode::SingleNodeSingleWriter)]
+    #[case(Mode::SingleNodeMultiWriter)]
+    fn writers_on_one_node_are_served(#[case] mode: Mode) {
+        let mut request = request();
+        request.volume_capabilities = vec![capability(AccessType::Block(BlockVolume {}), mode)];
+        assert!(parse(&request).is_ok());
     }
 
     #[rstest]
@@ -336,6 +410,24 @@ mod tests {
                 .map(|(key, value)| Topology { segments: [(key.to_owned(), value.to_owned())].into() }),
             ..GetCapacityRequest::default()
         };
-        assert_eq!(GetCapacity::parse(&request, FLAVOR), GetCapacity { device_class: "ssd".to_owned(), scope });
+        let expected = GetCapacity { device_class: "ssd".to_owned(), scope, smallest: 8 << 20 };
+        assert_eq!(GetCapacity::parse(&request, FLAVOR, MINIMUMS), expected);
+    }
+
+    #[rstest]
+    #[case::of_a_capability(Some(mount("xfs")), "", 300)]
+    #[case::of_the_class(None, "xfs", 8)]
+    #[case::of_an_unknown_filesystem(None, "zfs", 0)]
+    fn the_smallest_volume_depends_on_the_use(
+        #[case] capability: Option<VolumeCapability>,
+        #[case] filesystem: &str,
+        #[case] mebibytes: u64,
+    ) {
+        let request = GetCapacityRequest {
+            parameters: [("csi.storage.k8s.io/fstype".to_owned(), filesystem.to_owned())].into(),
+            volume_capabilities: capability.into_iter().collect(),
+            ..GetCapacityRequest::default()
+        };
+        assert_eq!(GetCapacity::parse(&request, FLAVOR, MINIMUMS).smallest, mebibytes << 20);
     }
 }

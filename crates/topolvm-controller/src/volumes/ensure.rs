@@ -5,24 +5,12 @@ use std::collections::BTreeMap;
 use kube::api::{PostParams, Preconditions};
 use tokio::time::Instant;
 use tonic::Code;
-use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec, format_bytes, parse_bytes};
+use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec, format_bytes};
 
 use super::error::ApiFailure;
+use super::existing::{Existing, judge};
 use super::remove::Deletion;
-use super::{Difference, Error, Placement, Volume, Volumes, Wanted, failed};
-
-/// What to do about an object that has the wanted name already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Existing {
-    /// It is what is wanted: wait for it.
-    Adopt,
-    /// It is on its way out: wait until it is gone and make a new one.
-    Leaving,
-    /// No volume was made for it and none will be where it is wanted: remove it and make a new one.
-    Useless,
-    /// It is another volume.
-    Differs(Difference),
-}
+use super::{Error, Placement, Volume, Volumes, Wanted, failed};
 
 /// How far the node agent is.
 #[derive(Clone, Debug)]
@@ -60,7 +48,7 @@ impl Volumes {
                 existing = self.get(name).await?;
                 continue;
             };
-            match judge(&volume, wanted) {
+            match judge(self.flavor, &volume, wanted) {
                 Existing::Adopt => return self.await_made(volume, deadline).await,
                 Existing::Differs(difference) => {
                     return Err(Error::Differs { name: name.to_owned(), difference });
@@ -158,21 +146,26 @@ impl Volumes {
                 size: format_bytes(wanted.size.bytes),
                 device_class: wanted.device_class.clone(),
                 lvcreate_option_class: wanted.lvcreate_option_class.clone(),
-                ..LogicalVolumeSpec::default()
+                source: wanted.origin.as_ref().map(|origin| origin.name.clone()).unwrap_or_default(),
+                access_type: wanted.origin.as_ref().map_or("", |origin| origin.access.as_str()).to_owned(),
             },
         );
+        object.metadata.annotations = wanted
+            .origin
+            .as_ref()
+            .map(|origin| BTreeMap::from([(origin.id.annotation(self.flavor).to_owned(), origin.id.id().to_owned())]));
         object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);
         object.metadata.labels = Some(BTreeMap::from([(CREATED_BY_LABEL.to_owned(), CREATED_BY.to_owned())]));
         object
     }
 
     /// Waits until the node agent has made the volume of this object.
-    async fn await_made(&self, mut volume: LogicalVolume, deadline: Instant) -> Result<Volume, Error> {
+    pub(super) async fn await_made(&self, mut volume: LogicalVolume, deadline: Instant) -> Result<Volume, Error> {
         let name = volume.metadata.name.clone().unwrap_or_default();
         let uid = volume.uid().to_owned();
         let mut outdated = None;
         loop {
-            let progress = match progress(&volume) {
+            let progress = match self.progress(&volume) {
                 Some(progress) => progress,
                 None => self.await_progress(&volume, outdated.as_deref(), deadline).await?,
             };
@@ -211,7 +204,7 @@ impl Volumes {
             Some(watched) => {
                 seen = true;
                 let version = watched.metadata.resource_version.as_deref();
-                if outdated.is_some() && version == outdated { None } else { progress(watched) }
+                if outdated.is_some() && version == outdated { None } else { self.progress(watched) }
             }
             None => seen.then_some(Progress::Vanished),
         };
@@ -220,68 +213,31 @@ impl Volumes {
         }
         match self.get(&name).await?.filter(|volume| volume.uid() == uid) {
             None => Ok(Progress::Vanished),
-            Some(now) => progress(&now).ok_or_else(|| Error::Late { what: "made", name, node: now.spec.node_name }),
+            Some(now) => {
+                self.progress(&now).ok_or_else(|| Error::Late { what: "made", name, node: now.spec.node_name })
+            }
         }
     }
-}
 
-/// What the object says about the volume, or `None` while the agent has not said anything.
-fn progress(volume: &LogicalVolume) -> Option<Progress> {
-    if volume.is_deleting() {
-        return Some(Progress::Vanished);
-    }
-    match (volume.volume_id(), volume.current_bytes()) {
-        (Some(id), Some(bytes)) => {
-            Some(Progress::Made(Volume { id: id.to_owned(), bytes, node: volume.spec.node_name.clone() }))
+    /// What the object says about the volume, or `None` while the agent has not said anything.
+    fn progress(&self, volume: &LogicalVolume) -> Option<Progress> {
+        if volume.is_deleting() {
+            return Some(Progress::Vanished);
         }
-        // The LV exists. TopoLVM's agent tells its size a moment later, and a failure is one of telling it: such an
-        // object must never be deleted here
-        (Some(_), None) => None,
-        (None, _) => volume.failure().map(|(code, message)| {
-            Progress::Failed(Failure {
-                node: volume.spec.node_name.clone(),
-                code,
-                message: message.to_owned(),
-                as_seen: exactly(volume),
-            })
-        }),
-    }
-}
-
-/// What to do about an object of the wanted name.
-fn judge(volume: &LogicalVolume, wanted: &Wanted) -> Existing {
-    if volume.is_deleting() {
-        return Existing::Leaving;
-    }
-    let made = volume.volume_id().is_some();
-    // Left by a controller that ended before it could delete it. TopoLVM's agent does not try again.
-    if !made && volume.failure().is_some() {
-        return Existing::Useless;
-    }
-    if let Some(difference) = difference(volume, wanted) {
-        return Existing::Differs(difference);
-    }
-    // A volume that was made stays where it is, whatever node the request prefers by now: the answer names its node, and
-    // the scheduler follows. One that was not made can be made elsewhere.
-    if !made && !wanted.placement.accepts(&volume.spec.node_name) {
-        return Existing::Useless;
-    }
-    Existing::Adopt
-}
-
-fn difference(volume: &LogicalVolume, wanted: &Wanted) -> Option<Difference> {
-    let spec = &volume.spec;
-    let sizes = [parse_bytes(&spec.size).ok(), volume.current_bytes()];
-    if !sizes.into_iter().flatten().any(|bytes| wanted.size.accepts(bytes)) {
-        Some(Difference::Size(spec.size.0.clone()))
-    } else if spec.device_class != wanted.device_class {
-        Some(Difference::DeviceClass(spec.device_class.clone()))
-    } else if spec.lvcreate_option_class != wanted.lvcreate_option_class {
-        Some(Difference::OptionClass(spec.lvcreate_option_class.clone()))
-    } else if !spec.source.is_empty() {
-        Some(Difference::Source(spec.source.clone()))
-    } else {
-        None
+        match (volume.volume_id(), volume.current_bytes()) {
+            (Some(_), Some(_)) => Volume::of(self.flavor, volume, &self.watch).map(Progress::Made),
+            // The LV exists. TopoLVM's agent tells its size a moment later, and a failure is one of telling it: such an
+            // object must never be deleted here
+            (Some(_), None) => None,
+            (None, _) => volume.failure().map(|(code, message)| {
+                Progress::Failed(Failure {
+                    node: volume.spec.node_name.clone(),
+                    code,
+                    message: message.to_owned(),
+                    as_seen: exactly(volume),
+                })
+            }),
+        }
     }
 }
 

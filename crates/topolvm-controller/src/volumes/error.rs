@@ -6,14 +6,16 @@ use std::fmt;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode;
 
-/// Why a volume could not be found, made, grown or removed.
+use super::Kind;
+
+/// Why a volume or snapshot could not be found, made, grown or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot {action} LogicalVolume {name}")]
     Api { action: &'static str, name: String, source: ApiFailure },
     #[error("the API server does not accept a LogicalVolume named {name:?}")]
     Unacceptable { name: String, source: ApiFailure },
-    #[error("volume {name} exists already {difference}")]
+    #[error("LogicalVolume {name} exists already {difference}")]
     Differs { name: String, difference: Difference },
     #[error(
         "no node has device class {device_class:?} (empty is the default class); check the device classes of lvmd and \
@@ -28,8 +30,33 @@ pub(crate) enum Error {
     NotMade { node: String, code: Code, message: String },
     #[error("node {node} cannot expand the volume: {message}")]
     NotExpanded { node: String, code: Code, message: String },
-    #[error("there is no volume {0}")]
-    Unknown(String),
+    #[error("there is no {} {id}", kind.as_str())]
+    Unknown { kind: Kind, id: String },
+    #[error("the {} {id} to copy does not exist", kind.as_str())]
+    NoSource { kind: Kind, id: String },
+    #[error(
+        "the source of the copy is on node {node}, where the copy has to be too, but that node is not among those that the \
+         request allows"
+    )]
+    SourceElsewhere { node: String },
+    #[error(
+        "the source of the copy is in device class {source_class:?}, where the copy has to be too, but the StorageClass names \
+         {wanted:?}; use a StorageClass for the class of the source"
+    )]
+    OtherClass { source_class: String, wanted: String },
+    #[error(
+        "a copy is as large as its source of {source_bytes} bytes or larger, but {asked} bytes are asked for; ask for more"
+    )]
+    TooSmall { source_bytes: u64, asked: u64 },
+    #[error(
+        "{key} of a volume is decided when the volume is made; it is {is:?} and cannot become {wanted:?}, make a new volume \
+         and copy the data"
+    )]
+    Fixed { key: &'static str, is: String, wanted: String },
+    #[error("starting_token {0:?} is not one that was given out; begin without a token")]
+    Token(String),
+    #[error("the LogicalVolumes have not been listed yet; check that the Kubernetes API server can be reached")]
+    VolumesUnknown,
     #[error(
         "LogicalVolume {name} of an earlier volume is still being deleted on node {node}; is topolvm-node running there?"
     )]
@@ -56,17 +83,23 @@ impl GrpcCode for Error {
         match self {
             // Nobody knows whether a change that was sent has happened, so that the caller must ask again: with any code
             // that is final to external-provisioner, a volume that was made after all would be lost.
-            Self::Api { .. } | Self::NodesUnknown | Self::Stopping => Code::Unavailable,
-            Self::Unacceptable { .. } => Code::InvalidArgument,
+            Self::Api { .. } | Self::NodesUnknown | Self::VolumesUnknown | Self::Stopping => Code::Unavailable,
+            // Never changes: a StorageClass and the class of a source are what they are
+            Self::Unacceptable { .. } | Self::OtherClass { .. } | Self::Fixed { .. } => Code::InvalidArgument,
             Self::Differs { .. } => Code::AlreadyExists,
-            // external-provisioner then lets the scheduler choose another node
-            Self::NoNode { .. } | Self::NoRoom { .. } => Code::ResourceExhausted,
+            // external-provisioner then lets the scheduler choose another node. It does not know where the source of a copy
+            // is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which TopoLVM
+            // answers, the claim would stay with the wrong node for ever.
+            Self::NoNode { .. } | Self::NoRoom { .. } | Self::SourceElsewhere { .. } => Code::ResourceExhausted,
+            // CSI names this code for a volume that is to be smaller than its source
+            Self::TooSmall { .. } => Code::OutOfRange,
             // external-resizer keeps trying the same size after RESOURCE_EXHAUSTED, and the user cannot step back to a
             // smaller one; after OUT_OF_RANGE he can
             Self::NotExpanded { code, .. } if *code == Code::ResourceExhausted => Code::OutOfRange,
             Self::NotMade { code, .. } | Self::NotExpanded { code, .. } => *code,
-            Self::Unknown(_) => Code::NotFound,
-            Self::StillLeaving { .. } | Self::Vanished(_) => Code::Aborted,
+            Self::Unknown { .. } | Self::NoSource { .. } => Code::NotFound,
+            // For a token CSI names this code; the others are over when the caller asks again
+            Self::StillLeaving { .. } | Self::Vanished(_) | Self::Token(_) => Code::Aborted,
             Self::Late { .. } => Code::DeadlineExceeded,
         }
     }
@@ -87,7 +120,8 @@ impl fmt::Display for Difference {
             Self::Size(size) => write!(f, "with a size of {size}"),
             Self::DeviceClass(class) => write!(f, "in device class {class:?}"),
             Self::OptionClass(class) => write!(f, "with lvcreate option class {class:?}"),
-            Self::Source(source) => write!(f, "and is made from {source}"),
+            Self::Source(source) if source.is_empty() => write!(f, "and is not a copy"),
+            Self::Source(source) => write!(f, "and is made from {source}, or for another use"),
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tonic::Code;
 use topolvm_api::{CREATED_BY, LogicalVolume, format_bytes, parse_bytes};
 
-use super::{Error, Volumes, failed};
+use super::{Error, Kind, Volumes, failed};
 
 /// What the node agent answered to a request to grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ impl Volumes {
     pub(crate) async fn expand(&self, id: &str, bytes: u64, deadline: Instant) -> Result<u64, Error> {
         loop {
             let volume = self
-                .find(id)
+                .find(Kind::Volume, id)
                 .await?
                 .filter(|volume| !volume.is_deleting())
-                .ok_or_else(|| Error::Unknown(id.to_owned()))?;
+                .ok_or_else(|| Error::Unknown { kind: Kind::Volume, id: id.to_owned() })?;
             if let Some(current) = volume.current_bytes().filter(|&current| current >= bytes) {
                 return Ok(current);
             }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ListParams, PartialObjectMeta};
 use topolvm_api::LogicalVolume;
 
-use super::{Error, Volumes, failed};
+use super::{Error, Kind, Volume, Volumes, failed};
 
 /// The field that our CustomResourceDefinition makes selectable.
 const VOLUME_ID_FIELD: &str = "status.volumeID";
@@ -17,8 +17,20 @@ const VOLUME_ID_FIELD: &str = "status.volumeID";
 const PAGE: u32 = 500;
 
 impl Volumes {
-    /// The object with this volume id as the API server has it now, or `None` if there is none.
-    pub(crate) async fn find(&self, id: &str) -> Result<Option<LogicalVolume>, Error> {
+    /// The volume or snapshot with this id as the API server has it now, or `None` if there is none.
+    pub(super) async fn find(&self, kind: Kind, id: &str) -> Result<Option<LogicalVolume>, Error> {
+        Ok(self.find_any(id).await?.filter(|object| Kind::of(object) == kind))
+    }
+
+    /// What there is to tell about the volume or snapshot with this id.
+    pub(crate) async fn look_up(&self, kind: Kind, id: &str) -> Result<Volume, Error> {
+        let found = self.find(kind, id).await?.filter(|object| !object.is_deleting());
+        found
+            .and_then(|object| Volume::of(self.flavor, &object, &self.watch))
+            .ok_or_else(|| Error::Unknown { kind, id: id.to_owned() })
+    }
+
+    async fn find_any(&self, id: &str) -> Result<Option<LogicalVolume>, Error> {
         let has_id = |volume: &LogicalVolume| volume.volume_id() == Some(id);
         if let Some(name) = self.watch.name_of(id) {
             // A UID is never used twice: if this object is another one by now, the volume is gone

@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout_at};
 use topolvm_api::LogicalVolume;
 
-use super::{Error, Volumes, failed};
+use super::{Error, Kind, Volumes, failed};
 use crate::volume_watch::Stopped;
 
 /// How a conditional deletion went.
@@ -19,9 +19,9 @@ pub(super) enum Deletion {
 }
 
 impl Volumes {
-    /// Removes the volume with this id and waits until it is gone. A volume that is not there is gone.
-    pub(crate) async fn remove(&self, id: &str, deadline: Instant) -> Result<(), Error> {
-        let Some(volume) = self.find(id).await? else {
+    /// Removes the volume or snapshot with this id and waits until it is gone. What is not there is gone.
+    pub(crate) async fn remove(&self, kind: Kind, id: &str, deadline: Instant) -> Result<(), Error> {
+        let Some(volume) = self.find(kind, id).await? else {
             return Ok(());
         };
         let name = volume.metadata.name.as_deref().unwrap_or_default();

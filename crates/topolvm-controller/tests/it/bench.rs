@@ -12,9 +12,11 @@ use topolvm_controller::{Driver, MinimumAllocation};
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode};
+use topolvm_proto::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
 use topolvm_proto::csi::{
-    CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,
-    DeleteVolumeRequest, GetCapacityRequest, Topology, TopologyRequirement, Volume, VolumeCapability,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateSnapshotRequest,
+    CreateVolumeRequest, DeleteSnapshotRequest, DeleteVolumeRequest, GetCapacityRequest, Snapshot, Topology,
+    TopologyRequirement, Volume, VolumeCapability, VolumeContentSource,
 };
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -74,6 +76,14 @@ impl Bench {
             shutdown,
             tasks,
         }
+    }
+
+    /// The same controller, told that its classes cannot snapshot.
+    pub(crate) fn without_snapshots(mut self) -> Self {
+        self.driver = self.driver.without_snapshots();
+        self.csi = ControllerClient::new(self.driver.routes().prepare());
+        self.identity = IdentityClient::new(self.driver.routes().prepare());
+        self
     }
 
     /// Waits until the controller is ready.
@@ -142,6 +152,25 @@ impl Bench {
         Ok(self.csi.clone().controller_expand_volume(in_ten_seconds(request)).await?.into_inner())
     }
 
+    /// A volume that the node has made: its id.
+    pub(crate) async fn made(&self, name: &str) -> String {
+        self.create(on_nodes(volume(name), &["n1"])).await.unwrap().volume_id
+    }
+
+    pub(crate) async fn snapshot(&self, name: &str, source: &str) -> Result<Snapshot, Status> {
+        let request = CreateSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_id: source.to_owned(),
+            ..CreateSnapshotRequest::default()
+        };
+        Ok(self.csi.clone().create_snapshot(in_ten_seconds(request)).await?.into_inner().snapshot.unwrap())
+    }
+
+    pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
+        let request = DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..DeleteSnapshotRequest::default() };
+        self.csi.clone().delete_snapshot(in_ten_seconds(request)).await.map(drop)
+    }
+
     /// A `LogicalVolume`, or null.
     pub(crate) fn object(&self, name: &str) -> Value {
         self.api.get_json(LVS, "", name).unwrap_or_default()
@@ -187,6 +216,22 @@ pub(crate) fn on_nodes(mut request: CreateVolumeRequest, nodes: &[&str]) -> Crea
     let topologies: Vec<_> = nodes.iter().map(|node| topology(node)).collect();
     request.accessibility_requirements =
         Some(TopologyRequirement { requisite: topologies.clone(), preferred: topologies });
+    request
+}
+
+/// As a copy of the snapshot with this id.
+pub(crate) fn restored(mut request: CreateVolumeRequest, snapshot_id: &str) -> CreateVolumeRequest {
+    request.volume_content_source = Some(VolumeContentSource {
+        r#type: Some(volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: snapshot_id.to_owned() })),
+    });
+    request
+}
+
+/// As a copy of the volume with this id.
+pub(crate) fn cloned(mut request: CreateVolumeRequest, volume_id: &str) -> CreateVolumeRequest {
+    request.volume_content_source = Some(VolumeContentSource {
+        r#type: Some(volume_content_source::Type::Volume(VolumeSource { volume_id: volume_id.to_owned() })),
+    });
     request
 }
 

@@ -1,12 +1,8 @@
 //! CreateVolume where all goes well.
 
 use serde_json::json;
-use tonic::{Code, Request};
+use tonic::Code;
 use topolvm_api::ApiFlavor;
-use topolvm_proto::csi::{
-    ControllerGetCapabilitiesRequest, CreateSnapshotRequest, VolumeContentSource, controller_service_capability::Type,
-    controller_service_capability::rpc,
-};
 use topolvm_testkit::ApiServer;
 
 use crate::agent::Agent;
@@ -93,25 +89,9 @@ async fn the_legacy_group_works_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_implemented_is_announced() {
-    let bench = Bench::new().await;
-    let answer = bench.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
-    let announced: Vec<_> = answer
-        .into_inner()
-        .capabilities
-        .into_iter()
-        .filter_map(|capability| match capability.r#type? {
-            Type::Rpc(rpc) => Some(rpc.r#type()),
-        })
-        .collect();
-    assert_eq!(announced, [rpc::Type::CreateDeleteVolume, rpc::Type::GetCapacity, rpc::Type::ExpandVolume]);
-
-    let snapshot = bench.csi.clone().create_snapshot(Request::new(CreateSnapshotRequest::default())).await;
-    assert_eq!(refusal(snapshot).0, Code::Unimplemented);
-    let mut clone = volume("pvc-2");
-    clone.volume_content_source = Some(VolumeContentSource::default());
-    let (code, message) = refusal(bench.create(clone).await);
-    assert_eq!(code, Code::InvalidArgument);
-    assert!(message.contains("not supported"), "{message}");
-    assert!(bench.object("pvc-2").is_null());
+async fn options_for_mkfs_reach_the_node_with_every_mount() {
+    let bench = Bench::with_agent().await;
+    let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-i 4096");
+    let context = bench.create(request).await.unwrap().volume_context;
+    assert_eq!(context, [("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned())].into());
 }

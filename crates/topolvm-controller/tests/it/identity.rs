@@ -32,7 +32,9 @@ async fn volumes_have_a_place_and_grow_online_and_offline() {
             Type::VolumeExpansion(expansion) => expansions.push(expansion.r#type()),
         }
     }
-    assert_eq!(services, [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints]);
+    let accessibility =
+        [service::Type::VolumeAccessibilityConstraints, service::Type::SnapshotAccessibilityConstraints];
+    assert_eq!(services, [&[service::Type::ControllerService], &accessibility[..]].concat());
     assert_eq!(expansions, [volume_expansion::Type::Online, volume_expansion::Type::Offline]);
 }
 

@@ -4,11 +4,18 @@
 
 mod agent;
 mod bench;
+mod capability;
 mod capacity;
+mod copies;
 mod create;
 mod create_failures;
 mod create_retries;
 mod delete;
 mod expand;
+mod get;
 mod identity;
+mod legacy;
+mod lists;
+mod modify;
 mod process;
+mod snapshots;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::cluster::Cluster;
 use testbed::node::Node;
-use testbed::topolvm::{self, Topolvm};
+use testbed::topolvm::{self, THIN_CLASS, Topolvm, TopolvmSpec};
 
 /// Volume group of the node.
 pub(crate) const VG: &str = "myvg1";
@@ -17,8 +17,8 @@ pub(crate) const VG: &str = "myvg1";
 /// Started by the first trial that wants it, so that listing the trials starts nothing.
 static SHARED: Mutex<Option<Fixture>> = Mutex::new(None);
 
-/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `immediate` and `unknown` (of a device class that
-/// no node has).
+/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate` and
+/// `unknown` (of a device class that no node has).
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) node: Node,
@@ -49,11 +49,13 @@ pub(crate) fn down() -> Result<()> {
 impl Fixture {
     fn up() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("topolvm-cluster-").tempdir_in("/var/tmp")?;
-        let Topolvm { cluster, nodes } = topolvm::up(&directory.path().join("c"), 1)?;
+        let spec = TopolvmSpec::nodes(1)?.with_thin_class();
+        let Topolvm { cluster, nodes } = topolvm::up_with(&directory.path().join("c"), &spec)?;
         let node = nodes.into_iter().next().context("the cluster has no node")?;
         let fixture = Self { cluster, node, directory };
         fixture.apply(&storage_class("waiting", None, false))?;
         fixture.apply(&storage_class("immediate", None, true))?;
+        fixture.apply(&storage_class("thin", Some(THIN_CLASS), false))?;
         fixture.apply(&storage_class("unknown", Some("no-such-class"), true))?;
         Ok(fixture)
     }
@@ -175,6 +177,10 @@ impl Fixture {
     fn clean_up(&self) -> Result<()> {
         self.node.script("rm -f /run/crash/arm")?;
         self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=60s"])?;
+        let definition = "volumesnapshots.snapshot.storage.k8s.io";
+        if !self.kubectl(&["get", "crd", definition, "--ignore-not-found", "-o", "name"])?.is_empty() {
+            self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
+        }
         self.wait_no_volumes()
     }
 

@@ -7,6 +7,7 @@ mod crashes;
 mod filesystems;
 mod fixture;
 mod job;
+mod snapshots;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let mut all: Vec<(String, Body)> = job::trials();
     all.extend(claims::trials());
     all.extend(filesystems::trials());
+    all.extend(snapshots::trials());
     let mut trials: Vec<Trial> = all.into_iter().map(|(name, body)| trial(name, body)).collect();
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);

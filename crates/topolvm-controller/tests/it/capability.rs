@@ -1,0 +1,68 @@
+//! What the controller announces, and that nothing else is done.
+
+use tonic::{Code, Request};
+use topolvm_proto::csi::controller_service_capability::{Type, rpc};
+use topolvm_proto::csi::plugin_capability::{self, service};
+use topolvm_proto::csi::{
+    ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest, GetPluginCapabilitiesRequest, GetSnapshotRequest,
+    ListSnapshotsRequest,
+};
+
+use crate::bench::{Bench, cloned, on_nodes, refusal, volume};
+
+async fn announced(bench: &Bench) -> Vec<rpc::Type> {
+    let answer = bench.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
+    let capabilities = answer.into_inner().capabilities.into_iter();
+    capabilities
+        .filter_map(|capability| match capability.r#type? {
+            Type::Rpc(rpc) => Some(rpc.r#type()),
+        })
+        .collect()
+}
+
+const WITHOUT_SNAPSHOTS: [rpc::Type; 9] = [
+    rpc::Type::CreateDeleteVolume,
+    rpc::Type::ListVolumes,
+    rpc::Type::GetVolume,
+    rpc::Type::GetCapacity,
+    rpc::Type::ExpandVolume,
+    rpc::Type::ModifyVolume,
+    rpc::Type::SingleNodeMultiWriter,
+    rpc::Type::GetVolumeHealth,
+    rpc::Type::ListVolumeHealth,
+];
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_implemented_is_announced() {
+    let bench = Bench::new().await;
+    let snapshots =
+        [rpc::Type::CreateDeleteSnapshot, rpc::Type::ListSnapshots, rpc::Type::GetSnapshot, rpc::Type::CloneVolume];
+    assert_eq!(announced(&bench).await, [&WITHOUT_SNAPSHOTS[..], &snapshots].concat());
+    let attach = bench.csi.clone().controller_publish_volume(ControllerPublishVolumeRequest::default()).await;
+    assert_eq!(refusal(attach).0, Code::Unimplemented);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_whose_classes_cannot_snapshot_says_so() {
+    let bench = Bench::with_agent().await.without_snapshots();
+    let source = bench.made("pvc-1").await;
+    assert_eq!(announced(&bench).await, WITHOUT_SNAPSHOTS);
+
+    let plugin = bench.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
+    for capability in plugin.into_inner().capabilities {
+        if let Some(plugin_capability::Type::Service(service)) = capability.r#type {
+            assert_ne!(service.r#type(), service::Type::SnapshotAccessibilityConstraints);
+        }
+    }
+
+    assert_eq!(refusal(bench.snapshot("snapshot-1", &source).await).0, Code::Unimplemented);
+    assert_eq!(refusal(bench.delete_snapshot("s-1").await).0, Code::Unimplemented);
+    let list = bench.csi.clone().list_snapshots(ListSnapshotsRequest::default()).await;
+    assert_eq!(refusal(list).0, Code::Unimplemented);
+    let get = bench.csi.clone().get_snapshot(Request::new(GetSnapshotRequest::default())).await;
+    assert_eq!(refusal(get).0, Code::Unimplemented);
+    let (code, message) = refusal(bench.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), &source)).await);
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(message.contains("--enable-snapshots"), "{message}");
+    assert!(bench.object("pvc-2").is_null());
+}

@@ -1,0 +1,155 @@
+//! CreateVolume from a snapshot or from another volume.
+
+use rstest::rstest;
+use serde_json::json;
+use tonic::Code;
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::bench::{
+    Bench, GIB, LVS, MIB, cloned, create, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
+};
+
+/// A bench with a volume `u-1` of 1025 MiB, which LVM made 1028 MiB, in class ssd on n2, and its snapshot `s-1`.
+async fn bench() -> Bench {
+    let bench = Bench::with_agent().await;
+    let source = logical_volume("pvc-1").on("n2").class("ssd").sized("1025Mi");
+    bench.api.apply_json(source.uid("u-1").ready("u-1", "1028Mi").build());
+    let snapshot = logical_volume("snapshot-1").on("n2").class("ssd").sized("1028Mi").from_source("pvc-1", "ro");
+    let snapshot = snapshot.annotation("topolvm.io/source-volume-id", "u-1");
+    bench.api.apply_json(snapshot.uid("s-1").ready("s-1", "1028Mi").build());
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_volume_is_a_writable_copy_beside_its_snapshot() {
+    let bench = bench().await;
+    let request = restored(on_nodes(volume("pvc-2"), &["n1", "n2"]), "s-1");
+    let answer = bench.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
+    let object = bench.object("pvc-2");
+    assert_eq!(
+        object["spec"],
+        json!({
+            "name": "pvc-2", "nodeName": "n2", "size": "2Gi", "deviceClass": "ssd",
+            "source": "snapshot-1", "accessType": "rw",
+        })
+    );
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/source-snapshot-id": "s-1"}));
+    assert_eq!(answer.content_source, request.volume_content_source);
+    assert_eq!(answer.accessible_topology, [topology("n2")]);
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(2 * GIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_is_a_writable_copy_beside_its_source() {
+    let bench = bench().await;
+    let request = cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1");
+    let answer = bench.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
+    let object = bench.object("pvc-2");
+    assert_eq!((&object["spec"]["source"], &object["spec"]["accessType"]), (&json!("pvc-1"), &json!("rw")));
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/source-volume-id": "u-1"}));
+    assert_eq!(answer.content_source, request.volume_content_source);
+}
+
+#[rstest]
+#[case::nothing_asked(0, 0, Some(1028))]
+#[case::what_the_source_was_asked_to_be(1025, 0, Some(1028))]
+#[case::larger(2048, 0, Some(2048))]
+#[case::exactly(1028, 1028, Some(1028))]
+#[case::smaller(1024, 0, None)]
+#[case::limited_to_less(1025, 1026, None)]
+#[case::only_limited(0, 1024, None)]
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_at_least_as_large_as_its_source(
+    #[case] required: u64,
+    #[case] limit: u64,
+    #[case] mebibytes: Option<u64>,
+) {
+    let bench = bench().await;
+    let request = cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1");
+    let answer = bench.create(sized(request, required * MIB, limit * MIB)).await;
+    if let Some(mebibytes) = mebibytes {
+        assert_eq!(u64::try_from(answer.unwrap().capacity_bytes), Ok(mebibytes * MIB));
+    } else {
+        let (code, message) = refusal(answer);
+        assert_eq!(code, Code::OutOfRange);
+        assert!(message.contains("ask for more"), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_the_scheduler_wants_on_another_node_lets_it_choose_again() {
+    let bench = bench().await;
+    let request = restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1");
+    let (code, message) = refusal(bench.create(sized(request, 2 * GIB, 0)).await);
+    assert_eq!((code, message.contains("on node n2")), (Code::ResourceExhausted, true), "{message}");
+    assert!(bench.object("pvc-2").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_stays_in_the_class_of_its_source() {
+    let bench = bench().await;
+    let request = || sized(restored(on_nodes(volume("pvc-2"), &["n2"]), "s-1"), 2 * GIB, 0);
+    let other = with_parameter(request(), "topolvm.io/device-class", "hdd");
+    let (code, message) = refusal(bench.create(other).await);
+    assert_eq!((code, message.contains("use a StorageClass")), (Code::InvalidArgument, true), "{message}");
+    bench.create(with_parameter(request(), "topolvm.io/device-class", "ssd")).await.unwrap();
+    assert_eq!(bench.object("pvc-2")["spec"]["deviceClass"], "ssd");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sources_that_are_not_there_are_named() {
+    let bench = bench().await;
+    for request in [
+        restored(volume("pvc-2"), "s-9"),
+        cloned(volume("pvc-2"), "u-9"),
+        // A snapshot is no volume, and the other way round
+        restored(volume("pvc-2"), "u-1"),
+        cloned(volume("pvc-2"), "s-1"),
+    ] {
+        let (code, message) = refusal(bench.create(request).await);
+        assert_eq!((code, message.contains("to copy does not exist")), (Code::NotFound, true), "{message}");
+    }
+    assert!(bench.object("pvc-2").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_being_deleted_is_not_copied() {
+    let bench = Bench::new().await;
+    let source = logical_volume("pvc-1").uid("u-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi");
+    bench.api.apply_json(source.build());
+    bench.api.delete(LVS, "", "pvc-1");
+    assert_eq!(refusal(bench.create(cloned(volume("pvc-2"), "u-1")).await).0, Code::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
+    let bench = bench().await;
+    let request = || sized(restored(on_nodes(volume("pvc-2"), &["n2"]), "s-1"), 2 * GIB, 0);
+    let first = bench.create(request()).await.unwrap();
+    assert_eq!(bench.create(request()).await.unwrap(), first);
+    bench.delete_snapshot("s-1").await.unwrap();
+    assert_eq!(bench.create(request()).await.unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_something_else_under_the_same_name_is_refused() {
+    let bench = bench().await;
+    let request = |name: &str| sized(on_nodes(volume(name), &["n2"]), 2 * GIB, 0);
+    bench.create(cloned(request("pvc-2"), "u-1")).await.unwrap();
+    for other in [restored(request("pvc-2"), "s-1"), request("pvc-2"), cloned(request("pvc-1"), "u-1")] {
+        assert_eq!(refusal(bench.create(other).await).0, Code::AlreadyExists);
+    }
+}
+
+/// Weak point 3 of what this replaces: a source without a size crashed the controller.
+#[tokio::test(start_paused = true)]
+async fn a_source_whose_real_size_is_not_known_is_copied_in_the_size_it_was_asked_to_be() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").build());
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
+    let cloning = bench.beside(create(bench.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
+    let size = bench.api.until(LVS, "", "pvc-2", |clone| Some(clone?["spec"]["size"].clone())).await;
+    assert_eq!(size, "1Gi");
+    bench.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"volumeID": "u-2", "currentSize": "1028Mi"}));
+    assert_eq!(cloning.await.unwrap().unwrap().capacity_bytes, 1028 << 20);
+}

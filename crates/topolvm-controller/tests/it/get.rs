@@ -1,0 +1,57 @@
+//! ControllerGetVolume, GetSnapshot and ControllerGetVolumeHealth.
+
+use tonic::Code;
+use topolvm_proto::csi::{
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeRequest, GetSnapshotRequest, VolumeHealth,
+};
+use topolvm_testkit::fixtures::node;
+
+use crate::bench::{Bench, GIB, refusal, topology};
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_told_by_its_id() {
+    let bench = Bench::with_agent().await;
+    let id = bench.made("pvc-1").await;
+    let get = async |id: &str| {
+        bench.csi.clone().controller_get_volume(ControllerGetVolumeRequest { volume_id: id.to_owned() }).await
+    };
+    let answer = get(&id).await.unwrap().into_inner();
+    let volume = answer.volume.unwrap();
+    assert_eq!((volume.volume_id, volume.capacity_bytes), (id, 1 << 30));
+    assert_eq!(volume.accessible_topology, [topology("n1")]);
+    assert!(answer.status.is_some());
+    assert_eq!(refusal(get("u-9").await).0, Code::NotFound);
+    assert_eq!(refusal(get("").await).0, Code::InvalidArgument);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_told_by_its_id() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let snapshot = bench.snapshot("snapshot-1", &source).await.unwrap();
+    let get = async |id: &str| {
+        let request = GetSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
+        bench.csi.clone().get_snapshot(request).await
+    };
+    assert_eq!(get(&snapshot.snapshot_id).await.unwrap().into_inner().snapshot, Some(snapshot));
+    assert_eq!(refusal(get(&source).await).0, Code::NotFound);
+    assert_eq!(refusal(get("").await).0, Code::InvalidArgument);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
+    let bench = Bench::with_agent().await;
+    let id = bench.made("pvc-1").await;
+    let health = async |id: &str| {
+        let request = ControllerGetVolumeHealthRequest { volume_id: id.to_owned(), ..Default::default() };
+        bench.csi.clone().controller_get_volume_health(request).await.map(|answer| answer.into_inner().volume_health)
+    };
+    assert_eq!(health(&id).await.unwrap(), Some(VolumeHealth { volume_id: id.clone(), health_statuses: vec![] }));
+
+    bench.api.delete("nodes", "", "n1");
+    bench.api.apply_json(node("n3").capacity("", 1).build());
+    bench.until_free("", 21 * GIB).await;
+    assert_eq!(health(&id).await.unwrap().unwrap().health_statuses[0].reason, "NodeGone");
+    assert_eq!(refusal(health("u-9").await).0, Code::NotFound);
+    assert_eq!(refusal(health("").await).0, Code::InvalidArgument);
+}

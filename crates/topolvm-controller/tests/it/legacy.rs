@@ -1,0 +1,88 @@
+//! Objects that TopoLVM has made: without real size, label or annotation, and with names and failures of its own.
+
+use serde_json::json;
+use tonic::Code;
+use topolvm_proto::csi::{ListSnapshotsRequest, ListVolumesRequest, Snapshot};
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::agent::Agent;
+use crate::bench::{Bench, GIB, LVS, on_nodes, refusal, restored, sized, volume};
+
+/// What TopoLVM 0.36.4 and older leave: a volume id and nothing else.
+fn without_size(bench: &Bench, name: &str, id: &str) {
+    bench.api.apply_json(logical_volume(name).uid(id).build());
+    bench.api.edit(LVS, "", name, |volume| volume["status"] = json!({"volumeID": id}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_without_real_size_is_listed_with_the_size_it_was_asked_to_be() {
+    let bench = Bench::new().await;
+    without_size(&bench, "pvc-1", "u-1");
+    bench.api.until(LVS, "", "pvc-1", |object| object?["status"]["volumeID"].as_str().map(drop)).await;
+    let listed = loop {
+        let page = bench.csi.clone().list_volumes(ListVolumesRequest::default()).await.unwrap().into_inner();
+        match page.entries.into_iter().next() {
+            Some(entry) => break entry.volume.unwrap(),
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!((listed.volume_id.as_str(), listed.capacity_bytes), ("u-1", 1 << 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_without_real_size_grows_and_is_deleted() {
+    let bench = Bench::new().await;
+    without_size(&bench, "pvc-1", "u-1");
+    bench.start(&Agent::with_free(9 * GIB));
+    let answer = bench.expand("u-1", 2 * GIB).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(2 * GIB));
+    bench.delete("u-1").await.unwrap();
+    assert!(bench.object("pvc-1").is_null());
+}
+
+/// A snapshot that TopoLVM took: no annotation says what it was taken of.
+async fn taken(bench: &Bench) -> Vec<Snapshot> {
+    let snapshot = logical_volume("snapshot-1").from_source("pvc-1", "ro").uid("s-1").ready("s-1", "1Gi");
+    bench.api.apply_json(snapshot.build());
+    loop {
+        let page = bench.csi.clone().list_snapshots(ListSnapshotsRequest::default()).await.unwrap().into_inner();
+        if !page.entries.is_empty() {
+            return page.entries.into_iter().filter_map(|entry| entry.snapshot).collect();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_topolvm_is_found_listed_restored_and_deleted() {
+    let bench = Bench::with_agent().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    bench.synced_with("u-1").await;
+    assert_eq!(taken(&bench).await[0].source_volume_id, "u-1");
+    assert_eq!(bench.snapshot("snapshot-1", "u-1").await.unwrap().snapshot_id, "s-1");
+    bench.create(restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1")).await.unwrap();
+    bench.delete_snapshot("s-1").await.unwrap();
+    assert!(bench.object("snapshot-1").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_topolvm_outlives_its_source() {
+    let bench = Bench::with_agent().await;
+    // The name is all that is left of the source
+    assert_eq!(taken(&bench).await[0].source_volume_id, "pvc-1");
+    bench.create(restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_topolvm_restored_is_the_same_when_asked_for_again() {
+    let bench = Bench::with_agent().await;
+    let snapshot = logical_volume("snapshot-1").from_source("pvc-1", "ro").uid("s-1").ready("s-1", "1Gi");
+    bench.api.apply_json(snapshot.build());
+    let copy = logical_volume("pvc-2").sized("2Gi").from_source("snapshot-1", "rw").uid("u-2").ready("u-2", "2Gi");
+    bench.api.apply_json(copy.build());
+    let request = sized(restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1"), 2 * GIB, 0);
+    assert_eq!(bench.create(request).await.unwrap().volume_id, "u-2");
+    bench.delete_snapshot("s-1").await.unwrap();
+    let request = sized(restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1"), 2 * GIB, 0);
+    assert_eq!(refusal(bench.create(request).await).0, Code::NotFound);
+}

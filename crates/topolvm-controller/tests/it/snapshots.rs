@@ -1,0 +1,176 @@
+//! CreateSnapshot and DeleteSnapshot.
+
+use serde_json::json;
+use tonic::Code;
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi::{CreateSnapshotRequest, TopologyRequirement};
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::agent::Agent;
+use crate::bench::{
+    Bench, GIB, LVS, MIB, in_ten_seconds, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
+};
+
+/// A request for a snapshot of `source`, allowed on `node`.
+fn allowed_on(node: &str, source: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest {
+        name: "snapshot-1".to_owned(),
+        source_volume_id: source.to_owned(),
+        accessibility_requirements: Some(TopologyRequirement {
+            requisite: vec![topology(node)],
+            ..TopologyRequirement::default()
+        }),
+        ..CreateSnapshotRequest::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_a_read_only_copy_beside_its_source() {
+    let bench = Bench::with_agent().await;
+    let request = with_parameter(on_nodes(volume("pvc-1"), &["n2"]), "topolvm.io/device-class", "ssd");
+    let source = bench.create(sized(request, GIB + 1, 0)).await.unwrap();
+    let snapshot = bench.snapshot("Snapshot-1", &source.volume_id).await.unwrap();
+
+    let object = bench.object("snapshot-1");
+    assert_eq!(
+        object["spec"],
+        json!({
+            "name": "snapshot-1", "nodeName": "n2", "size": "1028Mi", "deviceClass": "ssd",
+            "source": "pvc-1", "accessType": "ro",
+        })
+    );
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/source-volume-id": source.volume_id}));
+    assert_eq!(object["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));
+
+    assert_eq!(snapshot.snapshot_id, object["metadata"]["uid"]);
+    assert_eq!(snapshot.source_volume_id, source.volume_id);
+    assert_eq!(u64::try_from(snapshot.size_bytes), Ok(GIB + 4 * MIB));
+    assert!(snapshot.ready_to_use);
+    assert_eq!(snapshot.accessible_topology, [topology("n2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_snapshot_is_the_same_in_every_answer() {
+    let bench = Bench::with_agent().await;
+    bench.api.set_clock("2026-03-04T05:06:07Z".parse().unwrap());
+    let source = bench.made("pvc-1").await;
+    let first = bench.snapshot("snapshot-1", &source).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(3)).await;
+    assert_eq!(bench.snapshot("snapshot-1", &source).await.unwrap(), first);
+    let time = first.creation_time.unwrap();
+    let written = bench.object("snapshot-1")["metadata"]["creationTimestamp"].clone();
+    assert_eq!(json!(jiff::Timestamp::from_second(time.seconds).unwrap().to_string()), written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_found_again_after_its_source_has_grown() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let first = bench.snapshot("snapshot-1", &source).await.unwrap();
+    bench.expand(&source, 2 * GIB).await.unwrap();
+    assert_eq!(bench.snapshot("snapshot-1", &source).await.unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_found_again_after_its_source_is_gone() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let first = bench.snapshot("snapshot-1", &source).await.unwrap();
+    bench.delete(&source).await.unwrap();
+    assert_eq!(bench.snapshot("snapshot-1", &source).await.unwrap(), first);
+    assert_eq!(refusal(bench.snapshot("snapshot-2", &source).await).0, Code::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_snapshot_of_another_volume_is_refused() {
+    let bench = Bench::with_agent().await;
+    let (one, two) = (bench.made("pvc-1").await, bench.made("pvc-2").await);
+    bench.snapshot("snapshot-1", &one).await.unwrap();
+    let (code, message) = refusal(bench.snapshot("snapshot-1", &two).await);
+    assert_eq!((code, message.contains("made from pvc-1")), (Code::AlreadyExists, true), "{message}");
+    assert_eq!(refusal(bench.snapshot("pvc-2", &one).await).0, Code::AlreadyExists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_that_name_made_again_is_another_source() {
+    let bench = Bench::with_agent().await;
+    let first = bench.made("pvc-1").await;
+    bench.snapshot("snapshot-1", &first).await.unwrap();
+    bench.delete(&first).await.unwrap();
+    let second = bench.made("pvc-1").await;
+    assert_eq!(refusal(bench.snapshot("snapshot-1", &second).await).0, Code::AlreadyExists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_controllers_that_take_the_same_snapshot_take_one() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let other = Bench::on(&bench.api, ApiFlavor::TopoLvm);
+    other.synced().await;
+    bench.start(&Agent::with_free(GIB));
+    let (one, two) = tokio::join!(bench.snapshot("snapshot-1", "u-1"), other.snapshot("snapshot-1", "u-1"));
+    assert_eq!(one.unwrap(), two.unwrap());
+    assert_eq!(bench.api.list_json(LVS).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_take_snapshots_says_why_and_nothing_is_left() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let refusing = bench.api.clone();
+    drop(bench.beside(async move {
+        refusing.until(LVS, "", "snapshot-1", |object| object.map(drop)).await;
+        refusing.edit(LVS, "", "snapshot-1", |snapshot| {
+            snapshot["metadata"]["finalizers"] = json!([]);
+            snapshot["status"] = json!({"code": 12, "message": "thick volumes cannot be copied"});
+        });
+    }));
+    let (code, message) = refusal(bench.snapshot("snapshot-1", "u-1").await);
+    assert_eq!((code, message.contains("thick volumes")), (Code::Unimplemented, true), "{message}");
+    assert!(bench.object("snapshot-1").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_not_allowed_where_its_source_is_lacks_resources() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let mut csi = bench.csi.clone();
+    let (code, message) = refusal(csi.create_snapshot(in_ten_seconds(allowed_on("n2", &source))).await);
+    assert_eq!((code, message.contains("on node n1")), (Code::ResourceExhausted, true), "{message}");
+    csi.create_snapshot(in_ten_seconds(allowed_on("n1", &source))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_sources_and_incomplete_requests_are_refused() {
+    let bench = Bench::with_agent().await;
+    assert_eq!(refusal(bench.snapshot("snapshot-1", "u-9").await).0, Code::NotFound);
+    assert_eq!(refusal(bench.snapshot("", "u-9").await).0, Code::InvalidArgument);
+    assert_eq!(refusal(bench.snapshot("snapshot-1", "").await).0, Code::InvalidArgument);
+    let source = bench.made("pvc-1").await;
+    let snapshot = bench.snapshot("snapshot-1", &source).await.unwrap().snapshot_id;
+    assert_eq!(refusal(bench.snapshot("snapshot-2", &snapshot).await).0, Code::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_a_snapshot_leaves_its_source_and_what_was_restored_from_it() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let snapshot = bench.snapshot("snapshot-1", &source).await.unwrap().snapshot_id;
+    bench.create(restored(on_nodes(volume("pvc-2"), &["n1"]), &snapshot)).await.unwrap();
+    bench.delete_snapshot(&snapshot).await.unwrap();
+    assert!(bench.object("snapshot-1").is_null());
+    assert!(!bench.object("pvc-1").is_null() && !bench.object("pvc-2").is_null());
+    bench.delete_snapshot(&snapshot).await.unwrap();
+    assert_eq!(refusal(bench.delete_snapshot("").await).0, Code::InvalidArgument);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_no_volume_and_a_volume_no_snapshot() {
+    let bench = Bench::with_agent().await;
+    let source = bench.made("pvc-1").await;
+    let snapshot = bench.snapshot("snapshot-1", &source).await.unwrap().snapshot_id;
+    bench.delete_snapshot(&source).await.unwrap();
+    bench.delete(&snapshot).await.unwrap();
+    assert!(!bench.object("pvc-1").is_null() && !bench.object("snapshot-1").is_null());
+    assert_eq!(refusal(bench.expand(&snapshot, 2 * GIB).await).0, Code::NotFound);
+}
