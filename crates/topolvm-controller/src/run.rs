@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, kubernetes, unix};
 
-use crate::reconcile::ResizeNudge;
+use crate::leader::Election;
 use crate::{Args, Config, Driver};
 
 impl Program for Args {
@@ -18,20 +18,38 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Config, ConfigError> {
+        self.check()?;
         Ok(self.into())
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let Config { csi_socket, metrics_bind_address, health_probe_bind_address, minimums, flavor } = config;
+        let Config {
+            csi_socket,
+            metrics_bind_address,
+            health_probe_bind_address,
+            minimums,
+            lease,
+            controllers,
+            flavor,
+        } = config;
         let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
-        let registry = Arc::new(registry);
 
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
-        tasks.spawn("resize nudge", ResizeNudge { client, flavor, now }.run(shutdown.clone()));
+        let identity = identity();
+        let controllers = driver.controllers(controllers, identity.clone());
+        match lease {
+            Some((lease, timing)) => {
+                let election = Election::new(&client, lease, identity, timing, now, &mut registry);
+                let leading = election.lead(shutdown.clone(), move |term| controllers.clone().run(term));
+                tasks.spawn("leader election", leading);
+            }
+            None => tasks.spawn("controllers", controllers.run(shutdown.clone())),
+        }
+        let registry = Arc::new(registry);
 
         let listener = unix::listen(&csi_socket).await?;
         tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
@@ -41,7 +59,14 @@ impl Program for Args {
         tasks.spawn("metrics", async move { admin::serve_metrics(&metrics_bind_address, registry, token).await });
         let health = admin::health_router(move || driver.ready());
         tasks.spawn("health", async move { admin::serve(&health_probe_bind_address, health, shutdown).await });
-        // Webhooks, leader election and the finalizer controllers are further tasks, started here
+        // Webhooks are further tasks, started here
         Ok(())
     }
+}
+
+/// What tells this process from all others: the name of the pod, and a number because the pod's next process must not take itself for
+/// the leader that it was.
+fn identity() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    format!("{}_{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/uuid"))
 }

@@ -32,6 +32,14 @@ fn wrong_flags_end_it_with_64_and_say_which() {
     assert!(message.contains("--minimum-allocation-ext4"), "{message}");
 }
 
+#[test]
+fn times_with_which_two_replicas_could_lead_end_it_with_64() {
+    let output = command(&["--leader-election-lease-duration=5s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("--leader-election-renew-deadline"), "{message}");
+}
+
 /// A kubeconfig with the address of an API server that is not there.
 fn nobody_listens(dir: &Path) -> PathBuf {
     let kubeconfig = dir.join("kubeconfig");
