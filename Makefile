@@ -31,8 +31,9 @@ bench: prerequisites ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo build --locked --workspace --bins --release
 	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
 
+# One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: ## The programs, optimised, in target/release
-	cargo build --locked --release -p lvmd -p topolvm-node -p topolvm-controller -p topolvm-scheduler
+	for program in lvmd topolvm-node topolvm-controller topolvm-scheduler; do cargo build --locked --release -p $$program || exit; done
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
 	cargo build --locked --workspace --bins

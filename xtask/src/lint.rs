@@ -9,7 +9,7 @@ use crate::tools::{cargo, cargo_deny, run};
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// The checks, cheap ones first.
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     ("format", || run(&mut cargo(&["fmt", "--all", "--check"]))),
     ("generated files", || generate::run(true)),
     ("licences and dependency rules", || {
@@ -17,6 +17,7 @@ const STEPS: [Step; 5] = [
         deny.current_dir(crate::tools::repository());
         run(deny.args(["--log-level", "error", "check", "bans", "licenses", "sources"]))
     }),
+    ("what small programs link", small_programs),
     // Warnings are errors here and only here, so that a new compiler does not break anybody's build
     ("clippy", || {
         run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-Dwarnings"]))
@@ -26,6 +27,24 @@ const STEPS: [Step; 5] = [
             .env("RUSTDOCFLAGS", "-Dwarnings"))
     }),
 ];
+
+/// lvmd and the extender run on every node or for every pod, and speak to no API server.
+fn small_programs() -> anyhow::Result<()> {
+    for program in ["lvmd", "topolvm-scheduler"] {
+        let tree = cargo(&["tree", "--locked", "--quiet", "--edges=normal", "--prefix=none", "--package", program])
+            .output()?;
+        anyhow::ensure!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr));
+        let tree = String::from_utf8_lossy(&tree.stdout);
+        for unwanted in ["kube-client", "rustls"] {
+            let linked = tree.lines().any(|line| line.starts_with(&format!("{unwanted} ")));
+            anyhow::ensure!(
+                !linked,
+                "{program} links {unwanted}; see `cargo tree -p {program} -e normal -i {unwanted}`"
+            );
+        }
+    }
+    Ok(())
+}
 
 /// Runs all checks, also after one has failed.
 pub(crate) fn run_all() -> (usize, Vec<&'static str>) {

@@ -9,8 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::{ClusterResourceScope, TypeMeta};
+use kube_core::{ClusterResourceScope, Resource, TypeMeta};
 use serde::{Deserialize, Serialize};
 
 use crate::ApiFlavor;

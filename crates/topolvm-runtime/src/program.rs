@@ -59,6 +59,7 @@ pub fn main<P: Program>() -> ExitCode {
     };
     program.log().install();
     // kube and the TLS servers take the process-wide provider; a second installation is harmless
+    #[cfg(feature = "tls")]
     drop(rustls::crypto::ring::default_provider().install_default());
     let config = match program.config() {
         Ok(config) => config,
