@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use topolvm_runtime::LogArgs;
+use topolvm_runtime::systemd::NotifyArgs;
 
 /// Manages the logical volumes of a node for TopoLVM, behind a gRPC unix socket.
 #[derive(Debug, Parser)]
@@ -23,6 +24,9 @@ pub struct Args {
 
     #[command(flatten)]
     pub(crate) log: LogArgs,
+
+    #[command(flatten)]
+    pub(crate) systemd: NotifyArgs,
 
     #[command(flatten)]
     retired: RetiredFlags,

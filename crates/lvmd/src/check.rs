@@ -1,5 +1,6 @@
 //! `lvmd check-config`: what a configuration file means, without touching LVM.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::config::Config;
@@ -19,6 +20,11 @@ pub(crate) fn describe(config: &Config) -> String {
             None => format!("volume group {vg}"),
         };
         let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{default}");
+    }
+    if !config.peers.is_empty() {
+        let list = |ids: &BTreeSet<u32>| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let (uids, gids) = (list(&config.peers.uids), list(&config.peers.gids));
+        let _ = writeln!(text, "the socket is open to root, users: {uids}, groups: {gids}");
     }
     text.push_str("the configuration is valid\n");
     text

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use lvm::{LvName, Striping, VgName};
+use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::yaml::{Fields, Findings, Node};
@@ -20,12 +21,16 @@ const DEFAULT_SPARE_GIB: u64 = 10;
 const MAX_GIB: u64 = u64::MAX >> 30;
 /// Class names become label values and suffixes of annotations, which Kubernetes limits to 63 characters.
 const MAX_CLASS_NAME: usize = 63;
+/// The number above it stands for "none" in the kernel.
+const MAX_ID: u32 = u32::MAX - 1;
 
 /// A configuration that can work.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where to listen. An embedded lvmd does not.
     pub socket: PathBuf,
+    /// Who may use the socket besides root.
+    pub peers: Peers,
     /// `lvm-command-prefix`, if given.
     pub lvm_command_prefix: Option<Vec<String>>,
     /// The device classes.
@@ -41,13 +46,25 @@ pub struct InvalidConfig(pub Vec<String>);
 
 /// Reads and checks a configuration file.
 pub fn load(path: &Path) -> Result<Config, InvalidConfig> {
-    let file = path.display();
-    match fs::read_to_string(path) {
-        Ok(text) => Config::parse(&file.to_string(), &text),
-        Err(error) => Err(InvalidConfig(vec![format!(
+    Config::parse(&path.display().to_string(), &read_text(path)?)
+}
+
+/// Where the lvmd of this file listens. Nothing else in the file matters: an lvmd that was started with an earlier one goes on.
+pub(crate) fn socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
+    let text = read_text(path)?;
+    let mut findings = Findings::new("");
+    let fields = Node::parse(&text).ok().and_then(|document| document.fields("", &mut findings));
+    let socket = fields.and_then(|mut fields| fields.text("socket-name", &mut findings));
+    Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned()).into())
+}
+
+fn read_text(path: &Path) -> Result<String, InvalidConfig> {
+    fs::read_to_string(path).map_err(|error| {
+        let file = path.display();
+        InvalidConfig(vec![format!(
             "cannot read the configuration file {file}: {error}; write one there or name another with --config"
-        )])),
-    }
+        )])
+    })
 }
 
 impl Config {
@@ -72,6 +89,8 @@ impl Config {
 
 fn read(mut fields: Fields, findings: &mut Findings) -> Config {
     let socket = fields.text("socket-name", findings).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let uids = fields.numbers("allowed-uids", MAX_ID, findings).into_iter().collect();
+    let gids = fields.numbers("allowed-gids", MAX_ID, findings).into_iter().collect();
     let lvm_command_prefix = fields.texts("lvm-command-prefix", findings);
     let options = read_option_classes(&mut fields, findings);
     let line = fields.line;
@@ -83,6 +102,7 @@ fn read(mut fields: Fields, findings: &mut Findings) -> Config {
     fields.finish(findings);
     Config {
         socket: socket.into(),
+        peers: Peers { uids, gids },
         lvm_command_prefix,
         classes: DeviceClasses::new(classes, options),
         warnings: Vec::new(),

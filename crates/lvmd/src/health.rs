@@ -1,45 +1,93 @@
-//! `grpc.health.v1.Health`: the server's side, which tells the truth about LVM, and `lvmd health`, which asks.
+//! How lvmd is, told to those who ask: `grpc.health.v1.Health`, the line in `systemctl status`, and `lvmd health`.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::sync::watch;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus as Answer;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::HealthReporter;
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::systemd::Systemd;
 
-/// What can be asked for: everything, and each service.
+use crate::reload::Standing;
+
+/// What can be asked for about LVM: everything, and each service.
 const SERVICES: &[&str] = &["", "proto.LVService", "proto.VGService"];
+/// Whether the configuration file as it is now is in use. Not part of "everything": with the previous one all goes on.
+const CONFIGURATION: &str = "configuration";
 /// kubelet waits a second for a probe unless told otherwise; a person can wait for a slow one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serving as long as LVM works.
 pub(crate) async fn report(
     reporter: HealthReporter,
+    systemd: Systemd,
     mut works: watch::Receiver<bool>,
+    mut standing: watch::Receiver<Standing>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let status = |good| if good { ServingStatus::Serving } else { ServingStatus::NotServing };
     loop {
-        let status = if *works.borrow_and_update() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let (lvm_works, configuration) = (*works.borrow_and_update(), standing.borrow_and_update().clone());
         for service in SERVICES {
-            reporter.set_service_status(service, status).await;
+            reporter.set_service_status(service, status(lvm_works)).await;
         }
+        reporter.set_service_status(CONFIGURATION, status(configuration.failure.is_none())).await;
+        systemd.status(&sentence(lvm_works, &configuration));
         tokio::select! {
             // The engine goes away during the shutdown, which is no failure.
             biased;
             () = shutdown.cancelled() => return Ok(()),
             changed = works.changed() => changed.context("the engine is gone")?,
+            changed = standing.changed() => changed.context("nobody follows the configuration")?,
         }
     }
 }
 
+/// How lvmd is, in one line.
+fn sentence(lvm_works: bool, configuration: &Standing) -> String {
+    let mut text = if lvm_works { "LVM works".to_owned() } else { "LVM does not work, the log says why".to_owned() };
+    if let Some(failure) = &configuration.failure {
+        text += "; the previous configuration is in use: ";
+        text += failure;
+    }
+    if !configuration.needs_restart.is_empty() {
+        text += "; restart to use the new ";
+        text += &configuration.needs_restart.join(", ");
+    }
+    text
+}
+
+/// Whether the lvmd behind a socket answers, whatever it answers.
+pub(crate) async fn answers(socket: &Path) -> anyhow::Result<()> {
+    check(&mut connect(socket).await?, "", socket).await.map(drop)
+}
+
 /// Asks the lvmd behind a socket whether it is well.
 pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
+    let name = socket.display();
+    let mut client = connect(socket).await?;
+    if check(&mut client, "", socket).await? != Answer::Serving {
+        bail!("lvmd on {name} is not serving: LVM does not work; its log says why");
+    }
+    // An lvmd of another make does not know this service
+    if check(&mut client, CONFIGURATION, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+        writeln!(
+            std::io::stdout(),
+            "LVM works, but lvmd on {name} uses its previous configuration: the new one cannot work, its log says why"
+        )
+        .context("cannot write to standard output")?;
+    }
+    Ok(())
+}
+
+async fn connect(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {
     let name = socket.display();
     let channel = Endpoint::try_from(format!("unix:{name}"))?
         .connect_timeout(PATIENCE)
@@ -47,13 +95,28 @@ pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
         .connect()
         .await
         .with_context(|| format!("no lvmd listens on {name}"))?;
-    let answer = HealthClient::new(channel)
-        .check(HealthCheckRequest::default())
+    Ok(HealthClient::new(channel))
+}
+
+async fn check(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> anyhow::Result<Answer> {
+    let answer = client
+        .check(HealthCheckRequest { service: service.to_owned() })
         .await
-        .with_context(|| format!("lvmd on {name} does not answer"))?;
-    if answer.into_inner().status() == Answer::Serving {
-        Ok(())
-    } else {
-        bail!("lvmd on {name} is not serving: LVM does not work; its log says why")
+        .with_context(|| format!("lvmd on {} does not answer", socket.display()))?;
+    Ok(answer.into_inner().status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_for_systemctl_says_all_that_is_wrong() {
+        assert_eq!(sentence(true, &Standing::default()), "LVM works");
+        let standing =
+            Standing { failure: Some("lvmd.yaml:1: no".to_owned()), needs_restart: vec!["socket-name", "b"] };
+        let expected = "LVM does not work, the log says why; the previous configuration is in use: lvmd.yaml:1: no; restart to use \
+                        the new socket-name, b";
+        assert_eq!(sentence(false, &standing), expected);
     }
 }

@@ -14,6 +14,7 @@ mod health;
 mod marks;
 mod metrics;
 mod overprovision;
+mod reload;
 mod run;
 mod usage;
 mod yaml;

@@ -1,11 +1,13 @@
-//! Counts and times LVM commands.
+//! Counts and times LVM commands, and says how old the configuration is.
 
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use lvm::{CommandRunner, LvmCommand, Output, RunError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -70,5 +72,41 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
         };
         self.metrics.commands.get_or_create(&Outcome { command: name, outcome }).inc();
         result
+    }
+}
+
+/// Whether the configuration file as it is now is in use, and since when.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigMetrics {
+    successful: Gauge,
+    success_time: Gauge<f64, AtomicU64>,
+    clock: fn() -> SystemTime,
+}
+
+impl ConfigMetrics {
+    /// Makes the metrics and adds them to the registry. The first reading was a success.
+    pub(crate) fn register(registry: &mut Registry, clock: fn() -> SystemTime) -> Self {
+        let metrics = Self { successful: Gauge::default(), success_time: Gauge::default(), clock };
+        registry.register(
+            "topolvm_lvmd_config_last_reload_successful",
+            "Whether the configuration was taken over when it was read last",
+            metrics.successful.clone(),
+        );
+        registry.register(
+            "topolvm_lvmd_config_last_reload_success_timestamp_seconds",
+            "When a configuration was taken over last",
+            metrics.success_time.clone(),
+        );
+        metrics.record(true);
+        metrics
+    }
+
+    /// Notes what came of reading the configuration.
+    pub(crate) fn record(&self, success: bool) {
+        self.successful.set(success.into());
+        if success {
+            let now = (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.success_time.set(now.as_secs_f64());
+        }
     }
 }

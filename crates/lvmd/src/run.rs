@@ -3,17 +3,21 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use lvm::{Lvm, SystemRunner};
 use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
+use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, unix};
 
 use crate::args::{Args, Command};
-use crate::config::{self, Config};
+use crate::config::{self, Config, InvalidConfig};
+use crate::device_class::DeviceClasses;
 use crate::engine::Engine;
-use crate::metrics::{LvmMetrics, Metered};
+use crate::metrics::{ConfigMetrics, LvmMetrics, Metered};
+use crate::reload::Reload;
 use crate::{check, health, routes};
 
 /// What the command line asks for, checked.
@@ -30,9 +34,12 @@ pub enum Job {
 /// Everything that the server needs.
 #[derive(Debug)]
 pub struct Settings {
+    /// Where the configuration was read.
+    file: PathBuf,
     config: Config,
     runner: SystemRunner,
     metrics_address: String,
+    systemd: Systemd,
 }
 
 impl Program for Args {
@@ -44,15 +51,22 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Job, ConfigError> {
-        let read = |path: &Path| config::load(path).map_err(|error| ConfigError::new(error.to_string()));
+        let invalid = |error: InvalidConfig| ConfigError::new(error.to_string());
+        let read = |path: &Path| config::load(path).map_err(invalid);
         match self.command {
-            Some(Command::Health) => Ok(Job::Health(read(&self.config)?.socket)),
+            Some(Command::Health) => Ok(Job::Health(config::socket(&self.config).map_err(invalid)?)),
             Some(Command::CheckConfig { file }) => Ok(Job::Describe(Box::new(read(&file.unwrap_or(self.config))?))),
             None => {
                 let config = read(&self.config)?;
                 let prefix = lvm_command(config.lvm_command_prefix.as_deref(), &self.lvm_path)?;
                 let runner = SystemRunner::new(&prefix).map_err(|error| ConfigError::new(error.to_string()))?;
-                Ok(Job::Serve(Box::new(Settings { config, runner, metrics_address: self.metrics_bind_address })))
+                Ok(Job::Serve(Box::new(Settings {
+                    file: self.config,
+                    config,
+                    runner,
+                    metrics_address: self.metrics_bind_address,
+                    systemd: Systemd::new(&self.systemd),
+                })))
             }
         }
     }
@@ -90,22 +104,25 @@ fn lvm_command(configured: Option<&[String]>, lvm_path: &str) -> Result<Vec<Stri
 }
 
 async fn serve(settings: Settings, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    let Settings { config, runner, metrics_address } = settings;
-    let Config { socket, lvm_command_prefix: _, classes, warnings } = config;
-    for warning in warnings {
+    let Settings { file, config, runner, metrics_address, systemd } = settings;
+    for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let lvm = Lvm::new(Metered::new(runner, LvmMetrics::register(&mut registry)));
+    let config_metrics = ConfigMetrics::register(&mut registry, SystemTime::now);
+    let reload = Reload::new(file, config.clone(), systemd.clone(), config_metrics)?;
+    let Config { socket, peers, lvm_command_prefix: _, classes, warnings: _ } = config;
 
     let engine = Engine::start(lvm, classes, tasks, shutdown.clone()).await?;
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let routes = routes(&engine).add_service(health_service);
-    let listener = unix::listen(&socket).await.context("socket-name in the configuration file")?;
+    let listener = unix::listen_for(&socket, peers).await.context("socket-name in the configuration file")?;
     tracing::info!(socket = %socket.display(), "listening");
 
-    tasks.spawn("health", health::report(reporter, engine.works(), shutdown.clone()));
+    let token = shutdown.clone();
+    tasks.spawn("health", health::report(reporter, systemd.clone(), engine.works(), reload.standing(), token));
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();
@@ -113,7 +130,20 @@ async fn serve(settings: Settings, tasks: &Tasks, shutdown: &CancellationToken) 
         "metrics server",
         async move { admin::serve_metrics(&metrics_address, Arc::new(registry), token).await },
     );
+    let reconfigure = |_classes: DeviceClasses| async {
+        anyhow::bail!("other device classes take effect at the next start; restart lvmd")
+    };
+    tasks.spawn("configuration", reload.follow(reconfigure, shutdown.clone()));
+    systemd.ready();
+    // A process that hangs is started anew; one whose LVM does not work is not: another process would not get further
+    let watchdog = systemd.watchdog(move || alive(socket.clone()), shutdown.clone());
+    tasks.spawn("watchdog", watchdog);
     Ok(())
+}
+
+/// Whether this process still accepts connections and answers.
+async fn alive(socket: PathBuf) -> anyhow::Result<()> {
+    health::answers(&socket).await
 }
 
 #[cfg(test)]

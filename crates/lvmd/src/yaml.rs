@@ -74,6 +74,17 @@ impl Node {
         }
     }
 
+    fn number(self, what: &str, max: u64, findings: &mut Findings) -> Option<u64> {
+        if let Value::Integer(number) = self.value
+            && let Ok(number) = u64::try_from(number)
+            && number <= max
+        {
+            return Some(number);
+        }
+        findings.problem(self.line, format!("{what} must be a whole number from 0 to {max}"));
+        None
+    }
+
     fn text(self, what: &str, findings: &mut Findings) -> Option<String> {
         match self.value {
             Value::Text(text) => Some(text),
@@ -110,6 +121,14 @@ impl Fields {
         self.take(key)?.text(key, findings)
     }
 
+    /// A list of whole numbers from 0 to `max`.
+    pub(crate) fn numbers(&mut self, key: &str, max: u32, findings: &mut Findings) -> Vec<u32> {
+        let items = self.list(key, findings).unwrap_or_default();
+        let what = format!("each entry of {key}");
+        let number = |item: Node| item.number(&what, max.into(), findings).and_then(|number| number.try_into().ok());
+        items.into_iter().filter_map(number).collect()
+    }
+
     /// True or false.
     pub(crate) fn flag(&mut self, key: &str, findings: &mut Findings) -> Option<bool> {
         let node = self.take(key)?;
@@ -122,15 +141,7 @@ impl Fields {
 
     /// A whole number from 0 to `max`.
     pub(crate) fn number(&mut self, key: &str, max: u64, findings: &mut Findings) -> Option<u64> {
-        let node = self.take(key)?;
-        if let Value::Integer(number) = node.value
-            && let Ok(number) = u64::try_from(number)
-            && number <= max
-        {
-            return Some(number);
-        }
-        findings.problem(node.line, format!("{key} must be a whole number from 0 to {max}"));
-        None
+        self.take(key)?.number(key, max, findings)
     }
 
     /// A number with or without a fraction, as the shortest decimal text that stands for it.

@@ -1,15 +1,17 @@
 //! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix sockets,
-//! the gRPC layer, the admin HTTP server and, behind the feature `kubernetes`, the Kubernetes client.
+//! the gRPC layer, the admin HTTP server, files that change, systemd and, behind the feature `kubernetes`, the Kubernetes client.
 //!
 //! It knows nothing about volumes.
 
 pub mod admin;
+pub mod files;
 pub mod grpc;
 mod in_flight;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod logging;
 mod program;
+pub mod systemd;
 mod tasks;
 pub mod unix;
 

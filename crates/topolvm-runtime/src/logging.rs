@@ -7,11 +7,11 @@ use tracing_subscriber::fmt;
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogArgs {
     /// What to log: off, error, warn, info, debug or trace, or a filter such as info,lvm=debug.
-    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER", value_parser = parse_filter)]
+    #[arg(long, global = true, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER", value_parser = parse_filter)]
     pub log_level: String,
 
     /// How to write log lines.
-    #[arg(long, env = "LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
+    #[arg(long, global = true, env = "LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
 

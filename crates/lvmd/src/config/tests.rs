@@ -65,6 +65,22 @@ fn defaults_stand_in_for_what_is_left_out() {
 }
 
 #[test]
+fn users_and_groups_that_may_use_the_socket_are_numbers() {
+    let with = |keys: &str| parse(&format!("{keys}\ndevice-classes: [{{name: a, volume-group: vg}}]"));
+    assert_eq!(with("").unwrap().peers, Peers::default());
+    let peers = Peers { uids: [1000, 4_294_967_294].into(), gids: [7].into() };
+    assert_eq!(with("allowed-uids: [1000, 4294967294]\nallowed-gids: [7]").unwrap().peers, peers);
+    let mistakes = with("allowed-uids: [-1, 4294967295]\nallowed-gids: [disk]").unwrap_err();
+    let expected = [
+        "lvmd.yaml:1: each entry of allowed-uids must be a whole number from 0 to 4294967294",
+        "lvmd.yaml:1: each entry of allowed-uids must be a whole number from 0 to 4294967294",
+        "lvmd.yaml:2: each entry of allowed-gids must be a whole number from 0 to 4294967294",
+    ];
+    assert_eq!(mistakes, expected);
+    assert_eq!(with("allowed-uids: 0").unwrap_err(), ["lvmd.yaml:1: allowed-uids must be a list"]);
+}
+
+#[test]
 fn a_spare_of_zero_is_not_the_default_spare() {
     let classes = classes("{name: a, volume-group: vg, spare-gb: 0}").unwrap();
     assert_eq!(classes.get("a").unwrap().spare, 0);

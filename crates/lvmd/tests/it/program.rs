@@ -19,39 +19,39 @@ const REPORT: &str = r#"{"report": [{"vg": [{"vg_name":"myvg1", "vg_uuid":"u", "
     "vg_extent_size":"4194304", "vg_missing_pv_count":"0"}], "lv": []}]}"#;
 
 /// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
-struct Place {
+pub(crate) struct Place {
     dir: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap() };
         place.lvm(&format!("cat <<'X'\n{REPORT}\nX"));
         place.configure("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 1}]");
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path("lvmd.sock")
     }
 
-    fn lvm(&self, script: &str) {
+    pub(crate) fn lvm(&self, script: &str) {
         fs::write(self.path("lvm.new"), format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(self.path("lvm.new"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::rename(self.path("lvm.new"), self.path("lvm")).unwrap();
     }
 
-    fn configure(&self, classes: &str) {
+    pub(crate) fn configure(&self, classes: &str) {
         let (socket, lvm) = (self.socket(), self.path("lvm"));
         let text = format!("socket-name: {}\nlvm-command-prefix: [{}]\n{classes}\n", socket.display(), lvm.display());
         fs::write(self.path("lvmd.yaml"), text).unwrap();
     }
 
-    fn lvmd(&self, args: &[&str]) -> Command {
+    pub(crate) fn lvmd(&self, args: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lvmd"));
         command.arg("--config").arg(self.path("lvmd.yaml")).args(args);
         command
@@ -63,7 +63,7 @@ impl Place {
         (status.code().unwrap(), String::from_utf8(stderr).unwrap())
     }
 
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         let mut command = self.lvmd(&["--metrics-bind-address=", "--log-format=text"]);
         let mut server = Server { child: command.stderr(Stdio::piped()).spawn().unwrap(), log: None };
         let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
@@ -74,15 +74,15 @@ impl Place {
     }
 }
 
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     /// Kept open, so that it can go on writing.
-    log: Option<Lines<BufReader<ChildStderr>>>,
+    pub(crate) log: Option<Lines<BufReader<ChildStderr>>>,
 }
 
 impl Server {
     /// Sends SIGTERM and gives the exit status.
-    fn stop(&mut self) -> Option<i32> {
+    pub(crate) fn stop(&mut self) -> Option<i32> {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         self.child.wait().unwrap().code()
     }

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::UnixListener;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::UnixListenerStream;
+use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
 use super::authority::AnyAuthority;
 use super::layer::{RpcLayer, RpcMetrics};
+use crate::unix::Listener;
 
 /// How long calls may go on after the shutdown began. A container runtime kills after 30 s, systemd after 90 s.
 const GRACE: Duration = Duration::from_secs(8);
@@ -20,14 +19,14 @@ const GRACE: Duration = Duration::from_secs(8);
 /// Serves until `shutdown` is cancelled; then running calls may finish for eight seconds, and what is left, such as a
 /// stream whose client stays, is cut. Removes the socket file.
 pub async fn serve(
-    listener: UnixListener,
+    listener: Listener,
     routes: Routes,
     metrics: &RpcMetrics,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let path = listener.local_addr().ok().and_then(|address| address.as_pathname().map(unhidden));
-    let socket = path.and_then(|path| Some((identity(&path)?, path)));
-    let connections = UnixListenerStream::new(listener).map(|connection| connection.map(AnyAuthority::new));
+    let path = listener.path().to_owned();
+    let ours = identity(&path);
+    let connections = listener.connections().map(|connection| connection.map(AnyAuthority::new));
     let serving = Server::builder()
         .layer(RpcLayer(Arc::new(metrics.clone())))
         .add_routes(routes)
@@ -40,9 +39,7 @@ pub async fn serve(
         }
     };
     // While the last calls finished a successor may have put its own socket there
-    if let Some((ours, path)) = socket
-        && identity(&path) == Some(ours)
-    {
+    if ours.is_some() && identity(&path) == ours {
         drop(std::fs::remove_file(path));
     }
     result
@@ -53,12 +50,6 @@ fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
-}
-
-/// The socket was bound under a name with a leading dot and renamed; see [`crate::unix::listen`].
-fn unhidden(path: &std::path::Path) -> std::path::PathBuf {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    path.with_file_name(name.strip_prefix('.').unwrap_or(&name))
 }
 
 #[cfg(test)]

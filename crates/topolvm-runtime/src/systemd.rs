@@ -1,0 +1,212 @@
+//! Tells systemd how the process is (sd_notify(3)): ready, reloading, alive, stopping, and a line for `systemctl status`.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::CancellationToken;
+
+/// What systemd hands to a service, by its environment.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct NotifyArgs {
+    /// Where messages go: a path, or @ and an abstract name. Set by systemd.
+    #[arg(long, env = "NOTIFY_SOCKET", hide = true, value_name = "SOCKET")]
+    notify_socket: Option<String>,
+
+    /// A sign of life is expected this often. Set by systemd.
+    #[arg(long, env = "WATCHDOG_USEC", hide = true, value_name = "MICROSECONDS")]
+    watchdog_usec: Option<String>,
+
+    /// The process that is to give it. Set by systemd.
+    #[arg(long, env = "WATCHDOG_PID", hide = true, value_name = "PID")]
+    watchdog_pid: Option<String>,
+}
+
+/// The line to systemd; without one, all messages go nowhere. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Systemd {
+    socket: Option<SocketAddr>,
+    watchdog: Option<Duration>,
+}
+
+impl Systemd {
+    /// The line that the environment names. One that makes no sense is as good as none, after a warning.
+    pub fn new(args: &NotifyArgs) -> Self {
+        let Some(name) = args.notify_socket.as_deref().filter(|name| !name.is_empty()) else {
+            return Self::default();
+        };
+        let socket = match name.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name),
+            None => SocketAddr::from_pathname(name),
+        };
+        let socket = socket
+            .inspect_err(|error| tracing::warn!(%error, name, "cannot use NOTIFY_SOCKET; systemd is told nothing"))
+            .ok();
+        let is_ours = args.watchdog_pid.as_ref().is_none_or(|pid| *pid == std::process::id().to_string());
+        let watchdog = args.watchdog_usec.as_ref().and_then(|microseconds| microseconds.parse().ok());
+        let watchdog = watchdog.filter(|microseconds| is_ours && *microseconds > 0).map(Duration::from_micros);
+        Self { socket, watchdog }
+    }
+
+    /// The service does what it is there for. Also after [`Self::reloading`].
+    pub fn ready(&self) {
+        self.send("READY=1");
+    }
+
+    /// The configuration is being read again.
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        // systemd tells by the time whether this is the reload that it has asked for
+        let microseconds = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+    }
+
+    /// How the service is, in one line for `systemctl status`.
+    pub fn status(&self, text: &str) {
+        self.send(&format!("STATUS={}", text.replace('\n', "; ")));
+    }
+
+    /// Gives a sign of life each time that `check` answers in time, and says at the end that the service is stopping.
+    ///
+    /// There are four checks in the time that systemd waits, so a single late one does no harm.
+    pub async fn watchdog<F>(self, mut check: impl FnMut() -> F, shutdown: CancellationToken) -> anyhow::Result<()>
+    where
+        F: Future<Output = anyhow::Result<()>>,
+    {
+        if let Some(expected) = self.watchdog {
+            let mut ticks = tokio::time::interval(expected / 4);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+                let Some(alive) = shutdown.run_until_cancelled(timeout(expected / 4, check())).await else { break };
+                match alive {
+                    Ok(Ok(())) => self.send("WATCHDOG=1"),
+                    Ok(Err(error)) => {
+                        tracing::error!(
+                            error = format!("{error:#}"),
+                            "this process does not do its work; no sign of life for systemd"
+                        );
+                    }
+                    Err(_) => {
+                        tracing::error!("this process does not answer itself in time; no sign of life for systemd");
+                    }
+                }
+            }
+        }
+        shutdown.cancelled().await;
+        self.send("STOPPING=1");
+        Ok(())
+    }
+
+    fn send(&self, message: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = send(socket, message)
+        {
+            tracing::warn!(%error, message, "cannot tell systemd");
+        }
+    }
+}
+
+fn send(socket: &SocketAddr, message: &str) -> io::Result<()> {
+    let sender = UnixDatagram::unbound()?;
+    // systemd has room for a long queue; a message less is better than to wait for a systemd that hangs
+    sender.set_nonblocking(true)?;
+    sender.send_to_addr(message.as_bytes(), socket)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other end of the line.
+    fn line(name: &str) -> (UnixDatagram, Systemd) {
+        let address = match name.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name).unwrap(),
+            None => SocketAddr::from_pathname(name).unwrap(),
+        };
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let args = NotifyArgs {
+            notify_socket: Some(name.to_owned()),
+            watchdog_usec: Some("8000000".to_owned()),
+            watchdog_pid: Some(std::process::id().to_string()),
+        };
+        (socket, Systemd::new(&args))
+    }
+
+    fn next(socket: &UnixDatagram) -> Option<String> {
+        let mut message = [0; 512];
+        let length = socket.recv(&mut message).ok()?;
+        Some(String::from_utf8(message[..length].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn messages_reach_a_path_and_an_abstract_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify").display().to_string();
+        for name in [path.clone(), format!("@{path}")] {
+            let (socket, systemd) = line(&name);
+            systemd.ready();
+            assert_eq!(next(&socket).unwrap(), "READY=1");
+            systemd.status("one\ntwo");
+            assert_eq!(next(&socket).unwrap(), "STATUS=one; two");
+            systemd.reloading();
+            let reloading = next(&socket).unwrap();
+            let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+            assert!(time.parse::<u64>().unwrap() > 0);
+        }
+    }
+
+    #[test]
+    fn without_systemd_and_with_one_that_is_gone_nothing_happens() {
+        Systemd::new(&NotifyArgs::default()).ready();
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, systemd) = line(&dir.path().join("notify").display().to_string());
+        drop(socket);
+        systemd.ready();
+    }
+
+    #[test]
+    fn a_watchdog_for_another_process_is_not_ours() {
+        let args = |pid: u32| NotifyArgs {
+            notify_socket: Some("@x".to_owned()),
+            watchdog_usec: Some("1000000".to_owned()),
+            watchdog_pid: Some(pid.to_string()),
+        };
+        assert_eq!(Systemd::new(&args(std::process::id())).watchdog, Some(Duration::from_secs(1)));
+        assert_eq!(Systemd::new(&args(1)).watchdog, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn signs_of_life_come_while_the_check_answers_and_only_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, systemd) = line(&dir.path().join("notify").display().to_string());
+        let shutdown = CancellationToken::new();
+        let mut checks = 0;
+        let check = || {
+            checks += 1;
+            let number = checks;
+            async move {
+                match number {
+                    2 => anyhow::bail!("no answer"),
+                    3 => std::future::pending().await,
+                    _ => Ok(()),
+                }
+            }
+        };
+        let watching = systemd.watchdog(check, shutdown.clone());
+        // Checks at 0, 2, 4 and, after the one that hung for two seconds, 6 and 8 seconds
+        let ending = async {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            shutdown.cancel();
+        };
+        let (watched, ()) = tokio::join!(watching, ending);
+        watched.unwrap();
+        assert_eq!(checks, 5);
+        let messages: Vec<_> = std::iter::from_fn(|| next(&socket)).collect();
+        assert_eq!(messages, ["WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]);
+    }
+}
