@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
 use topolvm_runtime::{ConfigError, LogArgs};
 
-use crate::MinimumAllocation;
 use crate::leader::{LeaseName, Timing};
 use crate::reconcile::Settings;
+use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
 
 /// Serves the CSI controller service of TopoLVM.
 #[derive(Clone, Debug, Parser)]
@@ -93,6 +93,10 @@ pub struct Args {
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
     pub use_legacy: String,
 
+    /// The admission webhooks.
+    #[command(flatten)]
+    pub webhooks: WebhookArgs,
+
     /// How to log.
     #[command(flatten)]
     pub log: LogArgs,
@@ -115,11 +119,15 @@ pub struct Config {
     pub(crate) controllers: Settings,
     /// The API group.
     pub flavor: ApiFlavor,
+    /// The admission webhooks, unless they are off.
+    pub webhooks: Option<WebhookConfig>,
 }
 
-impl From<Args> for Config {
-    fn from(args: Args) -> Self {
-        Self {
+impl TryFrom<Args> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: Args) -> Result<Self, ConfigError> {
+        Ok(Self {
             csi_socket: args.csi_socket,
             metrics_bind_address: args.metrics_bind_address,
             health_probe_bind_address: args.health_probe_bind_address,
@@ -145,7 +153,8 @@ impl From<Args> for Config {
                 cleanup_interval: args.cleanup_interval,
             },
             flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
-        }
+            webhooks: args.webhooks.config(args.pvc_finalizer)?,
+        })
     }
 }
 
@@ -192,10 +201,12 @@ fn parse_minimum(text: &str) -> Result<u64, ParseQuantityError> {
 mod tests {
     use clap::CommandFactory as _;
 
+    use crate::{CapacityResource, Certificates};
+
     use super::*;
 
     fn config(args: &[&str]) -> Config {
-        Args::try_parse_from(std::iter::once(&"topolvm-controller").chain(args)).unwrap().into()
+        Args::try_parse_from(std::iter::once(&"topolvm-controller").chain(args)).unwrap().try_into().unwrap()
     }
 
     #[test]
@@ -265,7 +276,32 @@ mod tests {
     }
 
     #[test]
+    fn webhooks_are_served_when_they_are_asked_for_or_have_a_certificate() {
+        assert_eq!(config(&[]).webhooks, None);
+        assert_eq!(config(&["--cert-dir=/certs", "--enable-webhooks=false"]).webhooks, None);
+        let files = config(&["--cert-dir=/certs"]).webhooks.unwrap();
+        let expected = WebhookConfig {
+            address: ":9443".to_owned(),
+            certificates: Certificates::Files("/certs".into()),
+            capacity_resource: CapacityResource::Marker,
+            pvc_finalizer: false,
+        };
+        assert_eq!(files, expected);
+        let own = config(&["--enable-webhooks", "--pod-capacity-resource=bytes", "--pvc-finalizer"]).webhooks.unwrap();
+        assert!(matches!(own.certificates, Certificates::SelfManaged(_)), "{own:?}");
+        assert_eq!((own.capacity_resource, own.pvc_finalizer), (CapacityResource::Bytes, true));
+    }
+
+    #[test]
+    fn a_certificate_that_could_not_be_renewed_in_time_is_refused() {
+        for lifetime in ["59s", "-1h", "soon"] {
+            let flag = format!("--webhook-certificate-lifetime={lifetime}");
+            assert!(Args::try_parse_from(["topolvm-controller", &flag]).is_err(), "{flag}");
+        }
+    }
+
+    #[test]
     fn flags_of_features_that_are_not_there_are_refused() {
-        assert!(Args::try_parse_from(["topolvm-controller", "--enable-webhooks=false"]).is_err());
+        assert!(Args::try_parse_from(["topolvm-controller", "--snapshots=false"]).is_err());
     }
 }

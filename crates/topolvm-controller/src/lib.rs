@@ -6,10 +6,11 @@
 //!   answer questions whose answer may be a moment old; what decides about data is read through the API server.
 //! - `reconcile/` does what no CSI call asks for: it tidies up after deleted Nodes, claims and volumes, and nudges kubelet to grow
 //!   filesystems. `leader` sees to it that one replica at a time does.
+//! - `webhook/` answers the API server about new pods and claims, with the certificate for that.
 //! - `driver` puts these together; `run` is the process around it.
 //!
 //! What comes next has its place: snapshots and clones beside `volumes/` (a source in `volumes::Wanted`, calls in
-//! `csi/controller.rs`), admission webhooks in `webhook/`, started from `run.rs`.
+//! `csi/controller.rs`).
 
 mod args;
 mod csi;
@@ -22,7 +23,9 @@ mod volume_size;
 mod volume_watch;
 mod volumes;
 mod watching;
+mod webhook;
 
 pub use args::{Args, Config};
 pub use driver::Driver;
 pub use volume_size::MinimumAllocation;
+pub use webhook::{CapacityResource, Certificates, SelfManaged, Surroundings, WebhookArgs, WebhookConfig, Webhooks};

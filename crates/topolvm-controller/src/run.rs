@@ -7,7 +7,7 @@ use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, kubernetes, unix};
 
 use crate::leader::Election;
-use crate::{Args, Config, Driver};
+use crate::{Args, Config, Driver, Surroundings, Webhooks};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -19,7 +19,7 @@ impl Program for Args {
 
     fn config(self) -> Result<Config, ConfigError> {
         self.check()?;
-        Ok(self.into())
+        self.try_into()
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -31,6 +31,7 @@ impl Program for Args {
             lease,
             controllers,
             flavor,
+            webhooks,
         } = config;
         let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
@@ -38,6 +39,12 @@ impl Program for Args {
 
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
+        let webhooks = webhooks.map(|config| {
+            let surroundings = Surroundings { client: client.clone(), flavor, minimums, now };
+            let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown);
+            webhooks.serve(config.address, &tasks, &shutdown);
+            webhooks
+        });
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let identity = identity();
         let controllers = driver.controllers(controllers, identity.clone());
@@ -57,9 +64,10 @@ impl Program for Args {
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
         let token = shutdown.clone();
         tasks.spawn("metrics", async move { admin::serve_metrics(&metrics_bind_address, registry, token).await });
-        let health = admin::health_router(move || driver.ready());
+        let health = admin::health_router(move || {
+            driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
+        });
         tasks.spawn("health", async move { admin::serve(&health_probe_bind_address, health, shutdown).await });
-        // Webhooks are further tasks, started here
         Ok(())
     }
 }

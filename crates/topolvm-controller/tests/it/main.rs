@@ -12,3 +12,7 @@ mod delete;
 mod expand;
 mod identity;
 mod process;
+mod webhook_bench;
+mod webhook_claim;
+mod webhook_pod;
+mod webhook_tls;
