@@ -53,6 +53,8 @@ pub struct TopolvmSpec {
     pub nodes: Vec<NodeSpec>,
     /// The directory with the product's programs.
     pub programs: PathBuf,
+    /// The kustomization to apply.
+    pub manifests: PathBuf,
     /// The file lvmd.yaml of all nodes.
     pub lvmd_config: String,
     /// The sidecars to start.
@@ -70,6 +72,7 @@ impl TopolvmSpec {
             cluster: ClusterSpec::default(),
             nodes: (1..=number).map(NodeSpec::number).collect(),
             programs: built_programs()?,
+            manifests: manifests().join("base"),
             lvmd_config: DEFAULT_LVMD_CONFIG.to_owned(),
             sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
             controller_arguments: Vec::new(),
@@ -126,10 +129,10 @@ fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
 }
 
 fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
-    let manifests = repository().join("deploy/manifests/base");
     let apply = ["apply", "--server-side", "--force-conflicts"];
-    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &manifests]))?;
-    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &manifests.join("storageclass.yaml")]))?;
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &spec.manifests]))?;
+    let storage_class = manifests().join("base/storageclass.yaml");
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &storage_class]))?;
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
     let kubeconfig = cluster.directory().join("topolvm-controller.kubeconfig");
     write_account_kubeconfig(cluster, CONTROLLER, None, &kubeconfig)?;
@@ -218,7 +221,7 @@ fn built_programs() -> Result<PathBuf> {
     Ok(directory.to_owned())
 }
 
-/// The root of the repository that this was built from.
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+/// The manifests that users apply, in the repository that this was built from.
+pub fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests")
 }

@@ -6,6 +6,7 @@ mod claims;
 mod crashes;
 mod fixture;
 mod job;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let mut all: Vec<(String, Body)> = job::trials();
     all.extend(claims::trials());
     let mut trials: Vec<Trial> = all.into_iter().map(|(name, body)| trial(name, body)).collect();
+    trials.extend(webhooks::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {
