@@ -96,12 +96,12 @@ impl Election {
     where
         F: Future<Output = anyhow::Result<()>>,
     {
-        while let Some(mut lease) = shutdown.run_until_cancelled(self.acquire()).await {
+        while let Some((mut lease, since)) = shutdown.run_until_cancelled(self.acquire()).await {
             tracing::info!(lease = self.name, identity = self.identity, "leading; the controllers start");
             self.is_leader.set(1);
             let term = shutdown.child_token();
             let renewing = async {
-                term.run_until_cancelled(self.keep(&mut lease)).await;
+                term.run_until_cancelled(self.keep(&mut lease, since)).await;
                 term.cancel();
             };
             let working = async {

@@ -10,7 +10,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Election, Error, chain, lease};
+use super::{Election, Error, Timing, chain, lease};
 
 /// What the Lease said, and when this process saw it change to that.
 struct Seen {
@@ -19,25 +19,38 @@ struct Seen {
 }
 
 impl Seen {
-    fn update(seen: &mut Option<Self>, lease: &Lease) {
+    /// Whether the Lease has changed.
+    fn update(seen: &mut Option<Self>, lease: &Lease) -> bool {
         let spec = lease.spec.clone().unwrap_or_default();
-        if seen.as_ref().is_none_or(|seen| seen.spec != spec) {
+        let is_new = seen.as_ref().is_none_or(|seen| seen.spec != spec);
+        if is_new {
             *seen = Some(Self { spec, since: Instant::now() });
         }
+        is_new
+    }
+
+    /// When the Lease runs out. One that nobody holds has run out when it was seen.
+    fn end(&self, timing: &Timing) -> Instant {
+        if lease::is_free(&self.spec) { self.since } else { self.since + lease::duration(&self.spec, timing) }
+    }
+
+    fn has_run_out(&self, timing: &Timing) -> bool {
+        self.end(timing) <= Instant::now()
     }
 }
 
 impl Election {
-    /// Waits until this process holds the Lease, and returns it.
-    pub(super) async fn acquire(&self) -> Lease {
+    /// Waits until this process holds the Lease, and returns it with a time from which on it holds at the earliest.
+    pub(super) async fn acquire(&self) -> (Lease, Instant) {
         let only_this = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let changes = watcher(self.api.clone(), only_this).default_backoff();
         pin_mut!(changes);
         let mut seen = None;
         loop {
+            let started = Instant::now();
             let again = match self.try_to_take(&mut seen).await {
-                Ok(Some(lease)) => return lease,
-                Ok(None) => self.runs_out(seen.as_ref()),
+                Ok(Some(lease)) => return (lease, started),
+                Ok(None) => self.end_of(seen.as_ref()),
                 Err(error) => {
                     if !error.is_conflict() {
                         tracing::warn!(error = chain(error), "cannot take part in the leader election; trying again");
@@ -61,18 +74,14 @@ impl Election {
         };
         Seen::update(seen, &found);
         let is_ours = lease::is_held_by(&found, &self.identity);
-        if !is_ours && Instant::now() < self.runs_out(seen.as_ref()) {
+        if !is_ours && seen.as_ref().is_some_and(|seen| !seen.has_run_out(&self.timing)) {
             return Ok(None);
         }
         self.replace(&lease::taken(found, &self.identity, &self.timing, (self.now)())).await.map(Some)
     }
 
-    /// When the Lease may be taken.
-    fn runs_out(&self, seen: Option<&Seen>) -> Instant {
-        match seen {
-            Some(seen) if !lease::is_free(&seen.spec) => seen.since + lease::duration(&seen.spec, &self.timing),
-            Some(_) | None => Instant::now(),
-        }
+    fn end_of(&self, seen: Option<&Seen>) -> Instant {
+        seen.map_or_else(Instant::now, |seen| seen.end(&self.timing))
     }
 
     /// Waits until `again`, which each renewal of the holder puts off, or until the Lease is free.
@@ -85,12 +94,8 @@ impl Election {
         loop {
             match timeout_at(again, changes.next()).await {
                 Ok(Some(Ok(Event::Apply(lease) | Event::InitApply(lease)))) => {
-                    let since = seen.as_ref().map(|seen| seen.since);
-                    Seen::update(seen, &lease);
-                    if seen.as_ref().map(|seen| seen.since) != since
-                        || seen.as_ref().is_some_and(|seen| lease::is_free(&seen.spec))
-                    {
-                        again = self.runs_out(seen.as_ref());
+                    if Seen::update(seen, &lease) {
+                        again = self.end_of(seen.as_ref());
                     }
                 }
                 Ok(Some(Ok(Event::Delete(_)))) => return,

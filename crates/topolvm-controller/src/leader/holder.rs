@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{Election, Error, chain, lease};
 
 impl Election {
-    /// Renews the Lease until it is lost. `lease` is always what the API server answered last.
-    pub(super) async fn keep(&self, lease: &mut Lease) {
-        let mut deadline = Instant::now() + self.timing.renew_deadline;
+    /// Renews the Lease, which was taken at `since`, until it is lost. `lease` is always what the API server answered last.
+    pub(super) async fn keep(&self, lease: &mut Lease, since: Instant) {
+        let mut deadline = since + self.timing.renew_deadline;
         loop {
             // The deadline is before the Lease runs out, so that the controllers have stopped when the next leader begins
             tokio::time::sleep_until(deadline.min(Instant::now() + self.timing.retry_period)).await;

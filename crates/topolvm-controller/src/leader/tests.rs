@@ -126,6 +126,19 @@ async fn of_three_replicas_one_leads_and_when_it_stops_another_does_at_once() {
     assert_eq!(bench.leaders(), Vec::<String>::new());
 }
 
+/// With a clock that goes on between two looks at it, unlike that of the other tests.
+#[tokio::test]
+async fn a_lease_that_nobody_holds_is_taken_at_once() {
+    let bench = Bench::new();
+    bench.held_by_another();
+    bench.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!(""));
+    let replica = bench.replica("a");
+    let is_ours = |lease: Option<&Value>| (lease?["spec"]["holderIdentity"] == "a").then_some(());
+    bench.server.until("leases", "ns", "topolvm", is_ours).await;
+    assert_eq!(bench.server.count("get", "leases"), 1);
+    replica.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_topolvm_is_respected_until_it_has_not_changed_for_its_duration_whatever_the_clocks_say() {
     let bench = Bench::new();

@@ -31,40 +31,35 @@ fn stolen(fixture: &Fixture) -> Result<()> {
         fixture.volume(volume, node)?;
     }
     let token = account_token(&fixture.cluster, NODE, Some("mine"))?;
-    let patch = |words: &[&str], patch: &str| {
-        fixture.kubectl_as(&token, &[&["patch", "--type=merge", "-p", patch][..], words].concat())
-    };
-    let status = "--subresource=status";
-    // The API server takes a moment to know a new policy: what is forbidden is asked until it is refused
-    fixture.cluster.ready("apiserver", || {
-        let answer = patch(&["node", "yours"], LABEL)?;
-        ensure!(!answer.status.success(), "the policy is not in force");
-        Ok(())
-    })?;
-    for (words, content) in
-        [(&["node", "mine"][..], CAPACITY), (&[LV, "my-volume"], FINALIZER), (&[LV, "my-volume", status], STATUS)]
-    {
-        let answer = patch(words, content)?;
-        ensure!(answer.status.success(), "{words:?} is refused: {}", String::from_utf8_lossy(&answer.stderr));
+    let patch = |path: &str, patch: &str| fixture.request_as(&token, "PATCH", path, patch);
+    let (my_node, your_node) = ("/api/v1/nodes/mine", "/api/v1/nodes/yours");
+    let volume = |name: &str| format!("/apis/topolvm.io/v1/logicalvolumes/{name}");
+    let (my_volume, your_volume) = (volume("my-volume"), volume("your-volume"));
+    let (my_status, your_status) = (volume("my-volume/status"), volume("your-volume/status"));
+    // The API server takes a moment to know a new policy
+    fixture.cluster.ready("apiserver", || refused(&patch(your_node, LABEL)?, "", "a label"))?;
+    for (path, content) in [(my_node, CAPACITY), (&my_volume, FINALIZER), (&my_status, STATUS)] {
+        let (status, said) = patch(path, content)?;
+        ensure!(status == 200, "{path} {content} is refused: {said}");
     }
     let others = "node mine may not change objects of node yours";
-    for (words, content, why) in [
-        (&["node", "yours"][..], CAPACITY, others),
-        (&[LV, "your-volume"], FINALIZER, others),
-        (&[LV, "your-volume", status], STATUS, others),
+    for (path, content, why) in [
+        (your_node, CAPACITY, others),
+        (&your_volume, FINALIZER, others),
+        (&your_status, STATUS, others),
         // Nor make another's volume one's own, or one's own another's
-        (&[LV, "your-volume"], MOVE, others),
-        (&[LV, "my-volume"], r#"{"spec":{"nodeName":"yours"}}"#, "does not change the spec"),
-        (&[LV, "my-volume"], GROW, "does not change the spec"),
-        (&["node", "mine"], TAINTS, "does not change the spec"),
-        (&["node", "mine"], LABEL, "no labels"),
-        (&["node", "mine"], ANNOTATION, "no other annotations"),
-        (&["node", "mine", status], r#"{"status":{"phase":"Running"}}"#, "forbidden"),
+        (&your_volume, MOVE, others),
+        (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#, "does not change the spec"),
+        (&my_volume, GROW, "does not change the spec"),
+        (my_node, TAINTS, "does not change the spec"),
+        (my_node, LABEL, "does not change labels"),
+        (my_node, ANNOTATION, "changes no other annotations"),
+        ("/api/v1/nodes/mine/status", r#"{"status":{"phase":"Running"}}"#, "cannot patch"),
     ] {
-        refused(&patch(words, content)?, why, &format!("{words:?} {content}"))?;
+        refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
     }
-    for words in [&["delete", LV, "my-volume", "--wait=false"][..], &["delete", "node", "yours", "--wait=false"]] {
-        refused(&fixture.kubectl_as(&token, words)?, "forbidden", &format!("{words:?}"))?;
+    for path in [&my_volume, your_node] {
+        refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
     for node in ["mine", "yours"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
@@ -75,7 +70,7 @@ fn stolen(fixture: &Fixture) -> Result<()> {
 fn unbound(fixture: &Fixture) -> Result<()> {
     fixture.node("some")?;
     let token = account_token(&fixture.cluster, NODE, None)?;
-    let answer = fixture.kubectl_as(&token, &["patch", "node", "some", "--type=merge", "-p", CAPACITY])?;
+    let answer = fixture.request_as(&token, "PATCH", "/api/v1/nodes/some", CAPACITY)?;
     refused(&answer, "does not say which node", "a token without a node")?;
     fixture.kubectl(&["delete", "node", "some", "--timeout=60s"]).map(drop)
 }
@@ -106,9 +101,9 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn refused(answer: &std::process::Output, why: &str, what: &str) -> Result<()> {
-    let said = String::from_utf8_lossy(&answer.stderr).to_lowercase();
-    ensure!(!answer.status.success(), "{what} is allowed");
-    ensure!(said.contains("forbidden") && said.contains(why), "{what} is refused for another reason: {said}");
+/// Refused, and for this reason.
+fn refused((status, said): &(u16, String), why: &str, what: &str) -> Result<()> {
+    ensure!(*status == 403, "{what} is answered with {status}: {said}");
+    ensure!(said.contains(why), "{what} is refused for another reason: {said}");
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The control plane that the trials share, and the words they use about it.
 
 use std::fs;
-use std::process::Output;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
 use testbed::cluster::Cluster;
+use testbed::network::API_SERVER;
 use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
 
 /// The class of `deploy/manifests/base/storageclass.yaml`.
@@ -76,12 +76,29 @@ impl Fixture {
         self.cluster.kubectl_ok(arguments)
     }
 
-    /// kubectl with the token of a service account, whatever comes of it.
-    pub(crate) fn kubectl_as(&self, token: &str, arguments: &[&str]) -> Result<Output> {
-        let mut command = self.cluster.command(self.cluster.tool("kubectl"));
-        let kubeconfig = self.directory.path().join("as.kubeconfig");
-        self.cluster.write_kubeconfig(&kubeconfig, &testbed::kubeconfig::Credential::Token(token))?;
-        command.arg("--kubeconfig").arg(kubeconfig).args(arguments).output().context("run kubectl")
+    /// One request with the token of a service account: the HTTP status, and what the API server says. kubectl would first read.
+    pub(crate) fn request_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+        let mut command = self.cluster.command("curl");
+        command.args([
+            "--silent",
+            "--insecure",
+            "--max-time",
+            "10",
+            "--write-out",
+            "\\n%{http_code}",
+            "--request",
+            method,
+        ]);
+        command.args(["--header", &format!("Authorization: Bearer {token}"), "--data", body]);
+        command.args([
+            "--header",
+            "Content-Type: application/merge-patch+json",
+            &format!("https://{API_SERVER}{path}"),
+        ]);
+        let output = command.output().context("run curl")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (said, status) = text.rsplit_once('\n').context("curl says nothing")?;
+        Ok((status.parse().context("no HTTP status")?, said.to_owned()))
     }
 
     pub(crate) fn exists(&self, kind: &str, name: &str) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, storage_class};
 
 use crate::Body;
 use crate::fixture::{Fixture, LV};
@@ -24,7 +25,12 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     // As one of a class that binds at once
     fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
     fixture.kubectl(&["patch", "pvc", "immediate", "-p", r#"{"spec":{"volumeName":"pvc-n1"}}"#])?;
-    fixture.claim("foreign", &json!({PROVISIONER: "ebs.example", SELECTED: "n1"}), &[])?;
+    let mut foreign = storage_class("foreign", None, false);
+    foreign["provisioner"] = json!("ebs.example");
+    fixture.apply(&foreign)?;
+    let mut foreign = claim("foreign", "foreign", "1Gi", VolumeMode::Filesystem);
+    foreign["metadata"]["annotations"] = json!({SELECTED: "n1"});
+    fixture.apply(&foreign)?;
 
     fixture.kubectl(&["delete", "node", "n1", "--timeout=60s"])?;
     for (kind, name) in [("pvc", "waiting-n1"), ("pvc", "immediate"), (LV, "pvc-n1")] {
