@@ -1,7 +1,7 @@
 # The front door. The logic lives in xtask and tests/testbed.
 DIR ?= /var/tmp/topolvm-cluster
 ONLY ?=
-LAYERS := lint unit guest lvm bed cluster conformance
+LAYERS := lint unit guest lvm bed control-plane cluster conformance
 
 .PHONY: help demo test $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
 

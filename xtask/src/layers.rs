@@ -22,14 +22,24 @@ pub(crate) enum Layer {
     Lvm,
     /// The test bed's control plane and nodes.
     Bed,
+    /// Controllers, roles and admission against a real API server.
+    ControlPlane,
     /// The product in a real cluster.
     Cluster,
     /// csi-sanity in a guest.
     Conformance,
 }
 
-const ALL: [Layer; 7] =
-    [Layer::Lint, Layer::Unit, Layer::Guest, Layer::Lvm, Layer::Bed, Layer::Cluster, Layer::Conformance];
+const ALL: [Layer; 8] = [
+    Layer::Lint,
+    Layer::Unit,
+    Layer::Guest,
+    Layer::Lvm,
+    Layer::Bed,
+    Layer::ControlPlane,
+    Layer::Cluster,
+    Layer::Conformance,
+];
 
 impl Layer {
     fn name(self) -> &'static str {
@@ -39,6 +49,7 @@ impl Layer {
             Self::Guest => "guest",
             Self::Lvm => "lvm",
             Self::Bed => "bed",
+            Self::ControlPlane => "control-plane",
             Self::Cluster => "cluster",
             Self::Conformance => "conformance",
         }
@@ -51,7 +62,7 @@ impl Layer {
                 Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 })
             }
             Self::Unit => cargo_test(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]),
-            Self::Guest | Self::Lvm | Self::Bed | Self::Cluster | Self::Conformance => {
+            Self::Guest | Self::Lvm | Self::Bed | Self::ControlPlane | Self::Cluster | Self::Conformance => {
                 cargo_test(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
             }
         }
@@ -104,10 +115,10 @@ pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
 }
 
 fn print_summary(rows: &[(Layer, Counts, Duration)], total: Counts) {
-    println!("\n{:<12} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
+    println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
     for (layer, counts, elapsed) in rows {
         let Counts { passed, failed, skipped } = counts;
-        println!("{:<12} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
+        println!("{:<14} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
     }
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
 }

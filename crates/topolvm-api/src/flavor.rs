@@ -83,6 +83,8 @@ impl ApiFlavor {
         device_class_tag = "", "/device-class";
         /// Finalizer on Nodes, taken off when the node's volumes have been cleaned up.
         node_finalizer = "", "/node";
+        /// Finalizer that TopoLVM has put on claims at times.
+        pvc_finalizer = "", "/pvc";
         /// Namespace label that keeps the webhook away with the value `ignore`.
         webhook_label = "", "/webhook";
     }

@@ -1,15 +1,20 @@
 //! Flags and environment of `topolvm-controller`, and the configuration they become.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
-use topolvm_runtime::LogArgs;
+use topolvm_runtime::{ConfigError, LogArgs};
 
-use crate::MinimumAllocation;
+use crate::leader::{LeaseName, Timing};
+use crate::reconcile::Settings;
+use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
 
 /// Serves the CSI controller service of TopoLVM.
+#[expect(clippy::struct_excessive_bools, reason = "flags")]
 #[derive(Clone, Debug, Parser)]
 #[command(name = "topolvm-controller", version)]
 pub struct Args {
@@ -45,10 +50,57 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     pub enable_snapshots: bool,
+    /// Let one replica at a time run the controllers; false only where there is one replica.
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub leader_election: bool,
+
+    /// Name of the Lease of the leader election.
+    #[arg(long, value_name = "NAME", default_value = "topolvm")]
+    pub leader_election_id: String,
+
+    /// Namespace of the Lease; empty is the namespace of this pod.
+    #[arg(long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+    pub leader_election_namespace: String,
+
+    /// Others take over when the leader has not renewed the Lease for so long; whole seconds.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    pub leader_election_lease_duration: Duration,
+
+    /// The leader stops when it could not renew the Lease for so long.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub leader_election_renew_deadline: Duration,
+
+    /// The leader renews the Lease this often.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub leader_election_retry_period: Duration,
+
+    /// Leave the claims and LogicalVolumes of a deleted Node alone.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub skip_node_finalize: bool,
+
+    /// Claims carry the finalizer of the claim webhook on purpose. When such a claim is deleted, pods that are pending for
+    /// it are deleted too, so that a StatefulSet makes both anew. Without this the finalizer is taken off all claims.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub pvc_finalizer: bool,
+
+    /// A LogicalVolume that was deleted so long ago, and whose Node is gone, is let go.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+    pub stale_period: Duration,
+
+    /// How often to look for such LogicalVolumes.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub cleanup_interval: Duration,
 
     /// Any value that is not empty selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
     pub use_legacy: String,
+
+    /// The admission webhooks.
+    #[command(flatten)]
+    pub webhooks: WebhookArgs,
 
     /// How to log.
     #[command(flatten)]
@@ -116,13 +168,21 @@ pub struct Config {
     pub minimums: MinimumAllocation,
     /// Whether to take snapshots and make copies.
     pub snapshots: bool,
+    /// The Lease of the leader election; none where this replica is alone.
+    pub(crate) lease: Option<(LeaseName, Timing)>,
+    /// What the controllers do.
+    pub(crate) controllers: Settings,
     /// The API group.
     pub flavor: ApiFlavor,
+    /// The admission webhooks, unless they are off.
+    pub webhooks: Option<WebhookConfig>,
 }
 
-impl From<Args> for Config {
-    fn from(args: Args) -> Self {
-        Self {
+impl TryFrom<Args> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: Args) -> Result<Self, ConfigError> {
+        Ok(Self {
             csi_socket: args.csi_socket,
             metrics_bind_address: args.metrics_bind_address,
             health_probe_bind_address: args.health_probe_bind_address,
@@ -133,9 +193,56 @@ impl From<Args> for Config {
                 btrfs: args.minimum_allocation_btrfs,
             },
             snapshots: args.enable_snapshots,
+            lease: args.leader_election.then(|| {
+                let namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
+                let timing = Timing {
+                    lease_duration: args.leader_election_lease_duration,
+                    renew_deadline: args.leader_election_renew_deadline,
+                    retry_period: args.leader_election_retry_period,
+                };
+                (LeaseName { namespace, name: args.leader_election_id }, timing)
+            }),
+            controllers: Settings {
+                skip_node_finalize: args.skip_node_finalize,
+                claim_finalizer: args.pvc_finalizer,
+                stale_period: args.stale_period,
+                cleanup_interval: args.cleanup_interval,
+            },
             flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
-        }
+            webhooks: args.webhooks.config(args.pvc_finalizer)?,
+        })
     }
+}
+
+impl Args {
+    /// What no flag can be wrong about alone. client-go has the same rules.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let (lease, renew) = (self.leader_election_lease_duration, self.leader_election_renew_deadline);
+        if lease <= renew {
+            return Err(ConfigError::new(format!(
+                "--leader-election-lease-duration ({lease:?}) must be longer than --leader-election-renew-deadline \
+                 ({renew:?}), or two replicas could lead at once"
+            )));
+        }
+        let retry = self.leader_election_retry_period;
+        if renew <= retry.mul_f64(1.2) {
+            return Err(ConfigError::new(format!(
+                "--leader-election-renew-deadline ({renew:?}) must be longer than 1.2 times \
+                 --leader-election-retry-period ({retry:?}), so that there is time for a second attempt"
+            )));
+        }
+        if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
+            return Err(ConfigError::new("--leader-election-lease-duration must be whole seconds, such as 15s"));
+        }
+        Ok(())
+    }
+}
+
+/// A time span as Go writes it, such as 10m or 1h30m. Not zero.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let parsed: Option<SignedDuration> = text.parse().ok();
+    let span = parsed.and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
+    span.ok_or_else(|| "must be a time span such as 15s, 10m or 24h, and more than zero".to_owned())
 }
 
 /// A quantity in bytes. A negative minimum means none, as it does in TopoLVM.
@@ -150,10 +257,12 @@ fn parse_minimum(text: &str) -> Result<u64, ParseQuantityError> {
 mod tests {
     use clap::CommandFactory as _;
 
+    use crate::{CapacityResource, Certificates};
+
     use super::*;
 
     fn config(args: &[&str]) -> Config {
-        Args::try_parse_from(std::iter::once(&"topolvm-controller").chain(args)).unwrap().into()
+        Args::try_parse_from(std::iter::once(&"topolvm-controller").chain(args)).unwrap().try_into().unwrap()
     }
 
     #[test]
@@ -208,7 +317,72 @@ mod tests {
     }
 
     #[test]
+    fn leader_election_and_clean_up_are_as_in_topolvm_unless_told_otherwise() {
+        let defaults = config(&[]);
+        let seconds = Duration::from_secs;
+        let timing = Timing { lease_duration: seconds(15), renew_deadline: seconds(10), retry_period: seconds(2) };
+        assert_eq!(defaults.lease, Some((LeaseName { namespace: None, name: "topolvm".to_owned() }, timing)));
+        let settings = Settings {
+            skip_node_finalize: false,
+            claim_finalizer: false,
+            stale_period: Duration::from_hours(24),
+            cleanup_interval: Duration::from_mins(10),
+        };
+        assert_eq!(defaults.controllers, settings);
+
+        assert_eq!(config(&["--leader-election=false"]).lease, None);
+        let told = config(&["--leader-election-namespace=ns", "--skip-node-finalize", "--stale-period=1h30m"]);
+        assert_eq!(told.lease.unwrap().0.namespace.as_deref(), Some("ns"));
+        assert!(told.controllers.skip_node_finalize);
+        assert_eq!(told.controllers.stale_period, Duration::from_mins(90));
+    }
+
+    #[rstest::rstest]
+    #[case::lease("--leader-election-lease-duration=10s")]
+    #[case::fraction("--leader-election-lease-duration=15500ms")]
+    #[case::renew("--leader-election-retry-period=9s")]
+    fn times_with_which_two_could_lead_are_refused(#[case] flag: &str) {
+        let args = Args::try_parse_from(["topolvm-controller", flag]).unwrap();
+        assert!(args.check().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
+    }
+
+    #[rstest::rstest]
+    #[case("0s")]
+    #[case("-1h")]
+    #[case("soon")]
+    fn a_period_that_is_no_time_is_refused_with_an_example(#[case] period: &str) {
+        let flag = format!("--stale-period={period}");
+        let error = Args::try_parse_from(["topolvm-controller", &flag]).unwrap_err();
+        assert!(error.to_string().contains("such as 15s"), "{error}");
+    }
+
+    #[test]
+    fn webhooks_are_served_when_they_are_asked_for_or_have_a_certificate() {
+        assert_eq!(config(&[]).webhooks, None);
+        assert_eq!(config(&["--cert-dir=/certs", "--enable-webhooks=false"]).webhooks, None);
+        let files = config(&["--cert-dir=/certs"]).webhooks.unwrap();
+        let expected = WebhookConfig {
+            address: ":9443".to_owned(),
+            certificates: Certificates::Files("/certs".into()),
+            capacity_resource: CapacityResource::Marker,
+            pvc_finalizer: false,
+        };
+        assert_eq!(files, expected);
+        let own = config(&["--enable-webhooks", "--pod-capacity-resource=bytes", "--pvc-finalizer"]).webhooks.unwrap();
+        assert!(matches!(own.certificates, Certificates::SelfManaged(_)), "{own:?}");
+        assert_eq!((own.capacity_resource, own.pvc_finalizer), (CapacityResource::Bytes, true));
+    }
+
+    #[test]
+    fn a_certificate_that_could_not_be_renewed_in_time_is_refused() {
+        for lifetime in ["59s", "-1h", "soon"] {
+            let flag = format!("--webhook-certificate-lifetime={lifetime}");
+            assert!(Args::try_parse_from(["topolvm-controller", &flag]).is_err(), "{flag}");
+        }
+    }
+
+    #[test]
     fn flags_of_features_that_are_not_there_are_refused() {
-        assert!(Args::try_parse_from(["topolvm-controller", "--enable-webhooks=false"]).is_err());
+        assert!(Args::try_parse_from(["topolvm-controller", "--snapshots=false"]).is_err());
     }
 }

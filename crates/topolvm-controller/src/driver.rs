@@ -12,6 +12,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};
 use crate::nodes::Nodes;
+use crate::reconcile::{Controllers, Settings};
 use crate::volume_watch::VolumeWatch;
 use crate::volumes::Volumes;
 
@@ -20,6 +21,7 @@ use crate::volumes::Volumes;
 pub struct Driver {
     identity: IdentityService,
     controller: ControllerService,
+    volumes: Volumes,
 }
 
 impl fmt::Debug for Driver {
@@ -47,7 +49,8 @@ impl Driver {
         let volumes = Volumes { client: client.clone(), flavor, watch: watch.clone(), nodes: nodes.clone(), now };
         Self {
             identity: IdentityService { client, flavor, volumes: watch, nodes, snapshots: true },
-            controller: ControllerService::new(volumes, minimums),
+            controller: ControllerService::new(volumes.clone(), minimums),
+            volumes,
         }
     }
 
@@ -58,6 +61,12 @@ impl Driver {
         self.identity.snapshots = false;
         self.controller.snapshots = false;
         self
+    }
+
+    /// The controllers, which share the watches of the services. `instance` is who they are in Events.
+    pub(crate) fn controllers(&self, settings: Settings, instance: String) -> Controllers {
+        let Volumes { client, flavor, watch, nodes, now } = self.volumes.clone();
+        Controllers { client, flavor, settings, nodes, volumes: watch, instance, now }
     }
 
     /// What to serve on the CSI socket.

@@ -4,15 +4,16 @@
 //! - `volumes/` finds, lists, makes, copies, grows and removes `LogicalVolume` objects through the API server.
 //! - `volume_watch` and `nodes` keep what the API server told about `LogicalVolume`s and Nodes. They wake waiters and
 //!   answer questions whose answer may be a moment old; what decides about data is read through the API server.
-//! - `reconcile/` does what no CSI call asks for: it nudges kubelet to grow filesystems.
+//! - `reconcile/` does what no CSI call asks for: it tidies up after deleted Nodes, claims and volumes, and nudges kubelet to grow
+//!   filesystems. `leader` sees to it that one replica at a time does.
+//! - `webhook/` answers the API server about new pods and claims, with the certificate for that.
 //! - `driver` puts these together; `run` is the process around it.
 //!
-//! What comes next has its place: admission webhooks in `webhook/`, the finalizer controllers in `reconcile/` behind leader
-//! election in `leader.rs`, all started from `run.rs`.
 
 mod args;
 mod csi;
 mod driver;
+mod leader;
 mod nodes;
 mod reconcile;
 mod run;
@@ -20,7 +21,9 @@ mod volume_size;
 mod volume_watch;
 mod volumes;
 mod watching;
+mod webhook;
 
 pub use args::{Args, Config};
 pub use driver::Driver;
 pub use volume_size::MinimumAllocation;
+pub use webhook::{CapacityResource, Certificates, SelfManaged, Surroundings, WebhookArgs, WebhookConfig, Webhooks};

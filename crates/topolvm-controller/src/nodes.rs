@@ -4,25 +4,29 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_runtime::CancellationToken;
 
 use crate::watching::follow;
 
 /// What we read of a Node: never its spec and status, which are large and change often.
-type NodeMeta = PartialObjectMeta<Node>;
+pub(crate) type NodeMeta = PartialObjectMeta<Node>;
 
 /// Reads the watched Nodes. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     flavor: ApiFlavor,
     store: Store<NodeMeta>,
+    /// Changes when there may be another Node on its way out.
+    leaving: watch::Receiver<()>,
 }
 
 /// A node and its free bytes of one device class.
@@ -40,13 +44,22 @@ impl Nodes {
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = store::Writer::default();
-        let nodes = Self { flavor, store: writer.as_reader() };
+        let (left, leaving) = watch::channel(());
+        let nodes = Self { flavor, store: writer.as_reader(), leaving };
         let task = async move {
             follow("Nodes", api, shutdown, |mut event| {
                 if let Event::Apply(node) | Event::InitApply(node) = &mut event {
                     prune(flavor, node);
                 }
                 writer.apply_watcher_event(&event);
+                let is_new = match &event {
+                    Event::Apply(node) => is_leaving(flavor, node),
+                    Event::InitDone => true,
+                    Event::InitApply(_) | Event::Delete(_) | Event::Init => false,
+                };
+                if is_new {
+                    left.send_replace(());
+                }
             })
             .await
         };
@@ -66,6 +79,21 @@ impl Nodes {
     /// Whether there is a Node of this name.
     pub(crate) fn exists(&self, name: &str) -> bool {
         self.store.get(&ObjectRef::new(name)).is_some()
+    }
+
+    /// The Nodes themselves.
+    pub(crate) fn store(&self) -> Store<NodeMeta> {
+        self.store.clone()
+    }
+
+    /// The Nodes that are on their way out and wait for us, all of them again whenever there may be another one.
+    pub(crate) fn leaving(&self) -> impl Stream<Item = ObjectRef<NodeMeta>> + use<> {
+        let (flavor, store) = (self.flavor, self.store.clone());
+        WatchStream::new(self.leaving.clone()).flat_map(move |()| {
+            let mut leaving = store.state();
+            leaving.retain(|node| is_leaving(flavor, node));
+            stream::iter(leaving.into_iter().map(|node| ObjectRef::from_obj(&*node)))
+        })
     }
 
     /// The node with the most free bytes of a device class; of equals, the one whose name comes first.
@@ -108,6 +136,12 @@ impl Nodes {
     }
 }
 
+/// The Node is deleted, and our finalizer holds it.
+pub(crate) fn is_leaving(flavor: ApiFlavor, node: &NodeMeta) -> bool {
+    let mut finalizers = node.metadata.finalizers.iter().flatten();
+    node.metadata.deletion_timestamp.is_some() && finalizers.any(|name| name == flavor.node_finalizer())
+}
+
 /// Keeps in memory what is read here: a cluster has many Nodes with many labels and annotations.
 fn prune(flavor: ApiFlavor, node: &mut NodeMeta) {
     let metadata = &mut node.metadata;
@@ -132,7 +166,7 @@ mod tests {
     /// Nodes as the API server would tell them.
     fn nodes(list: &[Row<'_>]) -> Nodes {
         let mut writer = store::Writer::default();
-        let nodes = Nodes { flavor: FLAVOR, store: writer.as_reader() };
+        let nodes = Nodes { flavor: FLAVOR, store: writer.as_reader(), leaving: watch::channel(()).1 };
         for (name, label, annotations) in list {
             let mut node = NodeMeta::default();
             node.metadata.name = Some((*name).to_owned());

@@ -6,8 +6,8 @@ use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, kubernetes, unix};
 
-use crate::reconcile::ResizeNudge;
-use crate::{Args, Config, Driver};
+use crate::leader::Election;
+use crate::{Args, Config, Driver, Surroundings, Webhooks};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -18,22 +18,47 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Config, ConfigError> {
-        Ok(self.into())
+        self.check()?;
+        self.try_into()
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let Config { csi_socket, metrics_bind_address, health_probe_bind_address, minimums, snapshots, flavor } =
-            config;
+        let Config {
+            csi_socket,
+            metrics_bind_address,
+            health_probe_bind_address,
+            minimums,
+            snapshots,
+            lease,
+            controllers,
+            flavor,
+            webhooks,
+        } = config;
         let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
-        let registry = Arc::new(registry);
 
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
+        let webhooks = webhooks.map(|config| {
+            let surroundings = Surroundings { client: client.clone(), flavor, minimums, now };
+            let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown);
+            webhooks.serve(config.address, &tasks, &shutdown);
+            webhooks
+        });
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let driver = if snapshots { driver } else { driver.without_snapshots() };
-        tasks.spawn("resize nudge", ResizeNudge { client, flavor, now }.run(shutdown.clone()));
+        let identity = identity();
+        let controllers = driver.controllers(controllers, identity.clone());
+        match lease {
+            Some((lease, timing)) => {
+                let election = Election::new(&client, lease, identity, timing, now, &mut registry);
+                let leading = election.lead(shutdown.clone(), move |term| controllers.clone().run(term));
+                tasks.spawn("leader election", leading);
+            }
+            None => tasks.spawn("controllers", controllers.run(shutdown.clone())),
+        }
+        let registry = Arc::new(registry);
 
         let listener = unix::listen(&csi_socket).await?;
         tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
@@ -41,9 +66,17 @@ impl Program for Args {
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
         let token = shutdown.clone();
         tasks.spawn("metrics", async move { admin::serve_metrics(&metrics_bind_address, registry, token).await });
-        let health = admin::health_router(move || driver.ready());
+        let health = admin::health_router(move || {
+            driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
+        });
         tasks.spawn("health", async move { admin::serve(&health_probe_bind_address, health, shutdown).await });
-        // Webhooks, leader election and the finalizer controllers are further tasks, started here
         Ok(())
     }
+}
+
+/// What tells this process from all others: the name of the pod, and a number because the pod's next process must not take itself for
+/// the leader that it was.
+fn identity() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    format!("{}_{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/uuid"))
 }

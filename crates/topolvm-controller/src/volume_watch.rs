@@ -80,6 +80,12 @@ impl VolumeWatch {
         self.names.read().unwrap_or_else(PoisonError::into_inner).get(volume_id).cloned()
     }
 
+    /// Names of the objects for which `look` is true.
+    pub(crate) fn names_of(&self, look: impl Fn(&LogicalVolume) -> bool) -> Vec<String> {
+        let volumes = self.store.state();
+        volumes.iter().filter(|volume| look(volume)).filter_map(|volume| volume.metadata.name.clone()).collect()
+    }
+
     /// Waits until `look` at the object of this name has an answer. `None` is an object that is not there, or not yet.
     pub(crate) async fn until<T>(
         &self,

@@ -20,12 +20,40 @@ pub(crate) async fn follow<K>(
     what: &'static str,
     api: Api<K>,
     shutdown: CancellationToken,
+    apply: impl FnMut(Event<K>) + Send,
+) -> anyhow::Result<()>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    follow_selected(what, api, watcher::Config::default(), shutdown, apply).await
+}
+
+/// The same for the one object of this name.
+pub(crate) async fn follow_one<K>(
+    what: &'static str,
+    api: Api<K>,
+    name: &str,
+    shutdown: CancellationToken,
+    apply: impl FnMut(Event<K>) + Send,
+) -> anyhow::Result<()>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let selection = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    follow_selected(what, api, selection, shutdown, apply).await
+}
+
+async fn follow_selected<K>(
+    what: &'static str,
+    api: Api<K>,
+    selection: watcher::Config,
+    shutdown: CancellationToken,
     mut apply: impl FnMut(Event<K>) + Send,
 ) -> anyhow::Result<()>
 where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).backoff(Reconnect::default());
+    let events = watcher(api, selection.timeout(WATCH_SECONDS)).backoff(Reconnect::default());
     pin_mut!(events);
     loop {
         let event = tokio::select! {

@@ -28,14 +28,7 @@ pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -
         shutdown.cancelled().await;
         return Ok(());
     }
-    let full =
-        if address.starts_with(':') { format!("[::]:{}", address.trim_start_matches(':')) } else { address.into() };
-    let listener = match TcpListener::bind(&full).await {
-        // A kernel without IPv6
-        Err(_) if address.starts_with(':') => TcpListener::bind(format!("0.0.0.0{address}")).await,
-        bound => bound,
-    }
-    .with_context(|| format!("cannot listen on {address}; choose a free address with the flag or setting for it"))?;
+    let listener = listen(address).await?;
     // Access logs name the peer
     let router = router.into_make_service_with_connect_info::<SocketAddr>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
@@ -46,6 +39,18 @@ pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -
             Ok(())
         }
     }
+}
+
+/// Listens on an address; `:8081` means every interface.
+pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    let full =
+        if address.starts_with(':') { format!("[::]:{}", address.trim_start_matches(':')) } else { address.into() };
+    match TcpListener::bind(&full).await {
+        // A kernel without IPv6
+        Err(_) if address.starts_with(':') => TcpListener::bind(format!("0.0.0.0{address}")).await,
+        bound => bound,
+    }
+    .with_context(|| format!("cannot listen on {address}; choose a free address with the flag or setting for it"))
 }
 
 /// `/metrics` in the text format of OpenMetrics.

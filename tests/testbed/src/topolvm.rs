@@ -64,6 +64,8 @@ pub struct TopolvmSpec {
     pub programs: PathBuf,
     /// A shell script for each node, run before lvmd starts, and again when the programs are started after a restart of the node.
     pub node_script: String,
+    /// The kustomization to apply.
+    pub manifests: PathBuf,
     /// The file lvmd.yaml of all nodes.
     pub lvmd_config: String,
     /// The sidecars to start.
@@ -82,6 +84,7 @@ impl TopolvmSpec {
             nodes: (1..=number).map(NodeSpec::number).collect(),
             programs: built_programs()?,
             node_script: String::new(),
+            manifests: manifests().join("base"),
             lvmd_config: DEFAULT_LVMD_CONFIG.to_owned(),
             sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
             controller_arguments: Vec::new(),
@@ -159,13 +162,13 @@ fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
 }
 
 fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
-    let manifests = repository().join("deploy/manifests/base");
     let apply = ["apply", "--server-side", "--force-conflicts"];
-    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &manifests]))?;
-    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &manifests.join("storageclass.yaml")]))?;
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &spec.manifests]))?;
+    let storage_class = manifests().join("base/storageclass.yaml");
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &storage_class]))?;
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
     let kubeconfig = cluster.directory().join("topolvm-controller.kubeconfig");
-    write_account_kubeconfig(cluster, CONTROLLER, &kubeconfig)?;
+    write_account_kubeconfig(cluster, CONTROLLER, None, &kubeconfig)?;
     start_controller(cluster, spec)?;
     spec.sidecars.iter().try_for_each(|sidecar| sidecar.start(cluster, &controller_socket(cluster)))
 }
@@ -182,7 +185,9 @@ pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
     }
     let mut command: Command = cluster.command(spec.programs.join(CONTROLLER));
-    command.arg("--csi-socket").arg(&socket).args(&spec.controller_arguments);
+    command.arg("--csi-socket").arg(&socket);
+    // A kubeconfig, unlike a pod, has no namespace of its own
+    command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
     command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig"));
     cluster.spawn(CONTROLLER, &command)?;
     // An old socket file of a process that was killed refuses connections.
@@ -201,7 +206,7 @@ pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -
     node.spawn_kept(LVMD, [program(LVMD).as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
 
     // The node sees its directory as /run/node.
-    write_account_kubeconfig(cluster, NODE, &node.directory().join("topolvm-node.kubeconfig"))?;
+    write_account_kubeconfig(cluster, NODE, Some(node.name()), &node.directory().join("topolvm-node.kubeconfig"))?;
     let env = BTreeMap::from([("KUBECONFIG".to_owned(), "/run/node/topolvm-node.kubeconfig".to_owned())]);
     let arguments = [program(NODE), format!("--nodename={}", node.name())].into_iter();
     let arguments = arguments.chain([format!("--lvmd-socket={LVMD_SOCKET}"), format!("--csi-socket={NODE_SOCKET}")]);
@@ -226,10 +231,20 @@ pub fn wait_for_driver(cluster: &Cluster, node: &Node) -> Result<()> {
     }
 }
 
-/// A kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too.
-fn write_account_kubeconfig(cluster: &Cluster, account: &str, path: &Path) -> Result<()> {
-    let token = cluster.kubectl_ok(["create", "token", account, "--namespace", NAMESPACE, "--duration=24h"])?;
-    cluster.write_kubeconfig(path, &Credential::Token(token.trim()))
+/// A kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too. A token for a node says
+/// so, as the token of a pod does.
+pub fn write_account_kubeconfig(cluster: &Cluster, account: &str, node: Option<&str>, path: &Path) -> Result<()> {
+    let token = account_token(cluster, account, node)?;
+    cluster.write_kubeconfig(path, &Credential::Token(&token))
+}
+
+/// Such a token.
+pub fn account_token(cluster: &Cluster, account: &str, node: Option<&str>) -> Result<String> {
+    let mut arguments = vec!["create", "token", account, "--namespace", NAMESPACE, "--duration=24h"];
+    if let Some(node) = node {
+        arguments.extend(["--bound-object-kind=Node", "--bound-object-name", node]);
+    }
+    Ok(cluster.kubectl_ok(arguments)?.trim().to_owned())
 }
 
 /// Where cargo puts the programs of a workspace: beside this program, or above it when this is a test.
@@ -242,7 +257,7 @@ fn built_programs() -> Result<PathBuf> {
     Ok(directory.to_owned())
 }
 
-/// The root of the repository that this was built from.
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+/// The manifests that users apply, in the repository that this was built from.
+pub fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests")
 }

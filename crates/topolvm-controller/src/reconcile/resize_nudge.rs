@@ -2,40 +2,32 @@
 //!
 //! kubelet looks at the size of a mounted volume only when it syncs the pod, which without a reason is every minute or two. A changed
 //! annotation of the pod is a reason. Nothing is lost when a nudge is: kubelet then grows the filesystem at its next sync. So nothing is
-//! retried, and several replicas may do this at once.
-
-use std::future::Future;
+//! retried.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
-use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT, SELECTED_NODE};
-use topolvm_runtime::CancellationToken;
+use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
 
-use crate::watching::follow;
+use super::claims::{provisioner, selected_node};
 
 /// Condition of a claim whose volume has grown and whose filesystem has not.
 const PENDING: &str = "FileSystemResizePending";
-/// Annotations with which kube-controller-manager names the driver of a claim.
-const PROVISIONER: [&str; 2] =
-    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
 /// Tells kubelet about claims whose filesystem waits to be grown.
 #[derive(Clone)]
-pub(crate) struct ResizeNudge {
-    pub(crate) client: Client,
-    pub(crate) flavor: ApiFlavor,
+pub(super) struct ResizeNudge {
+    pub(super) client: Client,
     /// The wall clock.
-    pub(crate) now: fn() -> Timestamp,
+    pub(super) now: fn() -> Timestamp,
 }
 
 /// A claim whose filesystem waits to be grown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Waiting {
+pub(super) struct Waiting {
     namespace: String,
     claim: String,
     /// The node of its pod, where the scheduler chose it.
@@ -45,30 +37,15 @@ struct Waiting {
 }
 
 impl ResizeNudge {
-    /// Watches all claims until `shutdown` is cancelled.
-    pub(crate) fn run(self, shutdown: CancellationToken) -> impl Future<Output = anyhow::Result<()>> + Send {
-        let (found, mut waiting) = mpsc::unbounded_channel();
-        let (flavor, claims) = (self.flavor, Api::all(self.client.clone()));
-        let end = shutdown.clone();
-        // The sender goes with the watch, which ends the other half
-        let watching = follow("PersistentVolumeClaims", claims, shutdown, move |event| {
-            if let Event::Apply(claim) | Event::InitApply(claim) = event
-                && let Some(claim) = Waiting::of(flavor, &claim)
-            {
-                drop(found.send(claim));
+    /// Works for as long as claims come.
+    pub(super) async fn run(self, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
+        while let Some(claim) = waiting.recv().await {
+            if let Err(error) = self.nudge(&claim).await {
+                let Waiting { namespace, claim, .. } = &claim;
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(namespace, claim, error, "kubelet will grow the filesystem at its next sync only");
             }
-        });
-        let nudging = async move {
-            while let Some(claim) = waiting.recv().await {
-                if let Err(error) = self.nudge(&claim).await {
-                    let Waiting { namespace, claim, .. } = &claim;
-                    let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(namespace, claim, error, "kubelet will grow the filesystem at its next sync only");
-                }
-            }
-        };
-        // What has not been told by then is of no use to anybody, and an API server that hangs must not hold up the end
-        async move { tokio::join!(watching, end.run_until_cancelled(nudging)).0 }
+        }
     }
 
     /// Annotates the pods that use the claim, unless that was done since it began to wait.
@@ -92,16 +69,15 @@ impl ResizeNudge {
 
 impl Waiting {
     /// The claim, if it is ours and waits.
-    fn of(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> Option<Self> {
-        let annotation = |name: &str| claim.annotations().get(name);
-        let provisioner = PROVISIONER.iter().find_map(|name| annotation(name))?;
+    pub(super) fn of(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> Option<Self> {
+        let provisioner = provisioner(claim)?;
         let conditions = claim.status.as_ref()?.conditions.iter().flatten();
         let pending =
             conditions.into_iter().find(|condition| condition.type_ == PENDING && condition.status == "True")?;
         (provisioner == flavor.driver_name() && claim.metadata.deletion_timestamp.is_none()).then(|| Self {
             namespace: claim.namespace().unwrap_or_default(),
             claim: claim.name_any(),
-            node: annotation(SELECTED_NODE).cloned(),
+            node: selected_node(claim).map(str::to_owned),
             since: pending.last_transition_time.as_ref().map(|time| time.0),
         })
     }
@@ -121,10 +97,12 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use topolvm_runtime::Tasks;
+    use topolvm_api::SELECTED_NODE;
+    use topolvm_runtime::{CancellationToken, Tasks};
     use topolvm_testkit::ApiServer;
     use topolvm_testkit::api_server::Failure;
 
+    use super::super::bench::Bench;
     use super::*;
 
     const SINCE: &str = "2026-01-01T00:00:00Z";
@@ -153,8 +131,8 @@ mod tests {
     fn start(server: &ApiServer) -> (Tasks, CancellationToken) {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let nudge = ResizeNudge { client: server.client(), flavor: ApiFlavor::TopoLvm, now };
-        tasks.spawn("nudge", nudge.run(shutdown.clone()));
+        let controllers = Bench::controllers(server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
+        tasks.spawn("controllers", controllers.run(shutdown.clone()));
         (tasks, shutdown)
     }
 

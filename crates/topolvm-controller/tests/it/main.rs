@@ -19,3 +19,7 @@ mod lists;
 mod modify;
 mod process;
 mod snapshots;
+mod webhook_bench;
+mod webhook_claim;
+mod webhook_pod;
+mod webhook_tls;

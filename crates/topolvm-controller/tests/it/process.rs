@@ -8,14 +8,14 @@ use assert_cmd::cargo::CommandCargoExt as _;
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
 
-fn command(arguments: &[&str]) -> std::process::Command {
+pub(crate) fn command(arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::cargo_bin("topolvm-controller").unwrap();
     command.args(arguments).env_remove("USE_LEGACY").env("LOG_LEVEL", "info").env("LOG_FORMAT", "text");
     command
 }
 
 /// Ends the program when the test fails before it does.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -32,8 +32,16 @@ fn wrong_flags_end_it_with_64_and_say_which() {
     assert!(message.contains("--minimum-allocation-ext4"), "{message}");
 }
 
+#[test]
+fn times_with_which_two_replicas_could_lead_end_it_with_64() {
+    let output = command(&["--leader-election-lease-duration=5s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("--leader-election-renew-deadline"), "{message}");
+}
+
 /// A kubeconfig with the address of an API server that is not there.
-fn nobody_listens(dir: &Path) -> PathBuf {
+pub(crate) fn nobody_listens(dir: &Path) -> PathBuf {
     let kubeconfig = dir.join("kubeconfig");
     let content = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -8,6 +8,7 @@ mod filesystems;
 mod fixture;
 mod job;
 mod snapshots;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     all.extend(filesystems::trials());
     all.extend(snapshots::trials());
     let mut trials: Vec<Trial> = all.into_iter().map(|(name, body)| trial(name, body)).collect();
+    trials.extend(webhooks::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

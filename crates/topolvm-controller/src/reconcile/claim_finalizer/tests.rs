@@ -1,0 +1,155 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::{claim, pod};
+
+use super::super::Settings;
+use super::super::bench::{Bench, DEFAULTS};
+use super::*;
+
+const CLAIMS: &str = "persistentvolumeclaims";
+const KEPT: Settings = Settings { claim_finalizer: true, ..DEFAULTS };
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+fn with_finalizers(names: &[&str]) -> PersistentVolumeClaim {
+    names.iter().fold(claim("data"), |claim, name| claim.finalizer(name)).build()
+}
+
+fn finalizers_of(server: &ApiServer) -> Value {
+    server.get_json(CLAIMS, "default", "data").unwrap()["metadata"]["finalizers"].clone()
+}
+
+/// A pod that uses the claim, in this phase.
+fn user(name: &str, claim: &str, phase: &str) -> Value {
+    let mut pod = serde_json::to_value(pod(name).claim(claim).build()).unwrap();
+    pod["status"] = json!({"phase": phase});
+    pod
+}
+
+#[rstest]
+#[case::present(&["topolvm.io/pvc"], Value::Null)]
+#[case::legacy(&["topolvm.cybozu.com/pvc"], Value::Null)]
+#[case::both_and_twice(&["topolvm.io/pvc", PROTECTION, "topolvm.cybozu.com/pvc", "topolvm.io/pvc"], json!([PROTECTION]))]
+#[case::none(&[PROTECTION, "other/pvc"], json!([PROTECTION, "other/pvc"]))]
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_old_versions_are_taken_off(#[case] before: &[&str], #[case] after: Value) {
+    for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
+        let server = ApiServer::new();
+        server.apply_json(with_finalizers(before));
+        let bench = Bench::start_as(&server, flavor, DEFAULTS);
+        bench.settle().await;
+        assert_eq!(finalizers_of(&server), after);
+        bench.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_somebody_adds_meanwhile_is_kept() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.before_next("patch", CLAIMS, |server| {
+        server.edit(CLAIMS, "default", "data", |claim| {
+            claim["metadata"]["finalizers"] = json!(["other/one", "topolvm.io/pvc"]);
+        });
+    });
+    let bench = Bench::start(&server, DEFAULTS);
+    let done = json!(["other/one"]);
+    let is_done = |claim: Option<&Value>| (claim?["metadata"]["finalizers"] == done).then_some(());
+    server.until(CLAIMS, "default", "data", is_done).await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_kept_on_purpose_stays_on_a_claim_that_lives() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.cybozu.com/pvc", "topolvm.io/pvc"]));
+    let bench = Bench::start(&server, KEPT);
+    bench.settle().await;
+    assert_eq!(finalizers_of(&server), json!(["topolvm.io/pvc"]), "the other group's is obsolete all the same");
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claim_is_let_go_last_and_only_then_pods_that_are_pending_for_it_are_deleted() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc", PROTECTION]));
+    server.apply_json(user("pending", "data", "Pending"));
+    server.apply_json(user("running", "data", "Running"));
+    server.apply_json(user("other", "else", "Pending"));
+    let mut elsewhere = user("elsewhere", "data", "Pending");
+    elsewhere["metadata"]["namespace"] = json!("another");
+    server.apply_json(elsewhere);
+    let bench = Bench::start(&server, KEPT);
+    server.delete(CLAIMS, "default", "data");
+    bench.settle().await;
+    assert_eq!(finalizers_of(&server), json!(["topolvm.io/pvc", PROTECTION]), "a pod may still use it");
+    assert!(bench.has("pods", "default", "pending"));
+
+    server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!(["topolvm.io/pvc"]));
+    bench.gone("pods", "default", "pending").await;
+    assert!(!bench.has(CLAIMS, "default", "data"));
+    bench.settle().await;
+    assert!(bench.has("pods", "default", "running"));
+    assert!(bench.has("pods", "default", "other"));
+    assert!(bench.has("pods", "another", "elsewhere"));
+    assert_eq!(bench.events(), [("ClaimGone".to_owned(), "pending".to_owned())]);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_can_use_a_new_claim_of_the_name_stays() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    // Made between the end of the old claim and the look at the pods
+    server.before_next("get", CLAIMS, |server| {
+        server.apply_json(claim("data").build());
+    });
+    let bench = Bench::start(&server, KEPT);
+    server.delete(CLAIMS, "default", "data");
+    server.until_requested("get", CLAIMS, 1).await;
+    bench.settle().await;
+    assert!(bench.has("pods", "default", "pending"));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_begun_to_run_meanwhile_stays() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pod", "data", "Pending"));
+    server.before_next("delete", "pods", |server| {
+        server.edit("pods", "default", "pod", |pod| pod["status"]["phase"] = json!("Running"));
+    });
+    let bench = Bench::start(&server, KEPT);
+    server.delete(CLAIMS, "default", "data");
+    server.until_requested("list", "pods", 2).await;
+    bench.settle().await;
+    assert!(bench.has("pods", "default", "pod"));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_deleted_although_the_api_server_fails_right_after_the_claim_has_gone() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    server.fail_next("list", "pods", 3, 500);
+    server.fail_next("delete", "pods", 1, 503);
+    let bench = Bench::start(&server, KEPT);
+    server.delete(CLAIMS, "default", "data");
+    bench.gone("pods", "default", "pending").await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_listed_as_long_as_no_claim_is_deleted() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc", "topolvm.cybozu.com/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    let bench = Bench::start(&server, KEPT);
+    bench.settle().await;
+    assert_eq!(server.count("list", "pods"), 0);
+    assert_eq!(server.count("patch", CLAIMS), 1);
+    bench.end().await;
+}

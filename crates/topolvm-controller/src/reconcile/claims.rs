@@ -1,0 +1,159 @@
+//! The claims of the cluster: one watch feeds all controllers that care.
+//!
+//! Whole objects are watched, because what waits for kubelet is said in their status, and one watch is less traffic than two. Kept in
+//! memory is only what is ours, and of that only what is read here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::mpsc;
+use topolvm_api::{ApiFlavor, SELECTED_NODE};
+use topolvm_runtime::CancellationToken;
+
+use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
+use super::finalizers;
+use super::resize_nudge::Waiting;
+use crate::watching::follow;
+
+/// Annotations with which kube-controller-manager names the driver of a claim.
+const PROVISIONER: [&str; 2] =
+    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+
+/// Reads the watched claims that are ours or may be. Clones share them.
+#[derive(Clone)]
+pub(super) struct Claims {
+    store: Store<PersistentVolumeClaim>,
+}
+
+/// What the watch gives to the controllers.
+pub(super) struct Sources {
+    /// Keeps the claims current until the process, or this replica's term, ends.
+    pub(super) watch: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
+    /// Claims whose filesystem waits to be grown.
+    pub(super) waiting: mpsc::UnboundedReceiver<Waiting>,
+    /// Claims with a finalizer to take off.
+    pub(super) finalizable: mpsc::UnboundedReceiver<ObjectRef<PersistentVolumeClaim>>,
+}
+
+impl Claims {
+    /// The claims, and what they are watched for. `is_kept` says whether claims carry our finalizer on purpose.
+    pub(super) fn new(client: Client, flavor: ApiFlavor, is_kept: bool, end: CancellationToken) -> (Self, Sources) {
+        let mut writer = store::Writer::default();
+        let claims = Self { store: writer.as_reader() };
+        let (found, waiting) = mpsc::unbounded_channel();
+        let (to_finalize, finalizable) = mpsc::unbounded_channel();
+        let watch = follow("PersistentVolumeClaims", Api::all(client), end, move |event| {
+            let mut names = None;
+            if let Event::Apply(claim) | Event::InitApply(claim) = &event {
+                if let Some(waiting) = Waiting::of(flavor, claim) {
+                    // Nobody listens only when everything ends
+                    drop(found.send(waiting));
+                }
+                names = is_finalizable(flavor, is_kept, claim).then(|| ObjectRef::from_obj(claim));
+            }
+            if let Some(event) = kept(flavor, event) {
+                writer.apply_watcher_event(&event);
+            }
+            // After the store has it, which is where the work begins
+            if let Some(name) = names {
+                drop(to_finalize.send(name));
+            }
+        });
+        (claims, Sources { watch: Box::pin(watch), waiting, finalizable })
+    }
+
+    /// The claims themselves.
+    pub(super) fn store(&self) -> Store<PersistentVolumeClaim> {
+        self.store.clone()
+    }
+
+    /// Waits until all claims have been listed once; `false` when the watch ends before.
+    pub(super) async fn synced(&self) -> bool {
+        self.store.wait_until_ready().await.is_ok()
+    }
+
+    /// The claims for which `look` is true.
+    pub(super) fn all(&self, look: impl Fn(&PersistentVolumeClaim) -> bool) -> Vec<Arc<PersistentVolumeClaim>> {
+        let mut found = self.store.state();
+        found.retain(|claim| look(claim));
+        found
+    }
+}
+
+/// The driver that kube-controller-manager has written on the claim.
+pub(super) fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
+    PROVISIONER.iter().find_map(|name| claim.annotations().get(*name)).map(String::as_str)
+}
+
+/// The node that the scheduler chose.
+pub(super) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.annotations().get(SELECTED_NODE).map(String::as_str)
+}
+
+/// The name of the volume that the claim is bound to.
+pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The event for the store. A claim that we need not know, or no longer, is one that is not there.
+fn kept(flavor: ApiFlavor, event: Event<PersistentVolumeClaim>) -> Option<Event<PersistentVolumeClaim>> {
+    match event {
+        Event::Apply(claim) if !is_of_interest(flavor, &claim) => Some(Event::Delete(claim)),
+        Event::InitApply(claim) if !is_of_interest(flavor, &claim) => None,
+        Event::Apply(claim) => Some(Event::Apply(pruned(claim))),
+        Event::InitApply(claim) => Some(Event::InitApply(pruned(claim))),
+        other @ (Event::Delete(_) | Event::Init | Event::InitDone) => Some(other),
+    }
+}
+
+fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
+    let may_be_ours = match provisioner(claim) {
+        Some(driver) => driver == flavor.driver_name(),
+        // Its StorageClass decides, which is asked for when it matters
+        None => selected_node(claim).is_some(),
+    };
+    may_be_ours || PVC_FINALIZERS.iter().any(|name| finalizers::has(&claim.metadata, name))
+}
+
+fn pruned(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
+    claim.metadata.managed_fields = None;
+    claim.metadata.labels = None;
+    claim.metadata.owner_references = None;
+    if let Some(annotations) = &mut claim.metadata.annotations {
+        annotations.retain(|key, _| key == SELECTED_NODE || PROVISIONER.contains(&key.as_str()));
+    }
+    claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
+        storage_class_name: spec.storage_class_name,
+        volume_name: spec.volume_name,
+        ..PersistentVolumeClaimSpec::default()
+    });
+    claim.status = None;
+    claim
+}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_testkit::fixtures::claim;
+
+    use super::*;
+
+    #[test]
+    fn only_claims_that_may_be_ours_are_kept_and_of_them_only_what_is_read() {
+        let ours = claim("a").class("fast").selected_node("n1").bound_to("pvc-1").build();
+        let Some(Event::Apply(kept_claim)) = kept(ApiFlavor::TopoLvm, Event::Apply(ours)) else { panic!("dropped") };
+        assert_eq!(selected_node(&kept_claim), Some("n1"));
+        assert_eq!(volume_name(&kept_claim), Some("pvc-1"));
+        assert_eq!(kept_claim.status, None);
+
+        let mut foreign = claim("b").selected_node("n1").build();
+        foreign.annotations_mut().insert(PROVISIONER[0].to_owned(), "ebs.example".to_owned());
+        // It may have been ours a moment ago
+        assert!(matches!(kept(ApiFlavor::TopoLvm, Event::Apply(foreign.clone())), Some(Event::Delete(_))));
+        assert!(kept(ApiFlavor::TopoLvm, Event::InitApply(foreign)).is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! Kubernetes Events: what a user must know about a claim or volume, where the user looks.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+/// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
+const COMPONENT: &str = "topolvm-controller";
+
+/// Writes Events. Clones share what they remember: a repeated Event counts up instead of becoming another object.
+#[derive(Clone)]
+pub(super) struct Events {
+    recorder: Recorder,
+}
+
+impl Events {
+    pub(super) fn new(client: Client, instance: String) -> Self {
+        let reporter = Reporter { controller: COMPONENT.to_owned(), instance: Some(instance) };
+        Self { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Something happened as it should.
+    pub(super) async fn normal(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+        self.publish(EventType::Normal, about, reason, action, note).await;
+    }
+
+    /// Somebody should look at it.
+    pub(super) async fn warning(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+        self.publish(EventType::Warning, about, reason, action, note).await;
+    }
+
+    /// An Event that cannot be written holds up nothing.
+    async fn publish(&self, type_: EventType, about: &ObjectReference, reason: &str, action: &str, note: String) {
+        let event =
+            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
+        if let Err(error) = self.recorder.publish(&event, about).await {
+            tracing::warn!(
+                reason,
+                object = about.name,
+                error = format!("{:#}", anyhow::Error::from(error)),
+                "cannot write an Event; allow create and patch of events (events.k8s.io) in the ClusterRole"
+            );
+        }
+    }
+}

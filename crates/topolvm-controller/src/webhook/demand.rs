@@ -1,0 +1,155 @@
+//! What volumes that do not exist yet will take, by device class. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use k8s_openapi::api::storage::v1::StorageClass;
+use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
+
+use crate::MinimumAllocation;
+use crate::volume_size::Access;
+
+/// What counts for a claim that asks for no size.
+const DEFAULT_SIZE: u64 = GIB;
+
+/// StorageClass parameters with which external-provisioner is told the filesystem. It compares them in lower case.
+const FILESYSTEM: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
+
+/// What a StorageClass of ours says about its volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OurClass {
+    /// Empty is the node's default class.
+    device_class: String,
+    /// Empty is the node's default.
+    filesystem: String,
+}
+
+impl OurClass {
+    /// `None` when the class is of another driver.
+    pub(crate) fn of(flavor: ApiFlavor, class: &StorageClass) -> Option<Self> {
+        if class.provisioner != flavor.driver_name() {
+            return None;
+        }
+        let parameters = class.parameters.iter().flatten();
+        let mut ours = Self { device_class: String::new(), filesystem: String::new() };
+        for (key, value) in parameters {
+            if key == flavor.device_class_parameter() {
+                ours.device_class.clone_from(value);
+            } else if is_filesystem(key) {
+                ours.filesystem.clone_from(value);
+            }
+        }
+        Some(ours)
+    }
+}
+
+/// Whether a StorageClass parameter of this name says which filesystem is made.
+pub(crate) fn is_filesystem(parameter: &str) -> bool {
+    FILESYSTEM.iter().any(|name| parameter.eq_ignore_ascii_case(name))
+}
+
+/// Bytes by device class; the empty name is the node's default class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Demand(BTreeMap<String, u64>);
+
+impl Demand {
+    /// Counts the volume of a claim: what it asks for, but not less than the smallest volume of its kind.
+    pub(crate) fn add(
+        &mut self,
+        claim: &PersistentVolumeClaimSpec,
+        class: &OurClass,
+        minimums: &MinimumAllocation,
+    ) -> Result<(), ParseQuantityError> {
+        let requests = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let asked = requests.and_then(|requests| requests.get("storage")).map(parse_bytes).transpose()?;
+        let asked = asked.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_SIZE);
+        let access = if claim.volume_mode.as_deref() == Some("Block") {
+            Access::Block
+        } else {
+            Access::Mount(class.filesystem.clone())
+        };
+        let sum = self.0.entry(class.device_class.clone()).or_default();
+        *sum = sum.saturating_add(asked.max(minimums.of(&access)));
+        Ok(())
+    }
+
+    /// Whether nothing was counted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes of all classes.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.values().copied().fold(0, u64::saturating_add)
+    }
+
+    /// Device class and bytes.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(class, bytes)| (class.as_str(), *bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use topolvm_testkit::fixtures::{claim, storage_class};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const MINIMUMS: MinimumAllocation =
+        MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
+
+    fn demand(size: &str, mode: Option<&str>, filesystem: Option<(&str, &str)>) -> u64 {
+        let class = match filesystem {
+            Some((key, name)) => storage_class("c").parameter(key, name),
+            None => storage_class("c"),
+        };
+        let class = OurClass::of(ApiFlavor::TopoLvm, &class.build()).unwrap();
+        let mut spec = claim("data").sized(size).build().spec.unwrap();
+        spec.volume_mode = mode.map(str::to_owned);
+        let mut demand = Demand::default();
+        demand.add(&spec, &class, &MINIMUMS).unwrap();
+        demand.total()
+    }
+
+    #[rstest]
+    #[case::exact("500Mi", None, 500 * MIB)]
+    #[case::odd("2147483647", None, 2 * GIB - 1)]
+    #[case::nothing_asked("0", None, GIB)]
+    #[case::no_filesystem_named("1Mi", None, 32 * MIB)]
+    #[case::xfs("1Mi", Some(("csi.storage.k8s.io/fstype", "xfs")), 300 * MIB)]
+    #[case::as_older_classes_say_it("1Mi", Some(("fsType", "btrfs")), 200 * MIB)]
+    #[case::unknown("1Mi", Some(("csi.storage.k8s.io/fstype", "zfs")), MIB)]
+    fn filesystems_count_as_asked_but_not_below_their_minimum(
+        #[case] size: &str,
+        #[case] filesystem: Option<(&str, &str)>,
+        #[case] bytes: u64,
+    ) {
+        assert_eq!(demand(size, Some("Filesystem"), filesystem), bytes);
+        assert_eq!(demand(size, None, filesystem), bytes);
+    }
+
+    #[test]
+    fn raw_block_volumes_have_a_minimum_of_their_own() {
+        assert_eq!(demand("1Mi", Some("Block"), Some(("csi.storage.k8s.io/fstype", "xfs"))), 8 * MIB);
+    }
+
+    #[test]
+    fn classes_of_other_drivers_are_not_ours() {
+        let foreign = storage_class("c").provisioner("ebs.example").build();
+        assert_eq!(OurClass::of(ApiFlavor::TopoLvm, &foreign), None);
+        assert_eq!(OurClass::of(ApiFlavor::Legacy, &storage_class("c").build()), None);
+    }
+
+    #[test]
+    fn a_sum_beyond_all_numbers_is_the_largest_one() {
+        let mut demand = Demand::default();
+        let class = OurClass::of(ApiFlavor::TopoLvm, &storage_class("c").build()).unwrap();
+        let spec = claim("data").sized("9223372036854775807").build().spec.unwrap();
+        for _ in 0..3 {
+            demand.add(&spec, &class, &MINIMUMS).unwrap();
+        }
+        assert_eq!(demand.total(), u64::MAX);
+    }
+}

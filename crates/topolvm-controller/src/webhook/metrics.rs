@@ -1,0 +1,74 @@
+//! What the webhooks tell about themselves.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    Patched,
+    Unchanged,
+    Denied,
+    Failed,
+    Malformed,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Patched => "patched",
+            Self::Unchanged => "unchanged",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    webhook: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Webhook {
+    webhook: &'static str,
+}
+
+/// Counts calls. Clones share the counters.
+#[derive(Clone, Debug)]
+pub(crate) struct WebhookMetrics {
+    calls: Family<Call, Counter>,
+    seconds: Family<Webhook, Histogram>,
+    /// When the certificate that is served expires, in seconds of Unix time; 0 without one.
+    pub(crate) expiry: Gauge,
+}
+
+impl WebhookMetrics {
+    /// New counters on this page.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            calls: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14))),
+            expiry: Gauge::default(),
+        };
+        registry.register("topolvm_webhook_calls", "Calls of the admission webhooks", metrics.calls.clone());
+        let help = "Time from an admission call to its answer";
+        registry.register("topolvm_webhook_seconds", help, metrics.seconds.clone());
+        let help = "Unix time at which the served certificate expires";
+        registry.register("topolvm_webhook_certificate_expiry_timestamp_seconds", help, metrics.expiry.clone());
+        metrics
+    }
+
+    pub(crate) fn count(&self, webhook: &'static str, outcome: Outcome, took: Duration) {
+        self.calls.get_or_create(&Call { webhook, outcome: outcome.label() }).inc();
+        self.seconds.get_or_create(&Webhook { webhook }).observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,378 @@
+//! Replicas over a fake API server, called over real TLS as kube-apiserver calls them. Time is tokio's paused time, for
+//! certificates too.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use prometheus_client::metrics::gauge::Gauge;
+use rustls::RootCertStore;
+use rustls::client::ClientConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Failure;
+
+use super::issue::issue;
+use super::stored::Stored;
+use super::{Keeper, SelfManaged};
+use crate::webhook::certificate::{KeyedCertificate, Served};
+
+const SECRET: &str = "topolvm-webhook-certificate";
+const CONFIGURATION: &str = "topolvm-hook";
+const CONFIGURATIONS: &str = "mutatingwebhookconfigurations";
+const NAME: &str = "topolvm-controller.topolvm-system.svc";
+const LIFETIME: SignedDuration = SignedDuration::from_mins(2);
+
+/// The wall clock, which goes with tokio's.
+fn now() -> Timestamp {
+    thread_local!(static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) });
+    let began = BEGAN.get().unwrap_or_else(Instant::now);
+    BEGAN.set(Some(began));
+    "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::try_from(began.elapsed()).unwrap()
+}
+
+#[derive(Debug)]
+struct Clock;
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(now().as_second().unsigned_abs())))
+    }
+}
+
+fn settings() -> SelfManaged {
+    SelfManaged {
+        namespace: "topolvm-system".to_owned(),
+        service: "topolvm-controller".to_owned(),
+        secret: SECRET.to_owned(),
+        configuration: CONFIGURATION.to_owned(),
+        lifetime: LIFETIME,
+    }
+}
+
+fn configuration() -> Value {
+    let webhook = |name: &str, path: &str| {
+        json!({
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "fieldOfTomorrow": 1,
+            "clientConfig": {"service": {"namespace": "topolvm-system", "name": "topolvm-controller", "path": path}},
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": CONFIGURATION},
+        "webhooks": [webhook("pod-hook.topolvm.io", "/pod/mutate"), webhook("pvc-hook.topolvm.io", "/pvc/mutate")],
+    })
+}
+
+/// The replicas of a controller.
+struct Bench {
+    api: ApiServer,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl Bench {
+    fn new() -> Self {
+        now();
+        let shutdown = CancellationToken::new();
+        Self { api: ApiServer::new(), tasks: Tasks::new(shutdown.clone()), shutdown }
+    }
+
+    fn with_configuration() -> Self {
+        let bench = Self::new();
+        bench.api.apply_json(configuration());
+        bench
+    }
+
+    /// Starts a replica; returns what it serves.
+    fn replica(&self) -> Served {
+        self.replica_with(settings())
+    }
+
+    fn replica_with(&self, settings: SelfManaged) -> Served {
+        let served = Served::new(Gauge::default());
+        let keeper = Keeper::new(self.api.client(), settings, now, served.clone());
+        self.tasks.spawn("keeper", keeper.run(self.shutdown.clone()));
+        served
+    }
+
+    /// What the configuration trusts, the same for all its webhooks.
+    fn bundle(&self) -> Option<String> {
+        let configuration = self.api.get_json(CONFIGURATIONS, "", CONFIGURATION)?;
+        let webhooks = configuration["webhooks"].as_array()?.iter();
+        let bundles: Vec<_> = webhooks.map(|webhook| &webhook["clientConfig"]["caBundle"]).collect();
+        assert!(bundles.iter().all(|bundle| *bundle == bundles[0]));
+        bundles[0].as_str()?;
+        let ByteString(bundle) = serde_json::from_value(bundles[0].clone()).ok()?;
+        String::from_utf8(bundle).ok()
+    }
+
+    async fn until_published(&self) -> String {
+        self.api.until(CONFIGURATIONS, "", CONFIGURATION, |_| self.bundle()).await
+    }
+
+    fn secret(&self) -> Option<Stored> {
+        let secret = self.api.get_json("secrets", "topolvm-system", SECRET)?;
+        Some(Stored::read(&serde_json::from_value(secret).unwrap()).unwrap())
+    }
+
+    fn put(&self, stored: &Stored) {
+        let mut secret = serde_json::to_value(stored.secret(SECRET)).unwrap();
+        secret["metadata"]["namespace"] = json!("topolvm-system");
+        self.api.apply_json(secret);
+    }
+}
+
+/// A call of somebody who trusts this bundle.
+async fn call(served: &Served, bundle: &str) -> Result<(), String> {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder_with_details(provider, Arc::new(Clock))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (near, far) = tokio::io::duplex(16 << 10);
+    let acceptor = TlsAcceptor::from(Arc::new(served.config().unwrap()));
+    let connector = TlsConnector::from(Arc::new(config));
+    let called = connector.connect(ServerName::try_from(NAME).unwrap(), near);
+    let (_, called) = tokio::join!(acceptor.accept(far), called);
+    called.map(drop).map_err(|error| error.to_string())
+}
+
+fn authorities(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+/// An API server that hears of a change a while after it was made, as one whose watch is slow.
+struct SlowApiServer {
+    heard: Vec<(Instant, String)>,
+}
+
+impl SlowApiServer {
+    /// Less than the twelfth of a certificate's life that we give them.
+    const LAG: Duration = Duration::from_secs(8);
+
+    fn trusts(&mut self, told: Option<String>) -> Option<&str> {
+        if let Some(told) = told
+            && self.heard.last().is_none_or(|(_, last)| *last != told)
+        {
+            self.heard.push((Instant::now(), told));
+        }
+        let heard = self.heard.iter().rev().find(|(at, _)| at.elapsed() >= Self::LAG)?;
+        Some(&heard.1)
+    }
+}
+
+/// Calls the replicas every second for some minutes, as an API server that is slow to hear, and returns how many certificates
+/// there were. Each one, once it is trusted, must be accepted until it expires: some replica may not have heard of its
+/// successor.
+async fn call_every_second(bench: &Bench, replicas: &[Served], minutes: u32) -> usize {
+    let mut server = SlowApiServer { heard: Vec::new() };
+    let mut seen: Vec<KeyedCertificate> = Vec::new();
+    let mut calls = 0;
+    for second in 0..minutes * 60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let Some(bundle) = server.trusts(bench.bundle()) else { continue };
+        for replica in replicas {
+            let current = replica.current.borrow().clone().unwrap();
+            if !seen.iter().any(|old| old.facts == current.facts) {
+                seen.push(current);
+            }
+        }
+        for certificate in seen.iter().filter(|certificate| now() < certificate.facts.not_after) {
+            let late = Served::new(Gauge::default());
+            late.serve(certificate.clone());
+            let answer = call(&late, bundle).await;
+            assert_eq!(answer, Ok(()), "after {second} s with {} authorities", authorities(bundle));
+            calls += 1;
+        }
+    }
+    assert!(calls > minutes * 55, "{calls}");
+    seen.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_are_renewed_without_a_refused_request() {
+    let bench = Bench::with_configuration();
+    let replicas = [bench.replica(), bench.replica()];
+    // A renewal every 80 s
+    let certificates = call_every_second(&bench, &replicas, 15).await;
+    assert!((9..=12).contains(&certificates), "{certificates}");
+    assert!(authorities(&bench.bundle().unwrap()) <= 3);
+    bench.shutdown.cancel();
+    bench.tasks.wait().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_deleted_comes_back_with_a_new_certificate_and_no_request_is_refused() {
+    let bench = Bench::with_configuration();
+    let replicas = [bench.replica(), bench.replica()];
+    bench.until_published().await;
+    let first = bench.secret().unwrap();
+    let deleting = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(bench.api.delete("secrets", "topolvm-system", SECRET));
+    };
+    let (certificates, ()) = tokio::join!(call_every_second(&bench, &replicas, 1), deleting);
+    assert_eq!(certificates, 2);
+    assert_ne!(bench.secret().unwrap().current, first.current);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_start_together_serve_the_same_certificate() {
+    let bench = Bench::with_configuration();
+    let replicas: Vec<Served> = (0..5).map(|_| bench.replica()).collect();
+    let bundle = bench.until_published().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(authorities(&bundle), 1);
+    for replica in &replicas {
+        assert_eq!(call(replica, &bundle).await, Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_bundles_of_the_configuration_are_changed() {
+    let bench = Bench::with_configuration();
+    bench.replica();
+    bench.until_published().await;
+    let mut after = bench.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
+    for webhook in after["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"].as_object_mut().unwrap().remove("caBundle").unwrap();
+    }
+    assert_eq!(after["webhooks"], configuration()["webhooks"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_somebody_removes_is_written_again_at_once() {
+    let bench = Bench::with_configuration();
+    bench.replica();
+    let bundle = bench.until_published().await;
+    bench.api.apply_json(configuration());
+    let removed = Instant::now();
+    assert_eq!(bench.until_published().await, bundle);
+    assert!(removed.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_comes_later_gets_its_bundle() {
+    let bench = Bench::new();
+    let served = bench.replica();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.api.apply_json(configuration());
+    let bundle = bench.until_published().await;
+    assert_eq!(call(&served, &bundle).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_somebody_else_between_reading_and_writing_is_kept() {
+    let bench = Bench::with_configuration();
+    bench.api.before_next("patch", CONFIGURATIONS, |api| {
+        api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
+            configuration["webhooks"].as_array_mut().unwrap().remove(0);
+        });
+    });
+    let served = bench.replica();
+    let bundle = bench.until_published().await;
+    let after = bench.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
+    assert_eq!(after["webhooks"].as_array().unwrap().len(), 1);
+    assert_eq!(after["webhooks"][0]["name"], "pvc-hook.topolvm.io");
+    assert_eq!(bench.api.count("patch", CONFIGURATIONS), 2);
+    assert_eq!(call(&served, &bundle).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_certificate_is_not_served_while_its_authority_cannot_be_published() {
+    let bench = Bench::with_configuration();
+    let served = bench.replica();
+    bench.until_published().await;
+    let first = served.current.borrow().clone().unwrap().facts;
+    // The right to write it is taken away
+    bench.api.fail_next("patch", CONFIGURATIONS, usize::MAX, 403);
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert!(bench.secret().unwrap().next.is_some());
+    assert_eq!(served.current.borrow().clone().unwrap().facts, first);
+    // It is given back ten seconds before the old one expires
+    bench.api.clear_faults();
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_ne!(served.current.borrow().clone().unwrap().facts, first);
+    assert_eq!(call(&served, &bench.bundle().unwrap()).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_expired_while_nobody_ran_is_replaced_at_once() {
+    let bench = Bench::with_configuration();
+    let names = [NAME.to_owned(), format!("{NAME}.cluster.local")];
+    let long_ago = now() - SignedDuration::from_hours(24);
+    bench.put(&Stored::fresh(issue(&names, long_ago, LIFETIME).unwrap()));
+    let served = bench.replica();
+    let began = Instant::now();
+    bench.api.until(CONFIGURATIONS, "", CONFIGURATION, |_| bench.bundle()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let bundle = bench.bundle().unwrap();
+    assert_eq!(call(&served, &bundle).await, Ok(()));
+    assert_eq!(authorities(&bundle), 1);
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_no_certificate_is_made_anew_and_its_labels_stay() {
+    let bench = Bench::with_configuration();
+    bench.api.apply_json(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": SECRET, "namespace": "topolvm-system", "labels": {"team": "blue"}},
+        "data": {"tls.crt": "AAAA", "other": "AAAA"},
+    }));
+    let served = bench.replica();
+    let bundle = bench.until_published().await;
+    assert_eq!(call(&served, &bundle).await, Ok(()));
+    let secret = bench.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
+    assert_eq!((&secret["metadata"]["labels"]["team"], &secret["data"]["other"]), (&json!("blue"), &json!("AAAA")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_service_name_makes_a_new_certificate() {
+    let bench = Bench::with_configuration();
+    bench.put(&Stored::fresh(issue(&["old.topolvm-system.svc".to_owned()], now(), LIFETIME).unwrap()));
+    let served = bench.replica();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(call(&served, &bench.bundle().unwrap()).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_is_asked_again_and_hanging_does_not_hold_up_the_end() {
+    let bench = Bench::with_configuration();
+    bench.api.fail_next("get", "secrets", 3, 500);
+    bench.api.inject("create", "secrets", 1, Failure::Hang);
+    let served = bench.replica();
+    let bundle = bench.until_published().await;
+    assert_eq!(call(&served, &bundle).await, Ok(()));
+    bench.api.inject("get", CONFIGURATIONS, 1, Failure::Hang);
+    bench.api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
+        configuration["metadata"]["labels"] = json!({"a": "b"});
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bench.shutdown.cancel();
+    bench.tasks.wait().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_private_key_is_in_no_log() {
+    let bench = Bench::with_configuration();
+    bench.replica();
+    bench.until_published().await;
+    let text = format!("{:?}", bench.secret().unwrap());
+    assert!(!text.contains("PRIVATE"), "{text}");
+}

@@ -1,0 +1,135 @@
+//! The webhooks over a fake API server, and questions to ask them.
+
+use axum::body::{Body, to_bytes};
+use http::{Request, StatusCode};
+use k8s_openapi::ByteString;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
+use topolvm_controller::{CapacityResource, Certificates, MinimumAllocation, Surroundings, WebhookConfig, Webhooks};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::storage_class;
+use tower::ServiceExt as _;
+
+use crate::bench::MIB;
+
+/// The webhooks of one controller. They have listed all StorageClasses.
+pub(crate) struct WebhookBench {
+    pub(crate) api: ApiServer,
+    pub(crate) webhooks: Webhooks,
+    registry: Registry,
+}
+
+impl WebhookBench {
+    /// With the classes `topolvm`, `ssd` and `hdd` (of device classes of these names), and `foreign` (of another driver).
+    pub(crate) async fn new(capacity_resource: CapacityResource) -> Self {
+        let api = ApiServer::new();
+        api.apply_json(storage_class("topolvm").build());
+        api.apply_json(storage_class("ssd").device_class("ssd").build());
+        api.apply_json(storage_class("hdd").device_class("hdd").build());
+        api.apply_json(storage_class("foreign").provisioner("ebs.example").build());
+        Self::on(api, capacity_resource, ApiFlavor::TopoLvm, true).await
+    }
+
+    /// On this server.
+    pub(crate) async fn on(
+        api: ApiServer,
+        capacity_resource: CapacityResource,
+        flavor: ApiFlavor,
+        pvc_finalizer: bool,
+    ) -> Self {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
+        let surroundings = Surroundings { client: api.client(), flavor, minimums, now: || jiff::Timestamp::UNIX_EPOCH };
+        let config = WebhookConfig {
+            address: String::new(),
+            certificates: Certificates::Files("/nowhere".into()),
+            capacity_resource,
+            pvc_finalizer,
+        };
+        let mut registry = Registry::default();
+        let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown);
+        let bench = Self { api, webhooks, registry };
+        while bench.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
+            || bench.api.count("watch", "storageclasses") == 0
+        {
+            tokio::task::yield_now().await;
+        }
+        bench.api.clear_requests();
+        bench
+    }
+
+    /// The lines of the metrics page about calls.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        let mut calls: Vec<_> = page.lines().filter(|line| line.starts_with("topolvm_webhook_calls_total{")).collect();
+        calls.sort_unstable();
+        calls.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Status and body of the answer to a POST.
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
+        let request = Request::post(path).header("content-type", "application/json").body(body.into()).unwrap();
+        let response = self.webhooks.router().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.into()).unwrap())
+    }
+
+    /// The response to a review.
+    pub(crate) async fn ask(&self, path: &str, review: &Value) -> Value {
+        let (status, body) = self.post(path, review.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(answer["kind"], "AdmissionReview");
+        assert_eq!(answer["apiVersion"], review["apiVersion"]);
+        assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
+        answer["response"].clone()
+    }
+
+    /// The patch for a new pod; null when it is taken as it is.
+    pub(crate) async fn pod(&self, pod: impl Serialize) -> Value {
+        patch(&self.ask("/pod/mutate", &creation("pods", pod)).await)
+    }
+
+    /// The patch for a new claim.
+    pub(crate) async fn claim(&self, claim: impl Serialize) -> Value {
+        patch(&self.ask("/pvc/mutate", &creation("persistentvolumeclaims", claim)).await)
+    }
+}
+
+/// The patch of a response that allows the object.
+fn patch(response: &Value) -> Value {
+    assert_eq!(response["allowed"], true, "{response}");
+    if response["patch"].is_null() {
+        assert!(response["patchType"].is_null());
+        return Value::Null;
+    }
+    assert_eq!(response["patchType"], "JSONPatch");
+    // The API server reads base64, as of every []byte
+    let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
+    serde_json::from_slice(&patch).unwrap()
+}
+
+/// A question about the creation of an object in the namespace `default`, as kube-apiserver asks it.
+pub(crate) fn creation(plural: &str, object: impl Serialize) -> Value {
+    let kind = if plural == "pods" { "Pod" } else { "PersistentVolumeClaim" };
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": kind},
+            "resource": {"group": "", "version": "v1", "resource": plural},
+            "requestKind": {"group": "", "version": "v1", "kind": kind},
+            "requestResource": {"group": "", "version": "v1", "resource": plural},
+            "name": "", "namespace": "default", "operation": "CREATE",
+            "userInfo": {"username": "admin", "groups": ["system:authenticated"]},
+            "object": object, "oldObject": null, "dryRun": false,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    })
+}

@@ -1,0 +1,81 @@
+//! Finalizers of claims, and the pods that wait for claims that are gone.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::Body;
+use crate::fixture::{CLASS, Fixture};
+
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("finalizers_of_old_versions_are_taken_off_claims", obsolete),
+    ("a_stateful_set_whose_claim_is_deleted_gets_a_new_claim_and_a_new_pod", stateful_set),
+    ("a_pod_is_told_when_the_filesystem_of_its_claim_waits_to_be_grown", nudge),
+];
+
+fn obsolete(fixture: &Fixture) -> Result<()> {
+    fixture.claim("old", &json!({}), &["topolvm.io/pvc", "other.example/pvc", "topolvm.cybozu.com/pvc"])?;
+    let left = r#"["other.example/pvc","kubernetes.io/pvc-protection"]"#;
+    fixture.wait_value("pvc", "old", ".metadata.finalizers", left)?;
+    fixture.kubectl(&["patch", "pvc", "old", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+    fixture.kubectl(&["delete", "pvc", "old", "--timeout=60s"])?;
+    fixture.check_rights()
+}
+
+/// No node exists, so that the pod stays pending, as after its node was deleted.
+fn stateful_set(fixture: &Fixture) -> Result<()> {
+    fixture.with_controller(&["--pvc-finalizer"], || {
+        let finalizer = json!({"name": "data", "finalizers": ["topolvm.io/pvc"]});
+        fixture.apply(&json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "default"},
+            "spec": {
+                "serviceName": "db", "replicas": 1, "selector": {"matchLabels": {"app": "db"}},
+                "template": {
+                    "metadata": {"labels": {"app": "db"}},
+                    "spec": {"containers": [{"name": "db", "image": "db", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]},
+                },
+                "volumeClaimTemplates": [{"metadata": finalizer, "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }}],
+            },
+        }))?;
+        fixture.wait("--for=create", "pod", "db-0")?;
+        let old = [fixture.value("pvc", "data-db-0", ".metadata.uid")?, fixture.value("pod", "db-0", ".metadata.uid")?];
+        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=60s"])?;
+        fixture.wait("--for=create", "pvc", "data-db-0")?;
+        fixture.wait("--for=create", "pod", "db-0")?;
+        let new = [fixture.value("pvc", "data-db-0", ".metadata.uid")?, fixture.value("pod", "db-0", ".metadata.uid")?];
+        ensure!(old[0] != new[0], "the claim is the same");
+        ensure!(old[1] != new[1], "the pod still waits for the claim that is gone");
+        fixture.check_rights()?;
+        fixture.kubectl(&["delete", "statefulset", "db", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "pod", "db-0", "--ignore-not-found", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=60s"]).map(drop)
+    })
+}
+
+fn nudge(fixture: &Fixture) -> Result<()> {
+    fixture.claim("growing", &json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"}), &[])?;
+    fixture.apply(&system_tests::manifests::pod(
+        "grower",
+        "growing",
+        system_tests::manifests::VolumeMode::Filesystem,
+    ))?;
+    let pending = json!({"status": {"conditions": [{
+        "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    fixture.kubectl(&[
+        "patch",
+        "pvc",
+        "growing",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &pending.to_string(),
+    ])?;
+    let told = r"--for=jsonpath={.metadata.annotations.topolvm\.io/last-resizefs-requested-at}";
+    fixture.wait(told, "pod", "grower")?;
+    fixture.kubectl(&["delete", "pod", "grower", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pvc", "growing", "--timeout=60s"])?;
+    fixture.check_rights()
+}

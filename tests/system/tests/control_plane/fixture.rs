@@ -1,0 +1,172 @@
+//! The control plane that the trials share, and the words they use about it.
+
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim};
+use testbed::cluster::Cluster;
+use testbed::network::API_SERVER;
+use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
+
+/// The class of `deploy/manifests/base/storageclass.yaml`.
+pub(crate) const CLASS: &str = "topolvm-provisioner";
+/// LogicalVolumes for kubectl.
+pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
+/// How the tests elect: in seconds.
+pub(crate) const ELECTION: [&str; 3] = [
+    "--leader-election-lease-duration=3s",
+    "--leader-election-renew-deadline=2s",
+    "--leader-election-retry-period=500ms",
+];
+/// For a process to end in order.
+const GRACE: Duration = Duration::from_secs(10);
+
+static SHARED: Mutex<Option<Fixture>> = Mutex::new(None);
+
+/// A control plane with the product's manifests and its controller.
+pub(crate) struct Fixture {
+    pub(crate) cluster: Cluster,
+    directory: tempfile::TempDir,
+}
+
+/// Runs a trial.
+pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let fixture = match &mut *shared {
+        Some(fixture) => fixture,
+        none => none.insert(Fixture::up()?),
+    };
+    body(fixture).map_err(|error| error.context(fixture.state()))
+}
+
+/// Ends the control plane, if one was started.
+pub(crate) fn down() -> Result<()> {
+    let Some(fixture) = SHARED.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+    fixture.cluster.down(None)?;
+    fixture.directory.close().context("cannot remove the directory of the control plane")
+}
+
+impl Fixture {
+    fn up() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("topolvm-control-plane-").tempdir_in("/var/tmp")?;
+        let Topolvm { cluster, nodes: _ } = topolvm::up_with(&directory.path().join("c"), &spec(&[])?)?;
+        Ok(Self { cluster, directory })
+    }
+
+    /// Runs the trial with a controller that has these arguments too.
+    pub(crate) fn with_controller(&self, arguments: &[&str], body: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.cluster.stop(CONTROLLER, GRACE)?;
+        topolvm::start_controller(&self.cluster, &spec(arguments)?)?;
+        let done = body();
+        self.cluster.stop(CONTROLLER, GRACE)?;
+        topolvm::start_controller(&self.cluster, &spec(&[])?)?;
+        done
+    }
+
+    /// Applies an object.
+    pub(crate) fn apply(&self, object: &Value) -> Result<()> {
+        self.cluster.apply(&object.to_string()).map(drop)
+    }
+
+    /// kubectl's standard output.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.cluster.kubectl_ok(arguments)
+    }
+
+    /// One request with the token of a service account: the HTTP status, and what the API server says. kubectl would first read.
+    pub(crate) fn request_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+        let mut command = self.cluster.command("curl");
+        command.args([
+            "--silent",
+            "--insecure",
+            "--max-time",
+            "10",
+            "--write-out",
+            "\\n%{http_code}",
+            "--request",
+            method,
+        ]);
+        command.args(["--header", &format!("Authorization: Bearer {token}"), "--data", body]);
+        command.args([
+            "--header",
+            "Content-Type: application/merge-patch+json",
+            &format!("https://{API_SERVER}{path}"),
+        ]);
+        let output = command.output().context("run curl")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (said, status) = text.rsplit_once('\n').context("curl says nothing")?;
+        Ok((status.parse().context("no HTTP status")?, said.to_owned()))
+    }
+
+    pub(crate) fn exists(&self, kind: &str, name: &str) -> Result<bool> {
+        Ok(!self.kubectl(&["get", kind, name, "--ignore-not-found", "-o", "name"])?.is_empty())
+    }
+
+    /// One value of an object.
+    pub(crate) fn value(&self, kind: &str, name: &str, path: &str) -> Result<String> {
+        self.kubectl(&["get", kind, name, "-o", &format!("jsonpath={{{path}}}")])
+    }
+
+    /// Waits until a value of an object is this.
+    pub(crate) fn wait_value(&self, kind: &str, name: &str, path: &str, wanted: &str) -> Result<()> {
+        self.cluster.ready("apiserver", || {
+            let value = self.value(kind, name, path)?;
+            ensure!(value == wanted, "{path} of {kind} {name} is {value:?} and not {wanted:?}");
+            Ok(())
+        })
+    }
+
+    pub(crate) fn wait(&self, condition: &str, kind: &str, name: &str) -> Result<()> {
+        self.kubectl(&["wait", condition, &format!("{kind}/{name}"), "--timeout=30s"]).map(drop)
+    }
+
+    /// A Node with the agent's finalizer.
+    pub(crate) fn node(&self, name: &str) -> Result<()> {
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": name}},
+        }))
+    }
+
+    /// A LogicalVolume with the agent's finalizer.
+    pub(crate) fn volume(&self, name: &str, node: &str) -> Result<()> {
+        self.apply(&json!({
+            "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+            "metadata": {"name": name, "finalizers": ["topolvm.io/logicalvolume"]},
+            "spec": {"name": name, "nodeName": node, "size": "1Gi"},
+        }))
+    }
+
+    /// A claim with these annotations and finalizers.
+    pub(crate) fn claim(&self, name: &str, annotations: &Value, finalizers: &[&str]) -> Result<()> {
+        let mut claim = claim(name, CLASS, "1Gi", VolumeMode::Filesystem);
+        claim["metadata"]["annotations"] = annotations.clone();
+        claim["metadata"]["finalizers"] = json!(finalizers);
+        self.apply(&claim)
+    }
+
+    /// What the controller must never be told.
+    pub(crate) fn check_rights(&self) -> Result<()> {
+        let log = fs::read_to_string(self.cluster.log(CONTROLLER))?.to_lowercase();
+        let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+        ensure!(refused.is_empty(), "a right is missing in rbac.yaml: {refused:#?}");
+        Ok(())
+    }
+
+    fn state(&self) -> String {
+        let arguments = ["get", "nodes,pvc,pods,logicalvolumes.topolvm.io,leases", "-A", "-o", "wide"];
+        let objects = self.kubectl(&arguments).unwrap_or_else(|error| format!("{error:#}"));
+        let log = fs::read_to_string(self.cluster.log(CONTROLLER)).unwrap_or_default();
+        let last: Vec<_> = log.lines().rev().take(20).collect();
+        format!("state at the failure:\n{objects}\ncontroller, last line first:\n{}", last.join("\n"))
+    }
+}
+
+/// A controller that is alone with the control plane.
+pub(crate) fn spec(arguments: &[&str]) -> Result<TopolvmSpec> {
+    let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
+    Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments, ..TopolvmSpec::nodes(0)? })
+}

@@ -1,0 +1,31 @@
+//! The controllers, the roles and the admission policy against a real API server and a real kube-controller-manager. Nodes are objects
+//! without machines, so that this takes seconds. One control plane serves all trials, one after the other.
+#![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for whoever waits")]
+
+mod access;
+mod claims;
+mod fixture;
+mod leader;
+mod nodes;
+mod stale;
+
+use std::process::ExitCode;
+
+use fixture::Fixture;
+use libtest_mimic::{Failed, Trial};
+
+/// What a trial does with the control plane.
+type Body = fn(&Fixture) -> anyhow::Result<()>;
+
+fn main() -> ExitCode {
+    let groups: [&[(&str, Body)]; 5] = [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL];
+    let trials = groups.concat().into_iter().map(|(name, body)| {
+        Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+    });
+    let code = testbed::suite::on_host(trials.collect());
+    if let Err(error) = fixture::down() {
+        eprintln!("control plane: taking it down failed: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    code
+}

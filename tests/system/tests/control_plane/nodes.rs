@@ -1,0 +1,85 @@
+//! Nodes that are deleted.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, storage_class};
+
+use crate::Body;
+use crate::fixture::{Fixture, LV};
+
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others", takes_all),
+    ("a_node_deleted_while_no_controller_runs_is_tidied_up_afterwards", deleted_before),
+    ("with_skip_node_finalize_claims_and_volumes_of_a_deleted_node_stay", skip),
+];
+
+const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+const SELECTED: &str = "volume.kubernetes.io/selected-node";
+
+fn takes_all(fixture: &Fixture) -> Result<()> {
+    for node in ["n1", "n2"] {
+        fixture.node(node)?;
+        fixture.volume(&format!("pvc-{node}"), node)?;
+        fixture.claim(&format!("waiting-{node}"), &json!({SELECTED: node}), &[])?;
+    }
+    // As one of a class that binds at once
+    fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
+    fixture.kubectl(&["patch", "pvc", "immediate", "-p", r#"{"spec":{"volumeName":"pvc-n1"}}"#])?;
+    let mut foreign = storage_class("foreign", None, false);
+    foreign["provisioner"] = json!("ebs.example");
+    fixture.apply(&foreign)?;
+    let mut foreign = claim("foreign", "foreign", "1Gi", VolumeMode::Filesystem);
+    foreign["metadata"]["annotations"] = json!({SELECTED: "n1"});
+    fixture.apply(&foreign)?;
+
+    fixture.kubectl(&["delete", "node", "n1", "--timeout=60s"])?;
+    for (kind, name) in [("pvc", "waiting-n1"), ("pvc", "immediate"), (LV, "pvc-n1")] {
+        fixture.wait("--for=delete", kind, name)?;
+    }
+    for (kind, name) in [("node", "n2"), ("pvc", "waiting-n2"), ("pvc", "foreign"), (LV, "pvc-n2")] {
+        ensure!(fixture.exists(kind, name)?, "{kind} {name} has gone too");
+    }
+    let events = fixture.kubectl(&[
+        "get",
+        "events",
+        "--field-selector=reason=NodeDeleted",
+        "-o",
+        "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {.type}: {.message};{end}",
+    ])?;
+    for about in
+        ["PersistentVolumeClaim/waiting-n1 Warning", "PersistentVolumeClaim/immediate", "LogicalVolume/pvc-n1 Normal"]
+    {
+        ensure!(events.contains(about), "no event about {about}: {events}");
+    }
+    fixture.kubectl(&["delete", "node", "n2", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pvc", "--all", "--timeout=60s"])?;
+    fixture.check_rights()
+}
+
+fn deleted_before(fixture: &Fixture) -> Result<()> {
+    fixture.cluster.stop(testbed::topolvm::CONTROLLER, std::time::Duration::from_secs(10))?;
+    fixture.node("n3")?;
+    fixture.volume("pvc-n3", "n3")?;
+    fixture.kubectl(&["delete", "node", "n3", "--wait=false"])?;
+    ensure!(fixture.exists("node", "n3")?, "the finalizer does not hold the Node");
+    testbed::topolvm::start_controller(&fixture.cluster, &crate::fixture::spec(&[])?)?;
+    fixture.wait("--for=delete", "node", "n3")?;
+    ensure!(!fixture.exists(LV, "pvc-n3")?, "the Node went before its volume");
+    Ok(())
+}
+
+fn skip(fixture: &Fixture) -> Result<()> {
+    fixture.with_controller(&["--skip-node-finalize"], || {
+        fixture.node("n4")?;
+        fixture.volume("pvc-n4", "n4")?;
+        fixture.claim("kept", &json!({SELECTED: "n4"}), &[])?;
+        fixture.kubectl(&["delete", "node", "n4", "--timeout=60s"])?;
+        ensure!(fixture.value("pvc", "kept", ".metadata.deletionTimestamp")?.is_empty(), "the claim is deleted");
+        let finalizers = fixture.value(LV, "pvc-n4", ".metadata.finalizers")?;
+        ensure!(finalizers == r#"["topolvm.io/logicalvolume"]"#, "finalizers of the volume: {finalizers}");
+        // An administrator's way out, as docs/node-maintenance.md has it
+        fixture.kubectl(&["delete", "pvc", "kept", "--timeout=60s"])?;
+        fixture.kubectl(&["patch", LV, "pvc-n4", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+        fixture.kubectl(&["delete", LV, "pvc-n4", "--timeout=60s"]).map(drop)
+    })
+}

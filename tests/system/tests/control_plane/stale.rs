@@ -1,0 +1,53 @@
+//! Volumes that wait for a node that is not there any more.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::Body;
+use crate::fixture::{Fixture, LV};
+
+pub(crate) const ALL: &[(&str, Body)] = &[("stale_volumes_of_vanished_nodes_go_and_all_others_stay", stale)];
+
+fn stale(fixture: &Fixture) -> Result<()> {
+    fixture.with_controller(&["--stale-period=1s", "--cleanup-interval=1s"], || {
+        fixture.node("alive")?;
+        for (name, node) in
+            [("forgotten", "vanished"), ("referred", "vanished"), ("alive", "alive"), ("kept", "vanished")]
+        {
+            fixture.volume(name, node)?;
+        }
+        let uid = fixture.value(LV, "referred", ".metadata.uid")?;
+        let made = json!({"status": {"volumeID": uid}}).to_string();
+        fixture.kubectl(&["patch", LV, "referred", "--subresource=status", "--type=merge", "-p", &made])?;
+        fixture.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "referrer"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "none",
+                "persistentVolumeReclaimPolicy": "Retain", "csi": {"driver": "topolvm.io", "volumeHandle": uid},
+            },
+        }))?;
+        fixture.kubectl(&["delete", LV, "forgotten", "referred", "alive", "--wait=false"])?;
+        fixture.wait("--for=delete", LV, "forgotten")?;
+        // Both have been looked at when there are Events about them
+        for name in ["referred", "alive"] {
+            let about = format!("--field-selector=reason=StaleVolume,involvedObject.name={name}");
+            fixture.cluster.ready("apiserver", || {
+                ensure!(
+                    !fixture.kubectl(&["get", "events", &about, "-o", "name"])?.is_empty(),
+                    "no event about {name}"
+                );
+                Ok(())
+            })?;
+            ensure!(fixture.exists(LV, name)?, "{name} has gone");
+        }
+        ensure!(fixture.exists(LV, "kept")?, "a volume that nobody deleted has gone");
+        fixture.check_rights()?;
+        // Nobody refers to it any more
+        fixture.kubectl(&["delete", "pv", "referrer", "--timeout=60s"])?;
+        fixture.wait("--for=delete", LV, "referred")?;
+        // Its Node is deleted, which ends it at once
+        fixture.kubectl(&["delete", "node", "alive", "--timeout=60s"])?;
+        fixture.wait("--for=delete", LV, "alive")?;
+        fixture.kubectl(&["delete", LV, "kept", "--timeout=60s"]).map(drop)
+    })
+}
