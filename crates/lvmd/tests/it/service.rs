@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -174,7 +175,7 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     ));
     let mut server = place.serve();
     let mut client = LvServiceClient::new(channel(&place.socket()).await);
-    let create = CreateLvRequest { name: "a".to_owned(), size_bytes: 1 << 30, ..CreateLvRequest::default() };
+    let create = CreateLvRequest { name: "b".to_owned(), size_bytes: 1 << 30, ..CreateLvRequest::default() };
     let told = async {
         assert_eq!(tokio::fs::read_to_string(&begun).await.unwrap(), "begun\n");
         signal(&server, "TERM");
@@ -183,8 +184,12 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
         tokio::fs::write(&go, "\n").await.unwrap();
         told
     };
-    let (answer, told) = tokio::join!(client.create_lv(create), told);
-    let error = answer.unwrap_err();
+    let mut answer = pin!(client.create_lv(create));
+    let told = tokio::select! {
+        answer = &mut answer => panic!("lvcreate was not run: {answer:?}"),
+        told = told => told,
+    };
+    let error = answer.await.unwrap_err();
     assert_eq!(error.code(), Code::Internal);
     assert!(error.message().contains("disk on fire"), "{error}");
     assert_eq!(tokio::task::spawn_blocking(move || server.child.wait()).await.unwrap().unwrap().code(), Some(0));
