@@ -95,8 +95,8 @@ impl<R: CommandRunner> Lvm<R> {
         let create = LvmCommand::snapshot(snapshot);
         if let Some(bytes) = larger {
             let commands = vec![create, LvmCommand::extend(vg, name, bytes)];
-            let grown = |volume: Option<&LogicalVolume>, said: &Error| {
-                volume.is_some_and(|volume| volume.size >= bytes) && !matches!(said, Error::AlreadyExists { .. })
+            let grown = |volume: Option<&LogicalVolume>, said: &Said<'_>| {
+                volume.is_some_and(|volume| volume.size >= bytes) && said.is_created()
             };
             let begun = self.change(vg, name, commands, grown).await;
             if begun.done.is_err() {
@@ -118,7 +118,8 @@ impl<R: CommandRunner> Lvm<R> {
     /// Removes a logical volume and everything that depends on it. See [`LvmCommand::remove`].
     pub async fn remove(&self, vg: &VgName, name: &LvName) -> Changed {
         let commands = vec![LvmCommand::remove(vg, name)];
-        self.change(vg, name, commands, |volume, said| volume.is_none() && !said.is_about_missing(vg, name)).await
+        self.change(vg, name, commands, |volume, said| volume.is_none() && !said.complaint.is_about_missing(vg, name))
+            .await
     }
 
     /// Makes the block device of a logical volume.
@@ -130,7 +131,7 @@ impl<R: CommandRunner> Lvm<R> {
     /// Adds and takes away tags in one metadata change.
     pub async fn change_tags(&self, vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Changed {
         let commands = vec![LvmCommand::change_tags(vg, name, add, remove)];
-        let done = |volume: Option<&LogicalVolume>, _: &Error| {
+        let done = |volume: Option<&LogicalVolume>, _: &Said<'_>| {
             let has = |tag: &Tag| volume.is_some_and(|volume| volume.has_tag(tag));
             volume.is_some() && add.iter().all(has) && !remove.iter().any(|tag| has(tag) && !add.contains(tag))
         };
@@ -144,7 +145,7 @@ impl<R: CommandRunner> Lvm<R> {
         vg: &VgName,
         name: &LvName,
         mut commands: Vec<LvmCommand>,
-        is_done: impl FnOnce(Option<&LogicalVolume>, &Error) -> bool,
+        is_done: impl FnOnce(Option<&LogicalVolume>, &Said<'_>) -> bool,
     ) -> Changed {
         commands.push(LvmCommand::report([vg]));
         let mut output = match self.run(&commands).await {
@@ -167,7 +168,7 @@ impl<R: CommandRunner> Lvm<R> {
             return Changed { done: Err(if is_silent { absent() } else { complaint }), group: None };
         };
         let volume = group.volume(name.as_str());
-        let done = if is_done(volume, &complaint) {
+        let done = if is_done(volume, &Said { output: &output, complaint: &complaint }) {
             Ok(())
         } else if volume.is_some() && complaint.is_about_missing(vg, name) {
             // The report is newer.
@@ -204,9 +205,27 @@ fn unmark(vg: &VgName, name: &LvName, making: &Tag) -> LvmCommand {
     LvmCommand::change_tags(vg, name, &[], slice::from_ref(making))
 }
 
-/// A volume without the tag may be one that was there before.
-fn is_made(volume: Option<&LogicalVolume>, making: &Tag, said: &Error) -> bool {
-    volume.is_some_and(|volume| !volume.has_tag(making)) && !matches!(said, Error::AlreadyExists { .. })
+fn is_made(volume: Option<&LogicalVolume>, making: &Tag, said: &Said<'_>) -> bool {
+    volume.is_some_and(|volume| !volume.has_tag(making)) && said.is_created()
+}
+
+/// What LVM had to say about a change.
+struct Said<'a> {
+    output: &'a Output,
+    /// As an error, which it may not be.
+    complaint: &'a Error,
+}
+
+impl Said<'_> {
+    /// Whether `lvcreate` succeeded. A volume without the mark proves nothing: it may have been there before, and of one that
+    /// could not be wiped the next command took the mark away. LVM may be configured to say nothing about success
+    /// (lvm.conf(5) `log/silent`), never about failure.
+    fn is_created(&self) -> bool {
+        let says_so =
+            String::from_utf8_lossy(&self.output.stdout).lines().any(|line| line.trim().ends_with(" created."));
+        let mut complaints = self.output.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        says_so || complaints.all(|line| line.starts_with("WARNING:"))
+    }
 }
 
 /// When nothing was created, what was to be done with it fails as well, which explains nothing.

@@ -38,7 +38,7 @@ pub struct Extent {
     pub size: u64,
 }
 
-/// The metadata areas that the label among the first [`LABEL_SPACE`] bytes of a device names; `None` when there is no label.
+/// The metadata areas that the label in one of the first four sectors of a device names; `None` when there is no label.
 pub fn areas(start: &[u8]) -> Option<Vec<Extent>> {
     let label = start.chunks(SECTOR).take(4).find(|sector| sector.starts_with(LABEL))?;
     if label.get(24..32)? != LABEL_TYPE {

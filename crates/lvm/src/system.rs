@@ -351,9 +351,15 @@ mod tests {
         assert!(matches!(error, RunError::Timeout(_)), "{error}");
         assert!(start.elapsed() < GRACE);
         let pid = fs::read_to_string(&pid).unwrap();
-        // It is gone, or a zombie for as long as nobody collects it.
-        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        // It is gone, or a zombie for as long as nobody collects it. The kernel takes a moment.
+        let is_gone = || {
+            let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            state.is_empty() || state.contains(") Z ")
+        };
+        while !is_gone() {
+            assert!(start.elapsed() < GRACE, "it goes on");
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

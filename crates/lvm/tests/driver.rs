@@ -171,3 +171,11 @@ async fn snapshots_that_would_go_with_their_origin_are_known() {
     assert_eq!(group.snapshots_of("thin").count(), 0);
     assert_eq!(group.volume("cow").unwrap().visible_size(), 8 << 20);
 }
+
+#[tokio::test]
+async fn a_volume_that_could_not_be_wiped_was_not_made_although_its_mark_is_gone() {
+    let (fake, lvm) = one_group();
+    fake.fail_after_success("lvcreate", 1, Fault::says("Aborting. Failed to wipe start of new LV."));
+    let error = create(&lvm, "a", 4096).await.unwrap_err();
+    assert!(error.to_string().contains("Failed to wipe"), "{error}");
+}

@@ -291,7 +291,7 @@ impl<R: Host> Engine<R> {
     async fn ask_lvm_once(&self, group: &Group) -> Result<(), Error> {
         let before = tokio::time::Instant::now();
         let _turn = group.turn().await;
-        if group.age() > before.elapsed() {
+        if group.age() >= before.elapsed() {
             self.ask_lvm(group).await?;
         }
         Ok(())

@@ -80,6 +80,12 @@ impl FakeLvm {
         self.with(vg, |group| group.is_unreadable = hide);
     }
 
+    /// Says that device-mapper cannot be asked, as in a container without it: then LVM is asked for each list of volumes, and
+    /// what a test changes behind lvmd's back is seen at once.
+    pub fn hide_devices(&self) {
+        self.state().devices_are_hidden = true;
+    }
+
     /// Puts a volume into a group behind the back of whoever is tested.
     pub fn add_volume(&self, vg: &str, name: &str, volume: FakeVolume) {
         self.state().add_volume(vg, name, volume);
@@ -253,6 +259,9 @@ impl Devices for FakeLvm {
 
     fn mapped(&self) -> io::Result<HashMap<String, Device>> {
         let state = self.state();
+        if state.devices_are_hidden {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let mapped = state.groups.iter().flat_map(|(vg, group)| {
             let active = group.volumes.iter().filter(|(_, volume)| volume.active);
             active.map(move |(name, volume)| {

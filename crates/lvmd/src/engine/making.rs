@@ -84,7 +84,10 @@ impl<R: Host> Engine<R> {
         match self.take(group, changed) {
             Ok(()) => find(group, name),
             Err(error) => {
-                if let Err(error) = self.clean_up(group, name).await {
+                // The name was free, so what has it now was made by this attempt, unless LVM says that somebody was faster.
+                if !matches!(error, lvm::Error::AlreadyExists { .. })
+                    && let Err(error) = self.clean_up(group, name).await
+                {
                     let error = format!("{:#}", anyhow::Error::from(error));
                     tracing::error!(vg = %group.name, %name, error, "a volume stays half made until it is asked for again");
                 }
@@ -100,7 +103,7 @@ impl<R: Host> Engine<R> {
     async fn clean_up(&self, group: &Group, name: &LvName) -> Result<(), Error> {
         let known = self.current(group).await?;
         match known.volume(name.as_str()) {
-            Some(volume) if self.inner.maker.began(volume) => self.remove_half_made(group, &known, name).await,
+            Some(volume) if marks::is_managed(volume) => self.remove_half_made(group, &known, name).await,
             _ => Ok(()),
         }
     }

@@ -287,3 +287,11 @@ async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
     assert_eq!((node.lvm.count("lvcreate"), node.lvm.count("lvremove")), (2, 1));
     assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_could_not_be_wiped_is_removed_although_its_mark_is_gone() {
+    let node = Node::start().await;
+    node.lvm.fail_after_success("lvcreate", 1, Fault::says("Aborting. Failed to wipe start of new LV."));
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
+    assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+}

@@ -31,6 +31,8 @@ impl Cluster {
 
     pub(crate) async fn with(config: &str) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB).with_group("slow", 10 * GIB);
+        // These tests change LVM behind the back of lvmd, and it is to see that at once.
+        lvm.hide_devices();
         let lvmd = LvmdProcess::start(&lvm, config).await;
         let api = ApiServer::new();
         Self { reconciler: reconciler(&api, lvmd.client()), api, lvm, lvmd }

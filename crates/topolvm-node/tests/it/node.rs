@@ -53,6 +53,8 @@ impl Node {
     pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut Writer<LogicalVolume>)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        // These tests change LVM behind the back of lvmd, and it is to see that at once.
+        lvm.hide_devices();
         lvm.add_volume(VG, "v1", FakeVolume::thick(GIB));
         let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
         let api = ApiServer::new();

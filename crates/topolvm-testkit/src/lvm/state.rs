@@ -11,6 +11,7 @@ pub const EXTENT: u64 = 4 << 20;
 pub(super) struct State {
     pub(super) groups: BTreeMap<String, Group>,
     next_minor: u32,
+    pub(super) devices_are_hidden: bool,
 }
 
 #[derive(Debug)]
