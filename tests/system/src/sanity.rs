@@ -74,7 +74,8 @@ pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Repor
     node.exec(&["rm", "-rf", work])?.success()?;
     let report = Report::parse(&report)?;
     // The exit status also tells of failures outside of specs
-    ensure!(output.status == 0 || !report.failed.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let explains_status = !report.failed.is_empty() || !report.unsatisfiable.is_empty();
+    ensure!(output.status == 0 || explains_status, "{}", String::from_utf8_lossy(&output.stdout));
     Ok(report)
 }
 
