@@ -6,16 +6,27 @@ use crate::fixture::{Fixture, VG};
 
 /// Stands where lvmd looks for LVM. When the file `arm` says so, it does something deadly before, after or instead of a command,
 /// once, and renames the file, so that the test knows.
+///
+/// Commands come as lines for LVM's shell, and are run one by one. When LVM is killed, so are the lines that it has not read yet.
 const LVM: &str = r#"#!/bin/bash
 arm=/run/crash/arm
-if [ -e $arm ] && read -r when command action <$arm && [ "$command" = "$1" ] && mv $arm $arm.used; then
-  case $when in
-    before) eval "$action";;
-    after) /sbin/lvm "$@"; status=$?; eval "$action"; exit $status;;
-    kill-after) /sbin/lvm "$@" & pid=$!; sleep "$action"; kill -9 $pid; wait $pid; exit 5;;
-  esac
-fi
-exec /sbin/lvm "$@"
+words=("$@")
+run() { if [ ${#words[@]} -gt 0 ]; then /sbin/lvm "${words[@]}"; else /sbin/lvm <<<"$line"; fi; }
+act() {
+  if [ -e $arm ] && read -r when command action <$arm && [ "$command" = "$1" ] && mv $arm $arm.used; then
+    case $when in
+      before) eval "$action";;
+      after) run; status=$?; eval "$action"; return $status;;
+      kill-after)
+        if [ ${#words[@]} -gt 0 ]; then /sbin/lvm "${words[@]}" & else /sbin/lvm <<<"$line" & fi
+        pid=$!; sleep "$action"; kill -9 $pid; wait $pid; exit 137;;
+    esac
+  fi
+  run
+}
+if [ ${#words[@]} -gt 0 ]; then act "$1"; exit; fi
+while IFS= read -r line; do act "${line%% *}"; done
+exit 0
 "#;
 
 /// The agent hears nothing any more, lvmd finishes and answers, and then the agent dies.
@@ -45,8 +56,8 @@ const BOTH: &str = "pkill -9 -x lvmd; pkill -9 -x topolvm-node";
 
 /// Every step of a create at which LVM is called, with every program that can die there, and the same for a delete.
 pub(crate) const ALL: [Crash; 16] = [
-    crash("lvmd_dies_before_it_looks_for_the_volume", "before", "fullreport", LVMD),
-    crash("the_agent_dies_before_lvmd_looks_for_the_volume", "before", "fullreport", AGENT),
+    crash("lvmd_dies_before_it_looks_at_the_volume", "before", "fullreport", LVMD),
+    crash("the_agent_dies_before_lvmd_looks_at_the_volume", "before", "fullreport", AGENT),
     crash("lvmd_dies_before_lvcreate", "before", "lvcreate", LVMD),
     crash("the_agent_dies_before_lvcreate", "before", "lvcreate", AGENT),
     crash("both_die_before_lvcreate", "before", "lvcreate", BOTH),
