@@ -90,7 +90,7 @@ fn run(kind: Kind, access: AccessType) -> Result<()> {
     ensure!(ran >= kind.specs, "only {ran} specs ran:\n{report}");
     let (vg, pool) = (topolvm::THIN_VG, topolvm::THIN_POOL);
     let left = node.script(&format!(
-        "lvs --noheadings -o lv_name myvg1 {vg} | grep -vw {pool}; ls /run/csi-sanity 2>/dev/null; grep csi-sanity /proc/mounts || true"
+        "{{ lvs --noheadings -o lv_name myvg1 {vg} | grep -vw {pool}; ls /run/csi-sanity 2>/dev/null; grep csi-sanity /proc/mounts; }} || true"
     ))?;
     ensure!(left.trim().is_empty(), "left behind: {left}");
     Ok(())
