@@ -4,7 +4,6 @@
 //! It talks to lvmd for everything that concerns LVM and starts no LVM command itself.
 
 mod args;
-mod backoff;
 pub mod capacity;
 pub mod csi;
 mod filesystem;

@@ -4,6 +4,7 @@
 //! It knows nothing about volumes.
 
 pub mod admin;
+mod backoff;
 pub mod files;
 pub mod grpc;
 mod in_flight;
@@ -15,8 +16,9 @@ pub mod systemd;
 mod tasks;
 pub mod unix;
 
+pub use backoff::{Backoff, Backoffs};
 pub use in_flight::{InFlight, Turn};
-pub use logging::LogArgs;
+pub use logging::{LogArgs, error_chain};
 pub use program::{ConfigError, Program, main};
 pub use tasks::Tasks;
 pub use tokio_util::sync::CancellationToken;

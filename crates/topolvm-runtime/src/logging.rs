@@ -43,3 +43,14 @@ fn parse_filter(text: &str) -> Result<String, String> {
         .map(|_| text.to_owned())
         .map_err(|error| format!("{error}; write a level such as info, or target=level pairs"))
 }
+
+/// An error with all its causes, for a log line.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

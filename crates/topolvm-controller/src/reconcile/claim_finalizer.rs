@@ -12,12 +12,13 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::error_chain;
 
 use super::claims::Claims;
 use super::error::{Error, present};
 use super::events::Events;
 use super::finalizers;
-use super::work::{chain, work};
+use super::work::work;
 
 /// The finalizers of both flavors.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
@@ -99,7 +100,7 @@ impl ClaimFinalizer {
         while let Err(error) = self.delete_pending_pods(claim).await {
             tracing::warn!(
                 claim = full_name(claim),
-                error = chain(&error),
+                error = error_chain(&error),
                 "cannot delete the pods that wait for a claim that is gone; trying again"
             );
             tokio::time::sleep(pause).await;

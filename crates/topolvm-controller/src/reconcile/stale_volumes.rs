@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_runtime::error_chain;
 
 use super::error::{Error, present};
 use super::events::Events;
 use super::finalizers;
-use super::work::chain;
 use crate::volume_watch::VolumeWatch;
 
 /// Objects per answer where all have to be listed.
@@ -55,7 +55,7 @@ impl StaleVolumes {
             ticks.tick().await;
             for name in self.volumes.names_of(|volume| self.is_stale(volume)) {
                 if let Err(error) = self.step(&name).await {
-                    tracing::warn!(volume = name, error = chain(&error), "cannot clean up; trying again later");
+                    tracing::warn!(volume = name, error = error_chain(&error), "cannot clean up; trying again later");
                 }
             }
         }

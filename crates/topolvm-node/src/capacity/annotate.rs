@@ -51,7 +51,7 @@ pub(super) async fn keep_annotated(
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "cannot publish the node's capacity; trying again"
                 );
-                Some(backoff.next())
+                Some(backoff.fail())
             }
         };
         let retry = async {

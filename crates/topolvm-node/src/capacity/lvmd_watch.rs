@@ -52,7 +52,7 @@ pub(super) async fn follow(
             );
             is_said = true;
         }
-        tokio::time::sleep(backoff.next()).await;
+        tokio::time::sleep(backoff.fail()).await;
     }
 }
 

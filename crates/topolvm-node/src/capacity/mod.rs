@@ -16,9 +16,8 @@ use kube::api::Api;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use topolvm_api::{ApiFlavor, NodeCapacity};
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
-use crate::backoff::Backoff;
 use crate::lvmd::Lvmd;
 
 use metrics::Gauges;

@@ -28,9 +28,8 @@ use kube::runtime::{WatchStreamExt as _, applier};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::{CancellationToken, kubernetes};
+use topolvm_runtime::{Backoff, Backoffs, CancellationToken, error_chain, kubernetes};
 
-use crate::backoff::Backoff;
 use crate::lvmd::Lvmd;
 
 pub use error::Error;
@@ -52,7 +51,8 @@ pub struct Reconciler {
     api: Api<LogicalVolume>,
     lvmd: Lvmd,
     written: Written,
-    failures: Mutex<HashMap<String, Backoff>>,
+    /// By the object's name.
+    failures: Backoffs<String>,
     events: Events,
     /// UIDs of objects for which an LV may have been made, whatever the answer was.
     attempted: Mutex<HashSet<String>>,
@@ -70,7 +70,7 @@ impl Reconciler {
             api: Api::all_with(client, &flavor),
             lvmd,
             written: Written::default(),
-            failures: Mutex::default(),
+            failures: Backoffs::new(RETRY),
             attempted: Mutex::default(),
             answered: Mutex::default(),
         }
@@ -123,7 +123,7 @@ impl Reconciler {
         let volume = self.written.latest(seen);
         let name = name(&volume).to_owned();
         self.step(volume).await?;
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        self.failures.forget(&name);
         Ok(Action::await_change())
     }
 
@@ -174,16 +174,10 @@ impl Reconciler {
 
     /// The one place where a failure is logged.
     fn retry(&self, volume: &LogicalVolume, error: &Error) -> Action {
-        let pause = self
-            .failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(name(volume).to_owned())
-            .or_insert(RETRY)
-            .next();
+        let pause = self.failures.fail(name(volume).to_owned());
         tracing::warn!(
             volume = name(volume),
-            error = chain(error),
+            error = error_chain(error),
             again_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "cannot reconcile the LogicalVolume"
         );
@@ -194,15 +188,4 @@ impl Reconciler {
 /// The object's name; objects that an API server has seen have one.
 fn name(volume: &LogicalVolume) -> &str {
     volume.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

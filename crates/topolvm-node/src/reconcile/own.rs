@@ -35,7 +35,7 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "cannot list LogicalVolumes; are the CustomResourceDefinition and the agent's ClusterRole installed? trying again"
                 );
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.fail()).await;
             }
         }
     }
