@@ -31,7 +31,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     Ok(vec![
         ("deploy/manifests/base/crd.yaml", crd(ApiFlavor::TopoLvm)?),
-        ("deploy/manifests/overlays/legacy/crd.yaml", crd(ApiFlavor::Legacy)?),
+        ("deploy/manifests/components/legacy/crd.yaml", crd(ApiFlavor::Legacy)?),
     ])
 }
 

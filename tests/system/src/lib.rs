@@ -4,3 +4,4 @@ pub mod bench;
 pub mod manifests;
 pub mod sanity;
 pub mod scenario;
+pub mod shared;

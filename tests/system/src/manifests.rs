@@ -1,6 +1,7 @@
 //! The objects that a user of the product writes.
 
 use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
 
 /// Image of the test bed with a shell.
 const BUSYBOX: &str = "testbed.local/busybox:1";
@@ -15,15 +16,15 @@ pub enum VolumeMode {
 }
 
 /// A StorageClass of the product: ext4, growable. `immediate` classes bind without a pod.
-pub fn storage_class(name: &str, device_class: Option<&str>, immediate: bool) -> Value {
+pub fn storage_class(flavor: ApiFlavor, name: &str, device_class: Option<&str>, immediate: bool) -> Value {
     let mut parameters = json!({"csi.storage.k8s.io/fstype": "ext4"});
     if let (Some(device_class), Some(parameters)) = (device_class, parameters.as_object_mut()) {
-        parameters.insert("topolvm.io/device-class".to_owned(), device_class.into());
+        parameters.insert(flavor.device_class_parameter().to_owned(), device_class.into());
     }
     json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": {"name": name},
-        "provisioner": "topolvm.io",
+        "provisioner": flavor.driver_name(),
         "parameters": parameters,
         "volumeBindingMode": if immediate { "Immediate" } else { "WaitForFirstConsumer" },
         "allowVolumeExpansion": true,
@@ -69,11 +70,11 @@ pub fn copied_claim(name: &str, storage_class: &str, size: &str, source: DataSou
 }
 
 /// A VolumeSnapshotClass of the product whose snapshots go with their VolumeSnapshot.
-pub fn snapshot_class(name: &str) -> Value {
+pub fn snapshot_class(flavor: ApiFlavor, name: &str) -> Value {
     json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
         "metadata": {"name": name},
-        "driver": "topolvm.io",
+        "driver": flavor.driver_name(),
         "deletionPolicy": "Delete",
     })
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
+use topolvm_api::ApiFlavor;
 
 use crate::manifests::{VolumeMode, claim, pod, storage_class};
 
@@ -31,6 +32,8 @@ pub struct Scenario<'a> {
     pub cluster: &'a Cluster,
     /// The node whose volume group is used.
     pub node: &'a Node,
+    /// The API group that the product speaks.
+    pub flavor: ApiFlavor,
 }
 
 impl Scenario<'_> {
@@ -55,7 +58,7 @@ impl Scenario<'_> {
     }
 
     fn claim_is_bound(&self) -> Result<String> {
-        self.apply(&storage_class("demo", None, false))?;
+        self.apply(&storage_class(self.flavor, "demo", None, false))?;
         self.apply(&claim("demo", "demo", "1Gi", VolumeMode::Filesystem))?;
         self.apply(&pod("demo", "demo", VolumeMode::Filesystem))?;
         self.kubectl("wait --for=jsonpath={.status.phase}=Bound persistentvolumeclaim/demo --timeout=60s")?;
@@ -63,7 +66,7 @@ impl Scenario<'_> {
     }
 
     fn volume_is_in_lvm(&self) -> Result<String> {
-        let uid = self.kubectl("get logicalvolumes.topolvm.io -o jsonpath={.items[*].metadata.uid}")?;
+        let uid = self.kubectl(&format!("get {} -o jsonpath={{.items[*].metadata.uid}}", self.kind()))?;
         let listing = self.lvm(&["lvs", "-o", "lv_name,vg_name,lv_size,lv_attr", VG])?;
         ensure!(!uid.is_empty() && listing.contains(&uid), "no LV is named {uid:?}:\n{listing}");
         Ok(listing)
@@ -112,11 +115,16 @@ impl Scenario<'_> {
     }
 
     fn volume_group_is_empty(&self) -> Result<String> {
-        let objects = self.kubectl("get logicalvolumes.topolvm.io -o name")?;
+        let objects = self.kubectl(&format!("get {} -o name", self.kind()))?;
         ensure!(objects.is_empty(), "LogicalVolumes are left: {objects}");
         let volumes = self.lvm(&["lvs", "--noheadings", "-o", "lv_name", VG])?;
         ensure!(volumes.trim().is_empty(), "LVs are left: {volumes}");
         self.lvm(&["vgs", "-o", "vg_name,vg_size,vg_free,lv_count", VG])
+    }
+
+    /// `LogicalVolume`s for kubectl.
+    fn kind(&self) -> String {
+        format!("logicalvolumes.{}", self.flavor.group())
     }
 
     /// Size of the filesystem that the pod sees, in MiB.
@@ -149,8 +157,8 @@ impl Scenario<'_> {
 
     /// What a person would look at first after a failure.
     fn describe(&self) -> String {
-        let looks =
-            ["get pods,pvc,pv,logicalvolumes -o wide", "describe pod demo", "describe persistentvolumeclaim demo"];
+        let objects = format!("get pods,pvc,pv,{} -o wide", self.kind());
+        let looks = [objects.as_str(), "describe pod demo", "describe persistentvolumeclaim demo"];
         let looks = looks.map(|words| self.kubectl(words).unwrap_or_else(|error| format!("{error:#}")));
         looks.join("\n")
     }

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use system_tests::sanity::{self, AccessType, Plugin};
+use system_tests::shared::{Shared, TestCluster};
 use testbed::assets;
-use testbed::topolvm::{self, Topolvm, TopolvmSpec};
+use testbed::topolvm::{self, TopolvmSpec};
+use topolvm_api::ApiFlavor;
 
 /// What the suite makes volumes of.
 #[derive(Clone, Copy)]
@@ -47,11 +48,11 @@ const THIN: Kind = Kind {
 };
 
 /// All trials share a cluster; the first starts it.
-static SHARED: Mutex<Option<(Topolvm, tempfile::TempDir)>> = Mutex::new(None);
+static SHARED: Shared<TestCluster> = Shared::new();
 
 fn main() -> ExitCode {
     let trial = |name: &str, kind: Kind, access| {
-        Trial::test(name, move || run(kind, access).map_err(|error| Failed::from(format!("{error:#}"))))
+        Trial::test(name, move || SHARED.with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}"))))
     };
     let code = testbed::suite::on_host(vec![
         trial("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
@@ -59,27 +60,19 @@ fn main() -> ExitCode {
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
     ]);
-    if let Ok(mut shared) = SHARED.lock()
-        && let Some((topolvm, _directory)) = shared.take()
-        && let Err(error) = topolvm.cluster.down(None)
-    {
+    if let Err(error) = SHARED.end(TestCluster::down) {
         eprintln!("conformance: taking the cluster down failed: {error:#}");
         return ExitCode::FAILURE;
     }
     code
 }
 
-fn run(kind: Kind, access: AccessType) -> Result<()> {
-    let mut shared = SHARED.lock().map_err(|_| anyhow::anyhow!("an earlier trial panicked"))?;
-    let topolvm = match &mut *shared {
-        Some((topolvm, _)) => topolvm,
-        none => &mut none.insert(up()?).0,
-    };
-    let node = topolvm.nodes.first().context("the cluster has no node")?;
+fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
+    let node = bed.node()?;
     let program = assets::csi_sanity()?;
     let plugin = Plugin {
         program: program.to_str().context("the cache's path is not UTF-8")?,
-        node_socket: topolvm::NODE_SOCKET,
+        node_socket: &topolvm::node_socket(ApiFlavor::TopoLvm),
         controller_socket: kind.socket,
         parameters: kind.parameters,
     };
@@ -96,19 +89,18 @@ fn run(kind: Kind, access: AccessType) -> Result<()> {
     Ok(())
 }
 
-fn up() -> Result<(Topolvm, tempfile::TempDir)> {
-    let directory = tempfile::Builder::new().prefix("topolvm-sanity-").tempdir_in("/var/tmp")?;
+fn up() -> Result<TestCluster> {
     let spec = TopolvmSpec::nodes(1)?.with_thin_class();
-    let topolvm = topolvm::up_with(&directory.path().join("c"), &spec)?;
-    [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&topolvm, &spec, kind))?;
-    Ok((topolvm, directory))
+    let bed = TestCluster::up("sanity", &spec)?;
+    [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&bed, &spec, kind))?;
+    Ok(bed)
 }
 
 /// Further controllers; several at once are a supported deployment.
-fn start_controller_in_node(topolvm: &Topolvm, spec: &TopolvmSpec, kind: &Kind) -> Result<()> {
-    let node = topolvm.nodes.first().context("the cluster has no node")?;
+fn start_controller_in_node(bed: &TestCluster, spec: &TopolvmSpec, kind: &Kind) -> Result<()> {
+    let node = bed.node()?;
     let kubeconfig = "topolvm-controller.kubeconfig";
-    fs::copy(topolvm.cluster.directory().join(kubeconfig), node.directory().join(kubeconfig))?;
+    fs::copy(bed.cluster.directory().join(kubeconfig), node.directory().join(kubeconfig))?;
     let program = spec.programs.join(topolvm::CONTROLLER);
     let program = program.to_str().context("the path of the programs is not UTF-8")?;
     let socket = kind.socket;

@@ -14,24 +14,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::storage::v1::CSINode;
+use topolvm_api::ApiFlavor;
 
 use crate::cluster::{Cluster, ClusterSpec};
 use crate::kubeconfig::Credential;
 use crate::log;
 use crate::node::{Node, NodeSpec};
-use crate::sidecars::{NAMESPACE, Sidecar};
+use crate::sidecars::{self, NAMESPACE, Sidecar};
 use crate::size::GIB;
 
-/// The name of the driver.
-pub const DRIVER: &str = "topolvm.io";
 /// Names of the product's processes, and of their logs: `log/NAME.log` of the cluster, [`Node::log`] of a node.
 pub const CONTROLLER: &str = "topolvm-controller";
 /// See [`CONTROLLER`].
 pub const NODE: &str = "topolvm-node";
 /// See [`CONTROLLER`].
 pub const LVMD: &str = "lvmd";
-/// The socket of the CSI node service in a node.
-pub const NODE_SOCKET: &str = "/var/lib/kubelet/plugins/topolvm.io/node/csi-topolvm.sock";
 /// lvmd's socket in a node.
 pub const LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
 
@@ -50,12 +47,16 @@ lvm-command-prefix: [/sbin/lvm]
 device-classes:
 - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
 ";
+/// For a program to end in order.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 const START_LIMIT: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What differs between test clusters.
 #[derive(Debug, Clone)]
 pub struct TopolvmSpec {
+    /// The API group that all programs speak.
+    pub flavor: ApiFlavor,
     /// The cluster itself.
     pub cluster: ClusterSpec,
     /// The nodes.
@@ -80,6 +81,7 @@ impl TopolvmSpec {
     /// So many standard nodes, csi-provisioner and csi-resizer, and the programs that cargo built beside this one.
     pub fn nodes(number: u8) -> Result<Self> {
         Ok(Self {
+            flavor: ApiFlavor::TopoLvm,
             cluster: ClusterSpec::default(),
             nodes: (1..=number).map(NodeSpec::number).collect(),
             programs: built_programs()?,
@@ -90,6 +92,26 @@ impl TopolvmSpec {
             controller_arguments: Vec::new(),
             node_arguments: Vec::new(),
         })
+    }
+
+    /// The same for the older API group: its manifests, and programs that speak it.
+    #[must_use]
+    pub fn legacy(mut self) -> Self {
+        self.flavor = ApiFlavor::Legacy;
+        self.manifests = manifests().join("overlays/legacy");
+        self
+    }
+
+    /// Adds snapshots: csi-snapshotter, snapshot-controller and their definitions.
+    #[must_use]
+    pub fn with_snapshots(mut self) -> Self {
+        self.sidecars.extend([Sidecar::SnapshotController, Sidecar::Snapshotter]);
+        self
+    }
+
+    /// The environment that makes the programs speak the flavor.
+    fn environment(&self) -> Option<(String, String)> {
+        (self.flavor == ApiFlavor::Legacy).then(|| ("USE_LEGACY".to_owned(), "true".to_owned()))
     }
 
     /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises 120, in the volume group [`THIN_VG`] on a disk of its own.
@@ -155,10 +177,30 @@ fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
             start_node_programs(cluster, node, spec)?;
         }
         for node in &nodes {
-            wait_for_driver(cluster, node)?;
+            wait_for_driver(cluster, node, spec.flavor)?;
         }
         Ok(nodes)
     })
+}
+
+/// Ends the programs except lvmd, as when a cluster is switched over. Volumes, mounts and objects stay as they are.
+pub fn stop(cluster: &Cluster, nodes: &[Node], spec: &TopolvmSpec) -> Result<()> {
+    for node in nodes {
+        node.stop_kept(NODE)?;
+    }
+    for sidecar in &spec.sidecars {
+        sidecar.stop(cluster)?;
+    }
+    cluster.stop(CONTROLLER, STOP_LIMIT)
+}
+
+/// Starts the programs again that [`stop`] has ended, or those of another specification on the same nodes.
+pub fn start(cluster: &Cluster, nodes: &[Node], spec: &TopolvmSpec) -> Result<()> {
+    install_controller(cluster, spec)?;
+    for node in nodes {
+        start_agent(cluster, node, spec)?;
+    }
+    nodes.iter().try_for_each(|node| wait_for_driver(cluster, node, spec.flavor))
 }
 
 fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
@@ -166,6 +208,9 @@ fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &spec.manifests]))?;
     let storage_class = manifests().join("base/storageclass.yaml");
     cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &storage_class]))?;
+    if spec.sidecars.contains(&Sidecar::SnapshotController) {
+        sidecars::apply_snapshot_crds(cluster)?;
+    }
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
     let kubeconfig = cluster.directory().join("topolvm-controller.kubeconfig");
     write_account_kubeconfig(cluster, CONTROLLER, None, &kubeconfig)?;
@@ -188,7 +233,7 @@ pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     command.arg("--csi-socket").arg(&socket);
     // A kubeconfig, unlike a pod, has no namespace of its own
     command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
-    command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig"));
+    command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig")).envs(spec.environment());
     cluster.spawn(CONTROLLER, &command)?;
     // An old socket file of a process that was killed refuses connections.
     cluster.ready(CONTROLLER, || UnixStream::connect(&socket).context("no socket yet"))?;
@@ -201,31 +246,44 @@ pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -
         node.script(&spec.node_script).context("the script that prepares the node failed")?;
     }
     node.script_with_input(&format!("cat >{LVMD_CONFIG}; sync {LVMD_CONFIG}"), spec.lvmd_config.as_bytes())?;
-    let program = |name: &str| spec.programs.join(name).to_string_lossy().into_owned();
     // The default address is topolvm-node's, which has the node's network too.
-    node.spawn_kept(LVMD, [program(LVMD).as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
+    let program = spec.programs.join(LVMD).to_string_lossy().into_owned();
+    node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
+    start_agent(cluster, node, spec)
+}
 
+/// Starts topolvm-node alone; also after a test has stopped it with [`Node::stop_kept`].
+pub fn start_agent(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
     // The node sees its directory as /run/node.
     write_account_kubeconfig(cluster, NODE, Some(node.name()), &node.directory().join("topolvm-node.kubeconfig"))?;
-    let env = BTreeMap::from([("KUBECONFIG".to_owned(), "/run/node/topolvm-node.kubeconfig".to_owned())]);
-    let arguments = [program(NODE), format!("--nodename={}", node.name())].into_iter();
-    let arguments = arguments.chain([format!("--lvmd-socket={LVMD_SOCKET}"), format!("--csi-socket={NODE_SOCKET}")]);
+    let mut env = BTreeMap::from([("KUBECONFIG".to_owned(), "/run/node/topolvm-node.kubeconfig".to_owned())]);
+    env.extend(spec.environment());
+    let program = spec.programs.join(NODE).to_string_lossy().into_owned();
+    let arguments = [program, format!("--nodename={}", node.name())].into_iter();
+    let socket = node_socket(spec.flavor);
+    let arguments = arguments.chain([format!("--lvmd-socket={LVMD_SOCKET}"), format!("--csi-socket={socket}")]);
     node.spawn_kept(NODE, arguments.chain(spec.node_arguments.iter().cloned()), &env)
 }
 
+/// The socket of the CSI node service in a node.
+pub fn node_socket(flavor: ApiFlavor) -> String {
+    format!("/var/lib/kubelet/plugins/{}/node/csi-topolvm.sock", flavor.driver_name())
+}
+
 /// Waits until kubelet has registered the driver, which is when the Node has its topology label too.
-pub fn wait_for_driver(cluster: &Cluster, node: &Node) -> Result<()> {
+pub fn wait_for_driver(cluster: &Cluster, node: &Node, flavor: ApiFlavor) -> Result<()> {
+    let driver = flavor.driver_name();
     let end = Instant::now() + START_LIMIT;
     let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", node.name());
     loop {
         // kubelet makes the CSINode some time after the Node.
         let csi_node: Result<CSINode> = cluster.get(&path);
-        if csi_node.as_ref().is_ok_and(|node| node.spec.drivers.iter().any(|driver| driver.name == DRIVER)) {
+        if csi_node.as_ref().is_ok_and(|node| node.spec.drivers.iter().any(|registered| registered.name == driver)) {
             return Ok(());
         }
         if Instant::now() >= end {
             let logs = [NODE, LVMD].map(|name| log::tail(&node.log(name), 15)).join("\n");
-            bail!("kubelet of {} has not registered {DRIVER} after {START_LIMIT:?}: {logs}", node.name());
+            bail!("kubelet of {} has not registered {driver} after {START_LIMIT:?}: {logs}", node.name());
         }
         sleep(LOOK_AGAIN);
     }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use system_tests::scenario::{Narrator, Scenario};
 use testbed::topolvm::{self, Topolvm};
+use topolvm_api::ApiFlavor;
 use testbed::{assets, machine, program};
 
 #[derive(Debug, Parser)]
@@ -58,7 +59,7 @@ fn run(args: &Args) -> Result<()> {
     let nodes = cluster.kubectl_ok(["get", "nodes", "-o", "wide"])?;
     show.step("a control plane and a node with the product are up", start.elapsed().as_secs_f64(), &nodes);
 
-    let outcome = Scenario { cluster: &cluster, node }.run(&mut show);
+    let outcome = Scenario { cluster: &cluster, node, flavor: ApiFlavor::TopoLvm }.run(&mut show);
     if args.keep {
         cluster.keep()?;
         let dir = args.dir.display();

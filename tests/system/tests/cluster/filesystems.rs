@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::manifests::{VolumeMode, pod, storage_class};
+use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
@@ -18,7 +19,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 
 /// A StorageClass for this filesystem with one mount option.
 fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) -> Result<()> {
-    let mut class = storage_class(name, None, false);
+    let mut class = storage_class(ApiFlavor::TopoLvm, name, None, false);
     let object = class.as_object_mut().context("a StorageClass is an object")?;
     object.insert("mountOptions".to_owned(), vec![option].into());
     let parameters = object.get_mut("parameters").context("a StorageClass has parameters")?;

@@ -1,78 +1,86 @@
 //! The cluster that the trials share, and the words they use about it.
 
 use std::io::{BufRead as _, BufReader};
+use std::ops::Deref;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-use system_tests::manifests::{VolumeMode, claim, storage_class};
-use testbed::cluster::Cluster;
+use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, snapshot_class, storage_class};
+use system_tests::shared::{Shared, TestCluster};
 use testbed::node::Node;
-use testbed::topolvm::{self, THIN_CLASS, Topolvm, TopolvmSpec};
+use testbed::topolvm::{self, THIN_CLASS, TopolvmSpec};
+use topolvm_api::ApiFlavor;
 
 /// Volume group of the node.
 pub(crate) const VG: &str = "myvg1";
 
-/// Started by the first trial that wants it, so that listing the trials starts nothing.
-static SHARED: Mutex<Option<Fixture>> = Mutex::new(None);
+/// Both API groups that the product can speak.
+pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
+
+static SHARED: Shared<Fixture> = Shared::new();
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate` and
 /// `unknown` (of a device class that no node has).
 pub(crate) struct Fixture {
-    pub(crate) cluster: Cluster,
+    shared: TestCluster,
     pub(crate) node: Node,
-    directory: tempfile::TempDir,
+    pub(crate) spec: TopolvmSpec,
+}
+
+impl Deref for Fixture {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.shared
+    }
 }
 
 /// Runs a trial. After one that failed everything it left is removed, so that the next one says something.
 pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let fixture = match &mut *shared {
-        Some(fixture) => fixture,
-        none => none.insert(Fixture::up()?),
-    };
-    body(fixture).map_err(|error| {
-        let state = fixture.state();
-        let clean = fixture.clean_up();
-        error.context(format!("clean-up afterwards: {clean:?}\nstate at the failure:\n{state}"))
+    SHARED.with(Fixture::up, |fixture| {
+        body(fixture).map_err(|error| {
+            let state = fixture.state();
+            let clean = fixture.clean_up();
+            error.context(format!("clean-up afterwards: {clean:?}\nstate at the failure:\n{state}"))
+        })
     })
 }
 
 /// Ends the cluster, if one was started.
 pub(crate) fn down() -> Result<()> {
-    let Some(fixture) = SHARED.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-    fixture.cluster.down(None)?;
-    fixture.directory.close().context("cannot remove the directory of the cluster")
+    SHARED.end(|fixture| fixture.shared.down())
 }
 
 impl Fixture {
     fn up() -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("topolvm-cluster-").tempdir_in("/var/tmp")?;
-        let spec = TopolvmSpec::nodes(1)?.with_thin_class();
-        let Topolvm { cluster, nodes } = topolvm::up_with(&directory.path().join("c"), &spec)?;
-        let node = nodes.into_iter().next().context("the cluster has no node")?;
-        let fixture = Self { cluster, node, directory };
-        fixture.apply(&storage_class("waiting", None, false))?;
-        fixture.apply(&storage_class("immediate", None, true))?;
-        fixture.apply(&storage_class("thin", Some(THIN_CLASS), false))?;
-        fixture.apply(&storage_class("unknown", Some("no-such-class"), true))?;
+        let spec = TopolvmSpec::nodes(1)?.with_thin_class().with_snapshots();
+        let shared = TestCluster::up("cluster", &spec)?;
+        // So that what one flavor leaves can be counted while the other runs
+        let legacy = topolvm::manifests().join("components/legacy/crd.yaml");
+        shared.kubectl(&["apply", "--server-side", "-f", &legacy.to_string_lossy()])?;
+        let fixture = Self { node: shared.node()?.clone(), shared, spec };
+        fixture.apply_classes(ApiFlavor::TopoLvm)?;
         Ok(fixture)
     }
 
-    /// Applies an object.
-    pub(crate) fn apply(&self, object: &Value) -> Result<()> {
-        self.cluster.apply(&object.to_string()).map(drop)
+    /// StorageClasses and a VolumeSnapshotClass; those of the older group have `legacy-` before their names.
+    pub(crate) fn apply_classes(&self, flavor: ApiFlavor) -> Result<()> {
+        let prefix = if flavor == ApiFlavor::Legacy { "legacy-" } else { "" };
+        for (name, device_class, immediate) in [
+            ("waiting", None, false),
+            ("immediate", None, true),
+            ("thin", Some(THIN_CLASS), false),
+            ("unknown", Some("no-such-class"), true),
+        ] {
+            self.apply(&storage_class(flavor, &format!("{prefix}{name}"), device_class, immediate))?;
+        }
+        self.apply(&snapshot_class(flavor, &format!("{prefix}snapshots")))
     }
 
     /// Applies a claim for a filesystem.
     pub(crate) fn apply_claim(&self, name: &str, class: &str, size: &str) -> Result<()> {
         self.apply(&claim(name, class, size, VolumeMode::Filesystem))
-    }
-
-    /// kubectl's standard output.
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        self.cluster.kubectl_ok(arguments)
     }
 
     /// Runs a shell command in a pod.
@@ -133,18 +141,21 @@ impl Fixture {
         }
     }
 
-    fn wait_no_volumes(&self) -> Result<()> {
-        self.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=90s"]).map(drop)
+    /// Waits until there is no LogicalVolume of either flavor.
+    pub(crate) fn wait_no_volumes(&self) -> Result<()> {
+        for flavor in FLAVORS {
+            self.kubectl(&["wait", "--for=delete", &volumes_of(flavor), "--all", "--timeout=90s"])?;
+        }
+        Ok(())
     }
 
     /// There are this many LogicalVolumes, each has its LV, and there is no other LV.
     pub(crate) fn check_volumes(&self, count: usize) -> Result<()> {
-        let mut objects = words(&self.kubectl(&[
-            "get",
-            "logicalvolumes.topolvm.io",
-            "-o",
-            "jsonpath={range .items[*]}{.metadata.uid} {end}",
-        ])?);
+        let mut objects = Vec::new();
+        for flavor in FLAVORS {
+            let format = "jsonpath={range .items[*]}{.metadata.uid} {end}";
+            objects.extend(words(&self.kubectl(&["get", &volumes_of(flavor), "-o", format])?));
+        }
         let mut volumes = words(&self.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?);
         objects.sort();
         volumes.sort();
@@ -177,10 +188,7 @@ impl Fixture {
     fn clean_up(&self) -> Result<()> {
         self.node.script("rm -f /run/crash/arm")?;
         self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=60s"])?;
-        let definition = "volumesnapshots.snapshot.storage.k8s.io";
-        if !self.kubectl(&["get", "crd", definition, "--ignore-not-found", "-o", "name"])?.is_empty() {
-            self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
-        }
+        self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
         self.wait_no_volumes()
     }
 
@@ -188,7 +196,8 @@ impl Fixture {
         let mut text = String::new();
         for arguments in [
             &["get", "pods,pvc,pv", "-o", "wide"][..],
-            &["get", "logicalvolumes.topolvm.io", "-o", "yaml"],
+            &["get", &volumes_of(ApiFlavor::TopoLvm), "-o", "yaml"],
+            &["get", &volumes_of(ApiFlavor::Legacy), "-o", "yaml"],
             &["get", "events", "--sort-by=.lastTimestamp"],
         ] {
             text += &self.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
@@ -199,6 +208,11 @@ impl Fixture {
             .unwrap_or_default();
         text
     }
+}
+
+/// LogicalVolumes for kubectl.
+pub(crate) fn volumes_of(flavor: ApiFlavor) -> String {
+    format!("logicalvolumes.{}", flavor.group())
 }
 
 fn words(text: &str) -> Vec<String> {

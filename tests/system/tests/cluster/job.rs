@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::scenario::{Narrator, Scenario};
+use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
@@ -24,7 +25,7 @@ impl Narrator for Silent {
 }
 
 fn main_job(fixture: &Fixture) -> Result<()> {
-    Scenario { cluster: &fixture.cluster, node: &fixture.node }.run(&mut Silent)
+    Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: ApiFlavor::TopoLvm }.run(&mut Silent)
 }
 
 fn block(fixture: &Fixture) -> Result<()> {

@@ -1,9 +1,8 @@
 //! Snapshots, restored volumes and clones with the stock csi-snapshotter and snapshot-controller.
 
 use anyhow::{Result, ensure};
-use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, snapshot_class};
-use testbed::sidecars::{self, Sidecar};
-use testbed::topolvm::{THIN_POOL, THIN_VG, controller_socket};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
+use testbed::topolvm::{THIN_POOL, THIN_VG};
 
 use crate::Body;
 use crate::fixture::Fixture;
@@ -14,9 +13,6 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 
 /// From one source a snapshot, a larger volume restored from it, and a clone; then each lives without the others.
 fn copies(fixture: &Fixture) -> Result<()> {
-    start_snapshotter(fixture)?;
-    fixture.apply(&snapshot_class("snapshots"))?;
-
     fixture.apply(&claim("source", "thin", "256Mi", VolumeMode::Filesystem))?;
     start(fixture, "source")?;
     write(fixture, "source", "before")?;
@@ -47,19 +43,10 @@ fn copies(fixture: &Fixture) -> Result<()> {
     stop(fixture, "restored")?;
     stop(fixture, "clone")?;
 
-    fixture.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=60s"])?;
+    fixture.wait_no_volumes()?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     Ok(())
-}
-
-/// They run to the end of the cluster.
-fn start_snapshotter(fixture: &Fixture) -> Result<()> {
-    let cluster = &fixture.cluster;
-    sidecars::apply_snapshot_crds(cluster)?;
-    [Sidecar::SnapshotController, Sidecar::Snapshotter]
-        .iter()
-        .try_for_each(|sidecar| sidecar.start(cluster, &controller_socket(cluster)))
 }
 
 /// Starts a pod on the claim of its name.

@@ -1,15 +1,14 @@
 //! The control plane that the trials share, and the words they use about it.
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Deref;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
-use testbed::cluster::Cluster;
-use testbed::network::API_SERVER;
-use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
+use system_tests::shared::{Shared, TestCluster};
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
 /// The class of `deploy/manifests/base/storageclass.yaml`.
 pub(crate) const CLASS: &str = "topolvm-provisioner";
@@ -24,38 +23,33 @@ pub(crate) const ELECTION: [&str; 3] = [
 /// For a process to end in order.
 const GRACE: Duration = Duration::from_secs(10);
 
-static SHARED: Mutex<Option<Fixture>> = Mutex::new(None);
+static SHARED: Shared<Fixture> = Shared::new();
 
 /// A control plane with the product's manifests and its controller.
 pub(crate) struct Fixture {
-    pub(crate) cluster: Cluster,
-    directory: tempfile::TempDir,
+    shared: TestCluster,
+}
+
+impl Deref for Fixture {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.shared
+    }
 }
 
 /// Runs a trial.
 pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let fixture = match &mut *shared {
-        Some(fixture) => fixture,
-        none => none.insert(Fixture::up()?),
-    };
-    body(fixture).map_err(|error| error.context(fixture.state()))
+    let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
+    SHARED.with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
 }
 
 /// Ends the control plane, if one was started.
 pub(crate) fn down() -> Result<()> {
-    let Some(fixture) = SHARED.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-    fixture.cluster.down(None)?;
-    fixture.directory.close().context("cannot remove the directory of the control plane")
+    SHARED.end(|fixture| fixture.shared.down())
 }
 
 impl Fixture {
-    fn up() -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("topolvm-control-plane-").tempdir_in("/var/tmp")?;
-        let Topolvm { cluster, nodes: _ } = topolvm::up_with(&directory.path().join("c"), &spec(&[])?)?;
-        Ok(Self { cluster, directory })
-    }
-
     /// Runs the trial with a controller that has these arguments too.
     pub(crate) fn with_controller(&self, arguments: &[&str], body: impl FnOnce() -> Result<()>) -> Result<()> {
         self.cluster.stop(CONTROLLER, GRACE)?;
@@ -64,41 +58,6 @@ impl Fixture {
         self.cluster.stop(CONTROLLER, GRACE)?;
         topolvm::start_controller(&self.cluster, &spec(&[])?)?;
         done
-    }
-
-    /// Applies an object.
-    pub(crate) fn apply(&self, object: &Value) -> Result<()> {
-        self.cluster.apply(&object.to_string()).map(drop)
-    }
-
-    /// kubectl's standard output.
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        self.cluster.kubectl_ok(arguments)
-    }
-
-    /// One request with the token of a service account: the HTTP status, and what the API server says. kubectl would first read.
-    pub(crate) fn request_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
-        let mut command = self.cluster.command("curl");
-        command.args([
-            "--silent",
-            "--insecure",
-            "--max-time",
-            "10",
-            "--write-out",
-            "\\n%{http_code}",
-            "--request",
-            method,
-        ]);
-        command.args(["--header", &format!("Authorization: Bearer {token}"), "--data", body]);
-        command.args([
-            "--header",
-            "Content-Type: application/merge-patch+json",
-            &format!("https://{API_SERVER}{path}"),
-        ]);
-        let output = command.output().context("run curl")?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (said, status) = text.rsplit_once('\n').context("curl says nothing")?;
-        Ok((status.parse().context("no HTTP status")?, said.to_owned()))
     }
 
     pub(crate) fn exists(&self, kind: &str, name: &str) -> Result<bool> {

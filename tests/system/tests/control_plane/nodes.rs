@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
+use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::{Fixture, LV};
@@ -25,7 +26,7 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     // As one of a class that binds at once
     fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
     fixture.kubectl(&["patch", "pvc", "immediate", "-p", r#"{"spec":{"volumeName":"pvc-n1"}}"#])?;
-    let mut foreign = storage_class("foreign", None, false);
+    let mut foreign = storage_class(ApiFlavor::TopoLvm, "foreign", None, false);
     foreign["provisioner"] = json!("ebs.example");
     fixture.apply(&foreign)?;
     let mut foreign = claim("foreign", "foreign", "1Gi", VolumeMode::Filesystem);
