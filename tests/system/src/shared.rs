@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::network::API_SERVER;
@@ -40,6 +40,20 @@ impl TestCluster {
     /// kubectl's standard output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.cluster.kubectl_ok(arguments)
+    }
+
+    /// One value of an object.
+    pub fn value(&self, kind: &str, name: &str, path: &str) -> Result<String> {
+        self.kubectl(&["get", kind, name, "-o", &format!("jsonpath={{{path}}}")])
+    }
+
+    /// Waits until a value of an object is this; a minute at most.
+    pub fn wait_value(&self, kind: &str, name: &str, path: &str, wanted: &str) -> Result<()> {
+        self.cluster.ready("apiserver", || {
+            let value = self.value(kind, name, path)?;
+            ensure!(value == wanted, "{path} of {kind} {name} is {value:?} and not {wanted:?}");
+            Ok(())
+        })
     }
 
     /// One request with the token of a service account: the HTTP status, and what the API server says. kubectl would first read.

@@ -52,7 +52,9 @@ static SHARED: Shared<TestCluster> = Shared::new();
 
 fn main() -> ExitCode {
     let trial = |name: &str, kind: Kind, access| {
-        Trial::test(name, move || SHARED.with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}"))))
+        Trial::test(name, move || {
+            SHARED.with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
+        })
     };
     let code = testbed::suite::on_host(vec![
         trial("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),

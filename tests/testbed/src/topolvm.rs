@@ -39,6 +39,10 @@ pub const THIN_POOL: &str = "pool0";
 /// Its device class.
 pub const THIN_CLASS: &str = "thin";
 
+/// Device classes of [`TopolvmSpec::with_raid_classes`], and their volume groups. Volumes of the first are mirrored; those of the second by
+/// the class `mirrored` of options for lvcreate.
+pub const RAID_CLASSES: [&str; 2] = ["raid", "plain"];
+
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 /// One device class on the volume group that every node of the test bed has; nothing is held back, so that sizes are easy to reckon.
 const DEFAULT_LVMD_CONFIG: &str = "\
@@ -132,6 +136,23 @@ impl TopolvmSpec {
             "- {{name: {THIN_CLASS}, volume-group: {THIN_VG}, spare-gb: 0, type: thin, \
              thin-pool: {{name: {THIN_POOL}, overprovision-ratio: 20}}}}"
         );
+        self
+    }
+
+    /// Adds the device classes [`RAID_CLASSES`], each in a volume group of its own name on two disks of 512 MiB. After
+    /// [`with_thin_class`](Self::with_thin_class).
+    #[must_use]
+    pub fn with_raid_classes(mut self) -> Self {
+        for node in &mut self.nodes {
+            node.spare_disks.extend([GIB / 2; 4]);
+        }
+        for (group, disks) in RAID_CLASSES.iter().zip(["/dev/ubde /dev/ubdf", "/dev/ubdg /dev/ubdh"]) {
+            // Writing to text cannot fail
+            let _written = writeln!(self.node_script, "vgs {group} >/dev/null 2>&1 || vgcreate -q {group} {disks}");
+            let _written = write!(self.lvmd_config, "- {{name: {group}, volume-group: {group}, spare-gb: 0");
+            self.lvmd_config += if *group == "raid" { ", lvcreate-options: [--type=raid1]}\n" } else { "}\n" };
+        }
+        self.lvmd_config += "lvcreate-option-classes:\n- {name: mirrored, options: [--type=raid1]}\n";
         self
     }
 }

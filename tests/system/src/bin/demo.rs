@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use system_tests::scenario::{Narrator, Scenario};
 use testbed::topolvm::{self, Topolvm};
-use topolvm_api::ApiFlavor;
 use testbed::{assets, machine, program};
+use topolvm_api::ApiFlavor;
 
 #[derive(Debug, Parser)]
 #[command(about = "A pod writes to a volume that was cut from a real LVM volume group, in a real cluster")]

@@ -1,14 +1,17 @@
 //! Claims that cannot be granted: the user is told why, and nothing is left behind.
 
 use anyhow::{Result, ensure};
+use system_tests::manifests::{VolumeMode, claim, storage_class};
+use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 3] = [
+    let all: [(&str, Body); 4] = [
         ("a_claim_larger_than_the_volume_group_says_so_and_is_granted_when_there_is_room", too_large),
         ("a_claim_of_an_unknown_device_class_says_so", unknown_class),
+        ("sizes_are_raised_to_the_minimum_and_to_whole_extents_and_the_claim_shows_them", sizes),
         ("growing_beyond_the_volume_group_says_so_and_the_volume_stays_usable", too_much_growth),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -49,5 +52,36 @@ fn too_much_growth(fixture: &Fixture) -> Result<()> {
     fixture.grow("greedy", "128Mi")?;
     fixture.check_volumes(1)?;
     fixture.delete_claim("greedy")?;
+    fixture.check_volumes(0)
+}
+
+fn sizes(fixture: &Fixture) -> Result<()> {
+    let wanted = [
+        ("xfs", VolumeMode::Filesystem, "1Mi", "300Mi"),
+        ("btrfs", VolumeMode::Filesystem, "1Mi", "200Mi"),
+        ("ext4", VolumeMode::Filesystem, "1Mi", "32Mi"),
+        ("block", VolumeMode::Block, "1Mi", "8Mi"),
+        ("extents", VolumeMode::Block, "61Mi", "64Mi"),
+    ];
+    for (name, mode, size, _) in wanted {
+        let mut class = storage_class(ApiFlavor::TopoLvm, name, None, true);
+        if mode == VolumeMode::Filesystem {
+            class["parameters"]["csi.storage.k8s.io/fstype"] = name.into();
+        }
+        fixture.apply(&class)?;
+        fixture.apply(&claim(name, name, size, mode))?;
+    }
+    for (name, _, _, size) in wanted {
+        fixture.wait_bound(name)?;
+        fixture.wait_value("pvc", name, ".status.capacity.storage", size)?;
+    }
+    // What a claim grows to is shown as it is, too
+    fixture.request_size("block", "61Mi")?;
+    fixture.wait_value("pvc", "block", ".status.capacity.storage", "64Mi")?;
+    fixture.check_volumes(wanted.len())?;
+    for (name, ..) in wanted {
+        fixture.delete_claim(name)?;
+        fixture.kubectl(&["delete", "storageclass", name])?;
+    }
     fixture.check_volumes(0)
 }

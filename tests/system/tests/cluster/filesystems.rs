@@ -20,13 +20,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 /// A StorageClass for this filesystem with one mount option.
 fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, name, None, false);
-    let object = class.as_object_mut().context("a StorageClass is an object")?;
-    object.insert("mountOptions".to_owned(), vec![option].into());
-    let parameters = object.get_mut("parameters").context("a StorageClass has parameters")?;
-    parameters
-        .as_object_mut()
-        .context("which are an object")?
-        .insert("csi.storage.k8s.io/fstype".to_owned(), filesystem.into());
+    class["mountOptions"] = vec![option].into();
+    class["parameters"]["csi.storage.k8s.io/fstype"] = filesystem.into();
     fixture.apply(&class)
 }
 

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
-use system_tests::manifests::{VolumeMode, claim, snapshot_class, storage_class};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim, pod, snapshot_class, storage_class};
 use system_tests::shared::{Shared, TestCluster};
 use testbed::node::Node;
 use testbed::topolvm::{self, THIN_CLASS, TopolvmSpec};
@@ -20,8 +20,8 @@ pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legac
 
 static SHARED: Shared<Fixture> = Shared::new();
 
-/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate` and
-/// `unknown` (of a device class that no node has).
+/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate`,
+/// `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
 pub(crate) struct Fixture {
     shared: TestCluster,
     pub(crate) node: Node,
@@ -54,7 +54,7 @@ pub(crate) fn down() -> Result<()> {
 
 impl Fixture {
     fn up() -> Result<Self> {
-        let spec = TopolvmSpec::nodes(1)?.with_thin_class().with_snapshots();
+        let spec = TopolvmSpec::nodes(1)?.with_thin_class().with_raid_classes().with_snapshots();
         let shared = TestCluster::up("cluster", &spec)?;
         // So that what one flavor leaves can be counted while the other runs
         let legacy = topolvm::manifests().join("components/legacy/crd.yaml");
@@ -71,6 +71,7 @@ impl Fixture {
             ("waiting", None, false),
             ("immediate", None, true),
             ("thin", Some(THIN_CLASS), false),
+            ("thin-now", Some(THIN_CLASS), true),
             ("unknown", Some("no-such-class"), true),
         ] {
             self.apply(&storage_class(flavor, &format!("{prefix}{name}"), device_class, immediate))?;
@@ -97,6 +98,76 @@ impl Fixture {
     /// Waits until the pod is Ready.
     pub(crate) fn wait_ready(&self, pod: &str) -> Result<()> {
         self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=90s"]).map(drop)
+    }
+
+    /// Starts a pod on the claim of its name.
+    pub(crate) fn start(&self, name: &str, mode: VolumeMode) -> Result<()> {
+        self.apply(&pod(name, name, mode))?;
+        self.wait_ready(name)
+    }
+
+    /// Deletes the pod and waits until it is gone.
+    pub(crate) fn stop(&self, pod: &str) -> Result<()> {
+        self.kubectl(&["delete", "pod", pod, "--timeout=90s"]).map(drop)
+    }
+
+    /// Deletes the pod and the claim of this name, and waits until the volume is gone.
+    pub(crate) fn end(&self, name: &str) -> Result<()> {
+        self.stop(name)?;
+        self.delete_claim(name)
+    }
+
+    /// Has a pod write a word into its volume.
+    pub(crate) fn write(&self, pod: &str, word: &str) -> Result<()> {
+        self.in_pod(pod, &format!("echo {word} >/data/file && sync")).map(drop)
+    }
+
+    /// The word that is in a pod's volume.
+    pub(crate) fn read(&self, pod: &str) -> Result<String> {
+        Ok(self.in_pod(pod, "cat /data/file")?.trim().to_owned())
+    }
+
+    /// Waits until the snapshot can be restored.
+    pub(crate) fn wait_snapshot(&self, name: &str) -> Result<()> {
+        let snapshot = format!("volumesnapshot/{name}");
+        self.kubectl(&["wait", "--for=jsonpath={.status.readyToUse}=true", &snapshot, "--timeout=90s"]).map(drop)
+    }
+
+    /// The name of the PersistentVolume, and of the LogicalVolume, of a claim.
+    pub(crate) fn volume(&self, claim: &str) -> Result<String> {
+        self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])
+    }
+
+    /// An object.
+    pub(crate) fn object(&self, kind: &str, name: &str) -> Result<Value> {
+        serde_json::from_str(&self.kubectl(&["get", kind, name, "-o", "json"])?).context("kubectl prints no JSON")
+    }
+
+    /// Waits until a value of an object is there.
+    pub(crate) fn wait_some(&self, kind: &str, name: &str, path: &str) -> Result<()> {
+        self.cluster.ready("apiserver", || {
+            ensure!(!self.value(kind, name, path)?.is_empty(), "{kind} {name} has no {path}");
+            Ok(())
+        })
+    }
+
+    /// Runs a part of a trial with the programs of another specification, and puts the usual ones back whatever comes of it. `meanwhile`
+    /// runs when there are no programs.
+    pub(crate) fn switched(
+        &self,
+        spec: &TopolvmSpec,
+        meanwhile: impl FnOnce() -> Result<()>,
+        body: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        topolvm::stop(&self.cluster, &self.nodes, &self.spec)?;
+        let made = meanwhile();
+        let done = topolvm::start(&self.cluster, &self.nodes, spec)
+            .and(made)
+            .and_then(|()| body())
+            .map_err(|error| error.context(self.state()));
+        topolvm::stop(&self.cluster, &self.nodes, spec)?;
+        topolvm::start(&self.cluster, &self.nodes, &self.spec)?;
+        done
     }
 
     /// Waits for an event of this reason about this object, and returns its message.

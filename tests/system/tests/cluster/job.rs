@@ -1,6 +1,7 @@
 //! What the product is for.
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::scenario::{Narrator, Scenario};
 use topolvm_api::ApiFlavor;
@@ -9,16 +10,20 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 4] = [
+    let all: [(&str, Body); 7] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
         ("a_raw_block_volume_is_a_device_that_keeps_its_data_and_grows", block),
         ("a_mounted_volume_outlives_a_restart_of_kubelet_and_of_the_agent", restarts),
+        ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", ephemeral),
+        ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", reader),
+        ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", growth),
         ("claims_at_once_become_one_volume_each", burst),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-struct Silent;
+/// The scenario for a test.
+pub(crate) struct Silent;
 
 impl Narrator for Silent {
     fn step(&mut self, _title: &str, _seconds: f64, _lines: &str) {}
@@ -64,6 +69,64 @@ fn restarts(fixture: &Fixture) -> Result<()> {
         fixture.check_volumes(0)?;
     }
     Ok(())
+}
+
+fn ephemeral(fixture: &Fixture) -> Result<()> {
+    let mut pod = pod("own", "none", VolumeMode::Filesystem);
+    let template = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "waiting", "resources": {"requests": {"storage": "64Mi"}},
+    }});
+    pod["spec"]["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}]);
+    fixture.apply(&pod)?;
+    fixture.wait_ready("own")?;
+    fixture.write("own", "mine")?;
+    fixture.check_volumes(1)?;
+    fixture.stop("own")?;
+    fixture.wait_no_volumes()?;
+    fixture.check_volumes(0)
+}
+
+fn reader(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("read", "waiting", "64Mi")?;
+    fixture.start("read", VolumeMode::Filesystem)?;
+    fixture.write("read", "kept")?;
+    fixture.stop("read")?;
+    let mut reader = pod("reader", "read", VolumeMode::Filesystem);
+    reader["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] = json!(true);
+    fixture.apply(&reader)?;
+    fixture.wait_ready("reader")?;
+    ensure!(fixture.read("reader")? == "kept", "the reader reads something else");
+    ensure!(fixture.write("reader", "new").is_err(), "the reader can write");
+    let options = fixture.node.script("grep kubernetes.io.csi /proc/self/mountinfo | awk '{print $6}'")?;
+    ensure!(options.starts_with("ro,"), "mounted with {options}");
+    let selector = "--field-selector=reason=FailedMount,involvedObject.name=reader";
+    let failures = fixture.kubectl(&["get", "events", selector, "-o", "jsonpath={.items[*].message}"])?;
+    ensure!(failures.is_empty(), "not at the first try: {failures}");
+    fixture.stop("reader")?;
+    fixture.delete_claim("read")?;
+    fixture.check_volumes(0)
+}
+
+fn growth(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("grows", "waiting", "64Mi")?;
+    fixture.start("grows", VolumeMode::Filesystem)?;
+    fixture.write("grows", "kept")?;
+    fixture.stop("grows")?;
+    fixture.grow("grows", "128Mi")?;
+    fixture.start("grows", VolumeMode::Filesystem)?;
+    fixture.wait_value("pvc", "grows", ".status.capacity.storage", "128Mi")?;
+    let mebibytes =
+        || -> Result<u32> { Ok(fixture.in_pod("grows", "df -mP /data | awk 'END {print $2}'")?.trim().parse()?) };
+    let offline = mebibytes()?;
+    ensure!(offline > 100, "after growing without a pod the filesystem has {offline} MiB");
+    fixture.node.kill_kept("topolvm-node")?;
+    fixture.request_size("grows", "256Mi")?;
+    fixture.wait_value("pvc", "grows", ".status.capacity.storage", "256Mi")?;
+    let online = mebibytes()?;
+    ensure!(online > 200, "after growing across a restart the filesystem has {online} MiB");
+    ensure!(fixture.read("grows")? == "kept", "the file did not survive");
+    fixture.end("grows")?;
+    fixture.check_volumes(0)
 }
 
 /// Mount points of volumes of the claim `stay`, with what is mounted.

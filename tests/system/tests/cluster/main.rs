@@ -1,13 +1,22 @@
 //! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. One cluster serves all trials, so they
 //! run one after the other.
-#![expect(clippy::print_stderr, reason = "progress for whoever waits")]
+#![expect(
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    reason = "progress for whoever waits; reading a member that a JSON value lacks gives null"
+)]
 
 mod claims;
+mod classes;
 mod crashes;
 mod filesystems;
 mod fixture;
 mod job;
+mod legacy;
+mod metrics;
+mod scheduling;
 mod snapshots;
+mod switching;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -19,11 +28,19 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let mut all: Vec<(String, Body)> = job::trials();
-    all.extend(claims::trials());
-    all.extend(filesystems::trials());
-    all.extend(snapshots::trials());
-    let mut trials: Vec<Trial> = all.into_iter().map(|(name, body)| trial(name, body)).collect();
+    let groups = [
+        job::trials(),
+        claims::trials(),
+        classes::trials(),
+        filesystems::trials(),
+        snapshots::trials(),
+        scheduling::trials(),
+        metrics::trials(),
+        switching::trials(),
+        legacy::trials(),
+    ];
+    let all = groups.into_iter().flatten();
+    let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
     trials.extend(webhooks::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);

@@ -1,47 +1,47 @@
 //! Snapshots, restored volumes and clones with the stock csi-snapshotter and snapshot-controller.
 
 use anyhow::{Result, ensure};
-use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
-use testbed::topolvm::{THIN_POOL, THIN_VG};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
+use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
+use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data".to_owned(), copies)]
+    let all: [(&str, Body); 2] = [
+        ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", copies),
+        ("copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", beside),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
 /// From one source a snapshot, a larger volume restored from it, and a clone; then each lives without the others.
 fn copies(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("source", "thin", "256Mi", VolumeMode::Filesystem))?;
-    start(fixture, "source")?;
-    write(fixture, "source", "before")?;
+    fixture.start("source", VolumeMode::Filesystem)?;
+    fixture.write("source", "before")?;
     fixture.apply(&snapshot("snapshot", "snapshots", "source"))?;
-    fixture.kubectl(&[
-        "wait",
-        "--for=jsonpath={.status.readyToUse}=true",
-        "volumesnapshot/snapshot",
-        "--timeout=60s",
-    ])?;
-    write(fixture, "source", "after")?;
+    fixture.wait_snapshot("snapshot")?;
+    fixture.write("source", "after")?;
 
     fixture.apply(&copied_claim("restored", "thin", "512Mi", DataSource::Snapshot("snapshot")))?;
-    start(fixture, "restored")?;
-    ensure!(read(fixture, "restored")? == "before", "the restored volume says {:?}", read(fixture, "restored")?);
+    fixture.start("restored", VolumeMode::Filesystem)?;
+    ensure!(fixture.read("restored")? == "before", "the restored volume says {:?}", fixture.read("restored")?);
     let mebibytes = fixture.in_pod("restored", "df -mP /data | awk 'END {print $2}'")?;
     ensure!(mebibytes.trim().parse::<u32>()? > 400, "the restored filesystem has {mebibytes} MiB");
 
     fixture.apply(&copied_claim("clone", "thin", "256Mi", DataSource::Claim("source")))?;
-    start(fixture, "clone")?;
-    ensure!(read(fixture, "clone")? == "after", "the clone says {:?}", read(fixture, "clone")?);
+    fixture.start("clone", VolumeMode::Filesystem)?;
+    ensure!(fixture.read("clone")? == "after", "the clone says {:?}", fixture.read("clone")?);
 
-    stop(fixture, "source")?;
+    fixture.end("source")?;
     fixture.kubectl(&["delete", "volumesnapshot", "snapshot", "--timeout=60s"])?;
-    write(fixture, "clone", "mine")?;
-    ensure!(read(fixture, "restored")? == "before", "the restored volume has changed");
-    ensure!(read(fixture, "clone")? == "mine", "the clone did not take what was written");
-    stop(fixture, "restored")?;
-    stop(fixture, "clone")?;
+    fixture.write("clone", "mine")?;
+    ensure!(fixture.read("restored")? == "before", "the restored volume has changed");
+    ensure!(fixture.read("clone")? == "mine", "the clone did not take what was written");
+    fixture.end("restored")?;
+    fixture.end("clone")?;
 
     fixture.wait_no_volumes()?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
@@ -49,22 +49,37 @@ fn copies(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Starts a pod on the claim of its name.
-fn start(fixture: &Fixture, name: &str) -> Result<()> {
-    fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
-    fixture.wait_ready(name)
-}
-
-/// Deletes the pod and the claim, and waits until the volume is gone.
-fn stop(fixture: &Fixture, name: &str) -> Result<()> {
-    fixture.kubectl(&["delete", "pod", name, "--timeout=60s"])?;
-    fixture.delete_claim(name)
-}
-
-fn write(fixture: &Fixture, pod: &str, text: &str) -> Result<()> {
-    fixture.in_pod(pod, &format!("echo {text} >/data/file && sync")).map(drop)
-}
-
-fn read(fixture: &Fixture, pod: &str) -> Result<String> {
-    Ok(fixture.in_pod(pod, "cat /data/file")?.trim().to_owned())
+/// A filesystem and its copy have the same UUID, which the kernel does not take twice.
+fn beside(fixture: &Fixture) -> Result<()> {
+    let both = ["xfs", "btrfs"];
+    for filesystem in both {
+        let mut class = storage_class(ApiFlavor::TopoLvm, filesystem, Some(THIN_CLASS), false);
+        class["parameters"]["csi.storage.k8s.io/fstype"] = filesystem.into();
+        fixture.apply(&class)?;
+        fixture.apply_claim(filesystem, filesystem, "320Mi")?;
+        fixture.apply(&pod(filesystem, filesystem, VolumeMode::Filesystem))?;
+    }
+    for filesystem in both {
+        fixture.wait_ready(filesystem)?;
+        fixture.write(filesystem, "before")?;
+        fixture.apply(&snapshot(filesystem, "snapshots", filesystem))?;
+    }
+    for filesystem in both {
+        fixture.wait_snapshot(filesystem)?;
+        fixture.write(filesystem, "after")?;
+        let copy = format!("{filesystem}-copy");
+        fixture.apply(&copied_claim(&copy, filesystem, "320Mi", DataSource::Snapshot(filesystem)))?;
+        fixture.apply(&pod(&copy, &copy, VolumeMode::Filesystem))?;
+    }
+    for filesystem in both {
+        let copy = format!("{filesystem}-copy");
+        fixture.wait_ready(&copy)?;
+        let texts = [fixture.read(&copy)?, fixture.read(filesystem)?];
+        ensure!(texts == ["before", "after"], "{filesystem}: the copy and the source say {texts:?}");
+        fixture.end(&copy)?;
+        fixture.kubectl(&["delete", "volumesnapshot", filesystem, "--timeout=60s"])?;
+        fixture.end(filesystem)?;
+        fixture.kubectl(&["delete", "storageclass", filesystem])?;
+    }
+    fixture.wait_no_volumes()
 }

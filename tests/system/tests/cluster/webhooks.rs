@@ -1,5 +1,4 @@
 //! The admission webhooks with a certificate of their own: a real API server calls them. The cluster has no nodes, because nothing has to run.
-#![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
-use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use testbed::cluster::Cluster;
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
+use topolvm_api::ApiFlavor;
 
 const NAMESPACE: &str = "topolvm-system";
 const SECRET: &str = "topolvm-webhook-certificate";
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn webhooks() -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
     let manifests = directory.path().join("manifests");
-    write_manifests(&manifests)?;
+    write_manifests(&manifests, "extender")?;
     let mut spec = TopolvmSpec::nodes(0)?;
     spec.manifests = manifests;
     spec.sidecars.clear();
@@ -33,7 +33,14 @@ fn webhooks() -> Result<()> {
     spec.controller_arguments = flags.map(str::to_owned).into();
     spec.controller_arguments.push(format!("--webhook-namespace={NAMESPACE}"));
     let Topolvm { cluster, .. } = topolvm::up_with(&directory.path().join("c"), &spec)?;
-    let result = check(&cluster, directory.path()).map_err(|error| {
+    let result = check(&cluster, directory.path()).and_then(|()| {
+        spec.flavor = ApiFlavor::Legacy;
+        spec.manifests = directory.path().join("legacy-manifests");
+        write_manifests(&spec.manifests, "legacy-extender")?;
+        topolvm::start(&cluster, &[], &spec)?;
+        check_legacy(&cluster, directory.path())
+    });
+    let result = result.map_err(|error| {
         let log = fs::read_to_string(cluster.log(CONTROLLER)).unwrap_or_default();
         error.context(format!("log of the controller:\n{log}"))
     });
@@ -43,15 +50,12 @@ fn webhooks() -> Result<()> {
 
 /// The manifests that users apply for the extender, and the finalizer. The controller is no pod here, so that its Service has to be told where
 /// it is.
-fn write_manifests(directory: &Path) -> Result<()> {
+fn write_manifests(directory: &Path, overlay: &str) -> Result<()> {
     fs::create_dir(directory)?;
-    // kustomize takes no absolute paths
-    let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
-    let ours = topolvm::manifests().canonicalize()?;
-    let ours = format!("{up}{}", ours.strip_prefix("/")?.display());
+    let ours = path_of_manifests(directory)?;
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{ours}/overlays/extender"), "endpoints.yaml"],
+        "resources": [format!("{ours}/overlays/{overlay}"), "endpoints.yaml"],
         "components": [format!("{ours}/components/pvc-finalizer")],
         "patches": [{
             "target": {"kind": "Service", "name": "topolvm-controller"},
@@ -71,14 +75,46 @@ fn write_manifests(directory: &Path) -> Result<()> {
     fs::write(directory.join("endpoints.yaml"), endpoints.to_string()).context("write the endpoints")
 }
 
+/// The manifests that users apply, as a kustomization in this directory names them: it takes no absolute paths.
+pub(crate) fn path_of_manifests(directory: &Path) -> Result<String> {
+    let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
+    let ours = topolvm::manifests().canonicalize()?;
+    Ok(format!("{up}{}", ours.strip_prefix("/")?.display()))
+}
+
+/// Creates an object and returns what the API server made of it.
+fn create(cluster: &Cluster, scratch: &Path, object: &Value, flags: &[&str]) -> Result<Value> {
+    let file = scratch.join("object.json");
+    fs::write(&file, object.to_string())?;
+    let file = file.to_string_lossy();
+    let arguments = ["create", "-o", "json", "-f", &file].into_iter().chain(flags.iter().copied());
+    Ok(serde_json::from_str(&cluster.kubectl_ok(arguments)?)?)
+}
+
+/// The same in the older API group, to which the cluster has been switched.
+fn check_legacy(cluster: &Cluster, scratch: &Path) -> Result<()> {
+    cluster.apply(&storage_class(ApiFlavor::Legacy, "old", None, false).to_string())?;
+    let old = claim("old", "old", "3Gi", VolumeMode::Filesystem);
+    let old = cluster.ready(CONTROLLER, || create(cluster, scratch, &old, &[]))?;
+    let finalizers = &old["metadata"]["finalizers"];
+    ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.cybozu.com/pvc"]), "{finalizers}");
+    for (claim, expected) in [
+        (
+            "old",
+            json!({"limits": {"topolvm.cybozu.com/capacity": "1"}, "requests": {"topolvm.cybozu.com/capacity": "1"}}),
+        ),
+        // Of the group that is not served
+        ("data", json!({})),
+    ] {
+        let pod = create(cluster, scratch, &pod("old", claim, VolumeMode::Filesystem), &["--dry-run=server"])?;
+        let resources = &pod["spec"]["containers"][0]["resources"];
+        ensure!(*resources == expected, "the pod with the claim {claim} has {resources}");
+    }
+    Ok(())
+}
+
 fn check(cluster: &Cluster, scratch: &Path) -> Result<()> {
-    let create = |object: &Value, flags: &[&str]| -> Result<Value> {
-        let file = scratch.join("object.json");
-        fs::write(&file, object.to_string())?;
-        let file = file.to_string_lossy();
-        let arguments = ["create", "-o", "json", "-f", &file].into_iter().chain(flags.iter().copied());
-        Ok(serde_json::from_str(&cluster.kubectl_ok(arguments)?)?)
-    };
+    let create = |object: &Value, flags: &[&str]| create(cluster, scratch, object, flags);
 
     // Refused until the API server has heard of the authority
     let data = claim("data", "topolvm-provisioner", "3Gi", VolumeMode::Filesystem);
@@ -95,6 +131,12 @@ fn check(cluster: &Cluster, scratch: &Path) -> Result<()> {
     let resources = &changed["spec"]["containers"][0]["resources"];
     let expected = json!({"limits": {"topolvm.io/capacity": "1"}, "requests": {"topolvm.io/capacity": "1"}});
     ensure!(*resources == expected, "the pod has {resources}");
+
+    // A claim for a volume that somebody has made by hand
+    let empty = create(&claim("by-hand", "", "3Gi", VolumeMode::Filesystem), &[])?;
+    ensure!(empty["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{empty}");
+    let by_hand = create(&pod("by-hand", "by-hand", VolumeMode::Filesystem), &["--dry-run=server"])?;
+    ensure!(by_hand["spec"]["containers"][0]["resources"] == json!({}), "{by_hand}");
 
     cluster.kubectl_ok(["create", "namespace", "left-alone"])?;
     cluster.kubectl_ok(["label", "namespace", "left-alone", "topolvm.io/webhook=ignore"])?;

@@ -64,20 +64,6 @@ impl Fixture {
         Ok(!self.kubectl(&["get", kind, name, "--ignore-not-found", "-o", "name"])?.is_empty())
     }
 
-    /// One value of an object.
-    pub(crate) fn value(&self, kind: &str, name: &str, path: &str) -> Result<String> {
-        self.kubectl(&["get", kind, name, "-o", &format!("jsonpath={{{path}}}")])
-    }
-
-    /// Waits until a value of an object is this.
-    pub(crate) fn wait_value(&self, kind: &str, name: &str, path: &str, wanted: &str) -> Result<()> {
-        self.cluster.ready("apiserver", || {
-            let value = self.value(kind, name, path)?;
-            ensure!(value == wanted, "{path} of {kind} {name} is {value:?} and not {wanted:?}");
-            Ok(())
-        })
-    }
-
     pub(crate) fn wait(&self, condition: &str, kind: &str, name: &str) -> Result<()> {
         self.kubectl(&["wait", condition, &format!("{kind}/{name}"), "--timeout=30s"]).map(drop)
     }

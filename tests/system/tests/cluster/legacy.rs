@@ -1,0 +1,114 @@
+//! The older API group `topolvm.cybozu.com`, served by the same programs in the same cluster.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use system_tests::manifests::{DataSource, VolumeMode, copied_claim, snapshot};
+use system_tests::scenario::Scenario;
+use testbed::topolvm::{CONTROLLER, NODE, THIN_VG, account_token};
+use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
+
+use crate::Body;
+use crate::fixture::{Fixture, volumes_of};
+use crate::job::Silent;
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    vec![("the_older_api_group_has_the_whole_job_done_and_the_other_group_is_left_alone".to_owned(), legacy)]
+}
+
+fn legacy(fixture: &Fixture) -> Result<()> {
+    // Of the group that will not be served: a volume in use, and one whose object is deleted meanwhile
+    fixture.apply_claim("other", "thin", "64Mi")?;
+    fixture.start("other", VolumeMode::Filesystem)?;
+    fixture.write("other", "mine")?;
+    fixture.apply_claim("doomed", "thin-now", "64Mi")?;
+    fixture.wait_bound("doomed")?;
+    let [other, doomed] = ["other", "doomed"].map(|claim| fixture.volume(claim));
+    let (other, doomed) = (other?, doomed?);
+    let untouched = fixture.object(&volumes_of(TopoLvm), &other)?;
+
+    fixture.switched(
+        &fixture.spec.clone().legacy(),
+        || Ok(()),
+        || {
+            fixture.kubectl(&["delete", &volumes_of(TopoLvm), &doomed, "--wait=false"])?;
+            fixture.apply_classes(Legacy)?;
+            Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: Legacy }.run(&mut Silent)?;
+            names(fixture)?;
+            admission(fixture)?;
+            for name in [CONTROLLER, NODE] {
+                let log = if name == NODE { fixture.node.log(name) } else { fixture.cluster.log(name) };
+                let log = fs::read_to_string(log)?.to_lowercase();
+                let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+                ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
+            }
+            ensure!(fixture.read("other")? == "mine", "the other volume has changed");
+            let now = fixture.object(&volumes_of(TopoLvm), &other)?;
+            ensure!(now == untouched, "the other group's object was {untouched} and is {now}");
+            let leaving = fixture.object(&volumes_of(TopoLvm), &doomed)?;
+            ensure!(leaving["metadata"]["finalizers"] == json!(["topolvm.io/logicalvolume"]), "{leaving}");
+            let volumes = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
+            ensure!(volumes.contains(uid(&leaving)), "the LV of the other group has gone: {volumes}");
+            Ok(())
+        },
+    )?;
+
+    // The group is served again, and what was asked of it is done
+    fixture.kubectl(&["wait", "--for=delete", &format!("{}/{doomed}", volumes_of(TopoLvm)), "--timeout=60s"])?;
+    fixture.delete_claim("doomed")?;
+    fixture.end("other")?;
+    fixture.wait_no_volumes()?;
+    fixture.check_volumes(0)
+}
+
+/// A snapshot and a restored volume, and every name of the group that somebody else reads.
+fn names(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("old", "legacy-thin", "64Mi")?;
+    fixture.start("old", VolumeMode::Filesystem)?;
+    fixture.write("old", "before")?;
+    fixture.apply(&snapshot("old", "legacy-snapshots", "old"))?;
+    fixture.wait_snapshot("old")?;
+    fixture.write("old", "after")?;
+    fixture.apply(&copied_claim("old-restored", "legacy-thin", "64Mi", DataSource::Snapshot("old")))?;
+    fixture.start("old-restored", VolumeMode::Filesystem)?;
+    ensure!(fixture.read("old-restored")? == "before", "the restored volume has other data");
+    fixture.grow("old", "128Mi")?;
+
+    let volume = fixture.object(&volumes_of(Legacy), &fixture.volume("old")?)?;
+    ensure!(volume["metadata"]["finalizers"] == json!(["topolvm.cybozu.com/logicalvolume"]), "{volume}");
+    ensure!(volume["metadata"]["annotations"]["topolvm.cybozu.com/resize-requested-at"].is_string(), "{volume}");
+    let node = fixture.object("node", fixture.node.name())?;
+    let metadata = &node["metadata"];
+    for annotation in ["capacity.topolvm.cybozu.com/00default", "capacity.topolvm.cybozu.com/thin"] {
+        ensure!(metadata["annotations"][annotation].is_string(), "no {annotation}: {metadata}");
+    }
+    ensure!(metadata["finalizers"].to_string().contains("topolvm.cybozu.com/node"), "{metadata}");
+    ensure!(metadata["labels"]["topology.topolvm.cybozu.com/node"] == json!(fixture.node.name()), "{metadata}");
+    let tags = fixture.node.script(&format!("lvs --noheadings -o lv_tags {THIN_VG}/{}", uid(&volume)))?;
+    ensure!(tags.contains("topolvm.cybozu.com/logicalvolume=pvc-"), "the tags are {tags}");
+
+    fixture.end("old")?;
+    fixture.kubectl(&["delete", "volumesnapshot", "old", "--timeout=60s"])?;
+    fixture.end("old-restored")?;
+    let group = volumes_of(Legacy);
+    fixture.kubectl(&["wait", "--for=delete", &group, "--all", "--timeout=60s"]).map(drop)
+}
+
+/// The policy holds an agent to its own node in this group too.
+fn admission(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "topolvm.cybozu.com/v1", "kind": "LogicalVolume", "metadata": {"name": "elsewhere"},
+        "spec": {"name": "elsewhere", "nodeName": "yours", "size": "1Gi"},
+    }))?;
+    let token = account_token(&fixture.cluster, NODE, Some(fixture.node.name()))?;
+    let path = "/apis/topolvm.cybozu.com/v1/logicalvolumes/elsewhere";
+    let patch = r#"{"metadata":{"finalizers":["topolvm.cybozu.com/logicalvolume"]}}"#;
+    let (status, said) = fixture.request_as(&token, "PATCH", path, patch)?;
+    ensure!(status == 403 && said.contains("may not change objects of node yours"), "{status}: {said}");
+    fixture.kubectl(&["delete", &volumes_of(Legacy), "elsewhere", "--timeout=60s"]).map(drop)
+}
+
+fn uid(object: &serde_json::Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or("no uid")
+}
