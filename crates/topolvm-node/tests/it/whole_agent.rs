@@ -17,7 +17,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
-use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 use crate::machine::Machine;
 
 const GIB: u64 = 1 << 30;
@@ -133,6 +133,26 @@ async fn volumes_that_are_asked_for_while_lvmd_restarts_are_made_when_it_is_back
         let status = until_ready(&api, name).await;
         assert_eq!(status, json!({"volumeID": name, "currentSize": "1Gi"}));
     }
+    agent.stop().await;
+}
+
+/// TopoLVM works on one object after the other, so that one LVM command which hangs holds up the node.
+#[tokio::test]
+async fn an_lvm_that_hangs_in_one_volume_group_holds_up_no_other() {
+    let api = ApiServer::new();
+    api.apply_json(node("n1").build());
+    let agent = Agent::start(&api).await;
+    agent.lvm.add_group("slow", 10 * GIB, 1);
+    let lvmd = LvmdProcess::start(&agent.lvm, TWO_CLASSES).await;
+    let _lvmd = lvmd.listen(&agent.dir.path().join("lvmd.sock")).await;
+    let mut hanging = agent.lvm.pause("lvcreate");
+    api.apply_json(logical_volume("pvc-1").uid("u1").class("hdd").build());
+    hanging.reached().await;
+    api.apply_json(logical_volume("pvc-2").uid("u2").build());
+    until_ready(&api, "pvc-2").await;
+    assert_eq!(api.get_json(LV, "", "pvc-1").unwrap().get("status"), None);
+    hanging.resume();
+    until_ready(&api, "pvc-1").await;
     agent.stop().await;
 }
 
