@@ -39,7 +39,7 @@ fn unknown_class(fixture: &Fixture) -> Result<()> {
     ensure!(event.contains("no-such-class"), "the event says: {event}");
     // The provisioner goes on trying, so its LogicalVolume comes and goes, and the last one may outlive the claim a little
     fixture.delete_claim("lost")?;
-    fixture.check_volumes(0)
+    fixture.cluster.ready("apiserver", || fixture.check_volumes(0))
 }
 
 fn too_much_growth(fixture: &Fixture) -> Result<()> {
