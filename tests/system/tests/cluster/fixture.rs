@@ -201,15 +201,17 @@ impl Fixture {
         self.kubectl(&["wait", &condition, &format!("persistentvolume/{volume}"), "--timeout=90s"]).map(drop)
     }
 
-    /// Deletes a claim, if it is still there, and waits until its volume is gone.
+    /// Deletes a claim, if it is still there, and waits until its volume is gone, also when the claim was not Bound.
     pub(crate) fn delete_claim(&self, claim: &str) -> Result<()> {
-        let volume = self.kubectl(&["get", "pvc", claim, "--ignore-not-found", "-o", "jsonpath={.spec.volumeName}"])?;
+        let format = "jsonpath={.metadata.uid} {.spec.volumeName}";
+        let said = self.kubectl(&["get", "pvc", claim, "--ignore-not-found", "-o", format])?;
         self.kubectl(&["delete", "persistentvolumeclaim", claim, "--ignore-not-found", "--timeout=90s"])?;
-        if volume.is_empty() {
-            self.wait_no_volumes()
-        } else {
-            self.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=90s"]).map(drop)
-        }
+        let volume = match said.split_once(' ') {
+            Some((uid, "")) => format!("{}/pvc-{uid}", volumes_of(ApiFlavor::TopoLvm)),
+            Some((_, volume)) => format!("persistentvolume/{volume}"),
+            None => return Ok(()),
+        };
+        self.kubectl(&["wait", "--for=delete", &volume, "--timeout=90s"]).map(drop)
     }
 
     /// Waits until there is no LogicalVolume of either flavor.
