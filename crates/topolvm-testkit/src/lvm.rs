@@ -12,8 +12,9 @@ mod change;
 mod fault;
 mod report;
 mod state;
+pub mod story;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +64,15 @@ impl FakeLvm {
     /// Makes a volume group vanish, as when its disk is pulled.
     pub fn lose_group(&self, vg: &str) {
         self.state().groups.remove(vg);
+    }
+
+    /// Gives a volume group another name, as `vgrename` does; its disks stay what they are.
+    pub fn rename_group(&self, vg: &str, to: &str) {
+        let mut state = self.state();
+        if let Some(mut group) = state.groups.remove(vg) {
+            group.seqno += 1;
+            state.groups.insert(to.to_owned(), group);
+        }
     }
 
     /// Makes a volume group larger, as `vgextend` does.
@@ -275,7 +285,8 @@ impl Devices for FakeLvm {
 
     fn population(&self) -> io::Result<String> {
         let state = self.state();
-        let disks: Vec<_> = state.groups.iter().map(|(vg, group)| (vg, group.pvs - group.missing_pvs)).collect();
+        let disks: BTreeMap<_, _> =
+            state.groups.values().map(|group| (&group.uuid, group.pvs - group.missing_pvs)).collect();
         Ok(format!("{disks:?}"))
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use lvm::{Device, DeviceStatus, Devices, Version, VgName, VolumeGroup};
+use lvm::{Device, DeviceStatus, Devices, PhysicalVolume, Version, VgName, VolumeGroup};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
@@ -45,6 +45,27 @@ struct Known {
     stale: Option<String>,
     /// How the devices looked before LVM was asked, or should look by what it said.
     looks: Looks,
+    /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to answer, or
+    /// a group that only has another name, comes back without any device coming or going.
+    disks: Option<Disks>,
+}
+
+/// The physical volumes of a group and its identity.
+#[derive(Clone, Debug)]
+struct Disks {
+    vg_uuid: String,
+    pvs: Vec<PhysicalVolume>,
+}
+
+impl Disks {
+    /// Those of the group; a missing one where it was before.
+    fn of(group: &VolumeGroup, before: Option<&Self>) -> Self {
+        let last_seen = |pv: &PhysicalVolume| {
+            let mut earlier = before.into_iter().flat_map(|before| &before.pvs);
+            earlier.find(|earlier| pv.device.is_none() && earlier.uuid == pv.uuid).unwrap_or(pv).clone()
+        };
+        Self { vg_uuid: group.uuid.clone(), pvs: group.pvs.iter().map(last_seen).collect() }
+    }
 }
 
 /// How the devices of a group look without LVM.
@@ -78,7 +99,7 @@ pub(crate) enum Verdict {
 impl Group {
     /// A group of which LVM said this just now.
     pub(crate) fn new(name: VgName, group: Option<VolumeGroup>) -> Self {
-        let known = Known { group: None, since: Instant::now(), stale: None, looks: Looks::default() };
+        let known = Known { group: None, since: Instant::now(), stale: None, looks: Looks::default(), disks: None };
         let known = RwLock::new(known);
         let new = Self {
             name,
@@ -127,6 +148,7 @@ impl Group {
         let mut known = self.write();
         if let Some(group) = &group {
             known.looks.expect(group);
+            known.disks = Some(Disks::of(group, known.disks.as_ref()));
         }
         known.group = group.map(Arc::new);
         known.since = Instant::now();
@@ -173,7 +195,7 @@ impl Group {
         let Some(group) = self.get().filter(|_| self.staleness().is_none()) else { return Verdict::Blind };
         let seen = see(&self.disks, devices, {
             let group = Arc::clone(&group);
-            move |devices| Ok(newest(devices, &group))
+            move |devices| Ok(newest(devices, &group.uuid, &group.pvs))
         });
         match seen.await {
             Ok((None, _)) | Err(_) => Verdict::Blind,
@@ -184,8 +206,11 @@ impl Group {
 
     /// How the devices look.
     pub(crate) async fn look<D: Devices>(&self, devices: &Arc<D>) -> io::Result<Looks> {
-        let group = self.get();
-        see(&self.disks, devices, move |devices| Looks::of(devices, group.as_deref())).await
+        let (group, disks) = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            (known.group.clone(), known.disks.clone())
+        };
+        see(&self.disks, devices, move |devices| Looks::of(devices, group.as_deref(), disks.as_ref())).await
     }
 
     /// What these looks say about what is known. What was odd before LVM was last asked is no news.
@@ -194,7 +219,8 @@ impl Group {
         let group = known.group.clone();
         let current = group.as_ref().zip(now.newest.as_ref()).map(|(group, newest)| is_of(newest, group));
         let before = &known.looks;
-        let is_rewritten = current == Some(false) && before.newest != now.newest;
+        // Also on the disks of a group that is not there, which may have come back.
+        let is_rewritten = (current == Some(false) || group.is_none()) && before.newest != now.newest;
         let has_moved = group.as_deref().is_some_and(|group| {
             group.volumes.iter().any(|volume| {
                 let name = volume.mapper_name(&group.name);
@@ -210,9 +236,12 @@ impl Group {
         {
             return Verdict::Outdated;
         }
+        // LVM goes without a disk that answers again until somebody tells it to look.
+        let is_doubtful =
+            now.readable.values().all(|readable| *readable) && group.is_some_and(|group| group.missing_pvs > 0);
         known.looks = now;
         // What LVM was asked about already, and it did not help: an old disk with metadata of its own.
-        if current == Some(true) { Verdict::Current } else { Verdict::Blind }
+        if current == Some(true) && !is_doubtful { Verdict::Current } else { Verdict::Blind }
     }
 
     /// Where the devices of the group are now.
@@ -250,18 +279,20 @@ fn differs<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String, V>
 }
 
 /// The newest metadata of the group, or else of another that took its place, and which physical volumes can be read.
-fn newest(devices: &impl Devices, group: &VolumeGroup) -> (Option<Version>, BTreeMap<String, bool>) {
-    let versions: Vec<_> = group.pvs.iter().map(|pv| (pv.uuid.clone(), devices.version(pv))).collect();
+fn newest(devices: &impl Devices, vg_uuid: &str, pvs: &[PhysicalVolume]) -> (Option<Version>, BTreeMap<String, bool>) {
+    let versions: Vec<_> = pvs.iter().map(|pv| (pv.uuid.clone(), devices.version(pv))).collect();
     let readable = versions.iter().map(|(pv, version)| (pv.clone(), version.is_ok())).collect();
     let newest = versions.into_iter().filter_map(|(_, version)| version.ok().flatten());
-    (newest.max_by_key(|version| (version.vg_uuid == group.uuid, version.seqno)), readable)
+    (newest.max_by_key(|version| (version.vg_uuid == vg_uuid, version.seqno)), readable)
 }
 
 impl Looks {
-    fn of(devices: &impl Devices, group: Option<&VolumeGroup>) -> io::Result<Self> {
+    fn of(devices: &impl Devices, group: Option<&VolumeGroup>, disks: Option<&Disks>) -> io::Result<Self> {
         let mut looks = Self::default();
+        if let Some(Disks { vg_uuid, pvs }) = disks {
+            (looks.newest, looks.readable) = newest(devices, vg_uuid, pvs);
+        }
         if let Some(group) = group {
-            (looks.newest, looks.readable) = newest(devices, group);
             looks.mapped = devices.mapped()?;
             for volume in group.volumes.iter().filter(|volume| volume.attr.is_thin_pool() || volume.attr.is_raid()) {
                 let (fill, condition) = match devices.status(group, volume) {
@@ -281,7 +312,7 @@ impl Looks {
 
     /// Sets what LVM just said, so that everything else is news.
     fn expect(&mut self, group: &VolumeGroup) {
-        let is_there = |pv: &lvm::PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
+        let is_there = |pv: &PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
         for (pv, is_there) in group.pvs.iter().map(is_there) {
             self.readable.entry(pv).or_insert(is_there);
         }

@@ -3,125 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
-use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume, Fault};
+use topolvm_testkit::lvm::story::{CLASSES, Event, NAMES, POOLS, Request, Step, stories};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume};
 
 use crate::node::{GIB, Node, THIN_CONFIG};
-
-const CLASSES: [&str; 3] = ["thick", "thin", "other"];
-const POOLS: [&str; 2] = ["pool", "pool2"];
-const NAMES: [&str; 5] = ["v0", "v1", "v2", "v3", "v4"];
-/// Everything that changes something, and the report after it.
-const COMMANDS: [&str; 5] = ["fullreport", "lvchange", "lvcreate", "lvremove", "lvextend"];
-
-#[derive(Clone, Debug)]
-enum Request {
-    Create { class: &'static str, name: &'static str, gib: u64 },
-    Resize { class: &'static str, name: &'static str, gib: u64 },
-    Snapshot { class: &'static str, source: &'static str, name: &'static str, gib: u64 },
-    Remove { class: &'static str, name: &'static str },
-}
-
-/// What others do.
-#[derive(Clone, Debug)]
-enum Event {
-    Add { name: &'static str, pool: Option<&'static str>, gib: u64 },
-    Lose { name: &'static str },
-    Extend,
-    Activate { name: &'static str, active: bool },
-    Open { name: &'static str, open: bool },
-    Move { name: &'static str },
-    Fill { pool: &'static str, percent: u8 },
-    Hide(bool),
-    Miss(u32),
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Request(Request),
-    /// The request is in the middle of this command when lvmd dies, and LVM with it.
-    Crash {
-        request: Request,
-        command: &'static str,
-        after: bool,
-    },
-    Restart,
-    Event(Event),
-    Fault {
-        command: &'static str,
-        nth: usize,
-        fault: Fault,
-        after: bool,
-    },
-    Heal,
-    Wait(Duration),
-}
-
-/// A name and, mostly, the one class that has volumes of this name.
-fn target() -> impl Strategy<Value = (&'static str, &'static str)> {
-    let home = select(vec![("thin", "v0"), ("thin", "v1"), ("thin", "v2"), ("thick", "v3"), ("other", "v4")]);
-    prop_oneof![8 => home, 1 => (select(&CLASSES[..]), select(&NAMES[..]))]
-}
-
-fn request() -> impl Strategy<Value = Request> {
-    let gib = 0..4u64;
-    prop_oneof![
-        5 => (target(), 1..3u64).prop_map(|((class, name), gib)| Request::Create { class, name, gib }),
-        2 => (target(), gib.clone()).prop_map(|((class, name), gib)| Request::Resize { class, name, gib }),
-        3 => (target(), select(&NAMES[..3]), gib)
-            .prop_map(|((class, source), name, gib)| Request::Snapshot { class, source, name, gib }),
-        2 => target().prop_map(|(class, name)| Request::Remove { class, name }),
-    ]
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let name = select(&NAMES[..]);
-    let pool = select(&POOLS[..]);
-    prop_oneof![
-        (name.clone(), proptest::option::of(pool.clone()), 1..3u64).prop_map(|(name, pool, gib)| Event::Add {
-            name,
-            pool,
-            gib
-        }),
-        name.clone().prop_map(|name| Event::Lose { name }),
-        Just(Event::Extend),
-        (name.clone(), any::<bool>()).prop_map(|(name, active)| Event::Activate { name, active }),
-        (name.clone(), any::<bool>()).prop_map(|(name, open)| Event::Open { name, open }),
-        name.prop_map(|name| Event::Move { name }),
-        (pool, 0..100u8).prop_map(|(pool, percent)| Event::Fill { pool, percent }),
-        any::<bool>().prop_map(Event::Hide),
-        (0..2u32).prop_map(Event::Miss),
-    ]
-}
-
-fn fault() -> impl Strategy<Value = Step> {
-    let fault =
-        select(vec![Fault::says("oops"), Fault::Timeout, Fault::Spawn, Fault::Garbled, Fault::Exit(3, String::new())]);
-    (select(&COMMANDS[..]), 1..3usize, fault, any::<bool>()).prop_map(|(command, nth, fault, after)| Step::Fault {
-        command,
-        nth,
-        fault,
-        after,
-    })
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        8 => request().prop_map(Step::Request),
-        1 => (request(), select(&COMMANDS[..]), any::<bool>())
-            .prop_map(|(request, command, after)| Step::Crash { request, command, after }),
-        1 => Just(Step::Restart),
-        4 => event().prop_map(Step::Event),
-        2 => fault(),
-        1 => Just(Step::Heal),
-        2 => select(vec![1, 1, 1, 2, 2, 2, 70, 700]).prop_map(|seconds| Step::Wait(Duration::from_secs(seconds))),
-    ]
-}
 
 /// An lvmd in a process of its own, as far as a test can have that.
 struct Life {
@@ -165,11 +54,8 @@ impl Life {
             (_, Ok(None)) => {}
         }
         // Nothing but the volume that was asked for is touched: what is half made nobody was told about.
-        let (Request::Create { name: asked, .. }
-        | Request::Resize { name: asked, .. }
-        | Request::Snapshot { name: asked, .. }
-        | Request::Remove { name: asked, .. }) = request;
-        for (name, volume) in before.iter().filter(|(name, volume)| name != asked && !is_half_made(volume)) {
+        let asked = request.name();
+        for (name, volume) in before.iter().filter(|(name, volume)| *name != asked && !is_half_made(volume)) {
             let mut volume = volume.clone();
             if after.get(name).is_some_and(|after| after.origin.is_none()) {
                 volume.origin = None;
@@ -344,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_lvmd_knows_what_there_is_in_the_end(steps in vec(step(), 1..40)) {
+    fn whatever_happens_lvmd_knows_what_there_is_in_the_end(steps in stories()) {
         live(&steps);
     }
 }

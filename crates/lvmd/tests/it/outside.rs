@@ -232,6 +232,22 @@ async fn a_group_that_is_lost_and_comes_back_is_seen_within_two_seconds() {
     node.create("ssd", "a", GIB).await.unwrap();
 }
 
+/// No disk comes or goes with the name.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_gets_its_name_back_is_seen_within_two_seconds() {
+    let node = Node::start().await;
+    node.notice().await;
+    node.lvm.rename_group("vg-ssd", "other");
+    node.notice().await;
+    assert_eq!(code(node.free("ssd").await), Code::FailedPrecondition);
+    let before = node.lvm.processes();
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(node.lvm.processes(), before, "that it is not there is no news");
+    node.lvm.rename_group("other", "vg-ssd");
+    node.notice().await;
+    assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_made_anew_and_counts_from_the_beginning_is_seen_within_two_seconds() {
     let node = Node::start().await;

@@ -29,13 +29,17 @@ pub(crate) struct Groups(Vec<String>);
 impl Groups {
     /// One volume group on each of these sets of disks.
     pub(crate) fn new(groups: &[(&str, &[&str])]) -> Self {
-        for disk in DISKS {
-            must("wipefs", &["-aq", disk]);
-        }
+        blank_disks();
         for (name, disks) in groups {
             must("vgcreate", &[&["-qy", name], *disks].concat());
         }
         Self(groups.iter().map(|(name, _)| (*name).to_owned()).collect())
+    }
+
+    /// One on disks that were prepared already.
+    pub(crate) fn on(name: &str, disks: &[&str]) -> Self {
+        must("vgcreate", &[&["-qy", name], disks].concat());
+        Self(vec![name.to_owned()])
     }
 
     /// `myvg1` on one disk.
@@ -53,6 +57,61 @@ impl Drop for Groups {
     }
 }
 
+fn blank_disks() {
+    for disk in DISKS {
+        must("wipefs", &["-aq", disk]);
+    }
+}
+
+/// A disk that can be made to answer nothing but errors: the second one, without its first MiB so that LVM does not find the
+/// same thing twice, behind a table of device-mapper and, for LVM looks at no such devices, a loop device.
+pub(crate) struct Failing(String);
+
+impl Failing {
+    pub(crate) fn new() -> Self {
+        blank_disks();
+        must("dmsetup", &["create", "failing", "--table", &Self::table(Self::GOOD)]);
+        let device = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "failing"]);
+        // What is in the page cache would go on being there.
+        let device = must("losetup", &["-f", "--show", "--direct-io=on", &format!("/dev/{}", device.trim())]);
+        Self(device.trim().to_owned())
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn fail(&self) {
+        Self::turn("error");
+    }
+
+    pub(crate) fn mend(&self) {
+        Self::turn(Self::GOOD);
+    }
+
+    const GOOD: &str = "linear /dev/ubdb 2048";
+
+    fn table(target: &str) -> String {
+        let sectors: u64 = must("blockdev", &["--getsz", DISKS[1]]).trim().parse().unwrap();
+        format!("0 {} {target}", sectors - 2048)
+    }
+
+    fn turn(target: &str) {
+        must("dmsetup", &["suspend", "--noflush", "--nolockfs", "failing"]);
+        must("dmsetup", &["load", "failing", "--table", &Self::table(target)]);
+        must("dmsetup", &["resume", "failing"]);
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        self.mend();
+        drop(run("pvremove", &["-ffqy", &self.0]));
+        drop(run("losetup", &["-d", &self.0]));
+        drop(run("dmsetup", &["remove", "--retry", "failing"]));
+    }
+}
+
 /// LVM as lvmd uses it unless configured otherwise.
 pub(crate) fn lvm() -> Lvm<SystemRunner> {
     Lvm::new(SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap())
@@ -64,6 +123,43 @@ pub(crate) fn vg(name: &str) -> VgName {
 
 pub(crate) fn lv(name: &str) -> LvName {
     name.parse().unwrap()
+}
+
+/// How often a test at random is repeated: a few times in the layer `lvm`, many times in the soak (`make soak`), and as often
+/// as `TOPOLVM_RUNS` says.
+pub(crate) fn runs(few: u64, many: u64) -> u64 {
+    let default = if std::env::var_os("TOPOLVM_SOAK").is_some() { many } else { few };
+    number("TOPOLVM_RUNS").unwrap_or(default)
+}
+
+/// Where the random numbers of a test begin: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run can be
+/// repeated as far as its moments allow.
+pub(crate) fn seed(test: &str) -> u64 {
+    let now = || u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+    let seed = number("TOPOLVM_SEED").unwrap_or_else(now);
+    println!("{test}: TOPOLVM_SEED={seed}");
+    seed
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|value| value.parse().unwrap())
+}
+
+/// Numbers that look random and are the same each time: `SplitMix64`.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    pub(crate) fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        let place = self.below(u64::try_from(items.len()).unwrap());
+        &items[usize::try_from(place).unwrap()]
+    }
 }
 
 /// Runs something asynchronous to its end.

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, Empty, GetFreeBytesRequest, GetLvListRequest, LogicalVolume,
-    RemoveLvRequest, ResizeLvRequest,
+    RemoveLvRequest, ResizeLvRequest, WatchResponse,
 };
 
 use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
@@ -40,6 +40,7 @@ const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
 /// A process of lvmd.
 pub(crate) struct Lvmd {
     _dir: tempfile::TempDir,
+    socket: PathBuf,
     child: Child,
     /// Kept open, so that it can go on writing.
     log: Option<Lines<BufReader<ChildStderr>>>,
@@ -55,7 +56,12 @@ lvcreate-option-classes:
 
 impl Lvmd {
     pub(crate) fn start(config: &str) -> Self {
-        let mut lvmd = Self::spawn(config);
+        Self::start_at(SOCKET, config)
+    }
+
+    /// One that listens elsewhere, so that it can run beside another.
+    pub(crate) fn start_at(socket: &str, config: &str) -> Self {
+        let mut lvmd = Self::spawn(socket, config);
         let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
         let mut seen = String::new();
         let listens = lines.by_ref().any(|line| {
@@ -67,11 +73,11 @@ impl Lvmd {
         lvmd
     }
 
-    fn spawn(config: &str) -> Self {
+    fn spawn(socket: &str, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lvmd.yaml");
-        fs::create_dir_all(Path::new(SOCKET).parent().unwrap()).unwrap();
-        fs::write(&file, format!("socket-name: {SOCKET}\n{config}")).unwrap();
+        fs::create_dir_all(Path::new(socket).parent().unwrap()).unwrap();
+        fs::write(&file, format!("socket-name: {socket}\n{config}")).unwrap();
         let program = std::env::current_exe().unwrap().parent().unwrap().join("../lvmd");
         assert!(program.is_file(), "no {}: run cargo build --workspace first", program.display());
         let child = Command::new(program)
@@ -81,20 +87,26 @@ impl Lvmd {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { _dir: dir, child, log: None }
+        Self { _dir: dir, socket: socket.into(), child, log: None }
     }
 
     /// What it says when it cannot start.
     pub(crate) fn refusal(config: &str) -> Vec<String> {
-        let mut lvmd = Self::spawn(config);
+        let mut lvmd = Self::spawn(SOCKET, config);
         let messages = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
         assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
         messages
     }
 
     pub(crate) async fn connect(&self) -> Client {
-        let endpoint = Endpoint::try_from(format!("unix:{SOCKET}")).unwrap();
+        let endpoint = Endpoint::try_from(format!("unix:{}", self.socket.display())).unwrap();
         Client(endpoint.connect().await.unwrap())
+    }
+
+    /// Ends it as a crash would. What it started goes on.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn terminate(&mut self) -> ExitStatus {
@@ -133,7 +145,12 @@ impl Client {
     }
 
     pub(crate) async fn resize(&self, name: &str, bytes: u64) -> Result<i64, Status> {
-        let request = ResizeLvRequest { name: name.to_owned(), device_class: String::new(), size_bytes: signed(bytes) };
+        self.resize_in("", name, bytes).await
+    }
+
+    pub(crate) async fn resize_in(&self, class: &str, name: &str, bytes: u64) -> Result<i64, Status> {
+        let request =
+            ResizeLvRequest { name: name.to_owned(), device_class: class.to_owned(), size_bytes: signed(bytes) };
         Ok(LvServiceClient::new(self.0.clone()).resize_lv(request).await?.into_inner().size_bytes)
     }
 
@@ -143,17 +160,25 @@ impl Client {
     }
 
     pub(crate) async fn free(&self) -> u64 {
-        let request = GetFreeBytesRequest::default();
-        VgServiceClient::new(self.0.clone()).get_free_bytes(request).await.unwrap().into_inner().free_bytes
+        self.free_in("").await.unwrap()
+    }
+
+    pub(crate) async fn free_in(&self, class: &str) -> Result<u64, Status> {
+        let request = GetFreeBytesRequest { device_class: class.to_owned() };
+        Ok(VgServiceClient::new(self.0.clone()).get_free_bytes(request).await?.into_inner().free_bytes)
     }
 
     pub(crate) async fn list(&self) -> Vec<LogicalVolume> {
-        VgServiceClient::new(self.0.clone())
-            .get_lv_list(GetLvListRequest::default())
-            .await
-            .unwrap()
-            .into_inner()
-            .volumes
+        self.list_of("").await.unwrap()
+    }
+
+    pub(crate) async fn list_of(&self, class: &str) -> Result<Vec<LogicalVolume>, Status> {
+        let request = GetLvListRequest { device_class: class.to_owned() };
+        Ok(VgServiceClient::new(self.0.clone()).get_lv_list(request).await?.into_inner().volumes)
+    }
+
+    pub(crate) async fn watch(&self) -> Streaming<WatchResponse> {
+        VgServiceClient::new(self.0.clone()).watch(Empty {}).await.unwrap().into_inner()
     }
 }
 

@@ -10,11 +10,15 @@ mod bench;
 mod crash;
 mod daemon;
 mod driver;
+mod kills;
 mod raid;
 mod snapshot;
+mod stories;
 mod thin;
+mod two_daemons;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use testbed::guest::GuestSpec;
@@ -27,6 +31,9 @@ fn main() -> ExitCode {
         .chain(thin::TESTS)
         .chain(snapshot::TESTS)
         .chain(crash::TESTS)
+        .chain(two_daemons::TESTS)
+        .chain(kills::TESTS)
+        .chain(stories::TESTS)
         .chain(raid::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
@@ -34,5 +41,7 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
-    testbed::suite::in_guest(GuestSpec { disks: vec![GIB, GIB], ..GuestSpec::default() }, trials.collect())
+    // The soak repeats what is random many times.
+    let timeout = Duration::from_mins(if std::env::var_os("TOPOLVM_SOAK").is_some() { 120 } else { 10 });
+    testbed::suite::in_guest(GuestSpec { disks: vec![GIB, GIB], timeout, ..GuestSpec::default() }, trials.collect())
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::process::Command;
 
 use lvm::Layout;
 
-use crate::bench::{must, run};
+use crate::bench::{Random, must, run, runs};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("the_largest_volume_of_each_layout_is_made_and_one_step_more_refused", the_largest_volume_of_each_layout),
@@ -40,23 +41,31 @@ const LAYOUTS: &[&str] = &[
     "--alloc anywhere --type=raid1",
 ];
 
+/// Where the random free areas begin. The layer tries one, another one each day; the soak tries them all.
+const SEEDS: &[u64] = &[0x1234_5678, 0x8765_4321, 0xfeed_cafe, 0x0bad_cafe, 0x5eed_0005, 0x5eed_0006, 0x5eed_0007];
+
 /// A volume group on disks of its own.
 struct Group {
-    disks: Vec<String>,
+    disks: Vec<Disk>,
     extent_size: u64,
     /// Free areas have so many extents at most.
     longest: u64,
 }
 
+struct Disk {
+    device: String,
+    extents: u64,
+}
+
 fn the_largest_volume_of_each_layout() {
     let group = Group::new(&[6, 6, 6, 5, 4, 3], 128 << 10);
-    group.check(LAYOUTS, 12, 0x1234_5678);
+    group.check(LAYOUTS, 12);
 }
 
 fn metadata_of_raid_takes_more_than_one_small_extent() {
     let group = Group::new(&[2, 2, 2, 2], 4 << 10);
     let layouts = ["--type=raid1", "-m2 --alloc=cling", "--type=raid5", "--type=raid10", "--type=raid0_meta"];
-    group.check(&layouts, 6, 0x8765_4321);
+    group.check(&layouts, 6);
 }
 
 fn checksums_of_raid_are_beside_each_image() {
@@ -64,12 +73,12 @@ fn checksums_of_raid_are_beside_each_image() {
     let mut group = Group::new(&[16, 14, 13, 12, 12], 512 << 10);
     group.longest = 24;
     let layouts = ["--type=raid1 --raidintegrity y", "--type=raid5 --raidintegrity=y", "-m1 -i2 --raidintegrity y"];
-    group.check(&layouts, 8, 0xfeed_cafe);
+    group.check(&layouts, 8);
 }
 
 fn options_that_we_take_for_wrong_are_refused_by_lvm() {
     let _group = Group::new(&[6; 5], 128 << 10);
-    for wrong in [
+    let wrong = [
         "--type=raid6 -i2",
         "--type=raid5 -i1",
         "--type=raid5 -m1",
@@ -91,79 +100,104 @@ fn options_that_we_take_for_wrong_are_refused_by_lvm() {
         "--s 2",
         "--alloc=cling -Cy",
         "--nosync=y",
-    ] {
-        let layout = parse(wrong);
-        assert!(matches!(layout, Layout::Unknown { .. }), "{wrong}: {layout}");
-        assert!(!create(wrong, 12), "{wrong}");
+    ];
+    let mut shell = Shell::default();
+    for (number, words) in wrong.iter().enumerate() {
+        let layout = parse(words);
+        assert!(matches!(layout, Layout::Unknown { .. }), "{words}: {layout}");
+        shell.attempt(&format!("x{number}"), words, 12);
+    }
+    shell.attempt("right", "", 12);
+    let made = shell.run();
+    assert!(made.has("right"));
+    for (number, words) in wrong.iter().enumerate() {
+        assert!(!made.has(&format!("x{number}")), "{words}");
     }
 }
 
 impl Group {
     fn new(mib: &[u64], extent_size: u64) -> Self {
-        let disks = mib.iter().enumerate().map(|(number, mib)| {
+        let devices = mib.iter().enumerate().map(|(number, mib)| {
             let file = format!("/run/disk{number}");
             fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
             must("losetup", &["-f", "--show", &file]).trim().to_owned()
         });
-        let group = Self { disks: disks.collect(), extent_size, longest: 12 };
-        let disks: Vec<&str> = group.disks.iter().map(String::as_str).collect();
-        must("vgcreate", &[&["-qy", "-s", &format!("{extent_size}b"), "raid"], &disks[..]].concat());
-        group
+        let devices: Vec<String> = devices.collect();
+        let arguments: Vec<&str> = devices.iter().map(String::as_str).collect();
+        must("vgcreate", &[&["-qy", "-s", &format!("{extent_size}b"), "raid"], &arguments[..]].concat());
+        let extents = must("pvs", &[&["--noheadings", "-o", "pv_pe_count", "--nosuffix"], &arguments[..]].concat());
+        let extents = extents.split_whitespace().map(|extents| extents.parse().unwrap());
+        let disks = devices.into_iter().zip(extents).map(|(device, extents)| Disk { device, extents });
+        Self { disks: disks.collect(), extent_size, longest: 12 }
     }
 
     /// Tries the layouts on random free areas.
-    fn check(&self, layouts: &[&str], cases: usize, seed: u64) {
-        let mut random = Random(seed);
-        let mut wrong = Vec::new();
-        for _ in 0..cases {
-            let free = self.fill(&mut random);
-            let wanted = layouts.iter().map(|words| (*words, parse(words)));
-            let wanted: Vec<(&str, u64)> = wanted
-                .map(|(words, layout)| match layout {
-                    Layout::Known(_) => (words, layout.largest(self.extent_size, &free)),
-                    Layout::Unknown { reason } => panic!("{words}: {reason}"),
-                })
-                .collect();
-            // One process for all; it stops at the first volume that is refused.
-            let quick = create_all(&wanted);
-            for &(words, largest) in &wanted {
-                if largest > 0 && !quick && !create(words, largest) {
-                    wrong.push(format!("{words}: {largest} extents are refused with {free:?} free"));
-                }
-                if create(words, largest + parse(words).step()) {
-                    wrong.push(format!("{words}: more than {largest} extents are possible with {free:?} free"));
-                }
-            }
-            must("lvremove", &["-qqfy", "raid"]);
+    fn check(&self, layouts: &[&str], cases: u64) {
+        let today = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() / (24 * 60 * 60);
+        let place = today % u64::try_from(SEEDS.len()).unwrap();
+        let place = usize::try_from(place).unwrap();
+        let many = usize::try_from(runs(1, 7)).unwrap();
+        for seed in SEEDS.iter().cycle().skip(place).take(many) {
+            self.check_from(layouts, cases, *seed);
         }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    fn check_from(&self, layouts: &[&str], cases: u64, seed: u64) {
+        let mut random = Random(seed);
+        // One process for all: most of the time of a command is its start.
+        let mut shell = Shell::default();
+        let mut tried = Vec::new();
+        for case in 0..cases {
+            let free = self.fill(&mut random, &mut shell);
+            for (number, words) in layouts.iter().enumerate() {
+                let layout = parse(words);
+                assert!(matches!(layout, Layout::Known(_)), "{words}: {layout}");
+                let largest = layout.largest(self.extent_size, &free);
+                let kind = if words.contains("anywhere") { "anywhere" } else { "x" };
+                let name = |what: &str| format!("{kind}{case}.{number}.{what}");
+                if largest > 0 {
+                    shell.attempt(&name("largest"), words, largest);
+                }
+                shell.attempt(&name("more"), words, largest + layout.step());
+                tried.push((name("largest"), name("more"), *words, largest, free.clone()));
+            }
+            shell.say("lvremove -qqfy -An raid");
+        }
+        let made = shell.run();
+        let mut wrong = Vec::new();
+        for (largest_name, more_name, words, largest, free) in tried {
+            if largest > 0 && !made.has(&largest_name) {
+                wrong.push(format!("{words}: {largest} extents are refused with {free:?} free"));
+            }
+            if made.has(&more_name) {
+                wrong.push(format!("{words}: more than {largest} extents are possible with {free:?} free"));
+            }
+        }
+        assert!(wrong.is_empty(), "seed {seed:#x}:\n{}", wrong.join("\n"));
     }
 
     /// Takes extents away at random. The lengths of the areas that are left are given by disk.
-    fn fill(&self, random: &mut Random) -> Vec<Vec<u64>> {
-        let (mut ranges, mut taken, mut free) = (Vec::new(), 0, Vec::new());
-        for disk in &self.disks {
-            let total: u64 = must("pvs", &["--noheadings", "-o", "pv_pe_count", disk]).trim().parse().unwrap();
+    fn fill(&self, random: &mut Random, shell: &mut Shell) -> Vec<Vec<u64>> {
+        let (mut ranges, mut taken, mut free) = (String::new(), 0, Vec::new());
+        for Disk { device, extents } in &self.disks {
             let (mut areas, mut at) = (Vec::new(), 0);
             for _ in 0..random.below(4) {
                 let start = at + 1 + random.below(4);
                 let length = 1 + random.below(self.longest);
-                if start + length >= total {
+                if start + length >= *extents {
                     break;
                 }
-                ranges.push(format!("{disk}:{at}-{}", start - 1));
+                write!(ranges, " {device}:{at}-{}", start - 1).unwrap();
                 taken += start - at;
                 areas.push(length);
                 at = start + length;
             }
-            ranges.push(format!("{disk}:{at}-{}", total - 1));
-            taken += total - at;
+            write!(ranges, " {device}:{at}-{}", extents - 1).unwrap();
+            taken += extents - at;
             free.push(areas);
         }
-        let taken = taken.to_string();
-        let mut args = vec!["-qqy", "-an", "-Zn", "-Wn", "-n", "full", "-l", &taken, "raid"];
-        args.extend(ranges.iter().map(String::as_str));
-        must("lvcreate", &args);
+        shell.say(&format!("lvcreate -qqy -An -an -Zn -Wn -n full -l {taken} raid{ranges}"));
+        shell.say(LIST);
         free
     }
 }
@@ -172,72 +206,72 @@ impl Drop for Group {
     fn drop(&mut self) {
         drop(run("vgremove", &["-qqffy", "raid"]));
         for disk in &self.disks {
-            drop(run("losetup", &["-d", disk]));
+            drop(run("losetup", &["-d", &disk.device]));
         }
     }
 }
 
-const LIST: &str = "lvs -a --noheadings -o lv_name,seg_pe_ranges raid";
+const LIST: &str = "lvs -a --noheadings --nameprefixes -o lv_name,seg_pe_ranges raid";
 
-/// Makes a volume that nobody activates.
-fn lvcreate(name: &str, words: &str, extents: u64) -> String {
-    format!("lvcreate -qqy -an -Zn -Wn -n {name} -l {extents} {words} raid")
-}
+/// Commands for LVM's shell, which goes on after one that fails.
+#[derive(Default)]
+struct Shell(String);
 
-/// Whether LVM makes the volume, each image on a disk of its own, as it does since 2.03.23.
-fn create(words: &str, extents: u64) -> bool {
-    let run = |command: &str| {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        run("lvm", &words)
-    };
-    if !run(&lvcreate("x", words, extents)).status.success() {
-        return false;
+impl Shell {
+    fn say(&mut self, command: &str) {
+        self.0.push_str(command);
+        self.0.push('\n');
     }
-    let list = run(LIST);
-    assert!(run("lvremove -qqfy raid/x").status.success() && list.status.success());
-    words.contains("anywhere") || images_are_apart(&String::from_utf8(list.stdout).unwrap())
-}
 
-/// Whether LVM makes all these volumes, one after the other, each image on a disk of its own. One process does it: most of
-/// the time of a command is its start.
-fn create_all(volumes: &[(&str, u64)]) -> bool {
-    let mut script = "#!/sbin/lvm\n".to_owned();
-    for (number, (words, extents)) in volumes.iter().filter(|(_, extents)| *extents > 0).enumerate() {
-        let name = format!("{}{number}", if words.contains("anywhere") { "anywhere" } else { "x" });
-        writeln!(script, "{}\n{LIST}\nlvremove -qqfy raid/{name}", lvcreate(&name, words, *extents)).unwrap();
+    /// Makes a volume that nobody activates, looks at it and removes it.
+    fn attempt(&mut self, name: &str, words: &str, extents: u64) {
+        self.say(&format!("lvcreate -qqy -An -an -Zn -Wn -n {name} -l {extents} {words} raid"));
+        self.say(LIST);
+        self.say(&format!("lvremove -qqfy -An raid/{name}"));
     }
-    fs::write("/run/script", script).unwrap();
-    let output = run("lvm", &["/run/script"]);
-    output.status.success() && images_are_apart(&String::from_utf8(output.stdout).unwrap())
+
+    fn run(self) -> Made {
+        fs::write("/run/commands", self.0).unwrap();
+        let commands = fs::File::open("/run/commands").unwrap();
+        let output = Command::new("lvm").stdin(commands).output().unwrap();
+        let list = String::from_utf8(output.stdout).unwrap();
+        let lines = list.lines().filter(|line| line.trim().starts_with("LVM2_LV_NAME="));
+        let pairs = lines.map(|line| {
+            let values: Vec<_> = line.split('\'').collect();
+            (values[1].trim_matches(['[', ']']).to_owned(), values[3].to_owned())
+        });
+        Made(pairs.collect())
+    }
 }
 
-/// Whether no disk holds parts of two images of a volume, or the metadata of two.
-fn images_are_apart(list: &str) -> bool {
-    let mut seen = BTreeMap::new();
-    list.lines().filter_map(|line| line.trim().split_once(' ')).all(|(name, ranges)| {
-        let name = name.trim_matches(['[', ']']);
-        let parts = ["_rimage_", "_rmeta_"].iter().find_map(|part| Some((*part, name.split_once(part)?)));
-        let Some((kind, (volume, image))) = parts.filter(|_| !name.starts_with("anywhere")) else { return true };
-        // What belongs to an image follows its number: _imeta, _iorig.
-        let image = image.split('_').next().unwrap();
-        let disk = ranges.trim().split(':').next().unwrap();
-        *seen.entry((volume, kind, disk)).or_insert(image) == image
-    })
+/// All parts of all volumes that were there at any time, with the extents where they lay.
+struct Made(Vec<(String, String)>);
+
+impl Made {
+    /// Whether LVM made the volume, each image on a disk of its own, as it does since 2.03.23.
+    fn has(&self, volume: &str) -> bool {
+        let is_there = self.0.iter().any(|(name, _)| name == volume);
+        is_there && (volume.starts_with("anywhere") || self.images_are_apart(volume))
+    }
+
+    /// Whether no disk holds parts of two images of the volume, or the metadata of two.
+    fn images_are_apart(&self, volume: &str) -> bool {
+        let mut seen = BTreeMap::new();
+        let parts = self.0.iter().filter_map(|(name, ranges)| Some((name.strip_prefix(volume)?, ranges)));
+        parts.into_iter().all(|(part, ranges)| {
+            let kinds = ["_rimage_", "_rmeta_"].into_iter();
+            let Some((kind, image)) = kinds.filter_map(|kind| Some((kind, part.strip_prefix(kind)?))).next() else {
+                return true;
+            };
+            // What belongs to an image follows its number: _imeta, _iorig.
+            let image = image.split('_').next().unwrap();
+            let disk = ranges.trim().split(':').next().unwrap();
+            *seen.entry((kind, disk)).or_insert(image) == image
+        })
+    }
 }
 
 fn parse(words: &str) -> Layout {
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     Layout::parse(&words, None)
-}
-
-/// Numbers that look random and are the same each time: `SplitMix64`.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }

@@ -1,0 +1,382 @@
+//! lvmd, LVM or both are killed at random moments of random requests: in the end there is what the client was told, and
+//! nothing else.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::{Code, Status};
+use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
+
+use crate::bench::{EXTENT, MIB, Random, must, runs, seed, wait};
+use crate::daemon::{Client, Lvmd, signed};
+use crate::snapshot::snapshot;
+use crate::thin::{CLASSES, pools, request};
+
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("lvmd_killed_at_random_moments_leaks_nothing_and_adopts_nothing_half_made", killed_at_random_moments)];
+
+/// How much is at the beginning of a volume that must not be another tenant's.
+const BEGINNING: usize = 4096;
+/// More volumes than this leave no room.
+const MANY: usize = 9;
+/// A client asks again this often before the test gives up.
+const TRIES: u32 = 20;
+
+/// A volume that the client was told about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    class: &'static str,
+    bytes: u64,
+    read_only: bool,
+    /// The byte that its beginning consists of.
+    written: u8,
+}
+
+/// What is asked for when something is killed.
+#[derive(Clone, Debug)]
+enum Request {
+    Create { class: &'static str, name: String, bytes: u64 },
+    Snapshot { name: String, source: String, access: &'static str, bytes: u64 },
+    Resize { class: &'static str, name: String, bytes: u64 },
+    Remove { class: &'static str, name: String },
+}
+
+impl Request {
+    fn name(&self) -> &str {
+        let (Self::Create { name, .. }
+        | Self::Snapshot { name, .. }
+        | Self::Resize { name, .. }
+        | Self::Remove { name, .. }) = self;
+        name
+    }
+
+    async fn ask(&self, client: &Client) -> Result<(), Status> {
+        match self {
+            Self::Create { class, name, bytes } => {
+                client.create_with(request(class, name, *bytes)).await.map(|made| check_made(&made, *bytes, false))
+            }
+            Self::Snapshot { name, source, access, bytes } => {
+                let wanted = CreateLvSnapshotRequest {
+                    device_class: "thin".to_owned(),
+                    ..snapshot(name, source, access, *bytes)
+                };
+                client.snapshot(wanted).await.map(|made| check_made(&made, *bytes, *access == "ro"))
+            }
+            Self::Resize { class, name, bytes } => {
+                client.resize_in(class, name, *bytes).await.map(|size| assert!(size >= signed(*bytes)))
+            }
+            Self::Remove { class, name } => match client.remove(class, name).await {
+                Err(status) if status.code() == Code::NotFound => Ok(()),
+                other => other,
+            },
+        }
+    }
+}
+
+/// What is given to a client is whole.
+fn check_made(made: &LogicalVolume, bytes: u64, read_only: bool) {
+    assert!(made.size_bytes >= signed(bytes), "{made:?}");
+    assert!(!made.tags.iter().any(|tag| tag.starts_with("topolvm.io/making")), "{made:?}");
+    assert_eq!(made.attr.as_bytes()[1] == b'r', read_only, "{made:?}");
+    assert!(made.dev_major > 0, "{made:?}");
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Victim {
+    /// The LVM that it started goes on.
+    Lvmd,
+    Both,
+    /// lvmd goes on.
+    Lvm,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// The request was not answered yet.
+    in_the_middle: BTreeMap<Victim, u32>,
+    /// Something marked as being made was there after the kill.
+    half_made: u32,
+    given_up: u32,
+    most_tries: u32,
+}
+
+struct Story {
+    random: Random,
+    kept: BTreeMap<String, Kept>,
+    lvmd: Lvmd,
+    counts: Counts,
+    /// What a request takes on this machine at the moment.
+    usual: Duration,
+}
+
+fn killed_at_random_moments() {
+    let test = "lvmd_killed_at_random_moments";
+    let (runs, random) = (runs(15, 200), Random(seed(test)));
+    let _groups = pools();
+    wait(async {
+        let lvmd = Lvmd::start(CLASSES);
+        let start = Instant::now();
+        let client = lvmd.connect().await;
+        client.create("v", EXTENT).await.unwrap();
+        client.remove("thin", "v").await.unwrap();
+        let usual = start.elapsed() / 2;
+        let mut story = Story { random, kept: BTreeMap::new(), lvmd, counts: Counts::default(), usual };
+        for number in 0..runs {
+            story.run(number).await;
+        }
+        println!("{test}: {runs} runs, 0 leaked, 0 adopted half made; {:?}", story.counts);
+        if runs >= 15 {
+            assert!(story.counts.in_the_middle.len() > 1, "the kills came too late or too early to prove anything");
+        }
+    });
+}
+
+impl Story {
+    async fn run(&mut self, number: u64) {
+        let request = self.request(number);
+        let victim = *self.random.one_of(&[Victim::Lvmd, Victim::Both, Victim::Lvm]);
+        let latest = u64::try_from(self.usual.as_micros()).unwrap();
+        let moment = Duration::from_micros(self.random.below(latest));
+        let before = self.kept.clone();
+        let context = format!("run {number}: {request:?}, {victim:?} killed after {moment:?}");
+
+        let client = self.lvmd.connect().await;
+        let asked = async {
+            let asked = request.ask(&client);
+            tokio::pin!(asked);
+            let start = Instant::now();
+            if let Ok(early) = tokio::time::timeout(moment, &mut asked).await {
+                self.usual = (3 * self.usual + start.elapsed()) / 4;
+                return early;
+            }
+            self.usual += self.usual / 16;
+            *self.counts.in_the_middle.entry(victim).or_default() += 1;
+            if victim != Victim::Lvm {
+                self.lvmd.kill();
+            }
+            if victim != Victim::Lvmd {
+                kill_lvm();
+            }
+            asked.await
+        };
+        let answer = asked.await;
+        if victim == Victim::Both {
+            let marked = must("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]);
+            self.counts.half_made += u32::from(marked.contains("topolvm.io/making="));
+        }
+        let restarts = victim != Victim::Lvm || self.random.below(2) == 0;
+        if restarts {
+            self.lvmd.kill();
+            self.lvmd = Lvmd::start(CLASSES);
+        }
+        let gives_up = answer.is_err() && restarts && self.random.below(4) == 0;
+        if gives_up {
+            self.counts.given_up += 1;
+        } else if answer.is_err() {
+            self.ask_until_done(&request, &context).await;
+        }
+        self.settle(&request, gives_up, &context).await;
+        let after = self.kept.clone();
+        self.check(&before, &after, &request, &context);
+    }
+
+    fn request(&mut self, number: u64) -> Request {
+        let name = format!("v{number}");
+        let bytes = EXTENT * (1 + self.random.below(6));
+        let class = *self.random.one_of(&["thick", "thin"]);
+        let sources: Vec<_> = self.kept.iter().filter(|(_, kept)| kept.class == "thin").collect();
+        let all: Vec<_> = self.kept.iter().map(|(name, kept)| (name.clone(), kept.clone())).collect();
+        let kind = self.random.below(10);
+        if all.len() >= MANY || (kind < 2 && !all.is_empty()) {
+            let (name, Kept { class, .. }) = self.random.one_of(&all).clone();
+            return Request::Remove { class, name };
+        }
+        if kind < 4
+            && let Some((name, kept)) = all.iter().find(|(_, kept)| !kept.read_only)
+        {
+            return Request::Resize { class: kept.class, name: name.clone(), bytes: kept.bytes + EXTENT };
+        }
+        if kind < 7 && !sources.is_empty() {
+            let (source, kept) = *self.random.one_of(&sources);
+            // As large as its source, or larger.
+            let bytes = *self.random.one_of(&[kept.bytes, kept.bytes + 2 * EXTENT]);
+            let access = *self.random.one_of(&["ro", "rw"]);
+            return Request::Snapshot { name, source: source.clone(), access, bytes };
+        }
+        Request::Create { class, name, bytes }
+    }
+
+    async fn ask_until_done(&mut self, request: &Request, context: &str) {
+        let client = self.lvmd.connect().await;
+        let mut again = tokio::time::interval(Duration::from_millis(100));
+        let mut tries = 1;
+        while let Err(status) = request.ask(&client).await {
+            let is_passing = [Code::Unavailable, Code::Internal, Code::FailedPrecondition].contains(&status.code());
+            assert!(is_passing && tries < TRIES, "{context}: after {tries} tries {status}");
+            tries += 1;
+            again.tick().await;
+        }
+        self.counts.most_tries = self.counts.most_tries.max(tries);
+    }
+
+    /// Waits until nothing is half made and lvmd knows what there is, and takes over what came of the request.
+    async fn settle(&mut self, request: &Request, gave_up: bool, context: &str) {
+        let client = self.lvmd.connect().await;
+        let start = Instant::now();
+        let mut again = tokio::time::interval(Duration::from_millis(50));
+        let there = loop {
+            let there = Listed::by_lvm();
+            let told = Listed::by_lvmd(&client).await;
+            // An LVM that outlived lvmd may still be at work.
+            if !there.is_half_made && is_lvm_idle() && there == told && there == Listed::by_lvm() {
+                break there;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{context}: there is {there:?}, told is {told:?}");
+            again.tick().await;
+        };
+        let name = request.name();
+        let size = there.volumes.get(name).copied();
+        match (request, size) {
+            (Request::Remove { .. }, None) => drop(self.kept.remove(name)),
+            (Request::Remove { .. }, Some(_)) => assert!(gave_up, "{context}: it is still there"),
+            (Request::Resize { bytes, .. }, Some(size)) => {
+                let kept = self.kept.get_mut(name).unwrap();
+                assert!(size == *bytes || gave_up && size == kept.bytes, "{context}: {size} bytes");
+                kept.bytes = size;
+            }
+            (Request::Create { .. } | Request::Snapshot { .. }, Some(size)) => {
+                self.begin(request, size, &client, context).await;
+            }
+            (Request::Resize { .. } | Request::Create { .. } | Request::Snapshot { .. }, None) => {
+                assert!(gave_up && !self.kept.contains_key(name), "{context}: it is not there");
+            }
+        }
+        let expected: BTreeMap<_, _> = self.kept.iter().map(|(name, kept)| (name.clone(), kept.bytes)).collect();
+        assert_eq!(there.volumes, expected, "{context}: leaked or lost");
+    }
+
+    /// Uses a new volume as its tenant would.
+    async fn begin(&mut self, request: &Request, size: u64, client: &Client, context: &str) {
+        // Also one that nobody asked for again must be whole.
+        request.ask(client).await.unwrap_or_else(|status| panic!("{context}: {status}"));
+        let kept = match request {
+            Request::Snapshot { name, source, access, bytes } => {
+                let source = &self.kept[source];
+                assert_eq!(beginning(name), [source.written; BEGINNING], "{context}: not what was in the source");
+                assert_eq!(size, *bytes, "{context}");
+                Kept { class: "thin", bytes: size, read_only: *access == "ro", written: source.written }
+            }
+            Request::Create { class, name, bytes } => {
+                assert_eq!(beginning(name), [0; BEGINNING], "{context}: another tenant's data");
+                assert_eq!(size, *bytes, "{context}");
+                let written = u8::try_from(1 + self.random.below(255)).unwrap();
+                let device = File::options().write(true).open(format!("/dev/myvg1/{name}")).unwrap();
+                device.write_all_at(&[written; BEGINNING], 0).unwrap();
+                device.sync_all().unwrap();
+                Kept { class, bytes: size, read_only: false, written }
+            }
+            Request::Resize { .. } | Request::Remove { .. } => return,
+        };
+        self.kept.insert(request.name().to_owned(), kept);
+    }
+
+    /// The kernel agrees, and no volume but the one that was asked for is another than before.
+    fn check(&self, before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, request: &Request, context: &str) {
+        for (name, kept) in before.iter().filter(|(name, _)| *name != request.name()) {
+            assert_eq!(after.get(name), Some(kept), "{context}: {name} is another");
+        }
+        let mut devices = Vec::new();
+        for line in must("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]).lines() {
+            let (name, suspended) = line.split_once(':').unwrap();
+            assert_ne!(suspended, "Suspended", "{context}: {name} hangs");
+            devices.extend(name.strip_prefix("myvg1-v").map(|name| format!("v{name}")));
+        }
+        devices.sort();
+        assert_eq!(devices, after.keys().cloned().collect::<Vec<_>>(), "{context}: devices");
+        for (name, kept) in after {
+            assert_eq!(beginning(name), [kept.written; BEGINNING], "{context}: the data of {name}");
+        }
+    }
+}
+
+/// Volumes and free space.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    volumes: BTreeMap<String, u64>,
+    thick: u64,
+    thin: u64,
+    is_half_made: bool,
+}
+
+impl Listed {
+    fn by_lvm() -> Self {
+        let fields = [
+            "--noheadings",
+            "--units=b",
+            "--nosuffix",
+            "--separator=|",
+            "-o",
+            "vg_free,lv_name,lv_size,lv_tags,pool_lv",
+        ];
+        let list = must("lvs", &[&fields[..], &["myvg1"]].concat());
+        let mut listed = Self { volumes: BTreeMap::new(), thick: 0, thin: 640 * MIB, is_half_made: false };
+        for line in list.lines() {
+            let [free, name, size, tags, pool] = line.trim().split('|').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            listed.thick = free.parse().unwrap();
+            if name.starts_with("pool") {
+                continue;
+            }
+            let size: u64 = size.parse().unwrap();
+            listed.is_half_made |= tags.contains("topolvm.io/making=");
+            listed.volumes.insert(name.to_owned(), size);
+            if pool == "pool" {
+                listed.thin -= size;
+            }
+        }
+        listed
+    }
+
+    async fn by_lvmd(client: &Client) -> Self {
+        let volumes = [client.list_of("thick").await.unwrap(), client.list_of("thin").await.unwrap()];
+        let sizes =
+            volumes.into_iter().flatten().map(|volume| (volume.name, u64::try_from(volume.size_bytes).unwrap()));
+        Self {
+            volumes: sizes.collect(),
+            thick: client.free_in("thick").await.unwrap(),
+            thin: client.free_in("thin").await.unwrap(),
+            is_half_made: false,
+        }
+    }
+}
+
+fn beginning(name: &str) -> [u8; BEGINNING] {
+    let mut bytes = [0; BEGINNING];
+    File::open(format!("/dev/myvg1/{name}")).unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// All processes of LVM.
+pub(crate) fn lvms() -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_lvm = |process: &String| {
+        fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| ["lvm", "nsenter"].contains(&name.trim()))
+    };
+    processes.filter(is_lvm).filter_map(|process| Pid::from_raw(process.parse().ok()?)).collect()
+}
+
+fn is_lvm_idle() -> bool {
+    lvms().is_empty()
+}
+
+pub(crate) fn kill_lvm() {
+    for lvm in lvms() {
+        // It may have ended by itself.
+        let _ = kill_process(lvm, Signal::KILL);
+    }
+}
