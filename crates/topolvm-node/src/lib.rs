@@ -14,6 +14,7 @@ pub mod reconcile;
 mod registrar;
 mod run;
 mod volumes;
+mod watching;
 
 pub use args::{Args, Config, Embedded};
 pub use filesystem::Filesystem;

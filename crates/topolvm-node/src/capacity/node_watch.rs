@@ -8,14 +8,16 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
 
+use crate::watching::{self, Reconnect};
+
 /// Keeps `node` at the metadata of the Node, or at `None` while there is no such object. Goes on for ever.
 pub(super) async fn follow(
     api: Api<PartialObjectMeta<Node>>,
     name: String,
     node: watch::Sender<Option<PartialObjectMeta<Node>>>,
 ) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let events = watcher(api, config).default_backoff();
+    let config = watching::config().fields(&format!("metadata.name={name}"));
+    let events = watcher(api, config).backoff(Reconnect::default());
     pin_mut!(events);
     let mut is_listed = false;
     while let Some(event) = events.next().await {

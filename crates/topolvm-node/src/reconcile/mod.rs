@@ -31,6 +31,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::{Backoff, Backoffs, CancellationToken, error_chain, kubernetes};
 
 use crate::lvmd::Lvmd;
+use crate::watching::Reconnect;
 
 pub use error::Error;
 use events::Events;
@@ -92,7 +93,7 @@ impl Reconciler {
         let (store, flavor) = (writer.as_reader(), self.flavor);
         let all = store.clone();
         let changed = own::events(self.api.clone(), selection, self.node.clone())
-            .default_backoff()
+            .backoff(Reconnect::default())
             .reflect(writer)
             .touched_objects()
             .map_ok(move |volume| ObjectRef::from_obj_with(&volume, flavor));

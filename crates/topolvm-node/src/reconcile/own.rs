@@ -6,6 +6,8 @@ use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use topolvm_api::LogicalVolume;
 
+use crate::watching;
+
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
@@ -48,8 +50,8 @@ pub(super) fn events(
     node: String,
 ) -> impl Stream<Item = watcher::Result<Event<LogicalVolume>>> + Send {
     let config = match selection {
-        Selection::Server(field) => watcher::Config::default().fields(&field),
-        Selection::Client => watcher::Config::default(),
+        Selection::Server(field) => watching::config().fields(&field),
+        Selection::Client => watching::config(),
     };
     watcher::watcher(api, config).try_filter(move |event| {
         let is_own = match event {

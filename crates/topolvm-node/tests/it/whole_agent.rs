@@ -157,6 +157,21 @@ async fn an_lvm_that_hangs_in_one_volume_group_holds_up_no_other() {
 }
 
 #[tokio::test]
+async fn no_watch_can_be_silently_dead_for_longer_than_a_minute() {
+    let api = ApiServer::new();
+    api.apply_json(node("n1").build());
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    until_ready(&api, "pvc-1").await;
+    let requests = api.requests().into_iter();
+    let watches: Vec<_> = requests.filter(|(verb, _)| *verb == "watch").map(|(_, path)| path).collect();
+    assert!(watches.iter().any(|path| path.contains("/logicalvolumes")), "{watches:?}");
+    assert!(watches.iter().all(|path| path.contains("timeoutSeconds=60")), "{watches:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn broken_and_expired_watches_are_taken_up_again() {
     let api = ApiServer::new();
     let agent = Agent::start(&api).await;
