@@ -11,6 +11,7 @@ use kube::{Api, Client};
 use lvm::Lvm;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use testbed::cluster::Cluster;
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use tokio::runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -25,7 +26,7 @@ use topolvm_testkit::lvm::FakeLvm;
 
 use super::{Figure, median};
 
-const NODE: &str = "bench";
+pub(super) const NODE: &str = "bench";
 const LVM_LATENCY: Duration = Duration::from_millis(5);
 /// The first calls, which open connections, do not count.
 const WARM_UP: usize = 10;
@@ -42,23 +43,12 @@ pub fn run(directory: &Path) -> Result<Vec<Figure>> {
 
 fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
-    let node = json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": NODE, "labels": {"topology.topolvm.io/node": NODE}},
-    });
-    cluster.apply(&node.to_string())?;
     let lvmd_socket = cluster.directory().join("lvmd.sock");
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     runtime.block_on(serve_lvmd(&lvmd_socket, &tasks, &shutdown))?;
-
-    let mut agent = cluster.command(spec.programs.join(topolvm::NODE));
-    agent.args(["--nodename", NODE, "--embed=none", "--metrics-bind-address="]);
-    agent.arg("--lvmd-socket").arg(&lvmd_socket);
-    agent.arg("--csi-socket").arg(cluster.directory().join("node.sock"));
-    agent.env("KUBECONFIG", cluster.inner_kubeconfig());
-    cluster.spawn(topolvm::NODE, &agent)?;
+    start_agent(cluster, spec, &lvmd_socket)?;
 
     // Inside the cluster's namespace, so that the requests beside go the same way as the product's
     let samples = cluster.netns().enter(|| {
@@ -77,8 +67,23 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     ])
 }
 
+/// A Node without kubelet, and its agent on this machine.
+pub(super) fn start_agent(cluster: &Cluster, spec: &TopolvmSpec, lvmd_socket: &Path) -> Result<()> {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": NODE, "labels": {"topology.topolvm.io/node": NODE}},
+    });
+    cluster.apply(&node.to_string())?;
+    let mut agent = cluster.command(spec.programs.join(topolvm::NODE));
+    agent.args(["--nodename", NODE, "--embed=none", "--metrics-bind-address="]);
+    agent.arg("--lvmd-socket").arg(lvmd_socket);
+    agent.arg("--csi-socket").arg(cluster.directory().join("node.sock"));
+    agent.env("KUBECONFIG", cluster.inner_kubeconfig());
+    cluster.spawn(topolvm::NODE, &agent)
+}
+
 /// lvmd in this process, on an LVM that is quick and full of room.
-async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &CancellationToken) -> Result<()> {
+pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &CancellationToken) -> Result<()> {
     let lvm = FakeLvm::new().with_group("vg", 1 << 44);
     lvm.set_latency(LVM_LATENCY);
     let config = "device-classes: [{name: ssd, volume-group: vg, default: true, spare-gb: 0}]";
@@ -119,7 +124,7 @@ async fn sample(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>>
     Ok(samples)
 }
 
-async fn create(csi: &mut ControllerClient<Channel>, number: usize) -> Result<String> {
+pub(super) async fn create(csi: &mut ControllerClient<Channel>, number: usize) -> Result<String> {
     let here = Topology { segments: [("topology.topolvm.io/node".to_owned(), NODE.to_owned())].into() };
     let request = CreateVolumeRequest {
         name: name(number),

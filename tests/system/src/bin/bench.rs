@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use system_tests::bench::{Figure, create};
+use system_tests::bench::{Figure, agent, cluster, create, lvmd};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -17,13 +17,26 @@ struct Args {
     only: String,
 }
 
-/// A part: the beginning of its figures' names, and what measures them.
-type Part = (&'static str, fn(&Path) -> Result<Vec<Figure>>);
+/// Whether figures of this family are asked for.
+type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
 
-const PARTS: [Part; 1] = [("csi.create", create::run)];
+/// Figures that are measured together.
+struct Part {
+    /// The beginnings of their names.
+    families: &'static [&'static str],
+    /// Measures in an empty directory what is asked for.
+    measure: fn(&Path, &Wanted<'_>) -> Result<Vec<Figure>>,
+}
+
+const PARTS: [Part; 4] = [
+    Part { families: &["lvmd."], measure: |directory, _| lvmd::run(directory) },
+    Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
+    Part { families: &agent::FAMILIES, measure: |directory, _| agent::run(directory) },
+    Part { families: &cluster::FAMILIES, measure: cluster::run },
+];
 
 fn main() -> ExitCode {
-    if let Some(code) = program::serve() {
+    if let Some(code) = program::serve().or_else(lvmd::serve) {
         return code;
     }
     match run(&Args::parse()) {
@@ -39,13 +52,16 @@ fn run(args: &Args) -> Result<()> {
     if let Some(missing) = machine::missing_for_clusters() {
         bail!("{missing}");
     }
-    let wanted = |part: &Part| part.0.starts_with(&args.only) || args.only.starts_with(part.0);
-    if !PARTS.iter().any(wanted) {
-        bail!("no figure begins with {:?}; there are: {}", args.only, PARTS.map(|part| part.0).join(", "));
+    let wanted = |family: &str| family.starts_with(&args.only) || args.only.starts_with(family);
+    let parts: Vec<&Part> = PARTS.iter().filter(|part| part.families.iter().any(|family| wanted(family))).collect();
+    if parts.is_empty() {
+        let families: Vec<&str> = PARTS.iter().flat_map(|part| part.families).copied().collect();
+        bail!("no figure begins with {:?}; there are: {}", args.only, families.join(", "));
     }
-    for (_, measure) in PARTS.iter().filter(|part| wanted(part)) {
+    for part in parts {
         let directory = tempfile::Builder::new().prefix("topolvm-bench-").tempdir_in("/var/tmp")?;
-        for figure in measure(directory.path())?.iter().filter(|figure| figure.name.starts_with(&args.only)) {
+        let figures = (part.measure)(directory.path(), &wanted)?;
+        for figure in figures.iter().filter(|figure| figure.name.starts_with(&args.only)) {
             println!("{figure}");
         }
     }

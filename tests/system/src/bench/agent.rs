@@ -1,0 +1,180 @@
+//! The agent and the controller over a real API server, with an lvmd whose LVM is fake, so that a thousand volumes are quick: memory, and
+//! what an agent hears of other nodes' volumes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use serde_json::json;
+use testbed::cluster::Cluster;
+use testbed::process::Process;
+use testbed::topolvm::{self, Topolvm, TopolvmSpec};
+use tokio::runtime;
+use tonic::transport::Endpoint;
+use topolvm_proto::csi::DeleteVolumeRequest;
+use topolvm_proto::csi::controller_client::ControllerClient;
+use topolvm_runtime::{CancellationToken, Tasks};
+
+use super::Figure;
+use super::create;
+use super::memory::Resident;
+
+/// The beginnings of the names of its figures.
+pub const FAMILIES: [&str; 2] = ["node.", "controller."];
+/// Volumes for which memory is looked at, and of other nodes.
+const MANY: usize = 1000;
+const AT_ONCE: usize = 20;
+/// Something that comes once a minute anyway is not in all of them.
+const WINDOWS: usize = 3;
+
+/// Starts a control plane and the programs in `directory`, and measures.
+pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+    let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
+    let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
+    let figures = measure(&topolvm, &spec);
+    topolvm.cluster.down(None)?;
+    figures
+}
+
+fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
+    let cluster = &topolvm.cluster;
+    let lvmd_socket = cluster.directory().join("lvmd.sock");
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    runtime.block_on(create::serve_lvmd(&lvmd_socket, &tasks, &shutdown))?;
+    create::start_agent(cluster, spec, &lvmd_socket)?;
+    let figures = cluster.netns().enter(|| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(sample(cluster))
+    })?;
+    shutdown.cancel();
+    runtime.block_on(tasks.wait())?;
+    figures
+}
+
+async fn sample(cluster: &Cluster) -> Result<Vec<Figure>> {
+    let socket = topolvm::controller_socket(cluster);
+    let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?.connect().await?;
+    let csi = ControllerClient::new(channel);
+    let create = |number| {
+        let mut csi = csi.clone();
+        async move { create::create(&mut csi, number).await }
+    };
+    let delete = |volume_id| {
+        let mut csi = csi.clone();
+        async move { csi.delete_volume(DeleteVolumeRequest { volume_id, ..DeleteVolumeRequest::default() }).await }
+    };
+    // Everything has been done once and there is no volume
+    for number in 0..AT_ONCE {
+        delete(create(number).await?).await?;
+    }
+    let rest = Both::now(cluster)?;
+    let created: Vec<String> = stream::iter((0..MANY).map(create)).buffer_unordered(AT_ONCE).try_collect().await?;
+    let full = Both::now(cluster)?;
+    stream::iter(created.into_iter().map(delete)).buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
+    let foreign_bytes = foreign(cluster).await?;
+
+    let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
+    // Where there is no goal of its own, what TopoLVM's programs have fresh
+    Ok(vec![
+        mib("node.rss_mib", rest.node.mebibytes(), 8.0),
+        mib("node.rss_mib.anon", rest.node.anonymous_mebibytes(), 11.1),
+        mib("node.rss_mib.1000", full.node.mebibytes(), 8.0),
+        mib("node.rss_mib.1000.anon", full.node.anonymous_mebibytes(), 11.1),
+        mib("controller.rss_mib", rest.controller.mebibytes(), 10.0),
+        mib("controller.rss_mib.anon", rest.controller.anonymous_mebibytes(), 11.7),
+        mib("controller.rss_mib.1000", full.controller.mebibytes(), 10.0),
+        mib("controller.rss_mib.1000.anon", full.controller.anonymous_mebibytes(), 11.7),
+        Figure { name: "node.foreign_bytes", value: foreign_bytes, unit: "bytes", goal: 0.0 },
+    ])
+}
+
+/// What both programs have resident.
+struct Both {
+    node: Resident,
+    controller: Resident,
+}
+
+impl Both {
+    fn now(cluster: &Cluster) -> Result<Self> {
+        let of = |name| Resident::of(pid(cluster, name)?);
+        Ok(Self { node: of(topolvm::NODE)?, controller: of(topolvm::CONTROLLER)? })
+    }
+}
+
+fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
+    let file = cluster.directory().join("run").join(format!("{name}.pid"));
+    Ok(Process::from_file(&file)?.with_context(|| format!("{name} does not run"))?.pid)
+}
+
+/// Bytes that reached the agent from the API server while each of other nodes' volumes was changed: the least of a few times.
+async fn foreign(cluster: &Cluster) -> Result<f64> {
+    let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let api: Api<topolvm_api::LogicalVolume> = Api::all(Client::try_from(config)?);
+    let volumes = (0..MANY).map(|number| {
+        let (api, name) = (&api, format!("foreign{number}"));
+        async move {
+            let volume = json!({
+                "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": name},
+                "spec": {"name": name, "nodeName": format!("other{}", number % 100), "size": "1Gi"},
+            });
+            api.create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
+            anyhow::Ok(())
+        }
+    });
+    stream::iter(volumes).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
+    let mut least = f64::INFINITY;
+    for window in 0..WINDOWS {
+        let before = received(cluster)?;
+        let changes = (0..MANY).map(|number| {
+            let api = &api;
+            let patch = json!({"spec": {"size": format!("{}Gi", window + 2)}});
+            async move {
+                api.patch(&format!("foreign{number}"), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+                anyhow::Ok(())
+            }
+        });
+        stream::iter(changes).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
+        let after = received(cluster)?;
+        let new = after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0));
+        least = least.min(new.sum());
+    }
+    Ok(least)
+}
+
+/// Bytes that each TCP connection of the agent has received, by its own port. lvmd and the CSI clients use unix sockets, and its metrics
+/// are not served.
+fn received(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
+    let output = cluster.command("ss").args(["-tinpHO", "state", "established"]).output().context("run ss")?;
+    let owner = format!("pid={},", pid(cluster, topolvm::NODE)?);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let connections: BTreeMap<String, f64> =
+        text.lines().filter(|line| line.contains(&owner)).map(connection).collect::<Result<_>>()?;
+    anyhow::ensure!(!connections.is_empty(), "the agent {owner} has no connection: {text}");
+    Ok(connections)
+}
+
+fn connection(line: &str) -> Result<(String, f64)> {
+    let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
+    // With a state given, the columns are the two queues, the own address and the other one
+    let own = line.split_whitespace().nth(2).context("no address")?;
+    let bytes = field("bytes_received:").unwrap_or("0").parse()?;
+    Ok((own.to_owned(), bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_known_by_its_own_address() {
+        let line = "0 0 10.77.0.1:40000 10.96.0.1:443 users:((\"topolvm-node\",pid=7,fd=9)) cubic bytes_sent:9 bytes_received:1234 segs_out:3";
+        assert_eq!(connection(line).unwrap(), ("10.77.0.1:40000".to_owned(), 1234.0));
+    }
+}

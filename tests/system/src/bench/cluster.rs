@@ -1,0 +1,108 @@
+//! The product in a whole cluster, with stock kubelet and sidecars and real LVM: how long users wait, and LVM processes of each operation.
+
+mod bed;
+mod bursts;
+mod copies;
+mod pods;
+mod processes;
+mod watching;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use testbed::node::NodeSpec;
+use testbed::sidecars::{self, Sidecar};
+use testbed::size::GIB;
+use testbed::topolvm::{self, Topolvm, TopolvmSpec, controller_socket};
+use tokio::runtime;
+
+use self::bed::Bed;
+use super::Figure;
+
+/// Enough for the largest burst three times over.
+const VG_BYTES: u64 = 12 * GIB;
+
+/// The beginnings of the names of its figures.
+pub const FAMILIES: [&str; 8] =
+    ["csi.bound", "csi.volume", "csi.ready", "csi.expand", "csi.snapshot", "csi.restore", "csi.procs.", "csi.shell"];
+
+/// Starts a cluster with one node and measures what is asked for: the families of figures for which `wanted` is true.
+pub fn run(directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
+    let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
+    let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? }.with_thin_class();
+    let (here, spec) = apart(spec)?;
+    on_one_cpu(here.as_ref(), || {
+        let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
+        let figures = start_sidecars(&topolvm).and_then(|()| measure(&topolvm, wanted));
+        topolvm.cluster.down(None)?;
+        figures
+    })?
+}
+
+/// The node alone on the last CPU, and the CPUs for everything else, where there are several: the LVM of the shell loop and that of the
+/// product must have the same room.
+fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
+    let mut cpus = sched_getaffinity(None).context("ask which CPUs this process may use")?;
+    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu)).context("this process may use no CPU")?;
+    cpus.unset(last);
+    for node in &mut spec.nodes {
+        node.cpu = Some(last);
+    }
+    Ok(((cpus.count() > 0).then_some(cpus), spec))
+}
+
+/// Does something in this thread and those that it starts, on these CPUs only.
+fn on_one_cpu<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T> {
+    let Some(cpus) = cpus else { return Ok(action()) };
+    let before = sched_getaffinity(None).context("ask which CPUs this process may use")?;
+    sched_setaffinity(None, cpus).context("move to other CPUs")?;
+    let done = action();
+    sched_setaffinity(None, &before).context("move back to all CPUs")?;
+    Ok(done)
+}
+
+/// With limits of requests to the API server that are none for a hundred volumes at once.
+fn start_sidecars(topolvm: &Topolvm) -> Result<()> {
+    let cluster = &topolvm.cluster;
+    sidecars::apply_snapshot_crds(cluster)?;
+    for sidecar in [Sidecar::Provisioner, Sidecar::Resizer, Sidecar::SnapshotController, Sidecar::Snapshotter] {
+        let mut command = sidecar.command(cluster, &controller_socket(cluster));
+        command.args(["--kube-api-qps=1000", "--kube-api-burst=2000", "-v=1"]);
+        if sidecar == Sidecar::Provisioner {
+            command.arg("--worker-threads=100");
+        }
+        cluster.spawn(sidecar.name(), &command)?;
+    }
+    Ok(())
+}
+
+fn measure(topolvm: &Topolvm, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
+    let cluster = &topolvm.cluster;
+    let node = topolvm.nodes.first().context("the cluster has no node")?;
+    // Inside the cluster's namespace, so that watches are told as early as the product's
+    cluster.netns().enter(|| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let bed = Bed::new(cluster, node).await?;
+            let mut figures = Vec::new();
+            if wanted("csi.bound") || wanted("csi.volume") || wanted("csi.shell") {
+                figures.extend(bursts::measure(&bed).await?);
+            }
+            if wanted("csi.ready") || wanted("csi.expand") {
+                figures.extend(pods::measure(&bed).await?);
+            }
+            if wanted("csi.snapshot") || wanted("csi.restore") {
+                figures.extend(copies::measure(&bed).await?);
+            }
+            if wanted("csi.procs.") {
+                figures.extend(processes::measure(&bed).await?);
+            }
+            Ok(figures)
+        })
+    })?
+}
+
+/// Longer than anything here takes on the slowest machine.
+const LIMIT: Duration = Duration::from_mins(2);

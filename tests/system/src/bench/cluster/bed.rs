@@ -1,0 +1,106 @@
+//! The cluster that is measured, and the words for it.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::topolvm::THIN_CLASS;
+
+use crate::bench::metrics;
+use crate::manifests::{snapshot_class, storage_class};
+
+/// Volume group of the node.
+pub(super) const VG: &str = "myvg1";
+/// StorageClass that binds at once.
+pub(super) const IMMEDIATE: &str = "immediate";
+/// StorageClass that waits for a pod.
+pub(super) const WAITING: &str = "waiting";
+/// The same in a thin pool.
+pub(super) const THIN: &str = "thin";
+/// VolumeSnapshotClass.
+pub(super) const SNAPSHOTS: &str = "snapshots";
+
+/// A cluster with one node and the classes above.
+pub(super) struct Bed<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) node: &'a Node,
+    pub(super) claims: Api<PersistentVolumeClaim>,
+    pub(super) pods: Api<Pod>,
+    pub(super) snapshots: Api<DynamicObject>,
+}
+
+impl<'a> Bed<'a> {
+    pub(super) async fn new(cluster: &'a Cluster, node: &'a Node) -> Result<Self> {
+        let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        let classes = [
+            storage_class(IMMEDIATE, None, true),
+            storage_class(WAITING, None, false),
+            storage_class(THIN, Some(THIN_CLASS), false),
+            snapshot_class(SNAPSHOTS),
+        ];
+        for class in classes {
+            cluster.apply(&class.to_string())?;
+        }
+        let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+        let snapshot_resource = ApiResource::from_gvk(&kind);
+        Ok(Self {
+            cluster,
+            node,
+            claims: Api::default_namespaced(client.clone()),
+            pods: Api::default_namespaced(client.clone()),
+            snapshots: Api::default_namespaced_with(client, &snapshot_resource),
+        })
+    }
+
+    /// Deletes these objects of the namespace (`pods` or `pvc/a`, `pvc/b`, ...), one kind before the other, and waits until no volume
+    /// is left.
+    pub(super) fn clean_up(&self) -> Result<()> {
+        for kind in ["pods", "volumesnapshots", "persistentvolumeclaims"] {
+            self.cluster.kubectl_ok(["delete", kind, "--all", "--timeout=90s"])?;
+        }
+        for kind in ["persistentvolumes", "logicalvolumes.topolvm.io"] {
+            self.cluster.kubectl_ok(["wait", "--for=delete", kind, "--all", "--timeout=90s"])?;
+        }
+        Ok(())
+    }
+
+    /// LVM processes that lvmd has started so far.
+    pub(super) fn lvm_processes(&self) -> Result<f64> {
+        metrics::lvm_processes(&self.node.script("curl -sS http://127.0.0.1:8082/metrics")?)
+    }
+
+    /// Calls that the agent has answered so far.
+    pub(super) fn calls(&self, method: &str) -> Result<f64> {
+        let page = self.node.script("curl -sS http://127.0.0.1:8080/metrics")?;
+        metrics::sum(&page, &format!("topolvm_grpc_handled_total{{method=\"{method}\""))
+    }
+}
+
+/// Creates an object.
+pub(super) async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let object = serde_json::from_value(object).context("make an object")?;
+    api.create(&PostParams::default(), &object).await?;
+    Ok(())
+}
+
+/// A claim has a volume.
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+}
+
+/// A pod runs and is ready.
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,72 @@
+//! How long a snapshot takes to be ready to use, and a pod on a volume restored from it to be Ready.
+
+use std::cell::Cell;
+
+use anyhow::{Context as _, Result};
+use kube::api::DynamicObject;
+
+use super::bed::{Bed, SNAPSHOTS, THIN, create, is_bound, is_ready};
+use super::watching::time;
+use crate::bench::{Figure, median};
+use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
+
+const TIMES: u8 = 4;
+
+pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
+    let action = async {
+        create(&bed.claims, claim("source", THIN, "256Mi", VolumeMode::Filesystem)).await?;
+        create(&bed.pods, pod("source", "source", VolumeMode::Filesystem)).await
+    };
+    time(&bed.pods, "source", is_ready, action).await?;
+    let (mut snapshots, mut bound, mut ready) = (Vec::new(), Vec::new(), Vec::new());
+    // The first one opens connections
+    for round in 0..=TIMES {
+        let (copy, snapshot_name) = (format!("copy{round}"), format!("snapshot{round}"));
+        let seconds = snapshot_ready(bed, &snapshot_name).await?;
+        let claim = copied_claim(&copy, THIN, "256Mi", DataSource::Snapshot(&snapshot_name));
+        let (bound_after, ready_after) = Box::pin(restored(bed, &copy, claim)).await?;
+        if round > 0 {
+            snapshots.push(seconds);
+            bound.push(bound_after);
+            ready.push(ready_after);
+        }
+        bed.cluster.kubectl_ok(["delete", "pod", &copy, "--timeout=90s"])?;
+    }
+    bed.clean_up()?;
+    let ms = |name, values, goal| {
+        anyhow::Ok(Figure { name, value: median(values).context("no samples")?, unit: "ms", goal })
+    };
+    Ok(vec![
+        ms("csi.snapshot.p50_ms", snapshots, 1120.0)?,
+        ms("csi.restore.bound.p50_ms", bound, 1140.0)?,
+        ms("csi.restore.p50_ms", ready, 3190.0)?,
+    ])
+}
+
+/// Milliseconds until a snapshot of `source` is ready to use.
+pub(super) async fn snapshot_ready(bed: &Bed<'_>, name: &str) -> Result<f64> {
+    let make = create(&bed.snapshots, snapshot(name, SNAPSHOTS, "source"));
+    time(&bed.snapshots, name, is_ready_to_use, make).await
+}
+
+/// Milliseconds until the claim is Bound and until its pod is Ready.
+pub(super) async fn restored(bed: &Bed<'_>, name: &str, claim: serde_json::Value) -> Result<(f64, f64)> {
+    let action = async {
+        let make_both = async {
+            create(&bed.claims, claim).await?;
+            create(&bed.pods, pod(name, name, VolumeMode::Filesystem)).await
+        };
+        time(&bed.claims, name, is_bound, make_both).await
+    };
+    let bound = Cell::new(0.0);
+    let both = async {
+        bound.set(action.await?);
+        Ok(())
+    };
+    let ready = time(&bed.pods, name, is_ready, Box::pin(both)).await?;
+    Ok((bound.get(), ready))
+}
+
+fn is_ready_to_use(snapshot: &DynamicObject) -> bool {
+    snapshot.data.pointer("/status/readyToUse") == Some(&true.into())
+}

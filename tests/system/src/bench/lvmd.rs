@@ -1,0 +1,86 @@
+//! lvmd on real LVM in a guest: LVM processes of each operation and at rest, speed beside a plain shell loop, memory.
+
+mod daemon;
+mod in_guest;
+mod many;
+mod processes;
+mod speed;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use testbed::guest::{self, GuestSpec, Output};
+use testbed::size::{GIB, MIB};
+
+use super::Figure;
+use super::memory::Resident;
+
+/// The word with which the benchmark is started again in the guest.
+const IN_GUEST: &str = "bench-lvmd-in-guest";
+/// A slow machine takes twice the usual time.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// What was measured in the guest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Measured {
+    processes: processes::Processes,
+    speed: speed::Speed,
+    /// With no volume, 100 and 1000.
+    resident: [Resident; 3],
+}
+
+/// Boots a guest with two blank disks and measures the lvmd beside this program.
+pub fn run(_directory: &Path) -> Result<Vec<Figure>> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    let program = program.to_str().context("the path of this program is not text")?;
+    let spec = GuestSpec {
+        disks: vec![8 * GIB, 8 * GIB],
+        memory: 1536 * MIB,
+        timeout: LIMIT,
+        output: Output::Keep,
+        ..GuestSpec::new([program, IN_GUEST])
+    };
+    let finished = guest::run(spec)?;
+    let errors = String::from_utf8_lossy(&finished.stderr);
+    ensure!(finished.status == 0, "measuring in the guest failed: {}", errors.trim());
+    let measured: Measured = serde_json::from_slice(&finished.stdout).context("read what the guest measured")?;
+    Ok(measured.figures())
+}
+
+/// Measures, if this process was started in a guest for that.
+pub fn serve() -> Option<ExitCode> {
+    (std::env::args().nth(1)? == IN_GUEST).then(in_guest::main)
+}
+
+impl Measured {
+    fn figures(&self) -> Vec<Figure> {
+        let Self { processes, speed, resident: [none, hundred, thousand] } = self;
+        let procs = |name, value, goal| Figure { name, value, unit: "processes", goal };
+        let ratio = |name, value, goal| Figure { name, value, unit: "ratio", goal };
+        let ms = |name, value| Figure { name, value, unit: "ms", goal: f64::INFINITY };
+        let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
+        vec![
+            procs("lvmd.procs.create_thick", processes.create_thick, 1.0),
+            procs("lvmd.procs.create_thin", processes.create_thin, 1.0),
+            procs("lvmd.procs.snapshot", processes.snapshot, 1.0),
+            procs("lvmd.procs.snapshot_larger", processes.snapshot_larger, 2.0),
+            procs("lvmd.procs.expand", processes.expand, 1.0),
+            procs("lvmd.procs.remove", processes.remove, 1.0),
+            procs("lvmd.procs.idle_per_min", processes.idle_per_minute, 1.0),
+            ms("lvmd.shell.create_remove_ms", speed.shell),
+            ms("lvmd.sequential.create_remove_ms", speed.sequential),
+            ratio("lvmd.sequential.ratio", speed.sequential_ratio, 1.15),
+            ratio("lvmd.parallel.ratio", speed.parallel_ratio, 1.0),
+            // 4 MiB and 1 KiB for each volume; the anonymous part beside what TopoLVM's lvmd has fresh and with 20 volumes
+            mib("lvmd.rss_mib.0", none.mebibytes(), 4.0),
+            mib("lvmd.rss_mib.0.anon", none.anonymous_mebibytes(), 6.6),
+            mib("lvmd.rss_mib.100", hundred.mebibytes(), 4.1),
+            mib("lvmd.rss_mib.100.anon", hundred.anonymous_mebibytes(), 9.0),
+            mib("lvmd.rss_mib.1000", thousand.mebibytes(), 4.98),
+            mib("lvmd.rss_mib.1000.anon", thousand.anonymous_mebibytes(), 9.0),
+        ]
+    }
+}

@@ -1,0 +1,178 @@
+//! A process of lvmd, and its client.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::transport::{Channel, Endpoint};
+use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{
+    CreateLvRequest, CreateLvSnapshotRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+};
+
+use crate::bench::memory::Resident;
+use crate::bench::metrics;
+
+/// Volume group of the default class, which is thick.
+pub(super) const VG: &str = "myvg1";
+/// Volume group with a thin pool.
+pub(super) const THIN_VG: &str = "myvg2";
+/// The thin class.
+pub(super) const THIN: &str = "thin";
+const DIRECTORY: &str = "/run/bench";
+const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
+/// Adds a byte to a file for each process, and becomes `lvm`.
+const COUNTING_LVM: &str = "#!/bin/sh\nprintf . >>/run/bench/count\nexec /sbin/lvm \"$@\"\n";
+
+/// How lvmd calls LVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// As on a host.
+    Directly,
+    /// Through a script that counts.
+    Counted,
+}
+
+/// A running lvmd. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Lvmd {
+    child: Child,
+}
+
+impl Lvmd {
+    /// Starts the program that cargo built beside this one, and returns when it serves.
+    #[expect(clippy::disallowed_methods, reason = "the program is what is measured")]
+    pub(super) fn start(calls: Calls) -> Result<Self> {
+        fs::create_dir_all(DIRECTORY).context("make a directory for lvmd")?;
+        let counting = write_executable(COUNTING_LVM)?;
+        let lvm = match calls {
+            Calls::Directly => "/sbin/lvm",
+            Calls::Counted => &counting,
+        };
+        let config = format!(
+            "socket-name: {DIRECTORY}/lvmd.sock\n\
+             lvm-command-prefix: [{lvm}]\n\
+             device-classes:\n\
+             - {{name: thick, volume-group: {VG}, default: true, spare-gb: 0}}\n\
+             - {{name: {THIN}, volume-group: {THIN_VG}, type: thin, spare-gb: 0, \
+                thin-pool: {{name: pool0, overprovision-ratio: 20}}}}\n"
+        );
+        let file = format!("{DIRECTORY}/lvmd.yaml");
+        fs::write(&file, config).context("write lvmd's configuration")?;
+        let program = std::env::current_exe().context("find this program's file")?.with_file_name("lvmd");
+        let mut child = Command::new(&program)
+            .args(["--config", &file, "--metrics-bind-address", &METRICS.to_string(), "--log-format=text"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let stderr = child.stderr.take().context("lvmd has no standard error")?;
+        let lvmd = Self { child };
+        let mut lines = BufReader::new(stderr).lines();
+        let mut seen = String::new();
+        let listens = lines.by_ref().map_while(Result::ok).any(|line| {
+            seen.push_str(&line);
+            line.contains("listening")
+        });
+        ensure!(listens, "lvmd ended: {seen}");
+        // Read on, or lvmd would wait for room in the pipe
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(lvmd)
+    }
+
+    /// What it has resident.
+    pub(super) fn resident(&self) -> Result<Resident> {
+        Resident::of(self.child.id())
+    }
+
+    /// Ends it in order.
+    pub(super) fn stop(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).context("end lvmd")?;
+        let status = self.child.wait().context("wait for lvmd")?;
+        ensure!(status.success(), "lvmd ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Lvmd {
+    fn drop(&mut self) {
+        // It may have ended already
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// LVM processes since the guest was booted: counted by the script, and what the running lvmd says that it started.
+pub(super) fn counted() -> Result<(f64, f64)> {
+    let bytes = fs::read(format!("{DIRECTORY}/count")).unwrap_or_default().len();
+    let told = metrics::lvm_processes(&metrics::read(METRICS)?)?;
+    Ok((f64::from(u32::try_from(bytes)?), told))
+}
+
+/// A client of the running lvmd.
+#[derive(Clone, Debug)]
+pub(super) struct Client(Channel);
+
+impl Client {
+    pub(super) async fn connect() -> Result<Self> {
+        let endpoint = Endpoint::try_from(format!("unix:{DIRECTORY}/lvmd.sock"))?;
+        Ok(Self(endpoint.connect().await.context("connect to lvmd")?))
+    }
+
+    /// `class` is empty for the default one.
+    pub(super) async fn create(&self, class: &str, name: &str, bytes: i64) -> Result<()> {
+        let request = CreateLvRequest {
+            name: name.to_owned(),
+            device_class: class.to_owned(),
+            size_bytes: bytes,
+            // What topolvm-node gives
+            tags: vec![format!("topolvm.io/logicalvolume=pvc-{name}"), "topolvm.io/device-class=thick".to_owned()],
+            ..CreateLvRequest::default()
+        };
+        LvServiceClient::new(self.0.clone()).create_lv(request).await?;
+        Ok(())
+    }
+
+    /// Of a thin volume; size 0 is that of the source.
+    pub(super) async fn snapshot(&self, source: &str, name: &str, bytes: i64) -> Result<()> {
+        let request = CreateLvSnapshotRequest {
+            name: name.to_owned(),
+            device_class: THIN.to_owned(),
+            source_volume: source.to_owned(),
+            access_type: "rw".to_owned(),
+            size_bytes: bytes,
+            tags: Vec::new(),
+        };
+        LvServiceClient::new(self.0.clone()).create_lv_snapshot(request).await?;
+        Ok(())
+    }
+
+    pub(super) async fn resize(&self, class: &str, name: &str, bytes: i64) -> Result<()> {
+        let request = ResizeLvRequest { name: name.to_owned(), device_class: class.to_owned(), size_bytes: bytes };
+        LvServiceClient::new(self.0.clone()).resize_lv(request).await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, class: &str, name: &str) -> Result<()> {
+        let request = RemoveLvRequest { name: name.to_owned(), device_class: class.to_owned() };
+        LvServiceClient::new(self.0.clone()).remove_lv(request).await?;
+        Ok(())
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<LogicalVolume>> {
+        let list = VgServiceClient::new(self.0.clone()).get_lv_list(GetLvListRequest::default()).await?;
+        Ok(list.into_inner().volumes)
+    }
+}
+
+fn write_executable(script: &str) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = format!("{DIRECTORY}/lvm");
+    fs::write(&path, script)
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+        .with_context(|| format!("write {path}"))?;
+    Ok(path)
+}

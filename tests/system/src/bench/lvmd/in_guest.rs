@@ -1,0 +1,58 @@
+//! The part of the benchmark that runs in the guest. What it measured goes to standard output as JSON.
+
+use std::io::Write as _;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::runtime;
+
+use super::daemon::{Calls, Client, Lvmd, THIN_VG, VG};
+use super::{Measured, many, processes, speed};
+use crate::bench::memory::Resident;
+
+pub(super) fn main() -> ExitCode {
+    let measured = measure().and_then(|measured| Ok(serde_json::to_vec(&measured)?));
+    let result = measured.and_then(|text| Ok(std::io::stdout().write_all(&text)?));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody left to tell
+            drop(writeln!(std::io::stderr(), "{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure() -> Result<Measured> {
+    // Room for the metadata of a thousand volumes
+    must("pvcreate -qy --metadatasize 16m /dev/ubda /dev/ubdb")?;
+    must(&format!("vgcreate -qy {VG} /dev/ubda && vgcreate -qy {THIN_VG} /dev/ubdb"))?;
+    must(&format!("lvcreate -qy -L 4g -T {THIN_VG}/pool0"))?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+
+    let lvmd = Lvmd::start(Calls::Counted)?;
+    let processes = runtime.block_on(async { processes::measure(&Client::connect().await?).await })?;
+    lvmd.stop()?;
+
+    let lvmd = Lvmd::start(Calls::Directly)?;
+    let none = runtime.block_on(speed::first(&lvmd))?;
+    let (speed, hundred) = runtime.block_on(speed::measure(&lvmd))?;
+    lvmd.stop()?;
+
+    many::make(many::MANY)?;
+    let lvmd = Lvmd::start(Calls::Directly)?;
+    let thousand: Resident = runtime.block_on(many::measure(&lvmd))?;
+    lvmd.stop()?;
+    Ok(Measured { processes, speed, resident: [none, hundred, thousand] })
+}
+
+/// A shell command that must succeed. Its output is kept from ours.
+#[expect(clippy::disallowed_methods, reason = "real programs are what is measured")]
+pub(super) fn must(script: &str) -> Result<()> {
+    let mut command = Command::new("bash");
+    command.args(["-euc", script]).stdin(Stdio::null());
+    let output = command.output().context("run bash")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{script}: {}: {}", output.status, errors.trim());
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! How many LVM processes lvmd starts: for each operation, and at rest while somebody asks about all volumes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::daemon::{Client, THIN, counted};
+
+const MIB: i64 = 1 << 20;
+/// How often each operation is done.
+const TIMES: u8 = 5;
+/// Volumes at rest, each asked about once in this time, in which processes are counted.
+const AT_REST: u8 = 100;
+const REST: Duration = Duration::from_mins(1);
+
+/// LVM processes of one operation each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Processes {
+    pub(super) create_thick: f64,
+    pub(super) create_thin: f64,
+    pub(super) snapshot: f64,
+    pub(super) snapshot_larger: f64,
+    pub(super) expand: f64,
+    pub(super) remove: f64,
+    pub(super) idle_per_minute: f64,
+}
+
+/// Counts. Nothing is left behind.
+pub(super) async fn measure(client: &Client) -> Result<Processes> {
+    let create_thick = each(async |name| client.create("", &format!("thick{name}"), 16 * MIB).await).await?;
+    let create_thin = each(async |name| client.create(THIN, &format!("thin{name}"), 16 * MIB).await).await?;
+    let snapshot = each(async |name| client.snapshot(&format!("thin{name}"), &format!("snap{name}"), 0).await).await?;
+    let snapshot_larger =
+        each(async |name| client.snapshot(&format!("thin{name}"), &format!("large{name}"), 32 * MIB).await).await?;
+    let expand = each(async |name| client.resize("", &format!("thick{name}"), 32 * MIB).await).await?;
+    let remove = each(async |name| client.remove("", &format!("thick{name}")).await).await?;
+    for name in 0..TIMES {
+        for kind in ["large", "snap", "thin"] {
+            client.remove(THIN, &format!("{kind}{name}")).await?;
+        }
+    }
+    let idle_per_minute = at_rest(client).await?;
+    Ok(Processes { create_thick, create_thin, snapshot, snapshot_larger, expand, remove, idle_per_minute })
+}
+
+/// LVM processes of an operation, which gets a number.
+async fn each(mut operation: impl AsyncFnMut(u8) -> Result<()>) -> Result<f64> {
+    let before = counted()?;
+    for number in 0..TIMES {
+        operation(number).await?;
+    }
+    Ok(agreed(before)? / f64::from(TIMES))
+}
+
+async fn at_rest(client: &Client) -> Result<f64> {
+    for number in 0..AT_REST {
+        client.create("", &format!("rest{number}"), 4 * MIB).await?;
+    }
+    let before = counted()?;
+    let mut ticks = interval(REST / u32::from(AT_REST));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for _ in 0..AT_REST {
+        ticks.tick().await;
+        ensure!(client.list().await?.len() == usize::from(AT_REST), "lvmd does not list all volumes");
+    }
+    let processes = agreed(before)?;
+    for number in 0..AT_REST {
+        client.remove("", &format!("rest{number}")).await?;
+    }
+    Ok(processes)
+}
+
+/// Processes since then, on which the script that counts and lvmd's own metric must agree.
+fn agreed(before: (f64, f64)) -> Result<f64> {
+    let after = counted()?;
+    let (counted, told) = (after.0 - before.0, after.1 - before.1);
+    ensure!((counted - told).abs() < 0.5, "{counted} LVM processes ran, and lvmd's metric says {told}");
+    Ok(counted)
+}

@@ -1,0 +1,62 @@
+//! What a process has resident.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+/// Resident memory in KiB, as `/proc/PID/status` tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Resident {
+    /// Its own: heap, stacks, data that was written to.
+    pub(super) anonymous: u64,
+    /// Pages of files, which are the program and its libraries; shared with whoever runs the same.
+    pub(super) file: u64,
+}
+
+impl Resident {
+    /// What a process of this machine has at the moment.
+    pub(super) fn of(pid: u32) -> Result<Self> {
+        let path = format!("/proc/{pid}/status");
+        Self::parse(&fs::read_to_string(&path).with_context(|| format!("read {path}"))?)
+    }
+
+    /// The contents of `/proc/PID/status`.
+    pub(super) fn parse(status: &str) -> Result<Self> {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let value = line.and_then(|rest| rest.trim_end_matches("kB").trim().parse().ok());
+            value.with_context(|| format!("no {name} in the status of the process: {status}"))
+        };
+        Ok(Self { anonymous: field("RssAnon:")?, file: field("RssFile:")? })
+    }
+
+    /// Both, in MiB: `VmRSS`.
+    pub(super) fn mebibytes(self) -> f64 {
+        mebibytes(self.anonymous + self.file)
+    }
+
+    /// Its own alone, in MiB.
+    pub(super) fn anonymous_mebibytes(self) -> f64 {
+        mebibytes(self.anonymous)
+    }
+}
+
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "kibibytes of memory are exact in a float")]
+fn mebibytes(kibibytes: u64) -> f64 {
+    kibibytes as f64 / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_memory_is_that_of_the_kernel() {
+        let status =
+            "Name:\tlvmd\nVmRSS:\t    5120 kB\nRssAnon:\t    1024 kB\nRssFile:\t    4096 kB\nRssShmem:\t 0 kB\n";
+        let resident = Resident::parse(status).unwrap();
+        assert_eq!((resident, resident.mebibytes()), (Resident { anonymous: 1024, file: 4096 }, 5.0));
+        assert!(Resident::parse("Name:\tkthreadd\n").is_err());
+    }
+}
