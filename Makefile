@@ -27,8 +27,7 @@ lint: prerequisites ## Format, clippy, documentation, licences and dependency ru
 generate: ## Write the files that are generated from the code
 	cargo xtask generate
 
-bench: prerequisites ## Figures against their goals; ONLY=PREFIX runs a part
-	cargo build --locked --workspace --bins --release
+bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
 
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
