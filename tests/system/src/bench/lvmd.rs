@@ -2,7 +2,7 @@
 
 mod daemon;
 mod in_guest;
-mod many;
+mod memory;
 mod processes;
 mod speed;
 
@@ -23,17 +23,23 @@ const IN_GUEST: &str = "bench-lvmd-in-guest";
 /// A slow machine takes twice the usual time.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What was measured in the guest.
+/// The beginnings of the names of its figures.
+pub const FAMILIES: [&str; 5] = [PROCESSES, SPEED[0], SPEED[1], SPEED[2], MEMORY];
+const PROCESSES: &str = "lvmd.procs.";
+const SPEED: [&str; 3] = ["lvmd.shell.", "lvmd.sequential.", "lvmd.parallel."];
+const MEMORY: &str = "lvmd.rss_mib.";
+
+/// What was measured in the guest; nothing of what was not asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
-    processes: processes::Processes,
-    speed: speed::Speed,
+    processes: Option<processes::Processes>,
+    speed: Option<speed::Speed>,
     /// With no volume, 100 and 1000.
-    resident: [Resident; 3],
+    resident: Option<[Resident; 3]>,
 }
 
-/// Boots a guest with two blank disks and measures the lvmd beside this program.
-pub fn run(_directory: &Path) -> Result<Vec<Figure>> {
+/// Boots a guest with two blank disks and measures the lvmd beside this program: the families of figures for which `wanted` is true.
+pub fn run(_directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("find this program's file")?;
     let program = program.to_str().context("the path of this program is not text")?;
     let spec = GuestSpec {
@@ -41,7 +47,7 @@ pub fn run(_directory: &Path) -> Result<Vec<Figure>> {
         memory: 1536 * MIB,
         timeout: LIMIT,
         output: Output::Keep,
-        ..GuestSpec::new([program, IN_GUEST])
+        ..GuestSpec::new([program, IN_GUEST].into_iter().chain(FAMILIES.into_iter().filter(|family| wanted(family))))
     };
     let finished = guest::run(spec)?;
     let errors = String::from_utf8_lossy(&finished.stderr);
@@ -57,30 +63,42 @@ pub fn serve() -> Option<ExitCode> {
 
 impl Measured {
     fn figures(&self) -> Vec<Figure> {
-        let Self { processes, speed, resident: [none, hundred, thousand] } = self;
+        let Self { processes, speed, resident } = self;
         let procs = |name, value, goal| Figure { name, value, unit: "processes", goal };
         let ratio = |name, value, goal| Figure { name, value, unit: "ratio", goal };
         let ms = |name, value| Figure { name, value, unit: "ms", goal: f64::INFINITY };
         let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
-        vec![
-            procs("lvmd.procs.create_thick", processes.create_thick, 1.0),
-            procs("lvmd.procs.create_thin", processes.create_thin, 1.0),
-            procs("lvmd.procs.snapshot", processes.snapshot, 1.0),
-            procs("lvmd.procs.snapshot_larger", processes.snapshot_larger, 2.0),
-            procs("lvmd.procs.expand", processes.expand, 1.0),
-            procs("lvmd.procs.remove", processes.remove, 1.0),
-            procs("lvmd.procs.idle_per_min", processes.idle_per_minute, 1.0),
-            ms("lvmd.shell.create_remove_ms", speed.shell),
-            ms("lvmd.sequential.create_remove_ms", speed.sequential),
-            ratio("lvmd.sequential.ratio", speed.sequential_ratio, 1.15),
-            ratio("lvmd.parallel.ratio", speed.parallel_ratio, 1.0),
-            // 4 MiB and 1 KiB for each volume; the anonymous part beside what TopoLVM's lvmd has fresh and with 20 volumes
-            mib("lvmd.rss_mib.0", none.mebibytes(), 4.0),
-            mib("lvmd.rss_mib.0.anon", none.anonymous_mebibytes(), 6.6),
-            mib("lvmd.rss_mib.100", hundred.mebibytes(), 4.1),
-            mib("lvmd.rss_mib.100.anon", hundred.anonymous_mebibytes(), 9.0),
-            mib("lvmd.rss_mib.1000", thousand.mebibytes(), 4.98),
-            mib("lvmd.rss_mib.1000.anon", thousand.anonymous_mebibytes(), 9.0),
-        ]
+        let mut figures = Vec::new();
+        if let Some(processes) = processes {
+            figures.extend([
+                procs("lvmd.procs.create_thick", processes.create_thick, 1.0),
+                procs("lvmd.procs.create_thin", processes.create_thin, 1.0),
+                procs("lvmd.procs.snapshot", processes.snapshot, 1.0),
+                procs("lvmd.procs.snapshot_larger", processes.snapshot_larger, 2.0),
+                procs("lvmd.procs.expand", processes.expand, 1.0),
+                procs("lvmd.procs.remove", processes.remove, 1.0),
+                procs("lvmd.procs.idle_per_min", processes.idle_per_minute, 1.0),
+            ]);
+        }
+        if let Some(speed) = speed {
+            figures.extend([
+                ms("lvmd.shell.create_remove_ms", speed.shell),
+                ms("lvmd.sequential.create_remove_ms", speed.sequential),
+                ratio("lvmd.sequential.ratio", speed.sequential_ratio, 1.15),
+                ratio("lvmd.parallel.ratio", speed.parallel_ratio, 1.0),
+            ]);
+        }
+        if let Some([none, hundred, thousand]) = resident {
+            figures.extend([
+                // 4 MiB and 1 KiB for each volume; the anonymous part beside what TopoLVM's lvmd has fresh and with 20 volumes
+                mib("lvmd.rss_mib.0", none.mebibytes(), 4.0),
+                mib("lvmd.rss_mib.0.anon", none.anonymous_mebibytes(), 6.6),
+                mib("lvmd.rss_mib.100", hundred.mebibytes(), 4.1),
+                mib("lvmd.rss_mib.100.anon", hundred.anonymous_mebibytes(), 9.0),
+                mib("lvmd.rss_mib.1000", thousand.mebibytes(), 4.98),
+                mib("lvmd.rss_mib.1000.anon", thousand.anonymous_mebibytes(), 9.0),
+            ]);
+        }
+        figures
     }
 }

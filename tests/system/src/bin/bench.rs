@@ -29,7 +29,7 @@ struct Part {
 }
 
 const PARTS: [Part; 4] = [
-    Part { families: &["lvmd."], measure: |directory, _| lvmd::run(directory) },
+    Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: |directory, _| agent::run(directory) },
     Part { families: &cluster::FAMILIES, measure: cluster::run },

@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::runtime;
 
 use super::daemon::{Calls, Client, Lvmd, THIN_VG, VG};
-use super::{Measured, many, processes, speed};
-use crate::bench::memory::Resident;
+use super::{MEMORY, Measured, PROCESSES, SPEED, memory, processes, speed};
 
 pub(super) fn main() -> ExitCode {
     let measured = measure().and_then(|measured| Ok(serde_json::to_vec(&measured)?));
@@ -30,20 +29,26 @@ fn measure() -> Result<Measured> {
     must(&format!("lvcreate -qy -L 4g -T {THIN_VG}/pool0"))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
 
-    let lvmd = Lvmd::start(Calls::Counted)?;
-    let processes = runtime.block_on(async { processes::measure(&Client::connect().await?).await })?;
-    lvmd.stop()?;
+    let wanted: Vec<String> = std::env::args().skip(2).collect();
+    let wanted = |families: &[&str]| wanted.iter().any(|wanted| families.contains(&wanted.as_str()));
 
-    let lvmd = Lvmd::start(Calls::Directly)?;
-    let none = runtime.block_on(speed::first(&lvmd))?;
-    let (speed, hundred) = runtime.block_on(speed::measure(&lvmd))?;
-    lvmd.stop()?;
-
-    many::make(many::MANY)?;
-    let lvmd = Lvmd::start(Calls::Directly)?;
-    let thousand: Resident = runtime.block_on(many::measure(&lvmd))?;
-    lvmd.stop()?;
-    Ok(Measured { processes, speed, resident: [none, hundred, thousand] })
+    let mut measured = Measured { processes: None, speed: None, resident: None };
+    if wanted(&[PROCESSES]) {
+        let lvmd = Lvmd::start(Calls::Counted)?;
+        let processes = runtime.block_on(async { processes::measure(&Client::connect().await?).await })?;
+        lvmd.stop()?;
+        measured.processes = Some(processes);
+    }
+    if wanted(&SPEED) {
+        let lvmd = Lvmd::start(Calls::Directly)?;
+        let speed = runtime.block_on(async { speed::measure(&Client::connect().await?).await })?;
+        lvmd.stop()?;
+        measured.speed = Some(speed);
+    }
+    if wanted(&[MEMORY]) {
+        measured.resident = Some(runtime.block_on(memory::measure())?);
+    }
+    Ok(measured)
 }
 
 /// A shell command that must succeed. Its output is kept from ours.

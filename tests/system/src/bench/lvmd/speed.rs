@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 
-use super::daemon::{Client, Lvmd, VG};
+use super::daemon::{Client, VG};
 use super::in_guest::must;
 use crate::bench::median;
-use crate::bench::memory::Resident;
 
 const MIB: i64 = 1 << 20;
 const VOLUMES: u8 = 100;
@@ -29,21 +28,8 @@ pub(super) struct Speed {
     pub(super) parallel_ratio: f64,
 }
 
-/// What lvmd has resident when it has done everything once and there is no volume.
-pub(super) async fn first(lvmd: &Lvmd) -> Result<Resident> {
-    let client = Client::connect().await?;
-    client.create("", "first", 4 * MIB).await?;
-    client.resize("", "first", 8 * MIB).await?;
-    client.remove("", "first").await?;
-    ensure!(client.list().await?.is_empty(), "a volume is left");
-    lvmd.resident()
-}
-
-/// Also what lvmd has resident in the end, with all volumes there.
-pub(super) async fn measure(lvmd: &Lvmd) -> Result<(Speed, Resident)> {
-    let client = Client::connect().await?;
+pub(super) async fn measure(client: &Client) -> Result<Speed> {
     let mut rounds = Vec::new();
-    let mut resident = Resident::default();
     for _ in 0..ROUNDS {
         let start = Instant::now();
         must(&format!("for i in $(seq {VOLUMES}); do lvcreate -qqy -L 4m -n v$i {VG}; done"))?;
@@ -51,40 +37,32 @@ pub(super) async fn measure(lvmd: &Lvmd) -> Result<(Speed, Resident)> {
         let shell = per_volume(start);
 
         let start = Instant::now();
-        all(&client, 1).await?;
+        create(client, 1).await?;
+        remove(client, 1).await?;
         let sequential = per_volume(start);
 
         let start = Instant::now();
-        resident = make(&client, AT_ONCE, lvmd).await?;
-        remove(&client, AT_ONCE).await?;
+        create(client, AT_ONCE).await?;
+        remove(client, AT_ONCE).await?;
         rounds.push((shell, sequential, per_volume(start)));
     }
     let of = |value: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(value).collect()).context("no rounds");
-    let speed = Speed {
+    Ok(Speed {
         shell: of(|round| round.0)?,
         sequential: of(|round| round.1)?,
         sequential_ratio: of(|round| round.1 / round.0)?,
         parallel_ratio: of(|round| round.2 / round.1)?,
-    };
-    Ok((speed, resident))
+    })
 }
 
-async fn all(client: &Client, at_once: usize) -> Result<()> {
-    create(client, at_once).await?;
-    remove(client, at_once).await
-}
-
-async fn make(client: &Client, at_once: usize, lvmd: &Lvmd) -> Result<Resident> {
-    create(client, at_once).await?;
-    lvmd.resident()
-}
-
-async fn create(client: &Client, at_once: usize) -> Result<()> {
+/// Makes the hundred volumes.
+pub(super) async fn create(client: &Client, at_once: usize) -> Result<()> {
     let creations = (0..VOLUMES).map(|number| async move { client.create("", &name(number), 4 * MIB).await });
     stream::iter(creations).buffer_unordered(at_once).try_collect().await
 }
 
-async fn remove(client: &Client, at_once: usize) -> Result<()> {
+/// Removes them.
+pub(super) async fn remove(client: &Client, at_once: usize) -> Result<()> {
     let removals = (0..VOLUMES).map(|number| async move { client.remove("", &name(number)).await });
     stream::iter(removals).buffer_unordered(at_once).try_collect().await
 }

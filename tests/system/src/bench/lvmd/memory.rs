@@ -1,21 +1,60 @@
-//! lvmd with more volumes than it would be quick to make one by one: LVM reads them from a text that it could have written.
+//! What lvmd has resident with no volume, with a hundred, and with more than it would be quick to make one by one: those LVM reads from a
+//! text that it could have written.
 
 use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::daemon::{Client, Lvmd, VG};
+use super::daemon::{Calls, Client, Lvmd, VG};
 use super::in_guest::must;
+use super::speed;
 use crate::bench::memory::Resident;
 
 const MIB: i64 = 1 << 20;
 /// So many.
-pub(super) const MANY: u16 = 1000;
+const MANY: u16 = 1000;
+const AT_ONCE: usize = 10;
 const TEXT: &str = "/run/bench/group";
 
+/// Two processes of lvmd, each of which has done everything that they do before it is looked at.
+pub(super) async fn measure() -> Result<[Resident; 3]> {
+    let lvmd = Lvmd::start(Calls::Directly)?;
+    let client = Client::connect().await?;
+    change(&client).await?;
+    ensure!(client.list().await?.is_empty(), "a volume is left");
+    let none = lvmd.resident()?;
+
+    speed::create(&client, AT_ONCE).await?;
+    change(&client).await?;
+    let hundred = lvmd.resident()?;
+    speed::remove(&client, AT_ONCE).await?;
+    lvmd.stop()?;
+
+    make(MANY)?;
+    let lvmd = Lvmd::start(Calls::Directly)?;
+    let client = Client::connect().await?;
+    change(&client).await?;
+    ensure!(client.list().await?.len() == usize::from(MANY), "lvmd does not list all volumes");
+    let thousand = lvmd.resident()?;
+    lvmd.stop()?;
+    Ok([none, hundred, thousand])
+}
+
+/// Makes, grows and removes a few volumes beside those that are there, and asks about all.
+async fn change(client: &Client) -> Result<()> {
+    for number in 0..5 {
+        let name = format!("beside{number}");
+        client.create("", &name, 4 * MIB).await?;
+        client.resize("", &name, 8 * MIB).await?;
+        client.list().await?;
+        client.remove("", &name).await?;
+    }
+    Ok(())
+}
+
 /// Gives the empty volume group so many active volumes of one extent each, tagged as lvmd and topolvm-node do.
-pub(super) fn make(number: u16) -> Result<()> {
+fn make(number: u16) -> Result<()> {
     must(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
     let text = fs::read_to_string(TEXT).context("read what LVM wrote")?;
     // The group's section ends with the last line that is a brace and stands in the first column; before it the physical volumes
@@ -41,19 +80,4 @@ pub(super) fn make(number: u16) -> Result<()> {
 /// LVM's form of a UUID.
 fn lv_id(number: u16) -> String {
     format!("BenchX-0000-0000-0000-0000-0000-{number:06}")
-}
-
-/// What lvmd has resident when it has also made, grown and removed a few volumes beside the many, and was asked about all.
-pub(super) async fn measure(lvmd: &Lvmd) -> Result<Resident> {
-    let client = Client::connect().await?;
-    for number in 0..5 {
-        let name = format!("beside{number}");
-        client.create("", &name, 4 * MIB).await?;
-        client.resize("", &name, 8 * MIB).await?;
-        ensure!(client.list().await?.len() > usize::from(MANY), "lvmd does not list all volumes");
-        client.remove("", &name).await?;
-    }
-    let resident = lvmd.resident()?;
-    ensure!(client.list().await?.len() == usize::from(MANY), "lvmd does not list all volumes");
-    Ok(resident)
 }
