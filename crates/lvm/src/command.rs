@@ -183,6 +183,11 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvrename", vg.as_str(), name.as_str(), new.as_str()])
     }
 
+    /// Makes the block device of a volume what the metadata says, and lets it go on if it is suspended.
+    pub fn refresh(vg: &VgName, name: &LvName) -> Self {
+        Self::new(Effect::Change, ["lvchange", "--refresh", &full_name(vg, name)])
+    }
+
     /// Makes the block device of a logical volume, also of one that LVM is told to skip.
     pub fn activate(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvchange", "-a", "y", "-K", &full_name(vg, name)])
@@ -342,6 +347,7 @@ mod tests {
     #[test]
     fn resizing_removing_and_tagging() {
         insta::assert_snapshot!(LvmCommand::extend(&vg(), &lv(), 8192), @"lvextend -y -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(LvmCommand::refresh(&vg(), &lv()), @"lvchange --refresh myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(LvmCommand::remove(&vg(), &lv()), @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(
             LvmCommand::change_tags(&vg(), &lv(), &["a".parse().unwrap()], &["b".parse().unwrap()]),

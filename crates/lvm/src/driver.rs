@@ -5,8 +5,8 @@ use std::{fmt, slice};
 
 use crate::report;
 use crate::{
-    CommandRunner, Effect, Error, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError, Tag,
-    VgName, VolumeGroup,
+    CommandRunner, Effect, Error, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError,
+    State, Tag, VgName, VolumeGroup,
 };
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
@@ -128,6 +128,13 @@ impl<R: CommandRunner> Lvm<R> {
         self.change(vg, name, commands, |volume, _| volume.is_some_and(|volume| volume.device.is_some())).await
     }
 
+    /// Lets a suspended logical volume go on.
+    pub async fn refresh(&self, vg: &VgName, name: &LvName) -> Changed {
+        let commands = vec![LvmCommand::refresh(vg, name)];
+        let goes_on = |volume: &LogicalVolume| volume.attr.state() != State::Suspended;
+        self.change(vg, name, commands, |volume, _| volume.is_some_and(goes_on)).await
+    }
+
     /// Adds and takes away tags in one metadata change.
     pub async fn change_tags(&self, vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Changed {
         let commands = vec![LvmCommand::change_tags(vg, name, add, remove)];
@@ -230,8 +237,11 @@ impl Said<'_> {
 
 /// When nothing was created, what was to be done with it fails as well, which explains nothing.
 fn forget_consequences(output: &mut Output, vg: &VgName, name: &LvName) {
-    let consequence = format!("Failed to find logical volume \"{vg}/{name}\"");
-    let is_cause = |line: &&str| line.trim() != consequence;
+    let consequences = [
+        format!("Failed to find logical volume \"{vg}/{name}\""),
+        format!("Logical volume {name} not found in volume group {vg}."),
+    ];
+    let is_cause = |line: &&str| !consequences.iter().any(|consequence| line.trim() == consequence);
     let causes: Vec<_> = output.stderr.lines().filter(is_cause).collect();
     if causes.iter().any(|line| !line.trim().is_empty()) {
         output.stderr = causes.join("\n");

@@ -72,6 +72,8 @@ pub fn text_head(area: Extent, header: &[u8]) -> Option<Vec<Extent>> {
     }
     let (offset, size, flags) = (u64_at(header, 40)?, u64_at(header, 48)?, u32_at(header, 60)?);
     let ring = u64::try_from(HEADER).ok()?;
+    // No disk is as large as that.
+    area.offset.checked_add(area.size)?;
     if offset < ring || offset >= area.size || flags & IGNORED != 0 {
         return None;
     }
@@ -161,6 +163,12 @@ mod tests {
     fn an_area_that_is_empty_or_ignored_says_nothing() {
         assert_eq!(text_head(AREA_AT_4096, &header(0, 0, 0)), None);
         assert_eq!(text_head(AREA_AT_4096, &header(0x1000, 0x6cc, IGNORED)), None);
+    }
+
+    #[test]
+    fn an_area_beyond_all_disks_says_nothing() {
+        let area = Extent { offset: u64::MAX - 2000, size: 4096 };
+        assert_eq!(text_head(area, &header(1024, 600, 0)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the right answer")]
 
-use lvm::{Error, LvName, Lvm, NewVolume, VgName};
+use lvm::{Error, LvName, Lvm, NewSnapshot, NewVolume, VgName};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 const GIB: u64 = 1 << 30;
@@ -97,6 +97,13 @@ async fn why_nothing_was_made_is_not_buried_under_the_consequences() {
     let (fake, lvm) = one_group();
     fake.fail("lvcreate", 1, Fault::says("Cannot do it."));
     assert_eq!(create(&lvm, "a", 4096).await.unwrap_err().to_string(), "lvcreate failed: Cannot do it.");
+
+    // LVM says in other words that what is to be grown is not there.
+    fake.fail("lvcreate", 1, Fault::says("Thin pool needs a repair."));
+    let (vg, name, source, making) = (vg("vg1"), lv("s"), lv("a"), "making".parse().unwrap());
+    let snapshot = NewSnapshot { vg: &vg, source: &source, name: &name, tags: &[], read_only: true };
+    let made = lvm.snapshot(&snapshot, Some(2 * GIB), &making).await.done;
+    assert_eq!(made.unwrap_err().to_string(), "lvcreate failed: Thin pool needs a repair.");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod making;
 mod outside;
 mod removal;
 mod snapshot;
+mod suspended;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -271,7 +272,10 @@ impl<R: Host> Engine<R> {
     async fn ask_lvm(&self, group: &Group) -> Result<(), lvm::Error> {
         let looks = group.look(self.devices()).await.ok();
         match self.inner.lvm.volume_group(&group.name).await {
-            Ok(found) => self.learn(group, Some(found)),
+            Ok(found) => {
+                self.learn(group, Some(found));
+                self.resume_suspended(group).await;
+            }
             Err(lvm::Error::GroupNotFound(vg)) => {
                 tracing::error!(%vg, "volume group not found; its capacity is 0");
                 self.learn(group, None);

@@ -31,6 +31,7 @@ pub(super) async fn follow<R: Host>(
 ) -> anyhow::Result<()> {
     let mut half_made = {
         let _turn = group.turn().await;
+        engine.resume_suspended(&group).await;
         engine.sweep(&group, &[]).await
     };
     let (mut next_sweep, mut wait) = (Instant::now() + SAFETY, EVERY);

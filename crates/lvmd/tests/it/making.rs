@@ -295,3 +295,22 @@ async fn a_volume_that_could_not_be_wiped_is_removed_although_its_mark_is_gone()
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
     assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
 }
+
+/// LVM suspends the source of a snapshot for a moment. Were it killed then, whoever uses the source would wait for ever.
+#[rstest]
+#[case::at_the_next_start(true)]
+#[case::when_lvm_is_asked_next(false)]
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_left_suspended_goes_on(#[case] restarts: bool) {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", GIB).await.unwrap();
+    node.notice().await;
+    let suspend = |name: &str| node.lvm.edit_volume("vg", name, |volume| volume.attr.replace_range(4..5, "s"));
+    suspend("a");
+    node.lvm.add_volume("vg", "theirs", FakeVolume::thick(GIB));
+    suspend("theirs");
+    let node = if restarts { node.restart(THIN_CONFIG).await } else { node };
+    node.notice().await;
+    assert_eq!(&node.lvm.volume("vg", "a").unwrap().attr[4..5], "a");
+    assert_eq!(&node.lvm.volume("vg", "theirs").unwrap().attr[4..5], "s", "nobody knows why");
+}

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use lvmd::EngineMetrics;
+use lvm::Lvm;
+use lvmd::{EngineMetrics, LvmMetrics, Metered};
 use prometheus_client::registry::Registry;
 use tokio::time::sleep;
-use topolvm_testkit::lvm::Fault;
+use topolvm_testkit::lvm::{FakeLvm, Fault};
 
 use crate::node::{GIB, Node};
 
@@ -45,4 +46,24 @@ async fn the_room_in_a_class_is_told_without_a_process() {
     let gib = f64::from(1 << 30);
     assert_eq!(told.map(|value| value.to_string()), [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string()));
     assert_eq!(node.lvm.processes(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lvm_processes_are_timed_and_counted_by_command_and_outcome() {
+    let mut registry = Registry::default();
+    let fake = FakeLvm::new().with_group("vg", GIB);
+    let lvm = Lvm::new(Metered::new(fake.clone(), LvmMetrics::register(&mut registry)));
+    let vg = "vg".parse().unwrap();
+    lvm.volume_group(&vg).await.unwrap();
+    for fault in [Fault::says("no"), Fault::Timeout, Fault::Spawn] {
+        fake.fail("fullreport", 1, fault);
+        lvm.volume_group(&vg).await.unwrap_err();
+    }
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for outcome in ["ok", "failed", "timeout", "not_run"] {
+        let line = format!("topolvm_lvm_commands_total{{command=\"fullreport\",outcome=\"{outcome}\"}} 1");
+        assert!(text.contains(&line), "no {line} in {text}");
+    }
+    assert!(text.contains("topolvm_lvm_command_seconds_count{command=\"fullreport\"} 4"), "{text}");
 }

@@ -175,6 +175,10 @@ impl State {
             volume.active = true;
             return Ok(String::new());
         }
+        if matches!(options, ["--refresh"]) {
+            volume.attr.replace_range(4..5, "a");
+            return Ok(String::new());
+        }
         for option in options.chunks(2) {
             match option {
                 ["--addtag", tag] if volume.tags.iter().any(|existing| existing == tag) => {}
