@@ -1,9 +1,10 @@
 # The front door. The logic lives in xtask and tests/testbed.
 DIR ?= /var/tmp/topolvm-cluster
 ONLY ?=
+TIME ?= 600
 LAYERS := lint unit guest lvm bed control-plane cluster conformance
 
-.PHONY: help demo test $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -20,6 +21,12 @@ test: prerequisites ## All tests: lint, unit and service tests, real LVM, a real
 
 $(LAYERS:%=test-%): test-%: prerequisites
 	cargo xtask test $*
+
+soak: prerequisites ## Real LVM for an hour: hundreds of kills at random moments, dozens of random stories
+	cargo xtask soak
+
+fuzz: prerequisites ## The fuzz targets, ten minutes each; ONLY=TARGET runs one, TIME=SECONDS
+	cargo xtask fuzz --seconds $(TIME) $(if $(ONLY),--only $(ONLY))
 
 lint: prerequisites ## Format, clippy, documentation, licences and dependency rules, generated files
 	cargo xtask lint

@@ -1,7 +1,7 @@
 //! The test layers, from fast to real, and the summary at the end.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -61,11 +61,18 @@ impl Layer {
                 let (all, failed) = lint::run_all();
                 Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 })
             }
-            Self::Unit => cargo_test(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]),
+            Self::Unit => {
+                cargo_test(cargo(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]))
+            }
             Self::Guest | Self::Lvm | Self::Bed | Self::ControlPlane | Self::Cluster | Self::Conformance => {
-                cargo_test(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
+                cargo_test(self.command())
             }
         }
+    }
+
+    /// Of a whole-system layer.
+    fn command(self) -> Command {
+        cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
     }
 }
 
@@ -123,10 +130,21 @@ fn print_summary(rows: &[(Layer, Counts, Duration)], total: Counts) {
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
 }
 
+/// Runs the layer with real LVM as long as its random tests can make use of.
+pub(crate) fn soak() -> anyhow::Result<()> {
+    run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
+    let mut command = Layer::Lvm.command();
+    command.env("TOPOLVM_SOAK", "1");
+    let counts = cargo_test(command)?;
+    if counts.failed > 0 {
+        bail!("{} failed", counts.failed);
+    }
+    Ok(())
+}
+
 /// Runs cargo test with its output shown, and adds up the result line of every test binary.
-fn cargo_test(arguments: &[&str]) -> anyhow::Result<Counts> {
-    let mut child =
-        cargo(arguments).arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+fn cargo_test(mut command: Command) -> anyhow::Result<Counts> {
+    let mut child = command.arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut counts = Counts::default();
     for line in BufReader::new(output).lines() {
@@ -138,7 +156,7 @@ fn cargo_test(arguments: &[&str]) -> anyhow::Result<Counts> {
     }
     let status = child.wait()?;
     if !status.success() && counts.failed == 0 {
-        bail!("cargo {} failed before its tests could say so ({status})", arguments.join(" "));
+        bail!("{command:?} failed before its tests could say so ({status})");
     }
     Ok(counts)
 }

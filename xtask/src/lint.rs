@@ -3,30 +3,49 @@
 use std::process::Command;
 
 use crate::generate;
-use crate::tools::{cargo, cargo_deny, run};
+use crate::tools::{cargo, cargo_deny, repository, run};
 
 /// One check: its name and what it does.
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// The checks, cheap ones first.
-const STEPS: [Step; 6] = [
-    ("format", || run(&mut cargo(&["fmt", "--all", "--check"]))),
+const STEPS: [Step; 7] = [
+    ("format", || {
+        run(&mut cargo(&["fmt", "--all", "--check"]))?;
+        run(&mut cargo(&["fmt", "--manifest-path", FUZZ, "--check"]))
+    }),
     ("generated files", || generate::run(true)),
     ("licences and dependency rules", || {
-        let mut deny = Command::new(cargo_deny()?);
-        deny.current_dir(crate::tools::repository());
-        run(deny.args(["--log-level", "error", "check", "bans", "licenses", "sources"]))
+        deny(&["--log-level", "error", "check", "bans", "licenses", "sources"])?;
+        deny(&["--log-level", "error", "--manifest-path", FUZZ, "check", "licenses", "sources"])
     }),
     ("what small programs link", small_programs),
     // Warnings are errors here and only here, so that a new compiler does not break anybody's build
     ("clippy", || {
         run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-Dwarnings"]))
     }),
+    ("fuzz targets", || {
+        // The libraries are those of the product, built already.
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), Into::into);
+        run(cargo(&["clippy", "--manifest-path", FUZZ, "--locked", "--quiet"])
+            .arg("--target-dir")
+            .arg(target)
+            .args(["--", "-Dwarnings"]))
+    }),
     ("documentation", || {
         run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"])
             .env("RUSTDOCFLAGS", "-Dwarnings"))
     }),
 ];
+
+/// A workspace of its own.
+const FUZZ: &str = "fuzz/Cargo.toml";
+
+fn deny(arguments: &[&str]) -> anyhow::Result<()> {
+    let mut deny = Command::new(cargo_deny()?);
+    deny.current_dir(repository());
+    run(deny.args(arguments))
+}
 
 /// lvmd and the extender run on every node or for every pod, and speak to no API server.
 fn small_programs() -> anyhow::Result<()> {

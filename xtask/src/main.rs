@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person in a terminal")]
 
+mod fuzz;
 mod generate;
 mod layers;
 mod lint;
@@ -37,6 +38,17 @@ enum Command {
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },
+    /// Real LVM for an hour: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
+    Soak,
+    /// Run the fuzz targets; what they find stays in out/fuzz.
+    Fuzz {
+        /// This target alone.
+        #[arg(long)]
+        only: Option<String>,
+        /// How long each runs, in seconds.
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -44,6 +56,8 @@ fn main() -> ExitCode {
         Command::Lint => lint::run_lint(),
         Command::Generate { check } => generate::run(check),
         Command::Test { layers } => layers::run(&layers),
+        Command::Soak => layers::soak(),
+        Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
