@@ -81,11 +81,11 @@ impl Failing {
         &self.0
     }
 
-    pub(crate) fn fail(&self) {
+    pub(crate) fn fail() {
         Self::turn("error");
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn mend() {
         Self::turn(Self::GOOD);
     }
 
@@ -105,7 +105,7 @@ impl Failing {
 
 impl Drop for Failing {
     fn drop(&mut self) {
-        self.mend();
+        Self::mend();
         drop(run("pvremove", &["-ffqy", &self.0]));
         drop(run("losetup", &["-d", &self.0]));
         drop(run("dmsetup", &["remove", "--retry", "failing"]));

@@ -3,10 +3,13 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::disallowed_methods,
-    reason = "in a test a panic is the right answer, and real programs are what is tested"
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "in a test a panic is the right answer, real programs are what is tested, and random tests tell their seeds"
 )]
 
 mod bench;
+mod contract;
 mod crash;
 mod daemon;
 mod driver;
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
+        .chain(contract::TESTS)
         .chain(thin::TESTS)
         .chain(snapshot::TESTS)
         .chain(crash::TESTS)

@@ -259,8 +259,8 @@ impl Made {
         let mut seen = BTreeMap::new();
         let parts = self.0.iter().filter_map(|(name, ranges)| Some((name.strip_prefix(volume)?, ranges)));
         parts.into_iter().all(|(part, ranges)| {
-            let kinds = ["_rimage_", "_rmeta_"].into_iter();
-            let Some((kind, image)) = kinds.filter_map(|kind| Some((kind, part.strip_prefix(kind)?))).next() else {
+            let mut kinds = ["_rimage_", "_rmeta_"].into_iter();
+            let Some((kind, image)) = kinds.find_map(|kind| Some((kind, part.strip_prefix(kind)?))) else {
                 return true;
             };
             // What belongs to an image follows its number: _imeta, _iorig.

@@ -154,12 +154,11 @@ impl Life {
             None => answered.await,
             Some(moment) => {
                 tokio::pin!(answered);
-                match tokio::time::timeout(moment, &mut answered).await {
-                    Ok(early) => early,
-                    Err(_) => {
-                        kill_lvm();
-                        answered.await
-                    }
+                if let Ok(early) = tokio::time::timeout(moment, &mut answered).await {
+                    early
+                } else {
+                    kill_lvm();
+                    answered.await
                 }
             }
         };
@@ -167,7 +166,7 @@ impl Life {
         let name = request.name();
         match (request, &answered) {
             (Request::Create { gib, .. } | Request::Snapshot { gib, .. } | Request::Resize { gib, .. }, Ok(size)) => {
-                let there = after.get(name).expect("it was given to somebody and is not there");
+                let there = after.get(name).unwrap_or_else(|| panic!("{name} was given to somebody and is not there"));
                 assert!(!there.is_half_made && there.size >= gib * UNIT && there.size == *size, "{there:?}");
             }
             (Request::Remove { .. }, Ok(_)) => assert!(!after.contains_key(name), "{name} was removed and is there"),
@@ -262,9 +261,9 @@ impl Life {
                 }
                 self.is_failing = fails;
                 if fails {
-                    self.disk.fail();
+                    Failing::fail();
                 } else {
-                    self.disk.mend();
+                    Failing::mend();
                     let group = if self.is_hidden { "elsewhere" } else { "myvg1" };
                     lvm(&format!("vgextend -qq --restoremissing {group} {}", self.disk.device()));
                 }
@@ -298,7 +297,7 @@ impl Drop for Life {
     fn drop(&mut self) {
         self.open.clear();
         if self.is_failing {
-            self.disk.mend();
+            Failing::mend();
         }
         if self.is_hidden {
             drop(run("vgrename", &["-q", "elsewhere", "myvg1"]));

@@ -216,7 +216,7 @@ fn notices_a_disk_that_disappears() {
             assert!(free > 0);
             let before = health(&client).await;
 
-            failing.fail();
+            Failing::fail();
             // LVM tries each path again before it believes it.
             let is_noticed = async || match client.free_in("").await {
                 Ok(now) => now < free || health(&client).await != before,
@@ -234,7 +234,7 @@ fn notices_a_disk_that_disappears() {
             }
             assert!(client.create("b", EXTENT).await.is_err(), "nothing is made in half a group");
 
-            failing.mend();
+            Failing::mend();
             if number_of_disks == 2 {
                 // No device came, so LVM goes on without the disk until it is told to look again.
                 must("pvscan", &["--cache"]);
