@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use kube::runtime::utils;
 use kube::runtime::watcher;
-
-use crate::backoff::Backoff;
+use topolvm_runtime::Backoff;
 
 /// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is given up. It
 /// bounds how long a connection that died silently, as when a network is cut, can go unnoticed.
@@ -31,7 +30,7 @@ impl Iterator for Reconnect {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.0.next())
+        Some(self.0.fail())
     }
 }
 

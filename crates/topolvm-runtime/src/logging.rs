@@ -39,6 +39,17 @@ impl LogArgs {
     }
 }
 
+/// An error with all its causes, for a log line.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 // Not an EnvFilter, which could also filter by fields of spans: its regular expressions are half a megabyte of each program
 fn parse_filter(text: &str) -> Result<Targets, String> {
     text.parse().map_err(|error| format!("{error}; write a level such as info, or target=level pairs"))
@@ -58,15 +69,4 @@ mod tests {
         assert!(!parse_filter("off").unwrap().would_enable("lvm", &Level::ERROR));
         assert!(parse_filter("lvm=loud").unwrap_err().contains("write a level such as info"));
     }
-}
-
-/// An error with all its causes, for a log line.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::topolvm::THIN_CLASS;
+use topolvm_api::ApiFlavor;
 
 use crate::bench::metrics;
 use crate::manifests::{snapshot_class, storage_class};
@@ -41,10 +42,10 @@ impl<'a> Bed<'a> {
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
         let classes = [
-            storage_class(IMMEDIATE, None, true),
-            storage_class(WAITING, None, false),
-            storage_class(THIN, Some(THIN_CLASS), false),
-            snapshot_class(SNAPSHOTS),
+            storage_class(ApiFlavor::TopoLvm, IMMEDIATE, None, true),
+            storage_class(ApiFlavor::TopoLvm, WAITING, None, false),
+            storage_class(ApiFlavor::TopoLvm, THIN, Some(THIN_CLASS), false),
+            snapshot_class(ApiFlavor::TopoLvm, SNAPSHOTS),
         ];
         for class in classes {
             cluster.apply(&class.to_string())?;
