@@ -1,4 +1,4 @@
-//! The port through which devices are looked at without LVM, and the real thing behind it.
+//! The port through which devices are looked at, and wiped, without LVM, and the real thing behind it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +11,8 @@ use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
 use rustix::fs::{Mode, OFlags};
 
 use crate::metadata::{self, Extent, HEADER, LABEL_SPACE, Version};
-use crate::{Device, LogicalVolume, PhysicalVolume, VolumeGroup};
+use crate::wipe::Held;
+use crate::{Device, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
 
 /// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
 const BLOCK: usize = 4096;
@@ -31,7 +32,8 @@ pub struct DeviceStatus {
 /// Looks at devices without LVM, which costs microseconds instead of a process. Every call may block for as long as the
 /// device does.
 pub trait Devices: Send + Sync + 'static {
-    /// The version of the metadata on a physical volume; `None` when there is none on it, or none that LVM uses.
+    /// The version of the metadata on a physical volume; `None` when there is none on it, or none that LVM uses. That it is no
+    /// physical volume any more is an error.
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>>;
 
     /// The state of a logical volume's block device; `None` when it is not active.
@@ -42,6 +44,10 @@ pub trait Devices: Send + Sync + 'static {
 
     /// Changes whenever a block device comes or goes.
     fn population(&self) -> io::Result<String>;
+
+    /// Holds the block device of a logical volume to wipe it. Fails with [`io::ErrorKind::ResourceBusy`] while it is mounted or
+    /// held in this way already, by whomever.
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>>;
 }
 
 /// The devices of this machine.
@@ -77,7 +83,9 @@ impl SystemDevices {
         // Label and header are usually both in here: one read.
         let start = disk.read(Extent { offset: 0, size: 2 * block() })?;
         let label = start.get(..LABEL_SPACE).unwrap_or(&start);
-        let Some(areas) = metadata::areas(label) else { return Ok(None) };
+        // A disk that was pulled from under its device reads as empty.
+        let no_label = || io::Error::new(io::ErrorKind::NotFound, "there is no LVM label on the device");
+        let areas = metadata::areas(label).ok_or_else(no_label)?;
         for area in areas {
             let header =
                 disk.read_from(&start, Extent { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) })?;
@@ -142,6 +150,18 @@ impl Devices for SystemDevices {
 
     fn population(&self) -> io::Result<String> {
         std::fs::read_to_string(self.path("/proc/partitions"))
+    }
+
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
+        let name = volume.mapper_name(vg);
+        let device = self.mapped()?.remove(&name);
+        let device = device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the volume has no device"))?;
+        let held = Held::open(&self.path(&format!("/dev/mapper/{name}")))?;
+        // A wrong device would be somebody else's data.
+        if held.device()? != device {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
+        }
+        Ok(Box::new(held))
     }
 }
 

@@ -58,13 +58,19 @@ impl<R: CommandRunner> Lvm<R> {
 
     /// All volume groups of the machine. Groups that come or go at the same time may be missing.
     pub async fn all_volume_groups(&self) -> Result<Vec<VolumeGroup>, Error> {
+        self.volume_groups_except(&[]).await
+    }
+
+    /// All volume groups of the machine but these, which takes one process if there are no others.
+    pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
         let command = LvmCommand::group_names();
         let output = self.run(slice::from_ref(&command)).await?;
         if output.code != Some(0) {
             let stderr = output.stderr.trim().to_owned();
             return Err(Error::Exit { command: command.name().to_owned(), code: output.code, stderr });
         }
-        let names = report::group_names(&output.stdout).map_err(|source| report_error(&command, source))?;
+        let mut names = report::group_names(&output.stdout).map_err(|source| report_error(&command, source))?;
+        names.retain(|name| !known.contains(name));
         let found = self.volume_groups(&names).await.into_iter();
         found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
     }
@@ -122,6 +128,20 @@ impl<R: CommandRunner> Lvm<R> {
             .await
     }
 
+    /// Puts tags, if any, on a logical volume and gives it another name, which must be free.
+    pub async fn set_aside(&self, vg: &VgName, name: &LvName, tags: &[Tag], new: &LvName) -> Changed {
+        let mut commands = Vec::new();
+        if !tags.is_empty() {
+            commands.push(LvmCommand::change_tags(vg, name, tags, &[]));
+        }
+        commands.push(LvmCommand::rename(vg, name, new));
+        self.change(vg, name, commands, |volume, said| {
+            let renamed = said.group.volume(new.as_str());
+            volume.is_none() && renamed.is_some_and(|renamed| tags.iter().all(|tag| renamed.has_tag(tag)))
+        })
+        .await
+    }
+
     /// Makes the block device of a logical volume.
     pub async fn activate(&self, vg: &VgName, name: &LvName) -> Changed {
         let commands = vec![LvmCommand::activate(vg, name)];
@@ -175,7 +195,7 @@ impl<R: CommandRunner> Lvm<R> {
             return Changed { done: Err(if is_silent { absent() } else { complaint }), group: None };
         };
         let volume = group.volume(name.as_str());
-        let done = if is_done(volume, &Said { output: &output, complaint: &complaint }) {
+        let done = if is_done(volume, &Said { output: &output, complaint: &complaint, group: &group }) {
             Ok(())
         } else if volume.is_some() && complaint.is_about_missing(vg, name) {
             // The report is newer.
@@ -221,6 +241,8 @@ struct Said<'a> {
     output: &'a Output,
     /// As an error, which it may not be.
     complaint: &'a Error,
+    /// The group afterwards.
+    group: &'a VolumeGroup,
 }
 
 impl Said<'_> {

@@ -129,7 +129,8 @@ impl Error {
         }
         if let Some(name) = name
             && (said(&format!("Failed to find logical volume \"{vg}/{name}\""))
-                || said(&format!("Logical volume {name} not found in volume group {vg}.")))
+                || said(&format!("Logical volume {name} not found in volume group {vg}."))
+                || said(&format!("Existing logical volume \"{name}\" not found in volume group \"{vg}\"")))
         {
             return Self::VolumeNotFound { vg: vg.clone(), name: name.clone() };
         }
@@ -215,6 +216,7 @@ mod tests {
     #[case::group("GroupNotFound", "  Volume group \"vg1\" not found\n  Cannot process volume group vg1\n")]
     #[case::volume("VolumeNotFound", "  Failed to find logical volume \"vg1/a\"\n")]
     #[case::volume_to_resize("VolumeNotFound", "  Logical volume a not found in volume group vg1.\n")]
+    #[case::volume_to_rename("VolumeNotFound", "  Existing logical volume \"a\" not found in volume group \"vg1\"\n")]
     #[case::full("NoSpace", "  Volume group \"vg1\" has insufficient free space (253 extents): 1193 required.\n")]
     #[case::full_for_raid("NoSpace", "  Insufficient free space: 6 extents needed, but only 4 available\n")]
     #[case::full_for_layout(

@@ -17,6 +17,7 @@ pub mod report;
 mod runner;
 mod system;
 mod volume;
+mod wipe;
 
 pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
 pub use devices::{DeviceStatus, Devices, SystemDevices};
@@ -29,7 +30,8 @@ pub use name::{InvalidName, LvName, Tag, VgName};
 pub use report::ReportError;
 pub use runner::{CommandRunner, Output, RunError};
 pub use system::{PrefixError, SystemRunner};
-pub use volume::{Device, LogicalVolume, PhysicalVolume, VolumeGroup};
+pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, VolumeGroup};
+pub use wipe::{InvalidWipe, Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.
 pub trait Host: CommandRunner + Devices {}

@@ -259,6 +259,25 @@ impl LvAttr {
         matches!(self.volume_type(), VolumeType::Raid | VolumeType::RaidUnsynced)
     }
 
+    /// Whether blocks that it gives out for the first time read as zeros. True of thin pools and their volumes unless
+    /// somebody chose otherwise (`lvchange --zero n`).
+    pub fn zeroes_new_blocks(self) -> bool {
+        self.0[7] == b'z'
+    }
+
+    /// Whether what is written to its block device takes the place of all that was in it: linear, striped, mirrored, RAID.
+    /// What has a cache, a log or a map of its blocks in between may keep the old data.
+    pub fn is_overwritten_in_place(self) -> bool {
+        matches!(
+            self.volume_type(),
+            VolumeType::Plain
+                | VolumeType::Mirror
+                | VolumeType::MirrorUnsynced
+                | VolumeType::Raid
+                | VolumeType::RaidUnsynced
+        )
+    }
+
     /// Whether it is a pool or part of one: other volumes go when it goes.
     pub fn holds_volumes(self) -> bool {
         matches!(

@@ -18,7 +18,8 @@ use tokio::time::timeout;
 use crate::devices::{DeviceStatus, SystemDevices};
 use crate::metadata::Version;
 use crate::{
-    CommandRunner, Device, Devices, Effect, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, VolumeGroup,
+    CommandRunner, Device, Devices, Effect, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, VgName,
+    VolumeGroup, Wipeable,
 };
 
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the messages
@@ -214,6 +215,10 @@ impl Devices for SystemRunner {
 
     fn population(&self) -> io::Result<String> {
         self.devices.population()
+    }
+
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
+        self.devices.hold(vg, volume)
     }
 }
 

@@ -42,6 +42,14 @@ pub struct PhysicalVolume {
     pub allocatable: bool,
 }
 
+/// The free areas of a volume group in which LVM may make volumes.
+#[derive(Clone, Debug)]
+pub struct FreeAreas<'a> {
+    extent_size: u64,
+    /// Of each physical volume, in the order of the group's metadata.
+    areas: Vec<&'a [u64]>,
+}
+
 /// A logical volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogicalVolume {
@@ -81,18 +89,11 @@ pub struct Device {
 }
 
 impl VolumeGroup {
-    /// Bytes of the largest volume of this layout that can be made now.
-    pub fn largest(&self, layout: &Layout) -> u64 {
-        layout.largest(self.extent_size, &self.free_areas()).saturating_mul(self.extent_size)
-    }
-
-    /// Whether a volume of this layout and so many bytes can be made now.
-    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
-        self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.free_areas())
-    }
-
-    fn free_areas(&self) -> Vec<&[u64]> {
-        self.pvs.iter().filter(|pv| pv.allocatable).map(|pv| pv.free_areas.as_slice()).collect()
+    /// Where LVM may make volumes now: nowhere while physical volumes are missing.
+    pub fn free_areas(&self) -> FreeAreas<'_> {
+        let usable = |pv: &&PhysicalVolume| pv.allocatable && self.missing_pvs == 0;
+        let areas = self.pvs.iter().filter(usable).map(|pv| pv.free_areas.as_slice()).collect();
+        FreeAreas { extent_size: self.extent_size, areas }
     }
 
     /// The logical volume with this name.
@@ -109,6 +110,18 @@ impl VolumeGroup {
             .filter(move |volume| volume.origin.as_deref() == Some(origin))
             .filter(move |volume| volume.pool.is_none() || volume.pool.as_deref() != pool_of_origin)
             .map(|volume| volume.name.as_str())
+    }
+}
+
+impl FreeAreas<'_> {
+    /// Bytes of the largest volume of this layout that can be made.
+    pub fn largest(&self, layout: &Layout) -> u64 {
+        layout.largest(self.extent_size, &self.areas).saturating_mul(self.extent_size)
+    }
+
+    /// Whether a volume of this layout and so many bytes can be made.
+    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
+        self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.areas)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use lvm::Layout;
+use lvm::{Layout, Wipe};
 
 use crate::config::Config;
 
@@ -22,7 +22,14 @@ pub(crate) fn describe(config: &Config) -> String {
             None if class.layout == Layout::parse(&[], None) => format!("volume group {vg}"),
             None => format!("volume group {vg}, {}", class.layout),
         };
-        let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{default}");
+        let wipe = match (class.wipe, &class.thin_pool) {
+            (None, _) => "",
+            (Some(Wipe::Zero), Some(_)) => ", the pool must zero new blocks",
+            (Some(Wipe::Discard), Some(_)) => ", removed volumes are discarded as always in a thin pool",
+            (Some(Wipe::Zero), None) => ", removed volumes are zeroed",
+            (Some(Wipe::Discard), None) => ", removed volumes are discarded",
+        };
+        let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{wipe}{default}");
     }
     if !config.peers.is_empty() {
         let list = |ids: &BTreeSet<u32>| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

@@ -1,6 +1,7 @@
 //! The configuration file: read, checked as a whole, and turned into [`DeviceClasses`].
 
 mod thin_pool;
+mod wipe;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -202,7 +203,9 @@ fn read_device_class(
     let lvcreate_options = fields.texts("lvcreate-options", findings).unwrap_or_default();
     let kind = fields.text("type", findings).unwrap_or_default();
     let thin_pool = fields.take("thin-pool");
+    let wipe = fields.take("wipe");
     fields.finish(findings);
+    let wipe = wipe.and_then(|node| wipe::read(node, &name, findings));
     let mut complain = |line: u64, message: String| findings.problem(line, format!("device class {name:?}: {message}"));
     if let Some(size) = &stripe_size
         && !is_stripe_size(size)
@@ -248,6 +251,7 @@ fn read_device_class(
         striping,
         lvcreate_options,
         layout,
+        wipe,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lvm::{Layout, LogicalVolume, LvName, Striping, VgName, VolumeGroup};
+use lvm::{FreeAreas, Layout, LogicalVolume, LvName, Striping, VgName, VolumeGroup, Wipe};
 
 use crate::overprovision::Overprovision;
 
@@ -26,6 +26,25 @@ pub struct DeviceClass {
     pub lvcreate_options: Vec<String>,
     /// What these and the stripes mean for the room that a volume needs.
     pub layout: Layout,
+    /// What happens to the contents of a volume before its room is given to others; `None` for nothing.
+    pub wipe: Option<Wipe>,
+}
+
+/// What may still be given away in a class.
+#[derive(Debug)]
+pub struct Room<'a> {
+    /// In bytes, without the spare. The size of the largest volume.
+    pub free: u64,
+    /// Where a thick volume can lie.
+    areas: Option<FreeAreas<'a>>,
+}
+
+impl Room<'_> {
+    /// Whether a volume of so many bytes can be made. LVM's allocator is greedy: now and then it cannot make a size although it
+    /// can make a larger one.
+    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
+        bytes <= self.free && self.areas.as_ref().is_none_or(|areas| areas.fits(layout, bytes))
+    }
 }
 
 /// Where the volumes of a thin class live.
@@ -46,24 +65,36 @@ impl ThinPool {
 
 impl DeviceClass {
     /// Bytes that may still be given away, without the spare: the largest volume that fits into the group, or what the thin pool
-    /// promises less what was promised by it, snapshots in full. The error is a pool that the group has not.
+    /// promises less what was promised by it, snapshots in full. Nothing while physical volumes of the group are missing,
+    /// because LVM makes nothing then. The error is a pool that the group has not.
     ///
     /// Everybody who asks for free space asks here.
     pub fn available(&self, group: &VolumeGroup) -> Result<u64, &ThinPool> {
-        self.available_as(&self.layout, group)
+        Ok(self.room(&self.layout, group)?.free)
     }
 
-    /// The same for volumes of another layout than that of the class.
-    pub fn available_as(&self, layout: &Layout, group: &VolumeGroup) -> Result<u64, &ThinPool> {
-        let free = match &self.thin_pool {
-            None => group.largest(layout),
+    /// The same for volumes of any layout.
+    pub fn room<'a>(&self, layout: &Layout, group: &'a VolumeGroup) -> Result<Room<'a>, &ThinPool> {
+        let (free, areas) = match &self.thin_pool {
+            None => {
+                let areas = group.free_areas();
+                (areas.largest(layout), Some(areas))
+            }
             Some(pool) => {
                 let promised = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
                 let promised = promised.fold(0, u64::saturating_add);
-                pool.overprovision.of(pool.find(group).ok_or(pool)?.size).saturating_sub(promised)
+                (pool.overprovision.of(pool.find(group).ok_or(pool)?.size).saturating_sub(promised), None)
             }
         };
-        Ok(free.saturating_sub(self.spare))
+        let free = if group.missing_pvs > 0 { 0 } else { free };
+        Ok(Room { free: free.saturating_sub(self.spare), areas })
+    }
+
+    /// The thin pool of a class whose volumes are to be wiped, if it does not do that: a pool that zeroes the blocks that it
+    /// gives out shows nobody another one's data, and there is nothing to do when a volume goes.
+    pub fn leaking_pool(&self, group: &VolumeGroup) -> Option<&ThinPool> {
+        let pool = self.thin_pool.as_ref().filter(|_| self.wipe == Some(Wipe::Zero))?;
+        pool.find(group).is_some_and(|found| !found.attr.zeroes_new_blocks()).then_some(pool)
     }
 
     /// Whether a volume of the class's group is where the class keeps its volumes: in its thin pool, or in no thin pool.

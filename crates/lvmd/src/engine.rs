@@ -11,7 +11,10 @@ mod outside;
 mod removal;
 mod snapshot;
 mod suspended;
+mod troubles;
+mod wiping;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -32,6 +35,7 @@ use group::{Group, Verdict};
 
 pub use change::CreateVolume;
 pub use snapshot::CreateSnapshot;
+pub(crate) use wiping::Wiping;
 
 /// Why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +64,19 @@ pub enum StartError {
         /// Its pool.
         pool: LvName,
     },
+    /// What is removed from a thin pool would be shown to the next one.
+    #[error(
+        "device class {class:?}: wipe is zero, but thin pool {vg}/{pool} gives out blocks as they are; run \
+         `lvchange --zero y {vg}/{pool}` or take wipe out of the configuration"
+    )]
+    LeakingPool {
+        /// The class.
+        class: String,
+        /// Its volume group.
+        vg: VgName,
+        /// Its pool.
+        pool: LvName,
+    },
     /// LVM does not work at all.
     #[error("LVM does not work; try the same on the command line")]
     Lvm(#[source] lvm::Error),
@@ -72,6 +89,8 @@ pub(crate) struct Knowledge {
     pub(crate) age: Duration,
     /// Whether LVM could not be asked when it should have been.
     pub(crate) is_stale: bool,
+    /// How many physical volumes are missing, as far as is known.
+    pub(crate) missing_pvs: u64,
 }
 
 /// Device classes on top of LVM. Clones share everything.
@@ -88,6 +107,7 @@ struct Inner<R> {
     shutdown: CancellationToken,
     latest: watch::Sender<Arc<Usage>>,
     works: watch::Sender<bool>,
+    troubles: watch::Sender<Vec<String>>,
 }
 
 impl<R> Clone for Engine<R> {
@@ -122,9 +142,14 @@ impl<R: Host> Engine<R> {
                 shutdown,
                 latest: watch::Sender::default(),
                 works: watch::Sender::new(true),
+                troubles: watch::Sender::default(),
             }),
         };
         engine.reconfigure(classes).await?;
+        if let Err(error) = engine.adopt_leftovers().await {
+            let later = wiping::look_for_leftovers(engine.clone(), error, engine.inner.shutdown.clone());
+            tasks.spawn("leftovers", later);
+        }
         Ok(engine)
     }
 
@@ -134,9 +159,9 @@ impl<R: Host> Engine<R> {
         let known = self.groups();
         let new: Vec<_> = classes.volume_groups().into_iter().filter(|group| !known.contains_key(group)).collect();
         let mut found = Vec::new();
-        for (name, result) in new.iter().zip(self.inner.lvm.volume_groups(&new).await) {
+        for result in self.inner.lvm.volume_groups(&new).await {
             match result {
-                Ok(group) => found.push(Arc::new(Group::new(name.clone(), Some(group)))),
+                Ok(group) => found.push(group),
                 Err(lvm::Error::GroupNotFound(vg)) => return Err(no_group(&classes, vg)),
                 Err(error) => return Err(StartError::Lvm(error)),
             }
@@ -151,15 +176,28 @@ impl<R: Host> Engine<R> {
             }
         }
         for group in &found {
-            check_thin_pools(&classes, &*group.known().map_err(|_| no_group(&classes, group.name.clone()))?)?;
+            check_thin_pools(&classes, group)?;
         }
-        self.write_groups().extend(found.iter().map(|group| (group.name.clone(), Arc::clone(group))));
+        for group in found {
+            self.look_after(group);
+        }
         *self.inner.classes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(classes);
         self.publish();
-        for group in found {
-            self.inner.tasks.spawn("volume group", outside::follow(self.clone(), group, self.inner.shutdown.clone()));
-        }
         Ok(())
+    }
+
+    /// Keeps what is known of a group true from now on, and wipes what is to be wiped in it. LVM said this of it just now.
+    fn look_after(&self, known: VolumeGroup) {
+        let group = match self.write_groups().entry(known.name.clone()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(place) => {
+                troubles::tell_missing(&known.name, 0, known.missing_pvs);
+                Arc::clone(place.insert(Arc::new(Group::new(known.name.clone(), Some(known)))))
+            }
+        };
+        let shutdown = || self.inner.shutdown.clone();
+        self.inner.tasks.spawn("volume group", outside::follow(self.clone(), Arc::clone(&group), shutdown()));
+        self.inner.tasks.spawn("wiping", wiping::work(self.clone(), group, shutdown()));
     }
 
     /// The volumes of a class, also those that others made: everything in its thin pool, or everything in its volume group
@@ -215,6 +253,7 @@ impl<R: Host> Engine<R> {
             name: group.name.clone(),
             age: group.age(),
             is_stale: group.staleness().is_some(),
+            missing_pvs: group.get().map_or(0, |group| group.missing_pvs),
         };
         groups.values().map(knowledge).collect()
     }
@@ -248,6 +287,11 @@ impl<R: Host> Engine<R> {
 
     fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
         self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
+    }
+
+    /// The class that has its volumes where this one is.
+    fn class_that_owns(&self, vg: &VgName, volume: &LogicalVolume) -> Option<Arc<DeviceClass>> {
+        self.classes().iter().find(|class| class.volume_group == *vg && class.owns(volume)).cloned()
     }
 
     fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
@@ -302,6 +346,9 @@ impl<R: Host> Engine<R> {
     }
 
     fn learn(&self, group: &Group, found: Option<VolumeGroup>) {
+        if let Some(found) = &found {
+            troubles::tell_missing(&group.name, group.get().map_or(0, |before| before.missing_pvs), found.missing_pvs);
+        }
         group.learn(found);
         self.publish();
     }
@@ -345,6 +392,7 @@ impl<R: Host> Engine<R> {
             let works = self.groups().values().all(|group| group.staleness().is_none() || !self.is_used(group));
             std::mem::replace(known, works) != works
         });
+        self.publish_troubles();
     }
 }
 
@@ -362,14 +410,12 @@ fn no_group(classes: &DeviceClasses, vg: VgName) -> StartError {
 
 fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
     for class in classes.iter().filter(|class| class.volume_group == group.name) {
-        if let Some(pool) = &class.thin_pool
-            && pool.find(group).is_none()
-        {
-            return Err(StartError::NoThinPool {
-                class: class.name.clone(),
-                vg: group.name.clone(),
-                pool: pool.name.clone(),
-            });
+        let (vg, name) = (group.name.clone(), class.name.clone());
+        if let Some(pool) = class.thin_pool.as_ref().filter(|pool| pool.find(group).is_none()) {
+            return Err(StartError::NoThinPool { class: name, vg, pool: pool.name.clone() });
+        }
+        if let Some(pool) = class.leaking_pool(group) {
+            return Err(StartError::LeakingPool { class: name, vg, pool: pool.name.clone() });
         }
     }
     Ok(())

@@ -19,6 +19,35 @@ pub enum Error {
     /// LVM does not find the volume group of a class. Nothing is known about the volumes in it.
     #[error("volume group {0} not found; check that its disks are there")]
     VolumeGroupMissing(VgName),
+    /// LVM finds the volume group without some of its physical volumes, and changes nothing in it.
+    #[error(
+        "volume group {vg} lacks {missing} of its physical volumes, so LVM makes nothing in it; bring the disks back, or give \
+         them up with `vgreduce --removemissing {vg}`"
+    )]
+    PhysicalVolumesMissing {
+        /// The group.
+        vg: VgName,
+        /// How many are missing.
+        missing: u64,
+    },
+    /// The thin pool of a class that wipes gives out blocks with what was in them.
+    #[error(
+        "thin pool {vg}/{pool} does not zero the blocks that it gives out, but wipe is zero; run `lvchange --zero y {vg}/{pool}`"
+    )]
+    LeakingPool {
+        /// The group.
+        vg: VgName,
+        /// The pool.
+        pool: LvName,
+    },
+    /// Somebody has the volume open.
+    #[error("logical volume {vg}/{name} is in use: it is mounted, or open in a process")]
+    InUse {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
     /// The volume group is there without the thin pool of a class.
     #[error("thin pool {vg}/{pool} not found; create it with `lvcreate -T {vg}/{pool} -L SIZE`")]
     ThinPoolMissing {
@@ -141,7 +170,10 @@ impl GrpcCode for Error {
             Self::UnknownDeviceClass(_)
             | Self::UnknownOptionClass(_)
             | Self::VolumeGroupMissing(_)
+            | Self::PhysicalVolumesMissing { .. }
             | Self::ThinPoolMissing { .. }
+            | Self::LeakingPool { .. }
+            | Self::InUse { .. }
             | Self::NotAllowed { .. } => Code::FailedPrecondition,
             Self::AlreadyExists { .. } => Code::AlreadyExists,
             // The provisioner lets the scheduler choose another node.
@@ -182,14 +214,19 @@ pub(crate) enum InvalidRequest {
     AccessType(String),
     #[error("invalid tag {0:?}: only lvmd itself writes it")]
     ReservedTag(String),
+    #[error("invalid name {0:?}: lvmd keeps it for volumes that are being wiped")]
+    ReservedName(String),
 }
 
 impl GrpcCode for InvalidRequest {
     fn code(&self) -> Code {
         match self {
-            Self::Name(_) | Self::Size(_) | Self::NegativeSize(_) | Self::AccessType(_) | Self::ReservedTag(_) => {
-                Code::InvalidArgument
-            }
+            Self::Name(_)
+            | Self::Size(_)
+            | Self::NegativeSize(_)
+            | Self::AccessType(_)
+            | Self::ReservedTag(_)
+            | Self::ReservedName(_) => Code::InvalidArgument,
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::reload::Standing;
 const SERVICES: &[&str] = &["", "proto.LVService", "proto.VGService"];
 /// Whether the configuration file as it is now is in use. Not part of "everything": with the previous one all goes on.
 const CONFIGURATION: &str = "configuration";
+/// Whether nothing is wrong with what LVM works on. Not part of "everything" either: other volumes are not affected.
+const STORAGE: &str = "storage";
 /// kubelet waits a second for a probe unless told otherwise; a person can wait for a slow one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,30 +31,38 @@ pub(crate) async fn report(
     reporter: HealthReporter,
     systemd: Systemd,
     mut works: watch::Receiver<bool>,
+    mut troubles: watch::Receiver<Vec<String>>,
     mut standing: watch::Receiver<Standing>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let status = |good| if good { ServingStatus::Serving } else { ServingStatus::NotServing };
     loop {
         let (lvm_works, configuration) = (*works.borrow_and_update(), standing.borrow_and_update().clone());
+        let storage = troubles.borrow_and_update().clone();
         for service in SERVICES {
             reporter.set_service_status(service, status(lvm_works)).await;
         }
         reporter.set_service_status(CONFIGURATION, status(configuration.failure.is_none())).await;
-        systemd.status(&sentence(lvm_works, &configuration));
+        reporter.set_service_status(STORAGE, status(storage.is_empty())).await;
+        systemd.status(&sentence(lvm_works, &storage, &configuration));
         tokio::select! {
             // The engine goes away during the shutdown, which is no failure.
             biased;
             () = shutdown.cancelled() => return Ok(()),
             changed = works.changed() => changed.context("the engine is gone")?,
+            changed = troubles.changed() => changed.context("the engine is gone")?,
             changed = standing.changed() => changed.context("nobody follows the configuration")?,
         }
     }
 }
 
 /// How lvmd is, in one line.
-fn sentence(lvm_works: bool, configuration: &Standing) -> String {
+fn sentence(lvm_works: bool, troubles: &[String], configuration: &Standing) -> String {
     let mut text = if lvm_works { "LVM works".to_owned() } else { "LVM does not work, the log says why".to_owned() };
+    for trouble in troubles {
+        text += "; ";
+        text += trouble;
+    }
     if let Some(failure) = &configuration.failure {
         text += "; the previous configuration is in use: ";
         text += failure;
@@ -84,6 +94,13 @@ pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
         )
         .context("cannot write to standard output")?;
     }
+    if check(&mut client, STORAGE, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+        writeln!(
+            std::io::stdout(),
+            "LVM works, but something is wrong with the storage of lvmd on {name}: its log and `systemctl status` say what"
+        )
+        .context("cannot write to standard output")?;
+    }
     Ok(())
 }
 
@@ -112,11 +129,13 @@ mod tests {
 
     #[test]
     fn the_line_for_systemctl_says_all_that_is_wrong() {
-        assert_eq!(sentence(true, &Standing::default()), "LVM works");
+        assert_eq!(sentence(true, &[], &Standing::default()), "LVM works");
+        let disks = ["a disk is missing".to_owned(), "so is another".to_owned()];
+        assert_eq!(sentence(true, &disks, &Standing::default()), "LVM works; a disk is missing; so is another");
         let standing =
             Standing { failure: Some("lvmd.yaml:1: no".to_owned()), needs_restart: vec!["socket-name", "b"] };
         let expected = "LVM does not work, the log says why; the previous configuration is in use: lvmd.yaml:1: no; restart to use \
                         the new socket-name, b";
-        assert_eq!(sentence(false, &standing), expected);
+        assert_eq!(sentence(false, &[], &standing), expected);
     }
 }

@@ -3,10 +3,14 @@
 //! A volume that takes several LVM commands to make is marked as being made from its first moment to its last. A crash in
 //! between leaves a volume that nobody was told about and that says so itself.
 
+mod wiping;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag};
+
+pub(crate) use wiping::{aside_name, is_aside_name, is_wiping, wiping};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";
@@ -19,7 +23,7 @@ const SOURCE: &str = "topolvm.io/source=";
 /// A tag has room for this much of a maker's name; the paths of sockets are shorter.
 const MAX_MAKER: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source"];
+const RESERVED: &[&str] = &["managed-by", "making", "source", "wiping"];
 
 /// Whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -31,6 +35,7 @@ pub(crate) fn is_reserved(tag: &Tag) -> bool {
 /// that is started again has its old one.
 #[derive(Debug)]
 pub struct Maker {
+    name: String,
     /// Begins the mark of each volume that it is making.
     prefix: String,
     attempts: AtomicU64,
@@ -43,7 +48,7 @@ impl Maker {
             if character.is_ascii_alphanumeric() || "_+.-/".contains(character) { character } else { '_' }
         };
         let name: String = name.display().to_string().chars().map(allowed).take(MAX_MAKER).collect();
-        Self { prefix: format!("{MAKING}{name}#"), attempts: AtomicU64::new(0) }
+        Self { prefix: format!("{MAKING}{name}#"), name, attempts: AtomicU64::new(0) }
     }
 
     /// A mark that no other volume carries: what takes it away makes just the one volume ready.
@@ -81,7 +86,7 @@ pub(crate) fn is_half_made(volume: &LogicalVolume) -> bool {
 
 /// Whether nobody is to be told of a volume.
 pub(crate) fn is_hidden(volume: &LogicalVolume) -> bool {
-    is_half_made(volume)
+    is_half_made(volume) || is_wiping(volume)
 }
 
 /// Whether a thin volume was made as a snapshot.
@@ -108,6 +113,7 @@ mod tests {
     #[case("topolvm.io/making", true)]
     #[case("topolvm.io/managed-by=me", true)]
     #[case("topolvm.io/source=", true)]
+    #[case("topolvm.io/wiping=zero:x", true)]
     #[case("topolvm.io/makings=x", false)]
     #[case("topolvm.io/name=pvc-1", false)]
     #[case("making=x", false)]

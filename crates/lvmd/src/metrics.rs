@@ -7,18 +7,18 @@ use std::{fmt, io};
 
 use lvm::{
     CommandRunner, Device, DeviceStatus, Devices, Host, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError,
-    Version, VolumeGroup,
+    Version, VgName, VolumeGroup, Wipeable,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::engine::{Engine, Knowledge};
+use crate::engine::{Engine, Knowledge, Wiping};
 use crate::usage::ClassUsage;
 
 /// The metrics of LVM commands.
@@ -109,6 +109,10 @@ impl<R: Devices> Devices for Metered<R> {
     fn population(&self) -> io::Result<String> {
         self.inner.population()
     }
+
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
+        self.inner.hold(vg, volume)
+    }
 }
 
 /// What the engine knows of volume groups and device classes, told when somebody asks for metrics.
@@ -145,6 +149,13 @@ impl<R: Host> Collector for EngineMetrics<R> {
             "1 while LVM cannot be asked about a volume group",
             of_groups(|group| f64::from(u8::from(group.is_stale))),
         )?;
+        gauge(
+            &mut encoder,
+            "volume_group_missing_physical_volumes",
+            "Physical volumes of a volume group that LVM does not find",
+            of_groups(|group| float(group.missing_pvs)),
+        )?;
+        self.encode_wiping(&mut encoder)?;
         let usage = self.0.usage();
         let of_classes = |value: ClassValue| {
             let value_of = |class: &ClassUsage| Some((vec![("device_class", class.name.clone())], value(class)?));
@@ -167,6 +178,37 @@ impl<R: Host> Collector for EngineMetrics<R> {
         ];
         for (name, help, value) in classes {
             gauge(&mut encoder, name, help, of_classes(value))?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Host> EngineMetrics<R> {
+    fn encode_wiping(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let wiping = self.0.wiping();
+        let of_wiping = |value: fn(&Wiping) -> u64| {
+            let labels = |entry: &Wiping| {
+                vec![("volume_group", entry.volume_group.to_string()), ("device_class", entry.device_class.clone())]
+            };
+            wiping.iter().map(|entry| (labels(entry), value(entry))).collect::<Vec<_>>()
+        };
+        let floats = |values: Vec<(_, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value))).collect();
+        gauge(
+            encoder,
+            "wiping_volumes",
+            "Removed logical volumes that are not wiped yet",
+            floats(of_wiping(|entry| entry.volumes)),
+        )?;
+        gauge(
+            encoder,
+            "wiping_bytes",
+            "What is still to be wiped before it can be given away",
+            floats(of_wiping(|entry| entry.bytes)),
+        )?;
+        let help = "How often a removed logical volume could not be wiped";
+        let mut metric = encoder.encode_descriptor("topolvm_lvmd_wipe_failures", help, None, MetricType::Counter)?;
+        for (labels, failures) in of_wiping(|entry| entry.failures) {
+            ConstCounter::new(failures).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     }

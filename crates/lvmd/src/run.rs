@@ -124,7 +124,8 @@ async fn serve(settings: Settings, tasks: &Tasks, shutdown: &CancellationToken) 
     tracing::info!(socket = %socket.display(), "listening");
 
     let token = shutdown.clone();
-    tasks.spawn("health", health::report(reporter, systemd.clone(), engine.works(), reload.standing(), token));
+    let (works, troubles, standing) = (engine.works(), engine.troubles(), reload.standing());
+    tasks.spawn("health", health::report(reporter, systemd.clone(), works, troubles, standing, token));
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use futures::Stream;
-use lvm::VolumeGroup;
+use lvm::{LogicalVolume, VolumeGroup};
 use tokio::sync::watch;
 use topolvm_runtime::CancellationToken;
 
 use crate::device_class::{DeviceClass, ThinPool};
 use crate::error::Error;
+use crate::marks;
 
 /// The room in all device classes at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,11 +25,12 @@ pub struct ClassUsage {
     pub name: String,
     /// Whether it is the default class.
     pub default: bool,
-    /// Bytes that may still be given away, spare not included. 0 while the volume group or the thin pool is missing.
+    /// Bytes that may still be given away, spare not included. 0 while the volume group, one of its physical volumes or the thin
+    /// pool is missing.
     pub free: u64,
     /// Size of the volume group in bytes. 0 while it is missing.
     pub size: u64,
-    /// How many volumes there are, also those that others made.
+    /// How many volumes there are, also those that others made, but not those that are being wiped.
     pub volumes: u64,
     /// The thin pool of a thin class.
     pub thin: Option<ThinUsage>,
@@ -54,12 +56,13 @@ impl ClassUsage {
             tracing::error!(class = class.name, vg = %group.name, pool = %pool.name, "thin pool not found; its capacity is 0");
             0
         }));
+        let is_there = |volume: &&LogicalVolume| class.owns(volume) && !marks::is_wiping(volume);
         Self {
             name: class.name.clone(),
             default: class.default,
             free: free.unwrap_or(0),
             size: group.map_or(0, |group| group.size),
-            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(|volume| class.owns(volume)))),
+            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
             thin: class.thin_pool.as_ref().map(|pool| ThinUsage::of(pool, group)),
         }
     }
@@ -75,7 +78,8 @@ impl ThinUsage {
             return Self::default();
         };
         Self {
-            group_free: group.free,
+            // LVM takes nothing out of a group without some of its physical volumes.
+            group_free: if group.missing_pvs > 0 { 0 } else { group.free },
             size: pool.size,
             // LVM says nothing while the pool is not active.
             data_percent: pool.data_percent.unwrap_or(0.0),

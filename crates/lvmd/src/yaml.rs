@@ -85,7 +85,8 @@ impl Node {
         None
     }
 
-    fn text(self, what: &str, findings: &mut Findings) -> Option<String> {
+    /// A string.
+    pub(crate) fn text(self, what: &str, findings: &mut Findings) -> Option<String> {
         match self.value {
             Value::Text(text) => Some(text),
             // Existing files say `stripe-size: 4`.

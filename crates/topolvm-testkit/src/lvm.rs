@@ -13,6 +13,7 @@ mod fault;
 mod report;
 mod state;
 pub mod story;
+mod wipe;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,11 +23,12 @@ use std::time::Duration;
 
 use lvm::{
     CommandRunner, Device, DeviceStatus, Devices, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, Version,
-    VolumeGroup,
+    VgName, VolumeGroup, Wipeable,
 };
 
 pub use fault::{Fault, Pause};
 pub use state::{EXTENT, FakeVolume};
+pub use wipe::{Held, Stop};
 
 use fault::{Plan, When};
 use state::{Group, State};
@@ -41,6 +43,7 @@ pub struct FakeLvm {
 struct Shared {
     state: Mutex<State>,
     plan: Mutex<Plan>,
+    stop: wipe::Gate,
 }
 
 impl FakeLvm {
@@ -119,6 +122,16 @@ impl FakeLvm {
     /// A copy of a volume.
     pub fn volume(&self, vg: &str, name: &str) -> Option<FakeVolume> {
         self.state().groups.get(vg)?.volumes.get(name).cloned()
+    }
+
+    /// Names, when they went, of the volumes that were removed from a group without having been wiped, in order.
+    pub fn removed_unwiped(&self, vg: &str) -> Vec<String> {
+        self.state().group(vg).removed_unwiped.clone()
+    }
+
+    /// From now on wiping stops before this byte of any device, until the returned value is told to let it go on, or is dropped.
+    pub fn stop_wiping_at(&self, byte: u64) -> Stop {
+        Stop::new(self.clone(), byte)
     }
 
     /// Names of the volumes in a group, sorted.
@@ -261,7 +274,7 @@ impl Devices for FakeLvm {
         let state = self.state();
         let volume = state.groups.get(vg.name.as_str()).and_then(|group| group.volumes.get(&volume.name));
         Ok(volume.filter(|volume| volume.active).map(|volume| DeviceStatus {
-            open_count: u32::from(volume.open),
+            open_count: u32::from(volume.open) + u32::from(volume.held),
             fill: volume.attr.starts_with('t').then_some((volume.data_percent, volume.metadata_percent)),
             condition: volume.attr.get(8..9).unwrap_or_default().to_owned(),
         }))
@@ -288,6 +301,10 @@ impl Devices for FakeLvm {
         let disks: BTreeMap<_, _> =
             state.groups.values().map(|group| (&group.uuid, group.pvs - group.missing_pvs)).collect();
         Ok(format!("{disks:?}"))
+    }
+
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
+        Ok(Box::new(Held::new(self, vg.as_str(), volume)?))
     }
 }
 

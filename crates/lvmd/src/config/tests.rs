@@ -1,5 +1,6 @@
 //! What is accepted, what is refused, and with which words.
 
+use lvm::Wipe;
 use rstest::rstest;
 
 use super::*;
@@ -49,6 +50,7 @@ lvcreate-option-classes:
         striping: Some(striping.clone()),
         lvcreate_options: vec!["--readahead=8".to_owned()],
         layout: Layout::parse(&["--readahead=8".to_owned()], Some(&striping)),
+        wipe: None,
     };
     assert_eq!(**config.classes.get("ssd").unwrap(), ssd);
     assert_eq!(**config.classes.get("").unwrap(), ssd);
@@ -64,6 +66,24 @@ fn defaults_stand_in_for_what_is_left_out() {
     assert_eq!(config.socket, PathBuf::from("/run/topolvm/lvmd.sock"));
     assert_eq!(config.lvm_command_prefix, None);
     assert_eq!(config.classes.get(""), None);
+}
+
+#[rstest]
+#[case("", None)]
+#[case("wipe: none,", None)]
+#[case("wipe: discard,", Some(Wipe::Discard))]
+#[case("Wipe: zero,", Some(Wipe::Zero))]
+fn a_class_says_how_its_volumes_are_wiped(#[case] wipe: &str, #[case] expected: Option<Wipe>) {
+    let config = parse(&format!("device-classes: [{{name: a, {wipe} volume-group: vg}}]")).unwrap();
+    assert_eq!(config.classes.get("a").unwrap().wipe, expected);
+}
+
+#[rstest]
+#[case("shred", "lvmd.yaml:3: device class \"a\": wipe \"shred\" is unknown; use none, discard or zero")]
+#[case("true", "lvmd.yaml:3: wipe must be a string; put it in quotes")]
+fn a_way_to_wipe_that_is_none_is_refused_with_its_line(#[case] wipe: &str, #[case] expected: &str) {
+    let error = parse(&format!("device-classes:\n- name: a\n  wipe: {wipe}\n  volume-group: vg")).unwrap_err();
+    assert_eq!(error, [expected]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use lvm::{Host, Layout, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 
 use super::group::Group;
 use super::making::Vacancy;
-use super::{Engine, available, missing};
+use super::{Engine, available, missing, troubles};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::marks;
@@ -63,12 +63,11 @@ impl<R: Host> Engine<R> {
             Vacancy::Taken(existing) => return Ok(*existing),
             Vacancy::Free(known) => known,
         };
-        let free = class.available_as(&layout, &known).map_err(|pool| missing(pool, &known))?;
-        // LVM's allocator is greedy: now and then it cannot make a size although it can make a larger one.
-        let is_possible = |size: u64| size <= free && (class.thin_pool.is_some() || known.fits(&layout, size));
-        // Of a group without some of its disks LVM itself says best what to do.
-        let Some(bytes) = size(&known).filter(|size| known.missing_pvs > 0 || is_possible(*size)) else {
-            return Err(Error::NoSpace { free, requested: wanted.bytes });
+        check_complete(&known)?;
+        check_pool(class, &known)?;
+        let room = class.room(&layout, &known).map_err(|pool| missing(pool, &known))?;
+        let Some(bytes) = size(&known).filter(|size| room.fits(&layout, *size)) else {
+            return Err(Error::NoSpace { free: room.free, requested: wanted.bytes });
         };
         let making = self.inner.maker.mark()?;
         let volume = NewVolume {
@@ -106,6 +105,9 @@ impl<R: Host> Engine<R> {
         if marks::is_half_made(volume) {
             return Err(not_allowed("is half made; create it again"));
         }
+        if marks::is_wiping(volume) {
+            return Err(not_allowed("is being wiped; remove it again"));
+        }
         let current = volume.visible_size();
         if bytes <= current {
             return self.usable(group, volume).await;
@@ -113,6 +115,7 @@ impl<R: Host> Engine<R> {
         if !volume.attr.is_thin() && volume.origin.is_some() {
             return Err(not_allowed("is a copy-on-write snapshot and cannot be resized"));
         }
+        check_complete(&known)?;
         let free = available(class, &known)?;
         // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
         let bytes = match rounded(&known, bytes, 1) {
@@ -137,6 +140,19 @@ impl<R: Host> Engine<R> {
             done
         })
         .await
+    }
+}
+
+/// LVM changes nothing in a group without some of its physical volumes.
+pub(super) fn check_complete(group: &VolumeGroup) -> Result<(), Error> {
+    if group.missing_pvs > 0 { Err(troubles::missing_pvs(&group.name, group.missing_pvs)) } else { Ok(()) }
+}
+
+/// What comes out of a pool that does not zero blocks, or goes back into it, may be seen by others.
+pub(super) fn check_pool(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
+    match class.leaking_pool(group) {
+        Some(pool) => Err(Error::LeakingPool { vg: group.name.clone(), pool: pool.name.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -10,10 +10,11 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use lvm::{Device, DeviceStatus, Devices, PhysicalVolume, Version, VgName, VolumeGroup};
+use lvm::{Device, DeviceStatus, Devices, LogicalVolume, PhysicalVolume, Version, VgName, VolumeGroup};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
+use super::wiping::Ledger;
 use crate::error::Error;
 
 /// Disks answer in milliseconds. One that takes longer is as good as unreadable.
@@ -33,6 +34,10 @@ pub(crate) struct Group {
     known: RwLock<Known>,
     /// Somebody should look at LVM again.
     pub(crate) doubt: Notify,
+    /// LVM was asked.
+    pub(super) news: Notify,
+    /// What was wiped.
+    pub(super) ledger: Ledger,
 }
 
 #[derive(Debug)]
@@ -108,6 +113,8 @@ impl Group {
             mapper: Arc::default(),
             known,
             doubt: Notify::new(),
+            news: Notify::new(),
+            ledger: Ledger::default(),
         };
         new.learn(group);
         new
@@ -153,6 +160,8 @@ impl Group {
         known.group = group.map(Arc::new);
         known.since = Instant::now();
         known.stale = None;
+        drop(known);
+        self.news.notify_one();
     }
 
     /// Takes how the devices looked before that report: what is odd now and stays so is no news.
@@ -244,6 +253,18 @@ impl Group {
         if current == Some(true) && !is_doubtful { Verdict::Current } else { Verdict::Blind }
     }
 
+    /// How often a volume is open; `None` when it has no device.
+    pub(crate) async fn open_count<D: Devices>(
+        &self,
+        devices: &Arc<D>,
+        group: &Arc<VolumeGroup>,
+        volume: &LogicalVolume,
+    ) -> io::Result<Option<u32>> {
+        let (group, volume) = (Arc::clone(group), volume.clone());
+        let look = move |devices: &D| devices.status(&group, &volume);
+        Ok(see(&self.mapper, devices, look).await?.map(|status| status.open_count))
+    }
+
     /// Where the devices of the group are now.
     pub(crate) async fn devices<D: Devices>(&self, devices: &Arc<D>) -> io::Result<HashMap<String, Device>> {
         see(&self.mapper, devices, Devices::mapped).await
@@ -316,7 +337,7 @@ impl Looks {
         for (pv, is_there) in group.pvs.iter().map(is_there) {
             self.readable.entry(pv).or_insert(is_there);
         }
-        let device_of = |volume: &lvm::LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
+        let device_of = |volume: &LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
         self.mapped = group.volumes.iter().filter_map(device_of).collect();
     }
 

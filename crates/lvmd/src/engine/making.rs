@@ -53,6 +53,10 @@ impl<R: Host> Engine<R> {
             self.remove_half_made(group, &known, name).await?;
             return Ok(Vacancy::Free(group.known()?));
         }
+        if class.owns(existing) && marks::is_wiping(existing) {
+            self.put_aside(group, existing, name).await?;
+            return Ok(Vacancy::Free(group.known()?));
+        }
         if let Some(difference) = difference(&known, existing) {
             return Err(Error::AlreadyExists { vg: group.name.clone(), name: name.clone(), difference });
         }

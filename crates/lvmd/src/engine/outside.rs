@@ -11,8 +11,8 @@ use lvm::Host;
 use tokio::time::Instant;
 use topolvm_runtime::CancellationToken;
 
-use super::Engine;
 use super::group::{Group, Verdict};
+use super::{Engine, wiping};
 
 /// Between two looks at the devices.
 const EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +42,8 @@ pub(super) async fn follow<R: Host>(
             // A change failed so that nobody knows what there is.
             () = group.doubt.notified(), if wait == EVERY => {}
         }
-        if !engine.is_used(&group) {
+        // Where no class has volumes any more some may still have to be wiped.
+        if !engine.is_used(&group) && !wiping::is_needed(&group) {
             continue;
         }
         // Somebody changes the group and will know.

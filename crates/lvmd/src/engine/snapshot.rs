@@ -6,7 +6,7 @@ use super::group::Group;
 use super::making::Vacancy;
 use super::{Engine, available};
 use crate::device_class::DeviceClass;
-use crate::engine::change::{existing, rounded};
+use crate::engine::change::{check_complete, check_pool, existing, rounded};
 use crate::error::Error;
 use crate::marks;
 
@@ -55,6 +55,8 @@ impl<R: Host> Engine<R> {
             bytes if bytes < size => return Err(Error::SmallerThanSource { requested: bytes, source_size: size }),
             bytes => rounded(&known, bytes, 1),
         };
+        check_complete(&known)?;
+        check_pool(class, &known)?;
         let free = available(class, &known)?;
         let Some(bytes) = bytes.filter(|bytes| *bytes <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes.max(size) });

@@ -1,6 +1,6 @@
 //! `proto.LVService`.
 
-use lvm::{Host, LvName};
+use lvm::Host;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::lv_service_server::LvService;
 use topolvm_proto::lvmd::{
@@ -24,14 +24,14 @@ impl<R: Host> LvService for LvApi<R> {
 
     async fn remove_lv(&self, request: Request<RemoveLvRequest>) -> Result<Response<Empty>, Status> {
         let RemoveLvRequest { name, device_class } = request.into_inner();
-        let name = LvName::try_from(name).map_err(InvalidRequest::Name)?;
+        let name = message::checked_name(name)?;
         self.0.remove(&device_class, name).await?;
         Ok(Response::new(Empty {}))
     }
 
     async fn resize_lv(&self, request: Request<ResizeLvRequest>) -> Result<Response<ResizeLvResponse>, Status> {
         let ResizeLvRequest { name, device_class, size_bytes } = request.into_inner();
-        let name = LvName::try_from(name).map_err(InvalidRequest::Name)?;
+        let name = message::checked_name(name)?;
         let bytes = u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?;
         let volume = self.0.resize(&device_class, name, bytes).await?;
         Ok(Response::new(ResizeLvResponse { size_bytes: message::signed(volume.visible_size()) }))

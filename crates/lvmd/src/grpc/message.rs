@@ -1,6 +1,6 @@
 //! Between messages and the engine's types.
 
-use lvm::{LogicalVolume, Tag};
+use lvm::{LogicalVolume, LvName, Tag};
 use topolvm_proto::lvmd as proto;
 
 use crate::engine::{CreateSnapshot, CreateVolume};
@@ -16,7 +16,7 @@ pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVol
     let proto::CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes } = request;
     let bytes = u64::try_from(size_bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(SECTOR));
     Ok(CreateVolume {
-        name: name.try_into()?,
+        name: checked_name(name)?,
         device_class,
         option_class: lvcreate_option_class,
         bytes: bytes.ok_or(InvalidRequest::Size(size_bytes))?,
@@ -28,8 +28,8 @@ pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVol
 pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result<CreateSnapshot, InvalidRequest> {
     let proto::CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes } = request;
     Ok(CreateSnapshot {
-        name: name.try_into()?,
-        source: source_volume.try_into()?,
+        name: checked_name(name)?,
+        source: checked_name(source_volume)?,
         device_class,
         bytes: u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?,
         writable: match access_type.as_str() {
@@ -39,6 +39,12 @@ pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result
         },
         tags: checked_tags(tags)?,
     })
+}
+
+/// A name that a volume can have which somebody was told about.
+pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
+    let name = LvName::try_from(name)?;
+    if marks::is_aside_name(&name) { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
 }
 
 fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {

@@ -8,7 +8,7 @@ use tonic::Code;
 use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
-use crate::node::{GIB, MANAGED, MIB, Node, code, create_request};
+use crate::node::{GIB, MANAGED, MIB, Node, code, create_request, snapshot_request};
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_created_with_its_tags_and_its_real_size() {
@@ -424,12 +424,40 @@ async fn a_failing_removal_is_internal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_with_missing_disks_says_so() {
+async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the_remedy() {
     let node = Node::start().await;
-    node.lvm.miss_pvs("vg-ssd", 1);
-    let status = node.create("ssd", "a", GIB).await.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("while PVs are missing"), "{status}");
+    node.create("hdd", "a", GIB).await.unwrap();
+    let mut troubles = node.engine.troubles();
+    node.lvm.miss_pvs("vg-hdd", 1);
+    let said = "volume group vg-hdd lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disks back, or give them up with `vgreduce --removemissing vg-hdd`";
+    assert_eq!(*troubles.wait_for(|troubles| !troubles.is_empty()).await.unwrap(), [said]);
+    assert_eq!(node.free("hdd").await.unwrap(), 0);
+    let usage = node.engine.usage();
+    assert_eq!((usage.classes[1].free, usage.classes[1].size), (0, 20 * GIB));
+    assert!(usage.classes[0].free > 0, "other groups are not affected");
+    for status in [node.create("hdd", "b", GIB).await.unwrap_err(), node.resize("hdd", "a", 2 << 30).await.unwrap_err()]
+    {
+        assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, said));
+    }
+    assert_eq!(node.create("hdd", "a", GIB).await.unwrap().name, "a", "what is there is there");
+    assert_eq!(node.list("hdd").await.unwrap().len(), 1);
+    node.remove("hdd", "a").await.unwrap();
+
+    node.lvm.miss_pvs("vg-hdd", 0);
+    troubles.wait_for(Vec::is_empty).await.unwrap();
+    assert_eq!(node.free("hdd").await.unwrap(), 20 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_promised_out_of_a_thin_pool_in_a_group_with_missing_disks() {
+    let node = Node::start_thin().await;
+    node.create("thin", "a", GIB).await.unwrap();
+    node.lvm.miss_pvs("vg", 1);
+    node.notice().await;
+    assert_eq!(node.free("thin").await.unwrap(), 0);
+    let thin = node.engine.usage().classes[1].thin.clone().unwrap();
+    assert_eq!((thin.group_free, thin.size), (0, 4 * GIB));
+    assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
 }
 
 #[tokio::test(start_paused = true)]

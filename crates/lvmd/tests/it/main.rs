@@ -17,4 +17,5 @@ mod thin;
 mod unit_file;
 mod vg_service;
 mod watch;
+mod wiping;
 mod wire;

@@ -286,8 +286,9 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     let said = fs::read_to_string(place.path("said")).unwrap();
     let names: Vec<_> = said.lines().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect();
     let report = "fullreport --noheadings --nameprefixes";
-    // At the start, and before the change because the disk cannot be read; then what the shell was told.
-    assert_eq!(names, [report, report, "lvremove -f myvg1/a", report]);
+    // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell was told.
+    let others = "vgs --noheadings --nameprefixes";
+    assert_eq!(names, [report, others, report, "lvremove -f myvg1/a", report]);
     assert_eq!(client.remove_lv(request).await.unwrap_err().code(), tonic::Code::NotFound);
     assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
 }

@@ -148,8 +148,11 @@ impl State {
         let Some(volume) = group.volumes.get(name) else {
             return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
         };
-        if volume.open {
+        if volume.open || volume.held {
             return Err(Refused::failed(format!("Logical volume {target} in use.")));
+        }
+        if volume.wiped < volume.bytes() {
+            group.removed_unwiped.push(name.to_owned());
         }
         for dependent in group.dependents(name) {
             group.volumes.remove(&dependent);

@@ -109,7 +109,7 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         Some(origin.bytes().to_string())
     };
     match field {
-        "lv_uuid" => format!("uuid-of-{vg}-{name}"),
+        "lv_uuid" => volume.uuid.clone(),
         "lv_name" => name.to_owned(),
         "lv_path" => format!("/dev/{vg}/{name}"),
         "lv_size" => volume.bytes().to_string(),

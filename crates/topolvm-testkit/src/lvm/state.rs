@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lvm::{LvmCommand, Output};
+use lvm::{LvmCommand, Output, Wipe};
 
 /// Bytes in an extent of every fake volume group: LVM's default.
 pub const EXTENT: u64 = 4 << 20;
@@ -11,6 +11,7 @@ pub const EXTENT: u64 = 4 << 20;
 pub(super) struct State {
     pub(super) groups: BTreeMap<String, Group>,
     next_minor: u32,
+    next_uuid: u32,
     pub(super) devices_are_hidden: bool,
 }
 
@@ -23,11 +24,14 @@ pub(super) struct Group {
     pub(super) missing_pvs: u32,
     pub(super) is_unreadable: bool,
     pub(super) volumes: BTreeMap<String, FakeVolume>,
+    pub(super) removed_unwiped: Vec<String>,
 }
 
 /// A logical volume of the fake LVM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FakeVolume {
+    /// LVM's identity of it, given when it is added to a group.
+    pub uuid: String,
     /// Size in extents of 4 MiB.
     pub extents: u64,
     /// Extents that it takes from its group: more than its size with redundancy, none in a thin pool.
@@ -48,6 +52,14 @@ pub struct FakeVolume {
     pub open: bool,
     /// Minor number of its block device.
     pub minor: u32,
+    /// Whether its block device is held to be wiped.
+    pub held: bool,
+    /// How many bytes of it have been wiped, from its beginning on.
+    pub wiped: u64,
+    /// How its last part was wiped.
+    pub wiped_by: Option<Wipe>,
+    /// Writing this byte of its device, or any after it, is an I/O error.
+    pub broken_at: Option<u64>,
     /// How full a thin pool is.
     pub data_percent: f64,
     /// How full the metadata of a thin pool is.
@@ -59,6 +71,7 @@ impl FakeVolume {
     pub fn thick(bytes: u64) -> Self {
         let extents = bytes.div_ceil(EXTENT);
         Self {
+            uuid: String::new(),
             extents,
             allocated: extents,
             attr: "-wi-a-----".to_owned(),
@@ -69,6 +82,10 @@ impl FakeVolume {
             active: true,
             open: false,
             minor: 0,
+            held: false,
+            wiped: 0,
+            wiped_by: None,
+            broken_at: None,
             data_percent: 0.0,
             metadata_percent: 0.0,
         }
@@ -99,7 +116,7 @@ impl FakeVolume {
         if !self.active {
             attr[4] = '-';
         }
-        if self.open {
+        if self.open || self.held {
             attr[5] = 'o';
         }
         attr.into_iter().collect()
@@ -116,6 +133,7 @@ impl Group {
             missing_pvs: 0,
             is_unreadable: false,
             volumes: BTreeMap::new(),
+            removed_unwiped: Vec::new(),
         }
     }
 
@@ -150,9 +168,11 @@ impl State {
     pub(super) fn add_volume(&mut self, vg: &str, name: &str, volume: FakeVolume) {
         let minor = self.next_minor;
         self.next_minor += 1;
+        self.next_uuid += 1;
+        let uuid = format!("lv-uuid-{}", self.next_uuid);
         let group = self.group(vg);
         group.seqno += 1;
-        group.volumes.insert(name.to_owned(), FakeVolume { minor, ..volume });
+        group.volumes.insert(name.to_owned(), FakeVolume { uuid, minor, ..volume });
     }
 
     pub(super) fn execute(&mut self, command: &LvmCommand) -> Output {

@@ -109,7 +109,7 @@ impl Lvmd {
         self.child.wait().unwrap();
     }
 
-    fn terminate(&mut self) -> ExitStatus {
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.child.wait().unwrap()
     }

@@ -14,11 +14,13 @@ mod crash;
 mod daemon;
 mod driver;
 mod kills;
+mod missing_disk;
 mod raid;
 mod snapshot;
 mod stories;
 mod thin;
 mod two_daemons;
+mod wiping;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,7 +40,9 @@ fn main() -> ExitCode {
         .chain(two_daemons::TESTS)
         .chain(kills::TESTS)
         .chain(stories::TESTS)
-        .chain(raid::TESTS);
+        .chain(raid::TESTS)
+        .chain(wiping::TESTS)
+        .chain(missing_disk::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

@@ -1,0 +1,78 @@
+//! A volume group that has lost one of its disks.
+
+use std::fs;
+use std::time::Duration;
+
+use tonic::Code;
+use topolvm_proto::lvmd::Empty;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+
+use crate::bench::{DISKS, Groups, MIB, lvm, must, myvg1, run, wait};
+use crate::daemon::{Client, Lvmd, code};
+
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk)];
+
+/// A disk that can be pulled.
+struct Disk(String);
+
+const FILE: &str = "/run/pulled";
+
+impl Disk {
+    fn new() -> Self {
+        fs::File::create(FILE).unwrap().set_len(512 * MIB).unwrap();
+        Self(must("losetup", &["-f", "--show", FILE]).trim().to_owned())
+    }
+
+    fn plug(&self) {
+        must("losetup", &[&self.0, FILE]);
+    }
+
+    fn pull(&self) {
+        must("losetup", &["-d", &self.0]);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(run("vgremove", &["-ffqy", "myvg1"]));
+        drop(run("losetup", &["-d", &self.0]));
+        drop(fs::remove_file(FILE));
+    }
+}
+
+async fn until(client: &Client, is_it: impl Fn(u64) -> bool) {
+    let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+    let seen = async { while !is_it(watch.message().await.unwrap().unwrap().free_bytes) {} };
+    tokio::time::timeout(Duration::from_secs(30), seen).await.expect("nobody notices");
+}
+
+fn group_without_a_disk() {
+    let _groups = Groups::new(&[]);
+    let disk = Disk::new();
+    must("vgcreate", &["-qy", "myvg1", DISKS[0], &disk.0]);
+    let lvmd = Lvmd::start("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]");
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 64 * MIB).await.unwrap();
+        client.create("b", 64 * MIB).await.unwrap();
+        let free = client.free().await;
+        disk.pull();
+        until(&client, |free| free == 0).await;
+        assert_eq!(myvg1(&lvm()).await.missing_pvs, 1);
+        let status = client.create("c", 4 * MIB).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("lacks 1 of its physical volumes"), "{status}");
+        assert_eq!(code(client.resize("a", 128 * MIB).await), Code::FailedPrecondition);
+        assert_eq!(client.list().await.len(), 2);
+        client.create("a", 64 * MIB).await.unwrap();
+        client.remove("ssd", "b").await.unwrap();
+        assert_eq!(code(client.remove("ssd", "b").await), Code::NotFound);
+        assert_eq!(client.free().await, 0);
+        disk.plug();
+        // LVM wrote the metadata without it; nothing was on it.
+        must("vgextend", &["-q", "--restoremissing", "myvg1", &disk.0]);
+        until(&client, |now| now == free + 64 * MIB).await;
+        client.create("c", 4 * MIB).await.unwrap();
+    });
+}

@@ -1,0 +1,228 @@
+//! What was on a removed volume is nowhere when somebody else gets its room.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use tonic::Code;
+use topolvm_proto::lvmd::Empty;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+
+use crate::bench::{DISKS, Groups, MIB, must, run, wait};
+use crate::daemon::{Client, Lvmd, code};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("without_wiping_the_next_volume_begins_with_the_contents_of_the_last", contents_stay_without_wiping),
+    ("lvmd_zeroes_a_removed_volume_so_that_its_contents_are_nowhere", zeroed_contents_are_nowhere),
+    ("lvmd_discards_a_removed_volume_so_that_its_contents_are_nowhere", discarded_contents_are_nowhere),
+    ("lvmd_killed_while_wiping_wipes_all_after_its_next_start", killed_while_wiping),
+    ("lvmd_ends_quickly_while_wiping", ends_quickly_while_wiping),
+    ("lvmd_wipes_no_volume_that_is_open", wipes_nothing_that_is_open),
+];
+
+/// Stands in each sector of a volume that is to be wiped.
+const SECRET: &[u8] = b"nobody else is to read this";
+
+fn classes(wipe: &str) -> String {
+    format!("device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, wipe: {wipe}}}]")
+}
+
+fn write_secret(device: &str) {
+    let mut sector = [0; 512];
+    sector[..SECRET.len()].copy_from_slice(SECRET);
+    let piece = sector.repeat(2048);
+    let mut device = OpenOptions::new().write(true).open(device).unwrap();
+    // Ends with an error at the end of the device.
+    while device.write_all(&piece).is_ok() {}
+    device.sync_all().unwrap();
+}
+
+/// How many sectors of a device have it.
+fn secrets(device: &str) -> usize {
+    let mut device = File::open(device).unwrap();
+    let mut piece = vec![0; 1 << 20];
+    let mut found = 0;
+    loop {
+        let length = device.read(&mut piece).unwrap();
+        if length == 0 {
+            return found;
+        }
+        found += piece[..length].chunks(512).filter(|sector| sector.starts_with(SECRET)).count();
+    }
+}
+
+/// Makes a volume, fills it, and says what was free before.
+async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
+    let free = client.free().await;
+    client.create(name, bytes).await.unwrap();
+    write_secret(&format!("/dev/myvg1/{name}"));
+    free
+}
+
+/// Waits until so much is free.
+async fn until_free(client: &Client, bytes: u64) {
+    let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+    let freed = async { while watch.message().await.unwrap().unwrap().free_bytes != bytes {} };
+    tokio::time::timeout(Duration::from_secs(120), freed).await.expect("it is not given back");
+}
+
+/// How many sectors with the secret a volume on the whole group has.
+fn secrets_in_the_next() -> usize {
+    must("lvcreate", &["-qy", "-Wn", "-Zn", "-l100%FREE", "-n", "next", "myvg1"]);
+    secrets("/dev/myvg1/next")
+}
+
+/// Proves that the others would see what is left.
+fn contents_stay_without_wiping() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(&classes("none"));
+    wait(async {
+        let client = lvmd.connect().await;
+        fill(&client, "a", 256 * MIB).await;
+        client.remove("ssd", "a").await.unwrap();
+    });
+    assert_eq!(secrets_in_the_next(), 256 << 11);
+}
+
+fn contents_are_nowhere(wipe: &str) {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(&classes(wipe));
+    wait(async {
+        let client = lvmd.connect().await;
+        // With something in between that is not to be touched.
+        let free = fill(&client, "a", 128 * MIB).await;
+        must("lvcreate", &["-qy", "-L64m", "-n", "theirs", "myvg1"]);
+        write_secret("/dev/myvg1/theirs");
+        client.resize("a", 256 * MIB).await.unwrap();
+        write_secret("/dev/myvg1/a");
+        client.remove("ssd", "a").await.unwrap();
+        until_free(&client, free - 64 * MIB).await;
+        assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
+    });
+    assert_eq!(secrets("/dev/myvg1/theirs"), 64 << 11);
+    assert_eq!(secrets_in_the_next(), 0);
+}
+
+fn zeroed_contents_are_nowhere() {
+    contents_are_nowhere("zero");
+}
+
+fn discarded_contents_are_nowhere() {
+    contents_are_nowhere("discard");
+}
+
+/// `myvg1` on a disk that can be told to take half a second for each write.
+struct SlowDisk {
+    _groups: Groups,
+    /// LVM looks at disks and loop devices only.
+    device: String,
+}
+
+impl SlowDisk {
+    fn new() -> Self {
+        let groups = Groups::new(&[]);
+        let sectors: u64 = must("blockdev", &["--getsz", DISKS[0]]).trim().parse().unwrap();
+        // Not from the beginning, so that LVM sees its label in one place only.
+        let slow = format!("0 {} delay {1} 2048 0 {1} 2048 0", sectors - 2048, DISKS[0]);
+        must("dmsetup", &["create", "--noudevsync", "slow", "--table", &slow]);
+        must("dmsetup", &["mknodes", "slow"]);
+        let device = must("losetup", &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"]).trim().to_owned();
+        let disk = Self { _groups: groups, device };
+        must("vgcreate", &["-qy", "myvg1", &disk.device]);
+        disk
+    }
+
+    /// How long each write takes from now on.
+    fn set_delay(milliseconds: &str) {
+        let table = must("dmsetup", &["table", "slow"]);
+        let (before, _) = table.trim().rsplit_once(' ').unwrap();
+        must("dmsetup", &["suspend", "--noudevsync", "slow"]);
+        must("dmsetup", &["load", "slow", "--table", &format!("{before} {milliseconds}")]);
+        must("dmsetup", &["resume", "--noudevsync", "slow"]);
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        drop(run("vgremove", &["-ffqy", "myvg1"]));
+        drop(run("losetup", &["-d", &self.device]));
+        drop(run("dmsetup", &["remove", "--noudevsync", "--retry", "slow"]));
+    }
+}
+
+/// The only volume, by name and tags.
+fn left() -> (String, String) {
+    let left = must("lvs", &["--noheadings", "--separator", " ", "-o", "lv_name,lv_tags", "myvg1"]);
+    let (name, tags) = left.trim().split_once(' ').unwrap();
+    (name.to_owned(), tags.to_owned())
+}
+
+fn killed_while_wiping() {
+    let _disk = SlowDisk::new();
+    let size = 640 * MIB;
+    let lvmd = Lvmd::start(&classes("zero"));
+    let free = wait(async {
+        let client = lvmd.connect().await;
+        let free = fill(&client, "a", size).await;
+        SlowDisk::set_delay("500");
+        client.remove("ssd", "a").await.unwrap();
+        assert_eq!(client.list().await, []);
+        assert_eq!(client.free().await, free - size, "its room is not offered before it is wiped");
+        assert_eq!(code(client.create("b", free).await), Code::ResourceExhausted);
+        assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
+        let (name, tags) = left();
+        assert!(name.starts_with("topolvm.wiping."), "{name}");
+        assert!(tags.contains("topolvm.io/wiping=zero:/run/topolvm-test/lvmd.sock"), "{tags}");
+        // Its name is free all the same.
+        client.create("a", 4 * MIB).await.unwrap();
+        client.remove("ssd", "a").await.unwrap();
+        free
+    });
+    // By SIGKILL.
+    drop(lvmd);
+    let wiping = must("lvs", &["--noheadings", "-o", "lv_path", "-S", "lv_size>=64m", "myvg1"]);
+    assert!(secrets(wiping.trim()) > 0, "it was quicker than the test");
+    SlowDisk::set_delay("0");
+    let lvmd = Lvmd::start(&classes("none"));
+    wait(async { until_free(&lvmd.connect().await, free).await });
+    assert_eq!(secrets_in_the_next(), 0);
+}
+
+fn ends_quickly_while_wiping() {
+    let _disk = SlowDisk::new();
+    let mut lvmd = Lvmd::start(&classes("zero"));
+    wait(async {
+        let client = lvmd.connect().await;
+        fill(&client, "a", 640 * MIB).await;
+        SlowDisk::set_delay("500");
+        client.remove("ssd", "a").await.unwrap();
+    });
+    let start = std::time::Instant::now();
+    assert_eq!(lvmd.terminate().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(left().0.starts_with("topolvm.wiping."));
+    SlowDisk::set_delay("0");
+}
+
+fn wipes_nothing_that_is_open() {
+    let _groups = Groups::one();
+    let lvmd = Lvmd::start(&classes("zero"));
+    wait(async {
+        let client = lvmd.connect().await;
+        let free = fill(&client, "a", 64 * MIB).await;
+        let open = File::open("/dev/myvg1/a").unwrap();
+        assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
+        drop(open);
+        must("mkfs.ext4", &["-qF", "/dev/myvg1/a"]);
+        let mount_point = tempfile::tempdir().unwrap();
+        let path = mount_point.path().to_str().unwrap();
+        must("mount", &["/dev/myvg1/a", path]);
+        fs::write(mount_point.path().join("file"), SECRET).unwrap();
+        assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
+        assert_eq!(fs::read(mount_point.path().join("file")).unwrap(), SECRET);
+        must("umount", &[path]);
+        client.remove("ssd", "a").await.unwrap();
+        until_free(&client, free).await;
+    });
+    assert_eq!(secrets_in_the_next(), 0);
+}
