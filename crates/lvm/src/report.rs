@@ -53,6 +53,18 @@ pub enum ReportError {
         /// How many were read.
         listed: usize,
     },
+    /// The free areas of a physical volume are not what is free on it.
+    #[error("physical volume {pv} of volume group {vg} has {free} bytes free and areas of {listed}")]
+    Areas {
+        /// Which group.
+        vg: VgName,
+        /// Identity of the physical volume.
+        pv: String,
+        /// Bytes that it says are free.
+        free: u64,
+        /// Bytes in the areas that were read.
+        listed: u64,
+    },
     /// LVM ended well without saying anything about this volume group.
     #[error("volume group {0} is not in it")]
     Absent(VgName),
@@ -123,6 +135,13 @@ impl Listed {
         {
             if counted != listed {
                 return Err(ReportError::Incomplete { vg: group.name, what, counted, listed });
+            }
+        }
+        for pv in &group.pvs {
+            let listed = pv.free_areas.iter().fold(0, |sum: u64, area| sum.saturating_add(*area));
+            let listed = listed.saturating_mul(group.extent_size);
+            if listed != pv.free {
+                return Err(ReportError::Areas { vg: group.name, pv: pv.uuid.clone(), free: pv.free, listed });
             }
         }
         Ok(group)
@@ -226,7 +245,7 @@ mod tests {
   Logical volume "z" created.
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
-  LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='54'
+  LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
   LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''
   
@@ -272,7 +291,7 @@ mod tests {
         let pv = &vg2.pvs[0];
         assert_eq!((pv.path.as_str(), pv.device), ("/dev/sdb", Some(Device { major: 98, minor: 16 })));
         assert!(pv.allocatable);
-        assert_eq!(pv.free_areas, [199, 54]);
+        assert_eq!(pv.free_areas, [199, 55]);
     }
 
     #[test]
@@ -329,6 +348,16 @@ mod tests {
         let without: Vec<_> = REPORT.lines().filter(|line| !line.contains("LVM2_LV_NAME")).collect();
         let error = parse(without.join("\n").as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), "volume group vg2 has 1 logical volumes and 0 are listed");
+    }
+
+    #[test]
+    fn a_report_with_other_free_areas_than_free_space_is_an_error() {
+        let without: Vec<_> = REPORT.lines().filter(|line| !line.contains("PVSEG_START='200'")).collect();
+        let error = parse(without.join("\n").as_bytes()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "physical volume VMFgxf-ZH20 of volume group vg2 has 1065353216 bytes free and areas of 834666496"
+        );
     }
 
     #[test]

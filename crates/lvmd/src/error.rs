@@ -1,7 +1,9 @@
 //! Why a request was not done, and its gRPC code.
 
+mod reason;
+
 use tonic::Code;
-use topolvm_runtime::grpc::GrpcCode;
+use topolvm_runtime::grpc::{GrpcCode, Reason};
 
 use lvm::{InvalidName, LvName, VgName};
 
@@ -185,6 +187,10 @@ impl GrpcCode for Error {
             Self::Lvm(error) => lvm_code(error),
         }
     }
+
+    fn reason(&self) -> Option<Reason> {
+        reason::of(self).map(|reason| Reason { reason, domain: reason::DOMAIN })
+    }
 }
 
 fn lvm_code(error: &lvm::Error) -> Code {
@@ -214,6 +220,10 @@ pub(crate) enum InvalidRequest {
     AccessType(String),
     #[error("invalid tag {0:?}: only lvmd itself writes it")]
     ReservedTag(String),
+    #[error("{tags} tags: a request may have {most} at most")]
+    TooManyTags { tags: usize, most: usize },
+    #[error("tags of {bytes} characters in all: a request may have {most} at most")]
+    LongTags { bytes: usize, most: usize },
     #[error("invalid name {0:?}: lvmd keeps it for volumes that are being wiped")]
     ReservedName(String),
 }
@@ -226,6 +236,8 @@ impl GrpcCode for InvalidRequest {
             | Self::NegativeSize(_)
             | Self::AccessType(_)
             | Self::ReservedTag(_)
+            | Self::TooManyTags { .. }
+            | Self::LongTags { .. }
             | Self::ReservedName(_) => Code::InvalidArgument,
         }
     }

@@ -17,7 +17,7 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
     WatchResponse,
 };
-use topolvm_runtime::grpc::GrpcCode;
+use topolvm_runtime::grpc::{GrpcCode, reason_of};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
 
@@ -27,6 +27,10 @@ const CHANGE: Duration = Duration::from_mins(2);
 const QUESTION: Duration = Duration::from_secs(30);
 /// How long lvmd may take to say that it is well. The liveness probe's own limit is 3 seconds.
 const HEALTH: Duration = Duration::from_secs(2);
+/// Whose words lvmd's reasons are.
+const DOMAIN: &str = "lvmd.topolvm.io";
+/// The word for an LV that is proven not to be there.
+const LV_NOT_FOUND: &str = "LV_NOT_FOUND";
 /// A list of some ten thousand LVs.
 const LARGEST_ANSWER: usize = 16 << 20;
 
@@ -90,6 +94,17 @@ pub struct Lv {
     pub attr: Option<LvAttr>,
 }
 
+/// What an error says about whether the LV is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// lvmd read the volume group, and the LV is not in it.
+    Proven,
+    /// "Not found" from an lvmd that does not say what: TopoLVM's says it of device classes and volume groups as well.
+    Claimed,
+    /// It says nothing, or that something else is missing.
+    Unknown,
+}
+
 /// Why lvmd did not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -131,6 +146,16 @@ impl Error {
                     )
             }
             Self::Size => false,
+        }
+    }
+
+    /// Whether the LV is gone. A reason beside the code counts more than the code.
+    pub fn absence(&self) -> Absence {
+        let Self::Call { status, .. } = self else { return Absence::Unknown };
+        match (status.code(), reason_of(status, DOMAIN).as_deref()) {
+            (Code::NotFound, Some(LV_NOT_FOUND)) => Absence::Proven,
+            (Code::NotFound, None) => Absence::Claimed,
+            _ => Absence::Unknown,
         }
     }
 

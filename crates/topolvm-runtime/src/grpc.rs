@@ -5,6 +5,6 @@ mod code;
 mod layer;
 mod serve;
 
-pub use code::{GrpcCode, into_status};
+pub use code::{GrpcCode, Reason, into_status, reason_of};
 pub use layer::RpcMetrics;
 pub use serve::serve;

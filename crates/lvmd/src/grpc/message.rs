@@ -11,6 +11,12 @@ use crate::usage::{ClassUsage, Usage};
 /// Sizes are multiples of this: the largest sector size that is in use.
 const SECTOR: u64 = 4096;
 
+/// The metadata of all volumes of a group shares one area of 1 MiB on each disk, of which LVM uses half at a time; when it is
+/// full, the group cannot be changed any more. The longest names of Kubernetes in all tags of ours take a third of this.
+const MAX_TAGS: usize = 32;
+/// In all, of the tags of a request.
+const MAX_TAG_BYTES: usize = 4096;
+
 /// A request that can be carried out, whatever the state of the node.
 pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVolume, InvalidRequest> {
     let proto::CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes } = request;
@@ -49,7 +55,15 @@ pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
 
 fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {
     // An empty tag says nothing; old clients echo the one that old servers put into their lists.
-    tags.into_iter().filter(|tag| !tag.is_empty()).map(checked_tag).collect()
+    let tags: Vec<_> = tags.into_iter().filter(|tag| !tag.is_empty()).collect();
+    if tags.len() > MAX_TAGS {
+        return Err(InvalidRequest::TooManyTags { tags: tags.len(), most: MAX_TAGS });
+    }
+    let bytes = tags.iter().map(String::len).sum();
+    if bytes > MAX_TAG_BYTES {
+        return Err(InvalidRequest::LongTags { bytes, most: MAX_TAG_BYTES });
+    }
+    tags.into_iter().map(checked_tag).collect()
 }
 
 fn checked_tag(tag: String) -> Result<Tag, InvalidRequest> {

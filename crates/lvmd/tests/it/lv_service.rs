@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use rstest::rstest;
 use tonic::Code;
-use topolvm_proto::lvmd::CreateLvRequest;
+use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
 use crate::node::{GIB, MANAGED, MIB, Node, code, create_request, snapshot_request};
@@ -228,6 +228,34 @@ async fn a_tag_outside_of_lvms_alphabet_is_invalid() {
     let node = Node::start().await;
     let request = CreateLvRequest { tags: vec!["a,b".to_owned()], ..create_request("ssd", "a", GIB) };
     assert_eq!(code(node.create_with(request).await), Code::InvalidArgument);
+}
+
+/// LVM keeps the metadata of all volumes of a group in one small area.
+#[rstest]
+#[case::most(32, 128, None)]
+#[case::too_many(33, 1, Some("33 tags: a request may have 32 at most"))]
+#[case::too_long(32, 129, Some("tags of 4128 characters in all: a request may have 4096 at most"))]
+#[tokio::test(start_paused = true)]
+async fn tags_have_a_number_and_a_length_that_is_the_most(
+    #[case] count: usize,
+    #[case] length: usize,
+    #[case] refusal: Option<&str>,
+) {
+    let node = Node::start_thin().await;
+    let tags: Vec<_> = (10..10 + count).map(|number| format!("{number}{}", "x".repeat(length.max(2) - 2))).collect();
+    let tags: Vec<_> = if length == 1 { vec!["t".to_owned(); count] } else { tags };
+    node.create("thin", "a", GIB).await.unwrap();
+    let create = node.create_with(CreateLvRequest { tags: tags.clone(), ..create_request("thin", "b", GIB) }).await;
+    let copy = node.snapshot(CreateLvSnapshotRequest { tags, ..snapshot_request("s") }).await;
+    for made in [create, copy] {
+        match refusal {
+            None => drop(made.unwrap()),
+            Some(refusal) => {
+                let status = made.unwrap_err();
+                assert_eq!((status.code(), status.message()), (Code::InvalidArgument, refusal));
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

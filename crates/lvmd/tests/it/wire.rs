@@ -301,6 +301,50 @@ async fn codes_and_messages_arrive() {
     assert_eq!((status.code(), status.message()), (Code::NotFound, "logical volume vg-ssd/gone not found"));
 }
 
+/// The only detail: `google.rpc.Status` with one `Any`, which is an `ErrorInfo`.
+fn reason(status: &Status) -> (String, String) {
+    let details = read(Bytes::copy_from_slice(status.details()));
+    let [(1, Field::Number(code)), (2, Field::Bytes(message)), (3, Field::Bytes(any))] = &details[..] else {
+        panic!("{details:?}")
+    };
+    assert_eq!(
+        (i32::try_from(*code).unwrap(), message.as_slice()),
+        (status.code().into(), status.message().as_bytes())
+    );
+    let any = read(any.clone().into());
+    let [(1, kind), (2, Field::Bytes(info))] = &any[..] else { panic!("{any:?}") };
+    assert_eq!(*kind, text("type.googleapis.com/google.rpc.ErrorInfo"));
+    let info = read(info.clone().into());
+    let [(1, Field::Bytes(reason)), (2, Field::Bytes(domain))] = &info[..] else { panic!("{info:?}") };
+    let string = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    (string(reason), string(domain))
+}
+
+#[tokio::test(start_paused = true)]
+async fn programs_are_told_the_reason_beside_the_code() {
+    let (node, _dir, mut client) = served().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    node.lvm.edit_volume("vg-ssd", "a", |volume| volume.open = true);
+    let large = || (6, Field::Number(100 * GIB));
+    let requests = [
+        ("/proto.LVService/RemoveLV", vec![(1, text("gone")), (2, text("ssd"))], "LV_NOT_FOUND"),
+        ("/proto.LVService/RemoveLV", vec![(1, text("b")), (2, text("none"))], "DEVICE_CLASS_UNKNOWN"),
+        ("/proto.LVService/RemoveLV", vec![(1, text("a")), (2, text("ssd"))], "LV_IN_USE"),
+        ("/proto.LVService/ResizeLV", vec![(1, text("gone")), (3, text("ssd"))], "LV_NOT_FOUND"),
+        ("/proto.LVService/CreateLV", vec![(1, text("b")), (4, text("ssd")), large()], "NO_SPACE"),
+        ("/proto.LVService/CreateLV", vec![(1, text("a")), (4, text("ssd")), large()], "LV_EXISTS"),
+        ("/proto.LVService/CreateLV", vec![(1, text("b")), (5, text("x")), large()], "OPTION_CLASS_UNKNOWN"),
+        ("/proto.VGService/GetLVList", vec![(1, text("none"))], "DEVICE_CLASS_UNKNOWN"),
+    ];
+    for (path, request, expected) in requests {
+        let status = client.call(path, &request).await.unwrap_err();
+        assert_eq!(reason(&status), (expected.to_owned(), "lvmd.topolvm.io".to_owned()), "{path} {request:?}");
+    }
+    node.lvm.lose_group("vg-ssd");
+    let status = client.call("/proto.LVService/RemoveLV", &[(1, text("a")), (2, text("ssd"))]).await.unwrap_err();
+    assert_eq!(reason(&status).0, "VG_NOT_FOUND");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_server_ends_while_a_watch_is_open() {
     let (node, dir, mut client) = served().await;

@@ -8,7 +8,7 @@ use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::source::Source;
 use super::{Error, Reconciler, name, ownership};
-use crate::lvmd::{self, NewCopy, NewLv};
+use crate::lvmd::{self, Absence, NewCopy, NewLv};
 
 impl Reconciler {
     /// The object with its volume, or `None` where there can be none: the status then says why, and the controller, which
@@ -55,7 +55,7 @@ impl Reconciler {
         tracing::warn!(volume = name(volume), lv = volume.uid(), "the object is gone; removes the LV made for it");
         match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
             Ok(()) => {}
-            Err(error) if error.code() == Code::NotFound => {}
+            Err(error) if error.absence() != Absence::Unknown => {}
             Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
             Err(error) => return Err(Error::Remove(error)),
         }

@@ -9,7 +9,7 @@ use topolvm_runtime::grpc::GrpcCode as _;
 use super::create::is_refusal;
 use super::status::within;
 use super::{Error, Reconciler, name};
-use crate::lvmd;
+use crate::lvmd::{self, Absence};
 
 impl Reconciler {
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), Error> {
@@ -56,11 +56,15 @@ impl Reconciler {
             Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
             Err(error) => error,
         };
-        let is_absent = refusal.code() == Code::NotFound;
-        if !is_absent && refusal.code() != Code::FailedPrecondition {
+        let is_absent = match refusal.absence() {
+            Absence::Proven => return Ok(()),
+            Absence::Claimed => true,
+            Absence::Unknown => false,
+        };
+        if !is_absent && !matches!(refusal.code(), Code::FailedPrecondition | Code::NotFound) {
             return Err(Error::Remove(refusal));
         }
-        // Older lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it is gone
+        // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it is gone
         // when a list of its volume group lacks it
         match self.lvmd.find(uid, class).await {
             Ok(None) if is_absent => Ok(()),

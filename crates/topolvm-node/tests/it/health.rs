@@ -74,12 +74,12 @@ async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
 async fn a_well_volume_is_healthy_and_the_measure_starts_no_lvm_command_of_its_own() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
+    let started = || ["lvs", "vgs", "lvchange"].map(|command| node.lvm.count(command));
+    let before = started();
     assert_eq!(node.condition().await, (false, HEALTHY.to_owned()));
     assert_eq!(node.health().await, []);
     assert_eq!(node.storage_health().await, []);
-    for command in ["lvs", "vgs", "lvchange"] {
-        assert_eq!(node.lvm.count(command), 0);
-    }
+    assert_eq!(started(), before);
 }
 
 #[rstest]

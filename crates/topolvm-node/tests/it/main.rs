@@ -15,6 +15,7 @@ mod lvmd_process;
 mod machine;
 mod node;
 mod program;
+mod proof;
 mod reconcile;
 mod registrar;
 mod system_mounter;

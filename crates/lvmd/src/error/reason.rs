@@ -1,0 +1,43 @@
+//! The machine-readable endings of requests: what stands in `google.rpc.ErrorInfo` beside the code. Clients rely on these words.
+
+use super::Error;
+
+/// Whose words they are.
+pub(super) const DOMAIN: &str = "lvmd.topolvm.io";
+
+/// The word for an error; none for what is a mistake of lvmd itself.
+pub(super) fn of(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        // The proof that a volume is gone, and never said of anything else.
+        Error::VolumeNotFound { .. } => "LV_NOT_FOUND",
+        Error::UnknownDeviceClass(_) => "DEVICE_CLASS_UNKNOWN",
+        Error::UnknownOptionClass(_) => "OPTION_CLASS_UNKNOWN",
+        Error::VolumeGroupMissing(_) => "VG_NOT_FOUND",
+        Error::PhysicalVolumesMissing { .. } => "VG_INCOMPLETE",
+        Error::ThinPoolMissing { .. } => "THIN_POOL_NOT_FOUND",
+        Error::LeakingPool { .. } => "THIN_POOL_DOES_NOT_ZERO",
+        Error::AlreadyExists { .. } => "LV_EXISTS",
+        Error::NoSpace { .. } => "NO_SPACE",
+        Error::InUse { .. } => "LV_IN_USE",
+        Error::NotAllowed { .. } => "LV_NOT_ALLOWED",
+        Error::BeingMade { .. } => "LV_BEING_MADE",
+        Error::Stopping => "STOPPING",
+        Error::ThickClass(_) | Error::ThickSource { .. } => "SNAPSHOT_NEEDS_THIN",
+        Error::SmallerThanSource { .. } => "SMALLER_THAN_SOURCE",
+        Error::Lvm(error) => of_lvm(error),
+        Error::Vanished { .. } | Error::Interrupted(_) | Error::Tag(_) => return None,
+    })
+}
+
+fn of_lvm(error: &lvm::Error) -> &'static str {
+    match error {
+        lvm::Error::VolumeNotFound { .. } => "LV_NOT_FOUND",
+        lvm::Error::GroupNotFound(_) => "VG_NOT_FOUND",
+        lvm::Error::AlreadyExists { .. } => "LV_EXISTS",
+        lvm::Error::NoSpace { .. } => "NO_SPACE",
+        lvm::Error::Busy { .. } => "LV_IN_USE",
+        lvm::Error::Incomplete { .. } => "VG_INCOMPLETE",
+        lvm::Error::Timeout { .. } => "LVM_TIMEOUT",
+        lvm::Error::Run { .. } | lvm::Error::Exit { .. } | lvm::Error::Report { .. } => "LVM_FAILED",
+    }
+}
