@@ -5,7 +5,7 @@ use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
-use testbed::topolvm;
+use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
@@ -54,8 +54,8 @@ fn emptiest(fixture: &Fixture) -> Result<()> {
 }
 
 fn place(fixture: &Fixture, node: &Node) -> Result<()> {
-    let spec = topolvm::TopolvmSpec { node_script: String::new(), ..fixture.spec.clone() };
-    topolvm::start_node_programs(&fixture.cluster, node, &spec)?;
+    // It has none of the further device classes
+    topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
     topolvm::wait_for_driver(&fixture.cluster, node, TopoLvm)?;
     let annotation = r".metadata.annotations.capacity\.topolvm\.io/00default";
     fixture.wait_some("node", node.name(), annotation)?;

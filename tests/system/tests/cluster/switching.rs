@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
-use testbed::topolvm::{self, NODE, THIN_POOL, THIN_VG, TopolvmSpec};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
+use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
@@ -23,8 +23,10 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Volumes whose claims are Bound.
+/// Of thin volumes with XFS, and the size of those.
+const XFS_CLASS: &str = "thin-xfs";
 const XFS: &str = "320Mi";
+/// Size of the others.
 const SMALL: &str = "64Mi";
 
 fn switched(fixture: &Fixture) -> Result<()> {
@@ -34,11 +36,14 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.start(name, mode)?;
     }
     fixture.write("running", "theirs")?;
+    let mut class = storage_class(TopoLvm, XFS_CLASS, Some(THIN_CLASS), false);
+    class["parameters"]["csi.storage.k8s.io/fstype"] = "xfs".into();
+    fixture.apply(&class)?;
     let directory = tempfile::tempdir()?;
     let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..fixture.spec.clone() };
     write_their_definition(directory.path())?;
     fixture.switched(&their_definition, || make(fixture), || after(fixture))?;
-    fixture.wait_no_volumes()?;
+    fixture.kubectl(&["delete", "storageclass", XFS_CLASS])?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG} {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     fixture.check_volumes(0)
@@ -89,7 +94,7 @@ fn make(fixture: &Fixture) -> Result<()> {
     node.script(&format!("lvcreate -qq -T {THIN_VG}/{THIN_POOL} -n {source} -V 335544320b -W y -y"))?;
     format(fixture, "xfs -f", &format!("{THIN_VG}/{source}"))?;
     status(fixture, "pvc-source", &json!({"volumeID": source}))?;
-    bound(fixture, "source", "thin", XFS, VolumeMode::Filesystem, &source)?;
+    bound(fixture, "source", XFS_CLASS, XFS, VolumeMode::Filesystem, &source)?;
     let copy = |access: &str, source: &str| json!({"size": XFS, "deviceClass": "thin", "source": source, "accessType": access});
     let taken = object(fixture, "snapshot-taken", &copy("ro", "pvc-source"), &[FINALIZER])?;
     node.script(&format!(
@@ -99,11 +104,10 @@ fn make(fixture: &Fixture) -> Result<()> {
     ready(fixture, "taken", &taken)?;
     let restored = object(fixture, "pvc-restored", &copy("rw", "snapshot-taken"), &[FINALIZER])?;
     node.script(&format!(
-        "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{taken} && lvchange -p rw /dev/{THIN_VG}/{restored}; \
-         lvchange -k n -a y /dev/{THIN_VG}/{restored}"
+        "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{taken} && lvchange -k n -a y /dev/{THIN_VG}/{restored}"
     ))?;
     status(fixture, "pvc-restored", &json!({"volumeID": restored, "currentSize": XFS}))?;
-    bound(fixture, "restored", "thin", XFS, VolumeMode::Filesystem, &restored)?;
+    bound(fixture, "restored", XFS_CLASS, XFS, VolumeMode::Filesystem, &restored)?;
 
     // Claims on whose volume TopoLVM was still working: nothing done yet; the LV made and not reported, with somebody else's finalizer before
     // its own; failed, and not deleted
@@ -145,7 +149,7 @@ fn after(fixture: &Fixture) -> Result<()> {
     ] {
         fixture.apply(&pod(name, name, mode))?;
     }
-    fixture.apply(&copied_claim("again", "thin", XFS, DataSource::Snapshot("taken")))?;
+    fixture.apply(&copied_claim("again", XFS_CLASS, XFS, DataSource::Snapshot("taken")))?;
     fixture.apply(&pod("again", "again", VolumeMode::Filesystem))?;
     fixture.apply(&snapshot("new", "snapshots", "source"))?;
     for name in ["fs", "source", "restored", "again", "running"] {
@@ -183,8 +187,11 @@ fn after(fixture: &Fixture) -> Result<()> {
     for name in all {
         fixture.kubectl(&["wait", "--for=delete", &format!("pod/{name}"), "--timeout=90s"])?;
     }
-    let left = fixture.node.script("ls -A /dev/topolvm; grep kubernetes.io.csi /proc/self/mountinfo || true")?;
-    ensure!(left.trim().is_empty(), "left on the node: {left}");
+    fixture.cluster.ready("apiserver", || {
+        let left = fixture.node.script("ls -A /dev/topolvm; grep kubernetes.io.csi /proc/self/mountinfo || true")?;
+        ensure!(left.trim().is_empty(), "left on the node: {left}");
+        Ok(())
+    })?;
     fixture.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=90s"])?;
     for name in all.iter().chain(&["wished", "half", "failed"]) {
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
@@ -238,7 +245,7 @@ fn bound(fixture: &Fixture, name: &str, class: &str, size: &str, mode: VolumeMod
         "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-8081-topolvm.io"},
     });
     if mode == VolumeMode::Filesystem {
-        csi["fsType"] = json!(if class == "thin" { "xfs" } else { "ext4" });
+        csi["fsType"] = json!(if class == XFS_CLASS { "xfs" } else { "ext4" });
     }
     let nodes = json!({"key": "topology.topolvm.io/node", "operator": "In", "values": [fixture.node.name()]});
     fixture.apply(&json!({
