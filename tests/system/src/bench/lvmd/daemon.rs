@@ -25,6 +25,8 @@ pub(super) const THIN_VG: &str = "myvg2";
 pub(super) const THIN: &str = "thin";
 const DIRECTORY: &str = "/run/bench";
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
+/// What a deployment starts lvmd with.
+const UNIT: &str = include_str!("../../../../../systemd/lvmd.service");
 /// Adds a byte to a file for each process, and becomes `lvm`.
 const COUNTING_LVM: &str = "#!/bin/sh\nprintf . >>/run/bench/count\nexec /sbin/lvm \"$@\"\n";
 
@@ -66,6 +68,7 @@ impl Lvmd {
         let program = std::env::current_exe().context("find this program's file")?.with_file_name("lvmd");
         let mut child = Command::new(&program)
             .args(["--config", &file, "--metrics-bind-address", &METRICS.to_string(), "--log-format=text"])
+            .envs(environment())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
@@ -175,4 +178,20 @@ fn write_executable(script: &str) -> Result<String> {
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
         .with_context(|| format!("write {path}"))?;
     Ok(path)
+}
+
+/// The environment of the unit.
+fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = UNIT.lines().filter_map(|line| line.strip_prefix("Environment="));
+    lines.flat_map(str::split_whitespace).filter_map(|word| word.split_once('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lvmd_is_measured_with_the_environment_of_its_unit() {
+        assert!(environment().any(|(name, value)| (name, value) == ("MALLOC_ARENA_MAX", "1")));
+    }
 }
