@@ -163,6 +163,13 @@ impl Client {
         self.free_in("").await.unwrap()
     }
 
+    /// Waits until Watch says that the default class has such room, in bytes.
+    pub(crate) async fn until_free(&self, is_wanted: impl Fn(u64) -> bool) {
+        let mut watch = VgServiceClient::new(self.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+        let seen = async { while !is_wanted(watch.message().await.unwrap().unwrap().free_bytes) {} };
+        tokio::time::timeout(Duration::from_mins(2), seen).await.unwrap();
+    }
+
     pub(crate) async fn free_in(&self, class: &str) -> Result<u64, Status> {
         let request = GetFreeBytesRequest { device_class: class.to_owned() };
         Ok(VgServiceClient::new(self.0.clone()).get_free_bytes(request).await?.into_inner().free_bytes)

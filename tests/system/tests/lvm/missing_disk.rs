@@ -1,14 +1,11 @@
 //! A volume group that has lost one of its disks.
 
 use std::fs;
-use std::time::Duration;
 
 use tonic::Code;
-use topolvm_proto::lvmd::Empty;
-use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 
 use crate::bench::{DISKS, Groups, MIB, lvm, must, myvg1, run, wait};
-use crate::daemon::{Client, Lvmd, code};
+use crate::daemon::{Lvmd, code};
 
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk)];
@@ -41,12 +38,6 @@ impl Drop for Disk {
     }
 }
 
-async fn until(client: &Client, is_it: impl Fn(u64) -> bool) {
-    let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
-    let seen = async { while !is_it(watch.message().await.unwrap().unwrap().free_bytes) {} };
-    tokio::time::timeout(Duration::from_secs(30), seen).await.expect("nobody notices");
-}
-
 fn group_without_a_disk() {
     let _groups = Groups::new(&[]);
     let disk = Disk::new();
@@ -58,7 +49,7 @@ fn group_without_a_disk() {
         client.create("b", 64 * MIB).await.unwrap();
         let free = client.free().await;
         disk.pull();
-        until(&client, |free| free == 0).await;
+        client.until_free(|free| free == 0).await;
         assert_eq!(myvg1(&lvm()).await.missing_pvs, 1);
         let status = client.create("c", 4 * MIB).await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
@@ -72,7 +63,7 @@ fn group_without_a_disk() {
         disk.plug();
         // LVM wrote the metadata without it; nothing was on it.
         must("vgextend", &["-q", "--restoremissing", "myvg1", &disk.0]);
-        until(&client, |now| now == free + 64 * MIB).await;
+        client.until_free(|now| now == free + 64 * MIB).await;
         client.create("c", 4 * MIB).await.unwrap();
     });
 }

@@ -5,8 +5,6 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use tonic::Code;
-use topolvm_proto::lvmd::Empty;
-use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 
 use crate::bench::{DISKS, Groups, MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code};
@@ -59,13 +57,6 @@ async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
     free
 }
 
-/// Waits until so much is free.
-async fn until_free(client: &Client, bytes: u64) {
-    let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
-    let freed = async { while watch.message().await.unwrap().unwrap().free_bytes != bytes {} };
-    tokio::time::timeout(Duration::from_secs(120), freed).await.expect("it is not given back");
-}
-
 /// How many sectors with the secret a volume on the whole group has.
 fn secrets_in_the_next() -> usize {
     must("lvcreate", &["-qy", "-Wn", "-Zn", "-l100%FREE", "-n", "next", "myvg1"]);
@@ -96,7 +87,7 @@ fn contents_are_nowhere(wipe: &str) {
         client.resize("a", 256 * MIB).await.unwrap();
         write_secret("/dev/myvg1/a");
         client.remove("ssd", "a").await.unwrap();
-        until_free(&client, free - 64 * MIB).await;
+        client.until_free(|now| now == free - 64 * MIB).await;
         assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
     });
     assert_eq!(secrets("/dev/myvg1/theirs"), 64 << 11);
@@ -184,7 +175,7 @@ fn killed_while_wiping() {
     assert!(secrets(wiping.trim()) > 0, "it was quicker than the test");
     SlowDisk::set_delay("0");
     let lvmd = Lvmd::start(&classes("none"));
-    wait(async { until_free(&lvmd.connect().await, free).await });
+    wait(async { lvmd.connect().await.until_free(|now| now == free).await });
     assert_eq!(secrets_in_the_next(), 0);
 }
 
@@ -222,7 +213,7 @@ fn wipes_nothing_that_is_open() {
         assert_eq!(fs::read(mount_point.path().join("file")).unwrap(), SECRET);
         must("umount", &[path]);
         client.remove("ssd", "a").await.unwrap();
-        until_free(&client, free).await;
+        client.until_free(|now| now == free).await;
     });
     assert_eq!(secrets_in_the_next(), 0);
 }
