@@ -138,6 +138,8 @@ impl Drop for SlowDisk {
         drop(run("vgremove", &["-ffqy", "myvg1"]));
         drop(run("losetup", &["-d", &self.device]));
         drop(run("dmsetup", &["remove", "--noudevsync", "--retry", "slow"]));
+        // What was not wiped would be found by the trials that come after.
+        drop(run("blkdiscard", &["-z", DISKS[0]]));
     }
 }
 
