@@ -13,11 +13,14 @@ use crate::bench::{MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code, signed};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
+use crate::two_daemons::Patience;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
     ("lvmd_killed_while_making_makes_a_whole_volume_when_asked_again", makes_a_whole_volume_when_asked_again),
     ("lvmd_never_gives_away_a_volume_whose_old_contents_were_not_wiped", never_gives_away_old_contents),
+    ("lvmd_lets_a_volume_go_on_that_a_killed_lvm_left_suspended", lets_a_suspended_volume_go_on),
+    ("lvmd_passes_on_what_lvm_says_of_a_pool_that_a_killed_lvm_left", passes_on_what_lvm_says_of_a_pool),
     ("lvmd_takes_volumes_that_topolvm_made_and_leaves_others_alone", takes_volumes_that_topolvm_made),
 ];
 
@@ -186,6 +189,51 @@ fn never_gives_away_old_contents() {
         let client = lvmd.connect().await;
         Make::Thick.ask(&client).await.unwrap();
         assert!(Path::new("/dev/myvg1/x").exists() && !has_filesystem("x"));
+    });
+}
+
+fn lets_a_suspended_volume_go_on() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 16 * MIB).await.unwrap();
+        client.create_with(request("thick", "b", 16 * MIB)).await.unwrap();
+        must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
+    });
+    drop(lvmd);
+    for name in ["a", "b", "theirs"] {
+        must("dmsetup", &["suspend", &format!("myvg1-{name}")]);
+    }
+    let suspended = || {
+        let list = must("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]);
+        let names = list.lines().filter_map(|line| line.strip_suffix(":Suspended").map(str::to_owned));
+        names.collect::<Vec<_>>()
+    };
+    let _lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let patience = Patience::now();
+        patience.until("what LVM left suspended", async || suspended() == ["myvg1-theirs"]).await;
+    });
+    must("dmsetup", &["resume", "myvg1-theirs"]);
+}
+
+/// The kernel knows a volume of which LVM's metadata knows nothing. What docs/limits.md says helps.
+fn passes_on_what_lvm_says_of_a_pool() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 16 * MIB).await.unwrap();
+        must("dmsetup", &["suspend", "myvg1-a"]);
+        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "create_snap 2 1"]);
+        must("dmsetup", &["resume", "myvg1-a"]);
+        for bytes in [16 * MIB, 24 * MIB] {
+            let refused = client.snapshot(snapshot("s", "a", "ro", bytes)).await.unwrap_err();
+            assert!(refused.message().contains("already contain thin device with device_id 2"), "{refused}");
+        }
+        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
+        client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
     });
 }
 

@@ -26,17 +26,17 @@ const OTHER_SOCKET: &str = "/run/topolvm-test/other.sock";
 const CLASS: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 
 /// How soon a change must be known: two seconds, and what this machine takes for a few commands at the moment.
-struct Patience(Duration);
+pub(crate) struct Patience(Duration);
 
 impl Patience {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let start = Instant::now();
         must("vgs", &["--noheadings", "myvg1"]);
         Self(Duration::from_secs(2) + 4 * start.elapsed())
     }
 
     /// Asks again and again until it is so.
-    async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+    pub(crate) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
         let start = Instant::now();
         let mut again = tokio::time::interval(Duration::from_millis(20));
         while !is_so().await {
