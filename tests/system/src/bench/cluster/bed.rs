@@ -61,16 +61,20 @@ impl<'a> Bed<'a> {
         })
     }
 
-    /// Deletes these objects of the namespace (`pods` or `pvc/a`, `pvc/b`, ...), one kind before the other, and waits until no volume
-    /// is left.
+    /// Deletes what a user makes, and waits until no volume is left.
     pub(super) fn clean_up(&self) -> Result<()> {
-        for kind in ["pods", "volumesnapshots", "persistentvolumeclaims"] {
-            self.cluster.kubectl_ok(["delete", kind, "--all", "--timeout=90s"])?;
-        }
-        for kind in ["persistentvolumes", "logicalvolumes.topolvm.io"] {
-            self.cluster.kubectl_ok(["wait", "--for=delete", kind, "--all", "--timeout=90s"])?;
-        }
-        Ok(())
+        self.delete_all("pods,volumesnapshots,persistentvolumeclaims")
+    }
+
+    /// The same where there are claims alone.
+    pub(super) fn delete_claims(&self) -> Result<()> {
+        self.delete_all("persistentvolumeclaims")
+    }
+
+    fn delete_all(&self, kinds: &str) -> Result<()> {
+        self.cluster.kubectl_ok(["delete", kinds, "--all", "--timeout=90s"])?;
+        let volumes = "persistentvolumes,logicalvolumes.topolvm.io";
+        self.cluster.kubectl_ok(["wait", "--for=delete", volumes, "--all", "--timeout=90s"]).map(drop)
     }
 
     /// LVM processes that lvmd has started so far.

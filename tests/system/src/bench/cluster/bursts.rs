@@ -122,7 +122,7 @@ async fn bound(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
     let claims = names.iter().map(|name| create(&bed.claims, claim(name, IMMEDIATE, "64Mi", VolumeMode::Filesystem)));
     let action = async { try_join_all(claims).await.map(drop) };
     let times = times(&bed.claims, &names, is_bound, action).await?;
-    bed.clean_up()?;
+    bed.delete_claims()?;
     Ok(times)
 }
 
@@ -144,7 +144,6 @@ async fn created(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) 
     for removed in join_all(removals).await {
         removed?;
     }
-    bed.clean_up()?;
     Ok(times)
 }
 
