@@ -2,6 +2,8 @@
 DIR ?= /var/tmp/topolvm-cluster
 ONLY ?=
 TIME ?= 600
+SEED ?=
+SEQUENCES ?=
 LAYERS := lint unit guest lvm bed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
@@ -22,9 +24,6 @@ test: prerequisites ## All tests: lint, unit and service tests, real LVM, a real
 $(LAYERS:%=test-%): test-%: prerequisites
 	cargo xtask test $*
 
-soak: prerequisites ## Real LVM for an hour: hundreds of kills at random moments, dozens of random stories
-	cargo xtask soak
-
 fuzz: prerequisites ## The fuzz targets, ten minutes each; ONLY=TARGET runs one, TIME=SECONDS
 	cargo xtask fuzz --seconds $(TIME) $(if $(ONLY),--only $(ONLY))
 
@@ -36,6 +35,11 @@ generate: ## Write the files that are generated from the code
 
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
+
+soak: prerequisites ## Everything is killed at random moments: real LVM for an hour, then a cluster; ONLY=lvm|csi SEED=N SEQUENCES=N
+	$(if $(filter csi,$(ONLY)),,cargo xtask soak)
+	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
+	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)))
 
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: ## The programs, optimised, in target/release

@@ -1,6 +1,7 @@
 //! The product on the test bed: what the whole-system tests, the demo and the benchmark share.
 
 pub mod bench;
+pub mod chaos;
 pub mod manifests;
 pub mod sanity;
 pub mod scenario;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::lifecycle::remove;
-use self::lifecycle::{copy_logs, in_parallel, node_names, start, stop};
+use self::lifecycle::{copy_logs, in_parallel, node_names, start, start_api_server, stop};
 use crate::assets;
 use crate::control_plane::Processes;
 use crate::https::Https;
@@ -23,6 +23,9 @@ use crate::network::API_SERVER;
 use crate::node::{Node, NodeSpec};
 use crate::pki::{Identity, Pki};
 use crate::reaper;
+
+/// The name of the API server for [`Cluster::stop`].
+pub const API_SERVER_PROCESS: &str = crate::control_plane::API_SERVER_PROCESS;
 
 /// What differs between clusters.
 #[derive(Debug, Clone, Default)]
@@ -145,6 +148,11 @@ impl Cluster {
     /// Stops a program that [`Cluster::spawn`] or the cluster started: asked first, killed after `grace`. Not running is fine.
     pub fn stop(&self, name: &str, grace: Duration) -> Result<()> {
         self.processes().stop(name, grace)
+    }
+
+    /// Starts the API server again after it was stopped, and returns when it answers.
+    pub fn start_api_server(&self) -> Result<()> {
+        start_api_server(self)
     }
 
     /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute, with the end of its

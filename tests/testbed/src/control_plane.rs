@@ -16,6 +16,8 @@ use crate::network::{API_SERVER, GATEWAY, SERVICES};
 use crate::pki::Pki;
 use crate::process::{Process, spawn, stop_file};
 
+/// Name of its process.
+pub(crate) const API_SERVER_PROCESS: &str = "apiserver";
 const ETCD: &str = "http://127.0.0.1:2379";
 const CONTROLLER_MANAGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10257);
 const SCHEDULER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10259);
@@ -117,11 +119,15 @@ impl ControlPlane<'_> {
 
     pub(crate) fn start_storage(&self) -> Result<()> {
         self.processes.start("etcd", &self.etcd())?;
-        self.processes.start("apiserver", &self.api_server())
+        self.start_api_server()
+    }
+
+    pub(crate) fn start_api_server(&self) -> Result<()> {
+        self.processes.start(API_SERVER_PROCESS, &self.api_server())
     }
 
     pub(crate) fn wait_for_api(&self) -> Result<()> {
-        self.processes.ready("apiserver", || {
+        self.processes.ready(API_SERVER_PROCESS, || {
             // Its own message would only be that it cannot reach etcd.
             if !self.processes.process("etcd")?.is_some_and(|process| process.is_alive()) {
                 bail!("etcd died: {}", log::tail(&self.processes.log("etcd"), 15));

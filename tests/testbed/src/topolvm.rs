@@ -247,18 +247,24 @@ pub fn controller_socket(cluster: &Cluster) -> PathBuf {
 /// Starts topolvm-controller and waits until its socket answers; also after a test has stopped it with [`Cluster::stop`].
 pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let socket = controller_socket(cluster);
+    cluster.spawn(CONTROLLER, &controller_command(cluster, spec, &socket)?)?;
+    // An old socket file of a process that was killed refuses connections.
+    cluster.ready(CONTROLLER, || UnixStream::connect(&socket).context("no socket yet"))?;
+    Ok(())
+}
+
+/// The command line of a topolvm-controller that serves on `socket`, in a directory that is made. A test may add to it, for example for
+/// a second replica.
+pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) -> Result<Command> {
     if let Some(directory) = socket.parent() {
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
     }
     let mut command: Command = cluster.command(spec.programs.join(CONTROLLER));
-    command.arg("--csi-socket").arg(&socket);
+    command.arg("--csi-socket").arg(socket);
     // A kubeconfig, unlike a pod, has no namespace of its own
     command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
     command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig")).envs(spec.environment());
-    cluster.spawn(CONTROLLER, &command)?;
-    // An old socket file of a process that was killed refuses connections.
-    cluster.ready(CONTROLLER, || UnixStream::connect(&socket).context("no socket yet"))?;
-    Ok(())
+    Ok(command)
 }
 
 /// Starts lvmd and topolvm-node in a node, kept running as systemd and kubelet would, and after a restart of the node.

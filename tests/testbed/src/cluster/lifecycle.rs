@@ -70,6 +70,20 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
     Ok(cluster)
 }
 
+pub(super) fn start_api_server(cluster: &Cluster) -> Result<()> {
+    let tools = cluster.directory().join("bin");
+    let control_plane = ControlPlane {
+        directory: cluster.directory(),
+        netns: cluster.netns(),
+        tools: &tools,
+        pki: cluster.pki(),
+        https: &cluster.inner.https,
+        processes: cluster.processes(),
+    };
+    control_plane.start_api_server()?;
+    control_plane.wait_for_api()
+}
+
 fn write_init(path: &Path) -> Result<()> {
     fs::write(path, INIT)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))

@@ -1,0 +1,84 @@
+//! `make soak ONLY=csi`: long runs in which everything that can die does, for a machine that has time.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, id};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use system_tests::chaos::{Chaos, Settings};
+use testbed::topolvm::{self, Topolvm, TopolvmSpec};
+use testbed::{machine, program};
+
+#[derive(Debug, Parser)]
+#[command(about = "Disturbs the product for a long time, and checks that nothing is lost, leaked or there twice")]
+struct Args {
+    /// Only the parts whose names begin like this, for example csi.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Chooses what is done and what happens meanwhile; a run prints its own.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many sequences of creates, growths, snapshots, copies and deletes.
+    #[arg(long, default_value_t = 200)]
+    sequences: usize,
+    /// How many sequences go on at the same time.
+    #[arg(long, default_value_t = 10)]
+    workers: usize,
+    /// Nodes of the cluster.
+    #[arg(long, default_value_t = 1)]
+    nodes: u8,
+    /// Where to leave the logs of a run that failed.
+    #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]
+    logs: PathBuf,
+}
+
+/// A part: its name, and what it does in a directory of its own.
+type Part = (&'static str, fn(&Path, &Args, u64) -> Result<String>);
+
+const PARTS: [Part; 1] = [("csi", csi)];
+
+fn main() -> ExitCode {
+    if let Some(code) = program::serve() {
+        return code;
+    }
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    if let Some(missing) = machine::missing_for_clusters() {
+        bail!("{missing}");
+    }
+    let wanted = |part: &&Part| part.0.starts_with(&args.only);
+    if !PARTS.iter().any(|part| wanted(&part)) {
+        bail!("no part begins with {:?}; there are: {}", args.only, PARTS.map(|part| part.0).join(", "));
+    }
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    let seed = args.seed.unwrap_or_else(|| u64::from(time.subsec_nanos()) ^ u64::from(id()));
+    for (name, part) in PARTS.iter().filter(wanted) {
+        println!("soak {name}: SEED={seed}");
+        let directory = tempfile::Builder::new().prefix("topolvm-soak-").tempdir_in("/var/tmp")?;
+        let report = part(directory.path(), args, seed).with_context(|| format!("soak {name} with SEED={seed}"))?;
+        println!("{report}");
+    }
+    Ok(())
+}
+
+/// CSI calls in a real cluster while programs die and the API server goes away.
+fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
+    let spec = TopolvmSpec::nodes(args.nodes)?.with_thin_class();
+    let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
+    // A minute without an API server, and the pauses of the sidecars after it
+    let patience = Duration::from_mins(4);
+    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience };
+    let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
+    cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
+    outcome.map(|report| report.to_string())
+}

@@ -1,0 +1,182 @@
+//! Objects of the API server for a user with patience: what fails is tried again until it is really refused.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, Error};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long an answer may take before the request is made again.
+const ANSWER: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Claim,
+    Volume,
+    Snapshot,
+    Content,
+}
+
+impl Kind {
+    fn resource(self) -> ApiResource {
+        let (group, kind) = match self {
+            Self::Claim => ("", "PersistentVolumeClaim"),
+            Self::Volume => ("", "PersistentVolume"),
+            Self::Snapshot => ("snapshot.storage.k8s.io", "VolumeSnapshot"),
+            Self::Content => ("snapshot.storage.k8s.io", "VolumeSnapshotContent"),
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
+    }
+
+    fn is_namespaced(self) -> bool {
+        matches!(self, Self::Claim | Self::Snapshot)
+    }
+}
+
+/// What became of an attempt.
+enum Answer<T> {
+    Done(T),
+    Again(String),
+    Refused(Error),
+}
+
+/// A client of the API server. Clones share the connection.
+#[derive(Clone)]
+pub(super) struct Objects {
+    client: Client,
+    patience: Duration,
+}
+
+impl Objects {
+    /// A client that tries everything for so long.
+    pub(super) fn new(client: Client, patience: Duration) -> Self {
+        Self { client, patience }
+    }
+
+    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        let resource = kind.resource();
+        if kind.is_namespaced() {
+            Api::namespaced_with(self.client.clone(), "default", &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        }
+    }
+
+    /// Makes an object and returns its UID; that it is there already means that an answer was lost.
+    pub(super) async fn create(&self, kind: Kind, object: &Value) -> Result<String> {
+        let object: DynamicObject = serde_json::from_value(object.clone()).context("not an object")?;
+        let (api, params) = (self.api(kind), PostParams::default());
+        self.persist("create", || async {
+            match api.create(&params, &object).await {
+                Err(Error::Api(status)) if status.is_already_exists() => Ok("unknown".to_owned()),
+                answer => answer.map(|made| made.metadata.uid.unwrap_or_default()),
+            }
+        })
+        .await
+    }
+
+    /// Changes an object.
+    pub(super) async fn patch(&self, kind: Kind, name: &str, patch: &Value) -> Result<()> {
+        let (api, params, patch) = (self.api(kind), PatchParams::default(), Patch::Merge(patch));
+        self.persist("change", || async { api.patch(name, &params, &patch).await.map(drop) }).await
+    }
+
+    /// Deletes an object, if it is there.
+    pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
+        let (api, params) = (self.api(kind), DeleteParams::default());
+        self.persist("delete", || async {
+            match api.delete(name, &params).await {
+                Err(Error::Api(status)) if is_missing(&status) => Ok(()),
+                answer => answer.map(drop),
+            }
+        })
+        .await
+    }
+
+    /// Reads an object, if it is there.
+    pub(super) async fn get(&self, kind: Kind, name: &str) -> Result<Option<DynamicObject>> {
+        let api = self.api(kind);
+        self.persist("read", || async {
+            match api.get(name).await {
+                Err(Error::Api(status)) if is_missing(&status) => Ok(None),
+                answer => answer.map(Some),
+            }
+        })
+        .await
+    }
+
+    /// Waits until an object is as it should be; `None` is one that is not there.
+    pub(super) async fn until(
+        &self,
+        kind: Kind,
+        name: &str,
+        what: &str,
+        is_so: impl Fn(Option<&DynamicObject>) -> bool,
+    ) -> Result<()> {
+        let end = Instant::now() + self.patience;
+        while Instant::now() < end {
+            // A watch may have died without a sign
+            match timeout(ANSWER * 2, await_condition(self.api(kind), name, &is_so)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(_)) => sleep(PAUSE).await,
+                Err(_elapsed) => {}
+            }
+        }
+        let now = self.get(kind, name).await?;
+        bail!("{name} is not {what} after {:?}: {}", self.patience, serde_json::to_string(&now)?)
+    }
+
+    /// Waits until an object is gone.
+    pub(super) async fn until_gone(&self, kind: Kind, name: &str) -> Result<()> {
+        self.until(kind, name, "gone", |object| object.is_none()).await
+    }
+
+    async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let end = Instant::now() + self.patience;
+        loop {
+            let reason = match judge(timeout(ANSWER, attempt()).await) {
+                Answer::Done(answer) => return Ok(answer),
+                Answer::Refused(error) => {
+                    return Err(error).with_context(|| format!("the API server refused to {what}"));
+                }
+                Answer::Again(reason) => reason,
+            };
+            if Instant::now() >= end {
+                bail!("the API server could not {what} for {:?}: {reason}", self.patience);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// A text in an object; empty when there is none.
+pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
+    object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether the API server says that there is no such object, and not that it does not know the kind yet, as it may when it has just
+/// started.
+fn is_missing(status: &kube::core::Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+fn judge<T>(answer: Result<kube::Result<T>, tokio::time::error::Elapsed>) -> Answer<T> {
+    match answer {
+        Ok(Ok(answer)) => Answer::Done(answer),
+        // Conflicts, and refusals of a server that has no rights and kinds loaded yet
+        Ok(Err(Error::Api(status))) if !matches!(status.code, 401 | 403 | 404 | 409 | 429 | 500..) => {
+            Answer::Refused(Error::Api(status))
+        }
+        Ok(Err(error)) => Answer::Again(format!("{:#}", anyhow::Error::from(error))),
+        Err(_elapsed) => Answer::Again(format!("no answer within {ANSWER:?}")),
+    }
+}

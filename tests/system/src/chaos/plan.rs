@@ -1,0 +1,409 @@
+//! What is done to volumes, and what happens meanwhile: all of it follows from the seed.
+
+use std::fmt;
+
+use super::random::Random;
+
+/// Smallest volume in MiB: that of ext4, which smaller requests would be raised to.
+const LEAST: u64 = 32;
+/// One in so many sequences leaves its volumes, so that there is something to count at the end.
+const KEEPS: usize = 4;
+
+/// A StorageClass of the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Thick,
+    Thin,
+}
+
+impl Class {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Thick => "chaos-thick",
+            Self::Thin => "chaos-thin",
+        }
+    }
+}
+
+/// What a new claim begins as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    Empty,
+    Snapshot(String),
+    Claim(String),
+}
+
+/// One thing that a user does. Unless it says otherwise the user waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Create {
+        claim: String,
+        class: Class,
+        mebibytes: u64,
+        begin: Begin,
+    },
+    /// The claim is deleted at once, whatever there is of it.
+    CreateAndDelete {
+        claim: String,
+        class: Class,
+        mebibytes: u64,
+    },
+    Grow {
+        claim: String,
+        mebibytes: u64,
+        waits: bool,
+    },
+    Snapshot {
+        snapshot: String,
+        claim: String,
+        waits: bool,
+    },
+    DeleteSnapshot {
+        snapshot: String,
+    },
+    DeleteClaim {
+        claim: String,
+    },
+}
+
+/// Done step by step; several sequences go on at the same time. All names begin with its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sequence {
+    pub(super) name: String,
+    pub(super) steps: Vec<Step>,
+}
+
+/// A program that is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victim {
+    Node,
+    Lvmd,
+    /// The replica with which the sidecars talk.
+    Controller,
+    OtherController,
+}
+
+/// How the API server goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outage {
+    /// It dies, and connections are refused.
+    Killed,
+    /// It takes connections and requests, and answers nothing.
+    Frozen,
+    /// The nodes lose their network. Packets come to nothing.
+    CutOff,
+}
+
+/// Something bad.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Kill(Victim),
+    /// For so many seconds; half-way through a program may be killed, which then starts without an API server.
+    Outage {
+        outage: Outage,
+        seconds: u64,
+        meanwhile: Option<Victim>,
+    },
+}
+
+/// An event, and after how many steps of all sequences together it happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) after: usize,
+    pub(super) event: Event,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) sequences: Vec<Sequence>,
+    pub(super) events: Vec<Planned>,
+}
+
+impl Plan {
+    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, and one of a minute for every
+    /// fifty sequences.
+    pub(super) fn new(seed: u64, sequences: usize) -> Self {
+        let mut random = Random::new(seed);
+        let sequences: Vec<Sequence> = (0..sequences).map(|number| sequence(&mut random, number)).collect();
+        let steps = sequences.iter().map(|sequence| sequence.steps.len()).sum();
+        let events = events(&mut random, sequences.len(), steps);
+        Self { sequences, events }
+    }
+}
+
+fn events(random: &mut Random, sequences: usize, steps: usize) -> Vec<Planned> {
+    let mut all = Vec::new();
+    for victim in [Victim::Node, Victim::Lvmd, Victim::Controller, Victim::OtherController] {
+        all.extend(std::iter::repeat_n(Event::Kill(victim), (sequences / 8).max(2)));
+    }
+    let long = sequences / 50;
+    let short = (sequences / 12).max(1);
+    for number in 0..long + short {
+        let outage = random.of(&[Outage::Killed, Outage::Frozen, Outage::CutOff]).copied().unwrap_or(Outage::Killed);
+        let seconds = if number < long { 60 } else { random.between(3, 8) };
+        // The node cannot be told anything while it is cut off
+        let victims: &[Victim] = match outage {
+            Outage::CutOff => &[Victim::Controller, Victim::OtherController],
+            Outage::Killed | Outage::Frozen => &[Victim::Node, Victim::Lvmd, Victim::Controller],
+        };
+        let meanwhile = if random.percent(60) { random.of(victims).copied() } else { None };
+        all.push(Event::Outage { outage, seconds, meanwhile });
+    }
+    // Not in the last tenth, so that something is left to be disturbed
+    let end = u64::try_from(steps * 9 / 10).unwrap_or(u64::MAX);
+    let mut planned: Vec<Planned> = all
+        .into_iter()
+        .map(|event| Planned { after: usize::try_from(random.between(1, end)).unwrap_or(1), event })
+        .collect();
+    planned.sort_by_key(|planned| planned.after);
+    planned
+}
+
+/// A claim as it is planned to be.
+struct Claim {
+    name: String,
+    mebibytes: u64,
+}
+
+/// A snapshot that was waited for.
+struct Taken {
+    name: String,
+    mebibytes: u64,
+}
+
+/// What a sequence has at a point.
+struct Sequencing<'a> {
+    random: &'a mut Random,
+    name: String,
+    class: Class,
+    steps: Vec<Step>,
+    claims: Vec<Claim>,
+    snapshots: Vec<Taken>,
+    made: usize,
+}
+
+fn sequence(random: &mut Random, number: usize) -> Sequence {
+    let class = if random.percent(60) { Class::Thin } else { Class::Thick };
+    let name = format!("s{number:03}");
+    let mut all =
+        Sequencing { random, name, class, steps: Vec::new(), claims: Vec::new(), snapshots: Vec::new(), made: 0 };
+    all.create(Begin::Empty, LEAST);
+    for _ in 0..all.random.between(2, 6) {
+        all.one_more();
+    }
+    if !number.is_multiple_of(KEEPS) {
+        all.delete_everything();
+    }
+    Sequence { name: all.name, steps: all.steps }
+}
+
+impl Sequencing<'_> {
+    fn new_name(&mut self, kind: &str) -> String {
+        self.made += 1;
+        format!("{}-{kind}{}", self.name, self.made)
+    }
+
+    fn create(&mut self, begin: Begin, least: u64) {
+        let claim = self.new_name("claim");
+        let mebibytes = least + self.random.between(0, 24);
+        self.claims.push(Claim { name: claim.clone(), mebibytes });
+        self.steps.push(Step::Create { claim, class: self.class, mebibytes, begin });
+    }
+
+    fn one_more(&mut self) {
+        match (self.random.between(0, 100), self.class) {
+            (0..25, _) | (43..60, Class::Thick) => self.grow(),
+            (25..33, _) => {
+                let claim = self.new_name("hasty");
+                let mebibytes = LEAST + self.random.between(0, 24);
+                self.steps.push(Step::CreateAndDelete { claim, class: self.class, mebibytes });
+            }
+            (33..43, _) => self.delete_claim(),
+            (60.., Class::Thick) => self.create(Begin::Empty, LEAST),
+            (43..65, Class::Thin) => self.snapshot(),
+            (65..80, Class::Thin) => self.restore(),
+            (80..90, Class::Thin) => self.clone_claim(),
+            (90.., Class::Thin) => self.delete_snapshot(),
+        }
+    }
+
+    fn grow(&mut self) {
+        let by = self.random.between(1, 32);
+        let waits = self.random.percent(60);
+        let Some(index) = self.random.index(self.claims.len()) else { return };
+        if let Some(claim) = self.claims.get_mut(index) {
+            claim.mebibytes += by;
+            self.steps.push(Step::Grow { claim: claim.name.clone(), mebibytes: claim.mebibytes, waits });
+        }
+    }
+
+    fn snapshot(&mut self) {
+        let snapshot = self.new_name("snapshot");
+        let waits = self.random.percent(75);
+        let Some(claim) = self.random.of(&self.claims) else { return };
+        let step = Step::Snapshot { snapshot: snapshot.clone(), claim: claim.name.clone(), waits };
+        let taken = Taken { name: snapshot, mebibytes: rounded(claim.mebibytes) };
+        self.steps.push(step);
+        if waits {
+            self.snapshots.push(taken);
+        } else {
+            self.steps.push(Step::DeleteSnapshot { snapshot: taken.name });
+        }
+    }
+
+    fn restore(&mut self) {
+        let Some(taken) = self.random.of(&self.snapshots) else { return self.snapshot() };
+        let (begin, least) = (Begin::Snapshot(taken.name.clone()), taken.mebibytes);
+        self.create(begin, least);
+    }
+
+    fn clone_claim(&mut self) {
+        let Some(source) = self.random.of(&self.claims) else { return };
+        let (begin, least) = (Begin::Claim(source.name.clone()), rounded(source.mebibytes));
+        self.create(begin, least);
+    }
+
+    fn delete_claim(&mut self) {
+        if let Some(index) = self.random.index(self.claims.len()) {
+            let claim = self.claims.remove(index).name;
+            self.steps.push(Step::DeleteClaim { claim });
+        }
+        if self.claims.is_empty() {
+            self.create(Begin::Empty, LEAST);
+        }
+    }
+
+    fn delete_snapshot(&mut self) {
+        if let Some(index) = self.random.index(self.snapshots.len()) {
+            let snapshot = self.snapshots.remove(index).name;
+            self.steps.push(Step::DeleteSnapshot { snapshot });
+        }
+    }
+
+    fn delete_everything(&mut self) {
+        while !(self.claims.is_empty() && self.snapshots.is_empty()) {
+            let all = self.claims.len() + self.snapshots.len();
+            let Some(index) = self.random.index(all) else { return };
+            if index < self.claims.len() {
+                let claim = self.claims.remove(index).name;
+                self.steps.push(Step::DeleteClaim { claim });
+            } else {
+                let snapshot = self.snapshots.remove(index - self.claims.len()).name;
+                self.steps.push(Step::DeleteSnapshot { snapshot });
+            }
+        }
+    }
+}
+
+/// In extents of 4 MiB, which is what LVM makes of it: a copy must not be smaller.
+fn rounded(mebibytes: u64) -> u64 {
+    mebibytes.next_multiple_of(4)
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_once = |waits: &bool| if *waits { "" } else { " and does not wait" };
+        match self {
+            Self::Create { claim, class, mebibytes, begin } => {
+                write!(f, "creates {claim} of {mebibytes}Mi in {}", class.name())?;
+                match begin {
+                    Begin::Empty => Ok(()),
+                    Begin::Snapshot(source) | Begin::Claim(source) => write!(f, " from {source}"),
+                }
+            }
+            Self::CreateAndDelete { claim, class, mebibytes } => {
+                write!(f, "creates {claim} of {mebibytes}Mi in {} and deletes it at once", class.name())
+            }
+            Self::Grow { claim, mebibytes, waits } => write!(f, "grows {claim} to {mebibytes}Mi{}", at_once(waits)),
+            Self::Snapshot { snapshot, claim, waits } => {
+                write!(f, "takes {snapshot} of {claim}{}", at_once(waits))
+            }
+            Self::DeleteSnapshot { snapshot } => write!(f, "deletes {snapshot}"),
+            Self::DeleteClaim { claim } => write!(f, "deletes {claim}"),
+        }
+    }
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "topolvm-node",
+            Self::Lvmd => "lvmd",
+            Self::Controller => "topolvm-controller",
+            Self::OtherController => "the other topolvm-controller",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_follows_from_its_seed() {
+        assert_eq!(Plan::new(7, 20), Plan::new(7, 20));
+        assert_ne!(Plan::new(7, 20), Plan::new(8, 20));
+    }
+
+    #[test]
+    fn a_small_plan_kills_every_process_twice_and_has_a_short_outage() {
+        let plan = Plan::new(1, 10);
+        for victim in [Victim::Node, Victim::Lvmd, Victim::Controller, Victim::OtherController] {
+            let kills = plan.events.iter().filter(|planned| planned.event == Event::Kill(victim)).count();
+            assert_eq!(kills, 2, "{victim}");
+        }
+        let outages: Vec<_> = plan.events.iter().filter(|event| !matches!(event.event, Event::Kill(_))).collect();
+        assert!(
+            matches!(outages.as_slice(), [Planned { event: Event::Outage { seconds: 3..8, .. }, .. }]),
+            "{outages:?}"
+        );
+    }
+
+    #[test]
+    fn two_hundred_sequences_have_outages_of_a_minute_and_all_events_before_their_end() {
+        let plan = Plan::new(1, 200);
+        let steps: usize = plan.sequences.iter().map(|sequence| sequence.steps.len()).sum();
+        assert!(plan.events.iter().all(|planned| planned.after < steps));
+        let long = plan.events.iter().filter(|event| matches!(event.event, Event::Outage { seconds: 60, .. })).count();
+        assert_eq!(long, 4);
+    }
+
+    #[test]
+    fn steps_use_what_exists_and_copies_are_large_enough() {
+        for seed in 0..50 {
+            for sequence in Plan::new(seed, 20).sequences {
+                let mut sizes = std::collections::HashMap::new();
+                let mut ever = HashSet::new();
+                for step in &sequence.steps {
+                    match step {
+                        Step::Create { claim, mebibytes, begin, .. } => {
+                            match begin {
+                                Begin::Empty => {}
+                                Begin::Snapshot(source) | Begin::Claim(source) => {
+                                    assert!(sizes.get(source).is_some_and(|size| size <= mebibytes), "{sequence:?}");
+                                }
+                            }
+                            assert!(ever.insert(claim.clone()));
+                            sizes.insert(claim.clone(), *mebibytes);
+                        }
+                        Step::CreateAndDelete { claim, .. } => assert!(ever.insert(claim.clone())),
+                        Step::Grow { claim, mebibytes, .. } => {
+                            assert!(sizes.insert(claim.clone(), *mebibytes).is_some_and(|before| before < *mebibytes));
+                        }
+                        Step::Snapshot { snapshot, claim, .. } => {
+                            assert!(ever.insert(snapshot.clone()));
+                            let size = rounded(sizes[claim]);
+                            sizes.insert(snapshot.clone(), size);
+                        }
+                        Step::DeleteSnapshot { snapshot: name } | Step::DeleteClaim { claim: name } => {
+                            assert!(sizes.remove(name).is_some(), "{sequence:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

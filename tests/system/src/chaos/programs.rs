@@ -1,0 +1,234 @@
+//! The programs around which the test goes: started again when they end, as kubelet and systemd would, and counted.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::process::Process;
+use testbed::sidecars::Sidecar;
+use testbed::topolvm::{self, CONTROLLER, LVMD, NODE, TopolvmSpec, controller_socket};
+
+use super::history::{EVENTS, History};
+use super::plan::Victim;
+
+/// The second replica of the controller.
+const OTHER_CONTROLLER: &str = "topolvm-controller-2";
+/// Where the replicas serve metrics, in the network of the cluster.
+const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
+/// In seconds, so that a new leader is there soon.
+const ELECTION: [&str; 3] =
+    ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
+const SIDECARS: [Sidecar; 4] =
+    [Sidecar::Provisioner, Sidecar::Resizer, Sidecar::Snapshotter, Sidecar::SnapshotController];
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The programs of a cluster.
+#[derive(Debug)]
+pub(super) struct Programs<'a> {
+    cluster: &'a Cluster,
+    nodes: &'a [Node],
+    history: &'a History,
+    kept: Mutex<Vec<Kept>>,
+    turn: AtomicUsize,
+    /// Ends of the nodes' programs before the test.
+    before: usize,
+    node_kills: AtomicUsize,
+}
+
+/// A process of this machine.
+#[derive(Debug)]
+struct Kept {
+    name: &'static str,
+    command: Command,
+    /// Whether it must never end by itself.
+    is_ours: bool,
+    is_killed: bool,
+    kills: usize,
+    exits: usize,
+}
+
+impl<'a> Programs<'a> {
+    /// Two replicas of the controller of which one leads, and the sidecars, with pauses of a few seconds at most between their attempts.
+    pub(super) fn start(
+        cluster: &'a Cluster,
+        nodes: &'a [Node],
+        spec: &TopolvmSpec,
+        history: &'a History,
+    ) -> Result<Self> {
+        let mut kept = Vec::new();
+        let socket = controller_socket(cluster);
+        for sidecar in SIDECARS {
+            sidecar.stop(cluster)?;
+            let mut command = sidecar.command(cluster, &socket);
+            command.arg("--retry-interval-max=5s");
+            kept.push(Kept::new(sidecar.name(), command, false));
+        }
+        let [metrics, other_metrics] = METRICS.map(|address| format!("--metrics-bind-address={address}"));
+        let mut command = topolvm::controller_command(cluster, spec, &socket)?;
+        command.args(ELECTION).arg(metrics);
+        kept.push(Kept::new(CONTROLLER, command, true));
+        let other_socket = cluster.directory().join("controller-2/csi.sock");
+        let mut command = topolvm::controller_command(cluster, spec, &other_socket)?;
+        command.args(ELECTION).args([other_metrics.as_str(), "--health-probe-bind-address="]);
+        kept.push(Kept::new(OTHER_CONTROLLER, command, true));
+        cluster.stop(CONTROLLER, Duration::from_secs(10))?;
+        for kept in kept.iter().rev() {
+            cluster.spawn(kept.name, &kept.command)?;
+        }
+        Ok(Self {
+            cluster,
+            nodes,
+            history,
+            kept: Mutex::new(kept),
+            turn: AtomicUsize::new(0),
+            before: ends(nodes)?.len(),
+            node_kills: AtomicUsize::new(0),
+        })
+    }
+
+    /// Starts what has ended again until `stop` says so.
+    pub(super) fn keep(&self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            for kept in self.lock().iter_mut() {
+                self.revive(kept)?;
+            }
+            sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    fn revive(&self, kept: &mut Kept) -> Result<()> {
+        if process(self.cluster, kept.name)?.is_some_and(|process| process.is_alive()) {
+            return Ok(());
+        }
+        if kept.is_killed {
+            kept.is_killed = false;
+        } else {
+            kept.exits += 1;
+            self.history.record(EVENTS, has_ended(kept.name));
+        }
+        self.cluster.stop(kept.name, Duration::ZERO)?;
+        self.cluster.spawn(kept.name, &kept.command)
+    }
+
+    /// Kills a program, without any warning.
+    pub(super) fn kill(&self, victim: Victim) -> Result<()> {
+        match victim {
+            Victim::Controller => self.kill_kept(CONTROLLER),
+            Victim::OtherController => self.kill_kept(OTHER_CONTROLLER),
+            Victim::Node => self.kill_in_node(NODE),
+            Victim::Lvmd => self.kill_in_node(LVMD),
+        }
+    }
+
+    fn kill_kept(&self, name: &str) -> Result<()> {
+        let mut all = self.lock();
+        let kept = all.iter_mut().find(|kept| kept.name == name).context("no such program")?;
+        self.revive(kept)?;
+        self.history.record(EVENTS, format!("kills {name}"));
+        kept.is_killed = true;
+        kept.kills += 1;
+        process(self.cluster, name)?.context("it was not started")?.signal(Signal::KILL)
+    }
+
+    fn kill_in_node(&self, name: &str) -> Result<()> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let node = self.nodes.iter().cycle().nth(turn).context("there are no nodes")?;
+        let end = Instant::now() + Duration::from_secs(20);
+        // It may have been killed a moment ago
+        while let Err(error) = node.kill_kept(name) {
+            if Instant::now() > end {
+                return Err(error);
+            }
+            sleep(LOOK_AGAIN);
+        }
+        self.node_kills.fetch_add(1, Ordering::Relaxed);
+        self.history.record(EVENTS, format!("killed {name} of {}", node.name()));
+        Ok(())
+    }
+
+    /// Fails when one of the product's programs has ended without being killed, or if there is not one leader.
+    pub(super) fn check(&self) -> Result<()> {
+        for kept in self.lock().iter().filter(|kept| kept.is_ours) {
+            ensure!(kept.exits == 0, "{} ended by itself {} times; see its log", kept.name, kept.exits);
+        }
+        let ends = ends(self.nodes)?;
+        let ends = ends.get(self.before..).unwrap_or_default();
+        let kills = self.node_kills.load(Ordering::Relaxed);
+        let unexpected: Vec<_> = ends.iter().filter(|end| !end.ends_with("ended, status 137")).collect();
+        ensure!(unexpected.is_empty() && ends.len() <= kills, "{kills} kills in the nodes, but these ends: {ends:#?}");
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let leaders = METRICS.iter().filter(|address| self.is_leading(address)).count();
+            if leaders == 1 {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!("{leaders} controllers are leading");
+            }
+            sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn is_leading(&self, address: &str) -> bool {
+        let mut curl = self.cluster.command("curl");
+        let output = curl.args(["--silent", "--max-time", "5", &format!("http://{address}/metrics")]).output();
+        output.is_ok_and(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
+        })
+    }
+
+    /// How often programs were killed, and how often sidecars ended, which they do when they lose their driver.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let all = self.lock();
+        let kills = all.iter().map(|kept| kept.kills).sum::<usize>() + self.node_kills.load(Ordering::Relaxed);
+        (kills, all.iter().filter(|kept| !kept.is_ours).map(|kept| kept.exits).sum())
+    }
+
+    /// Ends what a cluster does not usually have.
+    pub(super) fn end(&self) -> Result<()> {
+        self.cluster.stop(OTHER_CONTROLLER, Duration::from_secs(10))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn new(name: &'static str, command: Command, is_ours: bool) -> Self {
+        Self { name, command, is_ours, is_killed: false, kills: 0, exits: 0 }
+    }
+}
+
+/// How the history tells of a program that nobody killed.
+pub(super) fn has_ended(name: &str) -> String {
+    format!("{name} has ended by itself")
+}
+
+/// A process that the cluster started.
+pub(super) fn process(cluster: &Cluster, name: &str) -> Result<Option<Process>> {
+    Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
+}
+
+/// Lines of the nodes' logs that say that a program has ended.
+fn ends(nodes: &[Node]) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for node in nodes {
+        for name in [NODE, LVMD] {
+            let log = fs::read(node.log(name)).with_context(|| format!("read the log of {name}"))?;
+            let log = String::from_utf8_lossy(&log);
+            let ends = log.lines().filter(|line| line.starts_with(&format!("{name} ended, status ")));
+            all.extend(ends.map(str::to_owned));
+        }
+    }
+    Ok(all)
+}

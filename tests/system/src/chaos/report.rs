@@ -1,0 +1,99 @@
+//! What a run says about itself.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+
+use super::agreement::Disagreement;
+use super::history::History;
+
+/// What a run that ended well has done.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Sequences of steps.
+    pub sequences: usize,
+    /// Steps of all of them.
+    pub steps: usize,
+    /// How long they took, and the pauses for settling and clearing up.
+    pub working: Duration,
+    /// From the last step until everything agreed.
+    pub settling: Duration,
+    /// From then until everything was deleted.
+    pub clearing: Duration,
+    /// How many volumes and snapshots were there when everything had settled.
+    pub kept: usize,
+    /// Volumes that csi-provisioner abandoned.
+    pub abandoned: usize,
+    /// Programs that were killed.
+    pub kills: usize,
+    /// Outages of the API server, and how long they were together.
+    pub outages: (usize, Duration),
+    /// Ends of sidecars, which end when they lose their driver.
+    pub sidecar_exits: usize,
+    /// Seconds that single steps took, sorted.
+    pub seconds: Vec<f64>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sequences, steps, kills, kept, abandoned, sidecar_exits, .. } = self;
+        let (outages, away) = self.outages;
+        let part = |share: usize| self.seconds.get(self.seconds.len().saturating_sub(1) * share / 100).unwrap_or(&0.0);
+        writeln!(f, "{sequences} sequences with {steps} steps in {:.0} s", self.working.as_secs_f64())?;
+        writeln!(f, "a step took {:.2} s (median), {:.2} s (95 %), {:.2} s (longest)", part(50), part(95), part(100))?;
+        writeln!(f, "{kills} kills, {outages} outages of {:.0} s together", away.as_secs_f64())?;
+        writeln!(f, "sidecars ended {sidecar_exits} times, the product never by itself")?;
+        let (settling, clearing) = (self.settling.as_secs_f64(), self.clearing.as_secs_f64());
+        writeln!(f, "{kept} volumes and snapshots agreed after {settling:.1} s, and were gone {clearing:.1} s later")?;
+        if *abandoned > 0 {
+            writeln!(
+                f,
+                "{abandoned} volumes of claims deleted at once were abandoned by csi-provisioner when it ended"
+            )?;
+        }
+        f.write_str("0 lost, 0 leaked, 0 double")
+    }
+}
+
+/// The disagreements with the history of the volumes concerned.
+pub(super) fn explain(all: &[Disagreement], history: &History, cluster: &Cluster, nodes: &[Node]) -> String {
+    let mut parts: Vec<String> = all.iter().map(|disagreement| format!("- {}", disagreement.what)).collect();
+    for disagreement in all.iter().take(3) {
+        let ids = &disagreement.about;
+        // A volume of Kubernetes is named by the UID of its claim
+        let mut words: Vec<String> = ids.iter().map(|id| id.trim_start_matches("pvc-").to_owned()).collect();
+        words.extend(ids.iter().map(|id| id.trim_start_matches("snapcontent-").to_owned()));
+        let who = history.who_mentions(&words);
+        parts.push(format!("\n{}\nhistory:\n{}", disagreement.what, history.of(&who)));
+        parts.extend(log_lines(cluster, nodes, ids));
+    }
+    parts.join("\n")
+}
+
+/// The lines of all logs that mention one of these.
+fn log_lines(cluster: &Cluster, nodes: &[Node], ids: &[String]) -> Vec<String> {
+    let mut directories = vec![cluster.directory().join("log")];
+    directories.extend(nodes.iter().map(|node| node.directory().to_owned()));
+    let mut files: Vec<_> =
+        directories.iter().flat_map(|directory| fs::read_dir(directory).into_iter().flatten()).collect();
+    files.sort_by_key(|file| file.as_ref().map(fs::DirEntry::path).ok());
+    let logs = files.into_iter().filter_map(|file| Some(file.ok()?.path()));
+    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.flat_map(|path| lines_of(&path, ids)).collect()
+}
+
+fn lines_of(path: &Path, ids: &[String]) -> Vec<String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // Those have every request, and the history
+    if ids.is_empty() || ["kubelet.log", "containerd.log", "apiserver.log", "chaos.log"].contains(&name.as_str()) {
+        return Vec::new();
+    }
+    let log = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let lines: Vec<_> = log.lines().filter(|line| ids.iter().any(|id| line.contains(id.as_str()))).collect();
+    let last = lines.get(lines.len().saturating_sub(25)..).unwrap_or_default();
+    last.iter().map(|line| format!("{name}: {}", line.chars().take(400).collect::<String>())).collect()
+}

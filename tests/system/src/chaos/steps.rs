@@ -1,0 +1,114 @@
+//! Does the steps of a plan as a user would, and waits like one.
+
+use anyhow::{Context as _, Result};
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use topolvm_api::parse_bytes;
+
+use super::objects::{Kind, Objects, text};
+use super::plan::{Begin, Class, Step};
+use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
+
+/// The VolumeSnapshotClass.
+pub(super) const SNAPSHOT_CLASS: &str = "chaos";
+
+impl Step {
+    /// Does the step. `note` is told what later leads from ids to this step.
+    pub(super) async fn run(&self, objects: &Objects, note: impl Fn(String)) -> Result<()> {
+        match self {
+            Self::Create { claim, class, mebibytes, begin } => {
+                let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, begin)).await?;
+                note(format!("{claim} has the UID {uid}"));
+                objects.until(Kind::Claim, claim, "bound", |claim| claim.is_some_and(is_bound)).await
+            }
+            Self::CreateAndDelete { claim, class, mebibytes } => {
+                let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, &Begin::Empty)).await?;
+                note(hasty(claim, &uid));
+                objects.delete(Kind::Claim, claim).await?;
+                objects.until_gone(Kind::Claim, claim).await
+            }
+            Self::Grow { claim, mebibytes, waits } => grow(objects, claim, *mebibytes, *waits).await,
+            Self::Snapshot { snapshot: name, claim, waits } => {
+                let uid = objects.create(Kind::Snapshot, &snapshot(name, SNAPSHOT_CLASS, claim)).await?;
+                note(format!("{name} has the UID {uid}"));
+                if *waits {
+                    objects
+                        .until(Kind::Snapshot, name, "ready", |snapshot| {
+                            snapshot.is_some_and(|snapshot| {
+                                snapshot.data.pointer("/status/readyToUse") == Some(&Value::Bool(true))
+                            })
+                        })
+                        .await?;
+                }
+                Ok(())
+            }
+            Self::DeleteSnapshot { snapshot } => delete_snapshot(objects, snapshot).await,
+            Self::DeleteClaim { claim } => delete_claim(objects, claim).await,
+        }
+    }
+}
+
+/// How the history tells of a claim that is deleted at once.
+fn hasty(claim: &str, uid: &str) -> String {
+    format!("{claim} {}", hasty_uid(uid))
+}
+
+/// The end of that.
+pub(super) fn hasty_uid(uid: &str) -> String {
+    format!("is deleted at once and has the UID {uid}")
+}
+
+fn new_claim(name: &str, class: Class, mebibytes: u64, begin: &Begin) -> Value {
+    let size = format!("{mebibytes}Mi");
+    match begin {
+        Begin::Empty => claim(name, class.name(), &size, VolumeMode::Filesystem),
+        Begin::Snapshot(source) => copied_claim(name, class.name(), &size, DataSource::Snapshot(source)),
+        Begin::Claim(source) => copied_claim(name, class.name(), &size, DataSource::Claim(source)),
+    }
+}
+
+fn is_bound(claim: &DynamicObject) -> bool {
+    text(claim, "/status/phase") == "Bound"
+}
+
+/// Without a pod it is done when the volume, not yet any filesystem on it, has the size.
+async fn grow(objects: &Objects, claim: &str, mebibytes: u64, waits: bool) -> Result<()> {
+    let patch = json!({"spec": {"resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}});
+    objects.patch(Kind::Claim, claim, &patch).await?;
+    if !waits {
+        return Ok(());
+    }
+    let now = objects.get(Kind::Claim, claim).await?.context("the claim is gone")?;
+    let is_so = |volume: Option<&DynamicObject>| {
+        let size = volume.map(|volume| text(volume, "/spec/capacity/storage")).unwrap_or_default();
+        parse_bytes(&quantity(size)).is_ok_and(|bytes| bytes >= mebibytes << 20)
+    };
+    objects.until(Kind::Volume, text(&now, "/spec/volumeName"), "as large as it should be", is_so).await
+}
+
+async fn delete_claim(objects: &Objects, claim: &str) -> Result<()> {
+    let volume = objects.get(Kind::Claim, claim).await?.map(|claim| text(&claim, "/spec/volumeName").to_owned());
+    objects.delete(Kind::Claim, claim).await?;
+    objects.until_gone(Kind::Claim, claim).await?;
+    match volume.filter(|volume| !volume.is_empty()) {
+        Some(volume) => objects.until_gone(Kind::Volume, &volume).await,
+        None => Ok(()),
+    }
+}
+
+async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
+    let content = objects
+        .get(Kind::Snapshot, snapshot)
+        .await?
+        .map(|snapshot| text(&snapshot, "/status/boundVolumeSnapshotContentName").to_owned());
+    objects.delete(Kind::Snapshot, snapshot).await?;
+    objects.until_gone(Kind::Snapshot, snapshot).await?;
+    match content.filter(|content| !content.is_empty()) {
+        Some(content) => objects.until_gone(Kind::Content, &content).await,
+        None => Ok(()),
+    }
+}
+
+pub(super) fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+    k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.to_owned())
+}
