@@ -164,6 +164,8 @@ fn events(random: &mut Random, sequences: usize, steps: usize) -> Vec<Planned> {
 struct Claim {
     name: String,
     mebibytes: u64,
+    /// csi-resizer grows a volume again only when a pod has made use of the first growth.
+    is_grown: bool,
 }
 
 /// A snapshot that was waited for.
@@ -207,7 +209,7 @@ impl Sequencing<'_> {
     fn create(&mut self, begin: Begin, least: u64) {
         let claim = self.new_name("claim");
         let mebibytes = least + self.random.between(0, 24);
-        self.claims.push(Claim { name: claim.clone(), mebibytes });
+        self.claims.push(Claim { name: claim.clone(), mebibytes, is_grown: false });
         self.steps.push(Step::Create { claim, class: self.class, mebibytes, begin });
     }
 
@@ -231,11 +233,14 @@ impl Sequencing<'_> {
     fn grow(&mut self) {
         let by = self.random.between(1, 32);
         let waits = self.random.percent(60);
-        let Some(index) = self.random.index(self.claims.len()) else { return };
-        if let Some(claim) = self.claims.get_mut(index) {
-            claim.mebibytes += by;
-            self.steps.push(Step::Grow { claim: claim.name.clone(), mebibytes: claim.mebibytes, waits });
-        }
+        let mut fresh: Vec<&mut Claim> = self.claims.iter_mut().filter(|claim| !claim.is_grown).collect();
+        let index = self.random.index(fresh.len());
+        let Some(claim) = index.and_then(|index| fresh.get_mut(index)) else {
+            return self.create(Begin::Empty, LEAST);
+        };
+        claim.mebibytes += by;
+        claim.is_grown = true;
+        self.steps.push(Step::Grow { claim: claim.name.clone(), mebibytes: claim.mebibytes, waits });
     }
 
     fn snapshot(&mut self) {
@@ -391,6 +396,7 @@ mod tests {
                         }
                         Step::CreateAndDelete { claim, .. } => assert!(ever.insert(claim.clone())),
                         Step::Grow { claim, mebibytes, .. } => {
+                            assert!(ever.insert(format!("{claim} grows")));
                             assert!(sizes.insert(claim.clone(), *mebibytes).is_some_and(|before| before < *mebibytes));
                         }
                         Step::Snapshot { snapshot, claim, .. } => {
