@@ -1,4 +1,6 @@
-//! Files that are written from the code and committed, so that users need no build to read or apply them.
+//! Files, and parts of files, that are written from the code and committed, so that users need no build to read or apply them.
+
+mod docs;
 
 use anyhow::{Context as _, bail};
 use topolvm_api::ApiFlavor;
@@ -29,10 +31,12 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
 }
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
-    Ok(vec![
+    let mut files = vec![
         ("deploy/manifests/base/crd.yaml", crd(ApiFlavor::TopoLvm)?),
         ("deploy/manifests/components/legacy/crd.yaml", crd(ApiFlavor::Legacy)?),
-    ])
+    ];
+    files.extend(docs::files()?);
+    Ok(files)
 }
 
 fn crd(flavor: ApiFlavor) -> anyhow::Result<String> {

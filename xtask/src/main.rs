@@ -26,7 +26,7 @@ struct Args {
 enum Command {
     /// Format, clippy, documentation links, licences and dependency rules, generated files.
     Lint,
-    /// Write the files that are generated from the code (CRDs).
+    /// Write the files that are generated from the code (CRDs, tables in docs/).
     Generate {
         /// Write nothing; fail when a file is not what would be written.
         #[arg(long)]
@@ -38,7 +38,7 @@ enum Command {
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },
-    /// Real LVM for an hour: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
+    /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
     Fuzz {

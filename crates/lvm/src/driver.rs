@@ -179,7 +179,7 @@ impl<R: CommandRunner> Lvm<R> {
             Ok(output) => output,
             Err(error) => return Changed { done: Err(error), group: None },
         };
-        tracing::info!(commands = %Listed(&commands), said = said(&output), "changed LVM");
+        tracing::debug!(commands = %Listed(&commands), said = said(&output), "changed LVM");
         let [first, .., _report] = &commands[..] else { return Changed { done: Ok(()), group: None } };
         if commands.len() > 2 {
             forget_consequences(&mut output, vg, name);

@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use topolvm_runtime::LogArgs;
 use topolvm_runtime::systemd::NotifyArgs;
+use topolvm_runtime::{LogArgs, RetiredArgs};
+
+/// Where the configuration file is unless a flag says otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 
 /// Manages the logical volumes of a node for TopoLVM, behind a gRPC unix socket.
 #[derive(Debug, Parser)]
 #[command(name = "lvmd", version)]
 pub struct Args {
     /// Configuration file.
-    #[arg(long, global = true, default_value = "/etc/topolvm/lvmd.yaml", value_name = "FILE")]
+    #[arg(long, global = true, default_value = DEFAULT_CONFIG, value_name = "FILE")]
     pub(crate) config: PathBuf,
 
     /// Path of the lvm program on the host. Deprecated: use lvm-command-prefix in the configuration file.
@@ -29,7 +32,7 @@ pub struct Args {
     pub(crate) systemd: NotifyArgs,
 
     #[command(flatten)]
-    retired: RetiredFlags,
+    retired: RetiredArgs,
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -45,30 +48,4 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-}
-
-/// Flags of TopoLVM's lvmd that deployments may still carry. They are refused with a sentence that says what to use.
-#[derive(Debug, clap::Args)]
-struct RetiredFlags {
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "", value_parser = no_profiling)]
-    profiling_bind_address: Option<String>,
-
-    #[arg(
-        long,
-        hide = true,
-        num_args = 0..=1,
-        default_missing_value = "",
-        value_parser = other_log_flags,
-        short = 'v',
-        aliases = ["zap-log-level", "zap-encoder", "zap-devel", "zap-stacktrace-level", "zap-time-encoding", "logtostderr"],
-    )]
-    v: Option<String>,
-}
-
-fn no_profiling(_: &str) -> Result<String, String> {
-    Err("profiles are not served; remove this flag".to_owned())
-}
-
-fn other_log_flags(_: &str) -> Result<String, String> {
-    Err("logs are controlled by --log-level and --log-format; use these".to_owned())
 }

@@ -1,5 +1,6 @@
 //! The configuration file: read, checked as a whole, and turned into [`DeviceClasses`].
 
+pub(crate) mod keys;
 mod thin_pool;
 mod wipe;
 
@@ -55,7 +56,7 @@ pub(crate) fn socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
     let text = read_text(path)?;
     let mut findings = Findings::new("");
     let fields = Node::parse(&text).ok().and_then(|document| document.fields("", &mut findings));
-    let socket = fields.and_then(|mut fields| fields.text("socket-name", &mut findings));
+    let socket = fields.and_then(|mut fields| fields.text(keys::SOCKET_NAME.name, &mut findings));
     Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned()).into())
 }
 
@@ -89,13 +90,13 @@ impl Config {
 }
 
 fn read(mut fields: Fields, findings: &mut Findings) -> Config {
-    let socket = fields.text("socket-name", findings).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
-    let uids = fields.numbers("allowed-uids", MAX_ID, findings).into_iter().collect();
-    let gids = fields.numbers("allowed-gids", MAX_ID, findings).into_iter().collect();
-    let lvm_command_prefix = fields.texts("lvm-command-prefix", findings);
+    let socket = fields.text(keys::SOCKET_NAME.name, findings).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let uids = fields.numbers(keys::ALLOWED_UIDS.name, MAX_ID, findings).into_iter().collect();
+    let gids = fields.numbers(keys::ALLOWED_GIDS.name, MAX_ID, findings).into_iter().collect();
+    let lvm_command_prefix = fields.texts(keys::LVM_COMMAND_PREFIX.name, findings);
     let options = read_option_classes(&mut fields, findings);
     let line = fields.line;
-    let nodes = fields.list("device-classes", findings).unwrap_or_default();
+    let nodes = fields.list(keys::DEVICE_CLASSES.name, findings).unwrap_or_default();
     if nodes.is_empty() {
         findings.problem(line, "there is no device class; list at least one under device-classes");
     }
@@ -112,16 +113,16 @@ fn read(mut fields: Fields, findings: &mut Findings) -> Config {
 
 /// Of option classes with the same name, the last counts.
 fn read_option_classes(fields: &mut Fields, findings: &mut Findings) -> BTreeMap<String, Vec<String>> {
-    let nodes = fields.list("lvcreate-option-classes", findings).unwrap_or_default();
+    let nodes = fields.list(keys::OPTION_CLASSES.name, findings).unwrap_or_default();
     let mut classes = BTreeMap::new();
     for node in nodes {
         let Some(mut fields) = node.fields("each entry of lvcreate-option-classes", findings) else { continue };
-        let name = fields.text("name", findings).unwrap_or_default();
+        let name = fields.text(keys::OPTION_CLASS_NAME.name, findings).unwrap_or_default();
         if name.is_empty() {
             findings
                 .problem(fields.line, "an lvcreate-option-class has no name, so no request can choose it; give it one");
         }
-        let options = fields.texts("options", findings).unwrap_or_default();
+        let options = fields.texts(keys::OPTIONS.name, findings).unwrap_or_default();
         fields.finish(findings);
         classes.insert(name, options);
     }
@@ -136,8 +137,8 @@ fn read_device_classes(nodes: Vec<Node>, findings: &mut Findings) -> Vec<DeviceC
         let Some(mut fields) = node.fields("each entry of device-classes", findings) else { continue };
         let line = fields.line;
         let before = findings.problems.len();
-        let name = fields.text("name", findings).unwrap_or_default();
-        let group = fields.text("volume-group", findings).unwrap_or_default();
+        let name = fields.text(keys::CLASS_NAME.name, findings).unwrap_or_default();
+        let group = fields.text(keys::VOLUME_GROUP.name, findings).unwrap_or_default();
         let mut complain = |message: String| findings.problem(line, format!("device class {name:?}: {message}"));
         if let Err(message) = check_class_name(&name) {
             complain(message.to_owned());
@@ -196,14 +197,14 @@ fn read_device_class(
     findings: &mut Findings,
 ) -> Option<DeviceClass> {
     let line = fields.line;
-    let default = fields.flag("default", findings).unwrap_or_default();
-    let spare = fields.number("spare-gb", MAX_GIB, findings).unwrap_or(DEFAULT_SPARE_GIB) << 30;
-    let stripes = fields.number("stripe", u32::MAX.into(), findings).unwrap_or_default();
-    let stripe_size = fields.text("stripe-size", findings).filter(|size| !size.is_empty());
-    let lvcreate_options = fields.texts("lvcreate-options", findings).unwrap_or_default();
-    let kind = fields.text("type", findings).unwrap_or_default();
-    let thin_pool = fields.take("thin-pool");
-    let wipe = fields.take("wipe");
+    let default = fields.flag(keys::DEFAULT.name, findings).unwrap_or_default();
+    let spare = fields.number(keys::SPARE_GB.name, MAX_GIB, findings).unwrap_or(DEFAULT_SPARE_GIB) << 30;
+    let stripes = fields.number(keys::STRIPE.name, u32::MAX.into(), findings).unwrap_or_default();
+    let stripe_size = fields.text(keys::STRIPE_SIZE.name, findings).filter(|size| !size.is_empty());
+    let lvcreate_options = fields.texts(keys::LVCREATE_OPTIONS.name, findings).unwrap_or_default();
+    let kind = fields.text(keys::TYPE.name, findings).unwrap_or_default();
+    let thin_pool = fields.take(keys::THIN_POOL.name);
+    let wipe = fields.take(keys::WIPE.name);
     fields.finish(findings);
     let wipe = wipe.and_then(|node| wipe::read(node, &name, findings));
     let mut complain = |line: u64, message: String| findings.problem(line, format!("device class {name:?}: {message}"));

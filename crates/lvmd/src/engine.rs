@@ -29,6 +29,7 @@ use tracing::Instrument as _;
 use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::marks::{self, Maker};
+use crate::operation;
 use crate::usage::{self, ClassUsage, Usage};
 
 use group::{Group, Verdict};
@@ -285,7 +286,8 @@ impl<R: Host> Engine<R> {
         self.inner.groups.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
+    /// The class of a request.
+    pub(crate) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
         self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
     }
 
@@ -376,6 +378,7 @@ impl<R: Host> Engine<R> {
         &self,
         change: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
+        let change = operation::carried(operation::counter(), change);
         self.inner.tasks.finish(change.in_current_span()).await.map_err(Error::Interrupted)?
     }
 

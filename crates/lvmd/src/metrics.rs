@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 
@@ -19,6 +20,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::engine::{Engine, Knowledge, Wiping};
+use crate::operation;
 use crate::usage::ClassUsage;
 
 /// The metrics of LVM commands.
@@ -77,6 +79,7 @@ impl<R> Metered<R> {
 
 impl<R: CommandRunner> CommandRunner for Metered<R> {
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
+        operation::count_process();
         let start = Instant::now();
         let result = self.inner.run(commands).await;
         let name = commands.first().map_or("", LvmCommand::name).to_owned();
@@ -115,25 +118,34 @@ impl<R: Devices> Devices for Metered<R> {
     }
 }
 
-/// What the engine knows of volume groups and device classes, told when somebody asks for metrics.
-pub struct EngineMetrics<R>(Engine<R>);
+/// What the engine knows of volume groups and device classes, told when somebody asks for metrics. Clones show the same engine.
+pub struct EngineMetrics<R>(Arc<OnceLock<Engine<R>>>);
 
 impl<R> fmt::Debug for EngineMetrics<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EngineMetrics").field(&self.0).finish()
+        f.debug_tuple("EngineMetrics").finish_non_exhaustive()
     }
 }
 
 impl<R: Host> EngineMetrics<R> {
-    /// Adds the metrics of an engine to the registry.
-    pub fn register(engine: &Engine<R>, registry: &mut Registry) {
-        registry.register_collector(Box::new(Self(engine.clone())));
+    /// Adds the metrics of an engine to the registry. They are empty until there is one.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self(Arc::default());
+        registry.register_collector(Box::new(Self(Arc::clone(&metrics.0))));
+        metrics
+    }
+
+    /// Shows this engine.
+    pub fn show(&self, engine: &Engine<R>) {
+        // There is one engine in a process; a second would be as good
+        drop(self.0.set(engine.clone()));
     }
 }
 
 impl<R: Host> Collector for EngineMetrics<R> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let groups = self.0.knowledge();
+        let Some(engine) = self.0.get() else { return Ok(()) };
+        let groups = engine.knowledge();
         let of_groups = |value: fn(&Knowledge) -> f64| {
             groups.iter().map(move |group| (vec![("volume_group", group.name.to_string())], value(group))).collect()
         };
@@ -155,8 +167,8 @@ impl<R: Host> Collector for EngineMetrics<R> {
             "Physical volumes of a volume group that LVM does not find",
             of_groups(|group| float(group.missing_pvs)),
         )?;
-        self.encode_wiping(&mut encoder)?;
-        let usage = self.0.usage();
+        encode_wiping(engine, &mut encoder)?;
+        let usage = engine.usage();
         let of_classes = |value: ClassValue| {
             let value_of = |class: &ClassUsage| Some((vec![("device_class", class.name.clone())], value(class)?));
             usage.classes.iter().filter_map(value_of).collect()
@@ -183,35 +195,33 @@ impl<R: Host> Collector for EngineMetrics<R> {
     }
 }
 
-impl<R: Host> EngineMetrics<R> {
-    fn encode_wiping(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let wiping = self.0.wiping();
-        let of_wiping = |value: fn(&Wiping) -> u64| {
-            let labels = |entry: &Wiping| {
-                vec![("volume_group", entry.volume_group.to_string()), ("device_class", entry.device_class.clone())]
-            };
-            wiping.iter().map(|entry| (labels(entry), value(entry))).collect::<Vec<_>>()
+fn encode_wiping<R: Host>(engine: &Engine<R>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let wiping = engine.wiping();
+    let of_wiping = |value: fn(&Wiping) -> u64| {
+        let labels = |entry: &Wiping| {
+            vec![("volume_group", entry.volume_group.to_string()), ("device_class", entry.device_class.clone())]
         };
-        let floats = |values: Vec<(_, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value))).collect();
-        gauge(
-            encoder,
-            "wiping_volumes",
-            "Removed logical volumes that are not wiped yet",
-            floats(of_wiping(|entry| entry.volumes)),
-        )?;
-        gauge(
-            encoder,
-            "wiping_bytes",
-            "What is still to be wiped before it can be given away",
-            floats(of_wiping(|entry| entry.bytes)),
-        )?;
-        let help = "How often a removed logical volume could not be wiped";
-        let mut metric = encoder.encode_descriptor("topolvm_lvmd_wipe_failures", help, None, MetricType::Counter)?;
-        for (labels, failures) in of_wiping(|entry| entry.failures) {
-            ConstCounter::new(failures).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
+        wiping.iter().map(|entry| (labels(entry), value(entry))).collect::<Vec<_>>()
+    };
+    let floats = |values: Vec<(_, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value))).collect();
+    gauge(
+        encoder,
+        "wiping_volumes",
+        "Removed logical volumes that are not wiped yet",
+        floats(of_wiping(|entry| entry.volumes)),
+    )?;
+    gauge(
+        encoder,
+        "wiping_bytes",
+        "What is still to be wiped before it can be given away",
+        floats(of_wiping(|entry| entry.bytes)),
+    )?;
+    let help = "How often a removed logical volume could not be wiped";
+    let mut metric = encoder.encode_descriptor("topolvm_lvmd_wipe_failures", help, None, MetricType::Counter)?;
+    for (labels, failures) in of_wiping(|entry| entry.failures) {
+        ConstCounter::new(failures).encode(metric.encode_family(&labels)?)?;
     }
+    Ok(())
 }
 
 /// Reads a value that not every class has.

@@ -22,10 +22,20 @@ pub(crate) struct Standing {
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
+/// Where lvmd is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On its socket.
+    Socket,
+    /// In the process of its client, so that nothing about the socket matters.
+    Embedded,
+}
+
 /// Follows the configuration file.
 #[derive(Debug)]
 pub(crate) struct Reload {
     path: PathBuf,
+    place: Place,
     files: Files,
     hangup: Signal,
     /// What the process was started with.
@@ -39,8 +49,15 @@ pub(crate) struct Reload {
 
 impl Reload {
     /// Begins to watch the file from which this configuration was read. From now on SIGHUP does not end the process.
-    pub(crate) fn new(path: PathBuf, config: Config, systemd: Systemd, metrics: ConfigMetrics) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        path: PathBuf,
+        config: Config,
+        place: Place,
+        systemd: Systemd,
+        metrics: ConfigMetrics,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
+            place,
             files: Files::watch([path.clone()]),
             path,
             hangup: signal(SignalKind::hangup()).context("cannot handle SIGHUP")?,
@@ -55,6 +72,21 @@ impl Reload {
     /// What came of reading the configuration last, now and later.
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
+    }
+
+    /// The device classes that are in use, or are to be.
+    pub(crate) fn classes(&self) -> &DeviceClasses {
+        &self.current.classes
+    }
+
+    /// Waits until the file says something else, for somebody who does not use any of it yet. When it is dropped before it is
+    /// done, nothing is lost.
+    pub(crate) async fn other_classes(&mut self) {
+        let before = self.current.classes.clone();
+        while self.current.classes == before {
+            self.told().await;
+            self.read_again(&|_| async { Ok(()) }).await;
+        }
     }
 
     /// Hands other device classes to `apply`, which takes them over as a whole or not at all, until the shutdown begins. It may be
@@ -73,15 +105,20 @@ impl Reload {
                 self.read_again(&apply).await;
             }
             loop {
-                tokio::select! {
-                    _ = self.hangup.recv() => {}
-                    () = self.files.changed() => {}
-                }
+                self.told().await;
                 self.read_again(&apply).await;
             }
         };
         shutdown.run_until_cancelled(following).await;
         Ok(())
+    }
+
+    /// Waits until it is time to read.
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.hangup.recv() => {}
+            () = self.files.changed() => {}
+        }
     }
 
     async fn read_again<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F)
@@ -98,7 +135,7 @@ impl Reload {
         let needs_restart = self.needs_restart();
         if !needs_restart.is_empty() {
             let keys = needs_restart.join(", ");
-            tracing::warn!(keys, "settings were changed that take effect at the next start; restart lvmd");
+            tracing::warn!(keys, "settings were changed that take effect at the next start; restart this program");
         }
         self.standing.send_replace(Standing { failure, needs_restart });
         self.systemd.ready();
@@ -127,10 +164,11 @@ impl Reload {
     /// Settings that only a start uses. Exhaustive, so that a new one is thought of.
     fn needs_restart(&self) -> Vec<&'static str> {
         let Config { socket, peers, lvm_command_prefix, classes: _, warnings: _ } = &self.current;
+        let listens = self.place == Place::Socket;
         [
-            ("socket-name", *socket != self.first.socket),
-            ("allowed-uids", peers.uids != self.first.peers.uids),
-            ("allowed-gids", peers.gids != self.first.peers.gids),
+            ("socket-name", listens && *socket != self.first.socket),
+            ("allowed-uids", listens && peers.uids != self.first.peers.uids),
+            ("allowed-gids", listens && peers.gids != self.first.peers.gids),
             ("lvm-command-prefix", *lvm_command_prefix != self.first.lvm_command_prefix),
         ]
         .into_iter()

@@ -7,7 +7,8 @@ use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
-use topolvm_runtime::{ConfigError, LogArgs};
+use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
+use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
 use crate::leader::{LeaseName, Timing};
 use crate::reconcile::Settings;
@@ -22,9 +23,9 @@ pub struct Args {
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CSI_SOCKET)]
     pub csi_socket: PathBuf,
 
-    /// Where to serve /metrics over HTTP; empty turns it off.
-    #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
-    pub metrics_bind_address: String,
+    /// The metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Where to serve /healthz and /readyz over HTTP; empty turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
@@ -107,52 +108,7 @@ pub struct Args {
     pub log: LogArgs,
 
     #[command(flatten)]
-    retired: RetiredFlags,
-}
-
-/// Flags of TopoLVM's controller that deployments may still carry. They are refused with a sentence that says what to use,
-/// unless they ask for nothing: `=false` and an empty address are taken.
-#[derive(Clone, Debug, clap::Args)]
-struct RetiredFlags {
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", value_parser = no_secure_metrics)]
-    secure_metrics_server: Option<String>,
-
-    #[arg(long, hide = true, value_parser = no_profiling)]
-    profiling_bind_address: Option<String>,
-
-    #[arg(
-        long,
-        hide = true,
-        num_args = 0..=1,
-        default_missing_value = "",
-        value_parser = other_log_flags,
-        short = 'v',
-        aliases = [
-            "zap-log-level", "zap-encoder", "zap-devel", "zap-stacktrace-level", "zap-time-encoding", "logtostderr",
-            "alsologtostderr", "stderrthreshold", "vmodule",
-        ],
-    )]
-    v: Option<String>,
-}
-
-fn no_secure_metrics(value: &str) -> Result<String, String> {
-    match value {
-        "false" => Ok(value.to_owned()),
-        // Never served in plain text instead: who sets the flag relies on it
-        _ => {
-            Err("metrics are not served over HTTPS; use --metrics-bind-address=127.0.0.1:8080 and a proxy in the pod \
-                  that asks for credentials, or remove this flag"
-                .to_owned())
-        }
-    }
-}
-
-fn no_profiling(value: &str) -> Result<String, String> {
-    if value.is_empty() { Ok(String::new()) } else { Err("profiles are not served; remove this flag".to_owned()) }
-}
-
-fn other_log_flags(_: &str) -> Result<String, String> {
-    Err("logs are controlled by --log-level and --log-format; use these".to_owned())
+    retired: RetiredArgs,
 }
 
 /// What the controller is told; nothing in it can be wrong.
@@ -160,8 +116,8 @@ fn other_log_flags(_: &str) -> Result<String, String> {
 pub struct Config {
     /// Unix socket of the CSI services.
     pub csi_socket: PathBuf,
-    /// Where to serve metrics; empty is nowhere.
-    pub metrics_bind_address: String,
+    /// How to serve metrics.
+    pub metrics: MetricsConfig,
     /// Where to serve health; empty is nowhere.
     pub health_probe_bind_address: String,
     /// The smallest volumes.
@@ -184,7 +140,7 @@ impl TryFrom<Args> for Config {
     fn try_from(args: Args) -> Result<Self, ConfigError> {
         Ok(Self {
             csi_socket: args.csi_socket,
-            metrics_bind_address: args.metrics_bind_address,
+            metrics: args.metrics.into(),
             health_probe_bind_address: args.health_probe_bind_address,
             minimums: MinimumAllocation {
                 block: args.minimum_allocation_block,
@@ -292,8 +248,6 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case("--secure-metrics-server", "a proxy in the pod")]
-    #[case("--secure-metrics-server=true", "a proxy in the pod")]
     #[case("--profiling-bind-address=:6060", "profiles are not served; remove this flag")]
     #[case("--zap-log-level=debug", "use these")]
     #[case("-v=4", "--log-level and --log-format")]
@@ -304,8 +258,28 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_ask_for_nothing_are_taken() {
-        config(&["--secure-metrics-server=false", "--profiling-bind-address="]);
+    fn every_flag_of_topolvm_that_is_not_about_logs_is_taken() {
+        config(&[
+            "--csi-socket=/run/topolvm/csi-topolvm.sock",
+            "--metrics-bind-address=:8080",
+            "--secure-metrics-server",
+            "--health-probe-bind-address=:8081",
+            "--webhook-addr=:9443",
+            "--enable-webhooks=true",
+            "--cert-dir=/certs",
+            "--leader-election=true",
+            "--leader-election-id=topolvm",
+            "--leader-election-namespace=",
+            "--leader-election-lease-duration=15s",
+            "--leader-election-renew-deadline=10s",
+            "--leader-election-retry-period=2s",
+            "--skip-node-finalize=false",
+            "--profiling-bind-address=",
+            "--minimum-allocation-block=8Mi",
+            "--minimum-allocation-ext4=32Mi",
+            "--minimum-allocation-xfs=300Mi",
+            "--minimum-allocation-btrfs=200Mi",
+        ]);
     }
 
     #[rstest::rstest]

@@ -25,7 +25,7 @@ impl Program for Args {
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
         let Config {
             csi_socket,
-            metrics_bind_address,
+            metrics,
             health_probe_bind_address,
             minimums,
             snapshots,
@@ -64,8 +64,7 @@ impl Program for Args {
         tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
         let (routes, token) = (driver.routes(), shutdown.clone());
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
-        let token = shutdown.clone();
-        tasks.spawn("metrics", async move { admin::serve_metrics(&metrics_bind_address, registry, token).await });
+        metrics.start(registry, client, &tasks, &shutdown);
         let health = admin::health_router(move || {
             driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
         });

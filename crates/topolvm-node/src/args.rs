@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{ArgAction, Parser, ValueEnum};
+use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET};
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks};
+use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks};
 
 /// Serves CSI on a node, makes its volumes and publishes its capacity.
 #[derive(Clone, Debug, Parser)]
@@ -19,9 +21,21 @@ pub struct Args {
     #[arg(long, default_value = DEFAULT_LVMD_SOCKET, value_name = "PATH")]
     lvmd_socket: PathBuf,
 
-    /// Where to serve /metrics; :8080 means on every interface, empty means nowhere.
-    #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
-    metrics_bind_address: String,
+    /// Do the work of lvmd in this process, with the configuration file of lvmd; --lvmd-socket is not used then.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    embed_lvmd: bool,
+
+    /// Configuration file of lvmd; only read with --embed-lvmd.
+    #[arg(long, default_value = DEFAULT_LVMD_CONFIG, value_name = "FILE")]
+    config: PathBuf,
+
+    /// Path of the lvm program on the host; only used with --embed-lvmd. Deprecated: use lvm-command-prefix in the configuration file.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "PATH")]
+    lvm_path: String,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 
     /// Name of the Node object that this agent works for.
     #[arg(long, env = "NODE_NAME", default_value = "", hide_default_value = true, value_name = "NAME")]
@@ -42,6 +56,9 @@ pub struct Args {
 
     #[command(flatten)]
     log: LogArgs,
+
+    #[command(flatten)]
+    retired: RetiredArgs,
 }
 
 /// A value of `--embed`.
@@ -61,8 +78,17 @@ pub enum Embedded {
     Registrar,
 }
 
+/// Where lvmd does its work.
+#[derive(Clone, Debug)]
+pub enum LvmdPlace {
+    /// In another process, behind this socket.
+    Socket(PathBuf),
+    /// In this process.
+    Embedded(Box<::lvmd::Settings>),
+}
+
 /// The flags, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Which API group this deployment uses.
     pub flavor: ApiFlavor,
@@ -70,10 +96,10 @@ pub struct Config {
     pub node: String,
     /// Socket of the CSI services; absolute.
     pub csi_socket: PathBuf,
-    /// Socket of lvmd.
-    pub lvmd_socket: PathBuf,
-    /// Address of `/metrics`; empty means not served.
-    pub metrics_bind_address: String,
+    /// Where lvmd is.
+    pub lvmd: LvmdPlace,
+    /// How to serve metrics.
+    pub metrics: MetricsConfig,
     /// What runs inside the process.
     pub embedded: BTreeSet<Embedded>,
     /// Root directory of kubelet.
@@ -108,15 +134,19 @@ impl TryFrom<Args> for Config {
                 )));
             }
         }
-        if args.lvmd_socket.as_os_str().is_empty() {
+        let lvmd = if args.embed_lvmd {
+            LvmdPlace::Embedded(Box::new(::lvmd::Settings::read(args.config, &args.lvm_path)?))
+        } else if args.lvmd_socket.as_os_str().is_empty() {
             return Err(ConfigError::new("--lvmd-socket is empty; give the path of lvmd's socket"));
-        }
+        } else {
+            LvmdPlace::Socket(args.lvmd_socket)
+        };
         Ok(Self {
             flavor: ApiFlavor::from_use_legacy(args.use_legacy.as_deref()),
             node: args.nodename,
             csi_socket: args.csi_socket,
-            lvmd_socket: args.lvmd_socket,
-            metrics_bind_address: args.metrics_bind_address,
+            lvmd,
+            metrics: args.metrics.into(),
             embedded,
             kubelet_dir: args.kubelet_dir,
         })
@@ -161,15 +191,62 @@ mod tests {
     }
 
     #[test]
-    fn unknown_flags_and_values_fail() {
-        assert!(config(&["--nodename=n1", "--zap-devel"]).is_err());
-        assert!(config(&["--nodename=n1", "--embed=scheduler"]).is_err());
+    fn unknown_flags_and_values_fail_with_a_hint() {
+        for (flag, hint) in [
+            ("--zap-devel", "--log-level and --log-format"),
+            ("--profiling-bind-address=:6060", "remove this flag"),
+            ("--embed=scheduler", "possible values: registrar, none"),
+            ("--lvmd-sockets=/a", "a similar argument exists: '--lvmd-socket'"),
+        ] {
+            let error = config(&["--nodename=n1", flag]).unwrap_err();
+            assert!(error.contains(hint), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_flag_of_topolvm_that_is_not_about_logs_is_taken() {
+        let flags = [
+            "--csi-socket=/run/topolvm/csi-topolvm.sock",
+            "--lvmd-socket=/run/topolvm/lvmd.sock",
+            "--metrics-bind-address=:8080",
+            "--secure-metrics-server",
+            "--nodename=n1",
+            "--embed-lvmd=false",
+            "--lvm-path=/sbin/lvm",
+            "--config=/etc/topolvm/lvmd.yaml",
+            "--profiling-bind-address=",
+        ];
+        config(&flags).unwrap();
     }
 
     #[test]
     fn a_missing_node_name_is_an_error_that_names_the_flag() {
         let error = config(&["--nodename="]).unwrap_err();
         assert!(error.contains("--nodename") && error.contains("NODE_NAME"), "{error}");
+    }
+
+    #[test]
+    fn an_embedded_lvmd_is_configured_by_its_file_and_all_its_mistakes_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lvmd.yaml");
+        std::fs::write(&file, "device-classes:\n- {name: a b, volume-group: vg}\n- {name: c}\n").unwrap();
+        let flags = ["--nodename=n1", "--embed-lvmd", &format!("--config={}", file.display())];
+        let error = config(&flags).unwrap_err();
+        assert!(error.contains("lvmd.yaml:2: device class \"a b\"") && error.contains("lvmd.yaml:3: "), "{error}");
+
+        std::fs::write(&file, "lvm-command-prefix: [/bin/true]\ndevice-classes: [{name: a, volume-group: vg}]")
+            .unwrap();
+        assert!(matches!(config(&flags).unwrap().lvmd, LvmdPlace::Embedded(_)));
+        let error = config(&[&flags[..], &["--lvm-path=/sbin/lvm"]].concat()).unwrap_err();
+        assert!(error.contains("--lvm-path and lvm-command-prefix"), "{error}");
+    }
+
+    #[test]
+    fn without_an_embedded_lvmd_its_configuration_is_not_read() {
+        for flags in [&["--config=/nonexistent"][..], &["--config=/nonexistent", "--embed-lvmd=false"]] {
+            let place = config(&[&["--nodename=n1"], flags].concat()).unwrap().lvmd;
+            assert!(matches!(place, LvmdPlace::Socket(_)), "{place:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The agent of one node: it serves the CSI node service, makes, grows and removes the LVs that `LogicalVolume` objects
 //! ask for, and tells the cluster how much room the node has.
 //!
-//! It talks to lvmd for everything that concerns LVM and starts no LVM command itself.
+//! It talks to lvmd for everything that concerns LVM, over its socket or in this process, and starts no LVM command itself.
 
 mod args;
 pub mod capacity;
@@ -16,9 +16,9 @@ mod run;
 mod volumes;
 mod watching;
 
-pub use args::{Args, Config, Embedded};
+pub use args::{Args, Config, Embedded, LvmdPlace};
 pub use filesystem::Filesystem;
 pub use health::Health;
 pub use registrar::{Registrar, RegistrationRefused};
-pub use run::{Parts, start};
+pub use run::{LvmdPart, Parts, start};
 pub use volumes::{LookupError, Volumes};

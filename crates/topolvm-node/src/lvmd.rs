@@ -47,6 +47,7 @@ pub struct Lvmd {
     lv: LvServiceClient<Transport>,
     vg: VgServiceClient<Transport>,
     health: HealthClient<Transport>,
+    remedy: &'static str,
 }
 
 /// What to make.
@@ -187,7 +188,7 @@ impl Lvmd {
         let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?
             .connect_timeout(Duration::from_secs(5))
             .connect_lazy();
-        Ok(Self::over(channel))
+        Ok(Self { remedy: "is lvmd running, and is --lvmd-socket right?", ..Self::over(channel) })
     }
 
     /// A client over any gRPC service, such as one in this process.
@@ -202,7 +203,13 @@ impl Lvmd {
             lv: LvServiceClient::new(transport.clone()),
             vg: VgServiceClient::new(transport.clone()).max_decoding_message_size(LARGEST_ANSWER),
             health: HealthClient::new(transport),
+            remedy: "is there its volume group, and does LVM work?",
         }
+    }
+
+    /// What to look at while it does not answer.
+    pub(crate) const fn remedy(&self) -> &'static str {
+        self.remedy
     }
 
     /// Makes an LV, or finds it made; returns its real size in bytes.

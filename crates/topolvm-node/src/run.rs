@@ -2,37 +2,48 @@
 
 use std::sync::Arc;
 
+use ::lvmd::Settings;
 use anyhow::Context as _;
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::reflector::store::Writer;
+use lvm::Host;
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
-use topolvm_runtime::grpc::{RpcMetrics, serve};
-use topolvm_runtime::{CancellationToken, Tasks, admin, kubernetes, unix};
+use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
+use topolvm_runtime::{CancellationToken, Tasks, kubernetes, unix};
 
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService};
 use crate::lvmd::Lvmd;
 use crate::mount::{Mounter, SystemMounter};
 use crate::reconcile::Reconciler;
-use crate::{Config, Embedded, Health, Registrar, Volumes};
+use crate::{Config, Embedded, Health, LvmdPlace, Registrar, Volumes};
+
+/// The lvmd of an agent.
+#[derive(Debug)]
+pub enum LvmdPart<R> {
+    /// One that runs already.
+    Client(Box<Lvmd>),
+    /// One that is to run in this process.
+    Embedded(Box<Settings<R>>),
+}
 
 /// What the agent is made of: everything outside of it that a test replaces.
-pub struct Parts<M> {
+pub struct Parts<M, R> {
     /// The checked flags.
     pub config: Config,
     /// The Kubernetes API server.
     pub client: Client,
     /// lvmd.
-    pub lvmd: Lvmd,
+    pub lvmd: LvmdPart<R>,
     /// Mounts of the machine.
     pub mounter: M,
 }
 
-impl<M> std::fmt::Debug for Parts<M> {
+impl<M, R> std::fmt::Debug for Parts<M, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
     }
@@ -40,23 +51,37 @@ impl<M> std::fmt::Debug for Parts<M> {
 
 /// Runs the agent on the real machine.
 pub(crate) async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let parts = Parts {
-        client: kubernetes::client("topolvm-node").await?,
-        lvmd: Lvmd::connect(&config.lvmd_socket)
-            .with_context(|| format!("--lvmd-socket {} cannot be used", config.lvmd_socket.display()))?,
-        mounter: SystemMounter::new(),
-        config,
+    let lvmd = match &config.lvmd {
+        LvmdPlace::Socket(socket) => LvmdPart::Client(Box::new(
+            Lvmd::connect(socket).with_context(|| format!("--lvmd-socket {} cannot be used", socket.display()))?,
+        )),
+        LvmdPlace::Embedded(settings) => LvmdPart::Embedded(settings.clone()),
     };
+    let client = kubernetes::client("topolvm-node").await?;
+    let parts = Parts { client, lvmd, mounter: SystemMounter::new(), config };
     start(parts, &tasks, &shutdown).await
 }
 
 /// Starts the agent. The CSI socket is served when this returns, whether or not lvmd and the API server answer yet.
-pub async fn start<M: Mounter>(parts: Parts<M>, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
+pub async fn start<M: Mounter, R: Host + Clone>(
+    parts: Parts<M, R>,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
     let Parts { config, client, lvmd, mounter } = parts;
-    let Config { flavor, node, csi_socket, lvmd_socket: _, metrics_bind_address, embedded, kubelet_dir } = config;
+    let Config { flavor, node, csi_socket, lvmd: _, metrics, embedded, kubelet_dir } = config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
+    // The embedded lvmd ends after the CSI services: calls that run need it to their end
+    let lvmd_shutdown = CancellationToken::new();
+    let lvmd = match lvmd {
+        LvmdPart::Client(lvmd) => *lvmd,
+        LvmdPart::Embedded(settings) => {
+            let services = ::lvmd::embed(*settings, &csi_socket, &mut registry, tasks, lvmd_shutdown.clone())?;
+            Lvmd::over(observed(services, &rpc_metrics))
+        }
+    };
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
     let registry = Arc::new(registry);
 
@@ -71,12 +96,13 @@ pub async fn start<M: Mounter>(parts: Parts<M>, tasks: &Tasks, shutdown: &Cancel
     tracing::info!(socket = %csi_socket.display(), node, "serving CSI");
     tasks.spawn("CSI", {
         let (metrics, shutdown) = (rpc_metrics.clone(), shutdown.clone());
-        async move { serve(listener, csi, &metrics, shutdown).await }
+        let ends_lvmd = lvmd_shutdown.drop_guard();
+        async move {
+            let _ends_lvmd = ends_lvmd;
+            serve(listener, csi, &metrics, shutdown).await
+        }
     });
-    tasks.spawn("metrics", {
-        let shutdown = shutdown.clone();
-        async move { admin::serve_metrics(&metrics_bind_address, registry, shutdown).await }
-    });
+    metrics.start(registry, client.clone(), tasks, shutdown);
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd));

@@ -6,5 +6,5 @@ mod layer;
 mod serve;
 
 pub use code::{GrpcCode, Reason, into_status, reason_of};
-pub use layer::RpcMetrics;
+pub use layer::{RpcMetrics, RpcService, observed};
 pub use serve::serve;

@@ -11,7 +11,10 @@ mod in_flight;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod logging;
+#[cfg(feature = "kubernetes")]
+pub mod metrics_server;
 mod program;
+mod retired;
 pub mod systemd;
 mod tasks;
 pub mod unix;
@@ -20,5 +23,6 @@ pub use backoff::{Backoff, Backoffs};
 pub use in_flight::{InFlight, Turn};
 pub use logging::{LogArgs, error_chain};
 pub use program::{ConfigError, Program, main};
+pub use retired::RetiredArgs;
 pub use tasks::Tasks;
 pub use tokio_util::sync::CancellationToken;

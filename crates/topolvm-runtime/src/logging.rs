@@ -1,5 +1,7 @@
 //! Log lines on standard error: JSON for collectors, text for people.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -34,7 +36,8 @@ impl LogArgs {
         // An error means that a logger is installed already, which is as good
         drop(match self.log_format {
             LogFormat::Json => registry.with(lines.json().flatten_event(true).with_span_list(false)).try_init(),
-            LogFormat::Text => registry.with(lines).try_init(),
+            // A file or a pipe is read by programs, which do not know colours
+            LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).try_init(),
         });
     }
 }

@@ -1,7 +1,5 @@
 //! Flags and environment.
 
-use std::path::PathBuf;
-
 use clap::Parser;
 use topolvm_runtime::LogArgs;
 
@@ -11,7 +9,7 @@ use topolvm_runtime::LogArgs;
 pub struct Args {
     /// Configuration file; without one every setting has its default.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
-    pub(crate) config: PathBuf,
+    pub(crate) config: String,
 
     /// Where to serve /metrics over plain HTTP; :8080 means on every interface, empty means nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]

@@ -1,5 +1,6 @@
 //! The program: from flags and configuration to served requests.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
@@ -28,10 +29,10 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Settings, ConfigError> {
-        let config = if self.config.as_os_str().is_empty() {
+        let config = if self.config.is_empty() {
             Config::default()
         } else {
-            Config::load(&self.config).map_err(|error| ConfigError::new(error.to_string()))?
+            Config::load(Path::new(&self.config)).map_err(|error| ConfigError::new(error.to_string()))?
         };
         Ok(Settings {
             flavor: ApiFlavor::from_use_legacy(Some(&self.use_legacy)),

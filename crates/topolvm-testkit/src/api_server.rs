@@ -17,6 +17,7 @@ mod patch;
 mod reading;
 mod refusal;
 mod request;
+mod reviews;
 mod selector;
 mod state;
 mod store;

@@ -229,9 +229,18 @@ impl Chaos<'_> {
     ) -> Result<(State, usize)> {
         let end = Instant::now() + patience;
         let mut abandoned = Abandoned { all: Vec::new(), since: Instant::now() };
+        let mut said = String::new();
         loop {
             let state = State::read(self.cluster, self.nodes);
             let now = state.as_ref().map(disagreements);
+            let open = match &now {
+                Ok(now) => now.iter().map(|disagreement| disagreement.what.as_str()).collect::<Vec<_>>().join("; "),
+                Err(error) => format!("the state cannot be read: {error:#}"),
+            };
+            if open != said {
+                history.record(EVENTS, format!("settling: {open}"));
+                said = open;
+            }
             if let (Ok(state), Ok(now)) = (&state, &now) {
                 if now.is_empty() && is_wanted(state) {
                     return Ok((state.clone(), 0));

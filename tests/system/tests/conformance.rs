@@ -61,6 +61,9 @@ fn main() -> ExitCode {
         trial("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
+        Trial::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
+            SHARED.with(up, embedded).map_err(|error| Failed::from(format!("{error:#}")))
+        }),
     ]);
     if let Err(error) = SHARED.end(TestCluster::down) {
         eprintln!("conformance: taking the cluster down failed: {error:#}");
@@ -91,8 +94,35 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
     Ok(())
 }
 
+/// The suite once more while the agent of the node does the work of lvmd, and back again.
+fn embedded(bed: &TestCluster) -> Result<()> {
+    let apart = spec()?;
+    let together = TopolvmSpec { embed_lvmd: true, ..apart.clone() };
+    exchange(bed, &apart, &together, "the embedded lvmd works")?;
+    let done = run(bed, THICK, AccessType::Mount);
+    exchange(bed, &together, &apart, "lvmd answers")?;
+    done
+}
+
+/// Ends the programs of the node and starts others. They work when their agent has said so.
+fn exchange(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, sign: &str) -> Result<()> {
+    let node = bed.node()?;
+    topolvm::stop_node_programs(node, from)?;
+    let log = format!("/run/node/{}.log", topolvm::NODE);
+    let said = format!("grep -c '\"message\":\"{sign}\"' {log} || true");
+    let before = node.script(&said)?;
+    topolvm::start_node_programs(&bed.cluster, node, to)?;
+    let again = format!("until [ \"$({said})\" != {} ]; do sleep 0.05; done", before.trim());
+    let again = format!("timeout 30 sh -c '{}'", again.replace('\'', "'\\''"));
+    node.script(&again).context("the agent does not work").map(drop)
+}
+
+fn spec() -> Result<TopolvmSpec> {
+    Ok(TopolvmSpec::nodes(1)?.with_thin_class())
+}
+
 fn up() -> Result<TestCluster> {
-    let spec = TopolvmSpec::nodes(1)?.with_thin_class();
+    let spec = spec()?;
     let bed = TestCluster::up("sanity", &spec)?;
     [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&bed, &spec, kind))?;
     Ok(bed)

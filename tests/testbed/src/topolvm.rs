@@ -79,6 +79,8 @@ pub struct TopolvmSpec {
     pub controller_arguments: Vec<String>,
     /// Further arguments of topolvm-node.
     pub node_arguments: Vec<String>,
+    /// Whether lvmd runs in the process of topolvm-node.
+    pub embed_lvmd: bool,
 }
 
 impl TopolvmSpec {
@@ -95,6 +97,7 @@ impl TopolvmSpec {
             sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
             controller_arguments: Vec::new(),
             node_arguments: Vec::new(),
+            embed_lvmd: false,
         })
     }
 
@@ -267,15 +270,23 @@ pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) 
     Ok(command)
 }
 
+/// Ends what [`start_node_programs`] started.
+pub fn stop_node_programs(node: &Node, spec: &TopolvmSpec) -> Result<()> {
+    node.stop_kept(NODE)?;
+    if spec.embed_lvmd { Ok(()) } else { node.stop_kept(LVMD) }
+}
+
 /// Starts lvmd and topolvm-node in a node, kept running as systemd and kubelet would, and after a restart of the node.
 pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
     if !spec.node_script.is_empty() {
         node.script(&spec.node_script).context("the script that prepares the node failed")?;
     }
     node.script_with_input(&format!("cat >{LVMD_CONFIG}; sync {LVMD_CONFIG}"), spec.lvmd_config.as_bytes())?;
-    // The default address is topolvm-node's, which has the node's network too.
-    let program = spec.programs.join(LVMD).to_string_lossy().into_owned();
-    node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
+    if !spec.embed_lvmd {
+        // The default address is topolvm-node's, which has the node's network too.
+        let program = spec.programs.join(LVMD).to_string_lossy().into_owned();
+        node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address=127.0.0.1:8082"], &BTreeMap::new())?;
+    }
     start_agent(cluster, node, spec)
 }
 
@@ -288,7 +299,12 @@ pub fn start_agent(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result
     let program = spec.programs.join(NODE).to_string_lossy().into_owned();
     let arguments = [program, format!("--nodename={}", node.name())].into_iter();
     let socket = node_socket(spec.flavor);
-    let arguments = arguments.chain([format!("--lvmd-socket={LVMD_SOCKET}"), format!("--csi-socket={socket}")]);
+    let lvmd = if spec.embed_lvmd {
+        vec!["--embed-lvmd".to_owned(), format!("--config={LVMD_CONFIG}")]
+    } else {
+        vec![format!("--lvmd-socket={LVMD_SOCKET}")]
+    };
+    let arguments = arguments.chain(lvmd).chain([format!("--csi-socket={socket}")]);
     node.spawn_kept(NODE, arguments.chain(spec.node_arguments.iter().cloned()), &env)
 }
 

@@ -2,6 +2,7 @@
 
 use lvm::LvName;
 
+use super::keys;
 use crate::device_class::ThinPool;
 use crate::overprovision::Overprovision;
 use crate::yaml::{Findings, Node};
@@ -10,9 +11,9 @@ use crate::yaml::{Findings, Node};
 pub(super) fn read(node: Node, class: &str, findings: &mut Findings) -> Option<ThinPool> {
     let mut fields = node.fields("thin-pool", findings)?;
     let line = fields.line;
-    let name = fields.text("name", findings).unwrap_or_default();
+    let name = fields.text(keys::POOL_NAME.name, findings).unwrap_or_default();
     let before = findings.problems.len();
-    let ratio = fields.decimal("overprovision-ratio", findings);
+    let ratio = fields.decimal(keys::OVERPROVISION_RATIO.name, findings);
     let ratio_is_no_number = findings.problems.len() > before;
     fields.finish(findings);
     let mut complain =

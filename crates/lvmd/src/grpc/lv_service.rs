@@ -7,33 +7,66 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvResponse, CreateLvSnapshotRequest, CreateLvSnapshotResponse, Empty, RemoveLvRequest,
     ResizeLvRequest, ResizeLvResponse,
 };
+use tracing::Span;
 
 use super::message;
 use crate::engine::Engine;
-use crate::error::InvalidRequest;
+use crate::error::{Error, InvalidRequest};
+use crate::operation;
+
+/// The log shows this much of a name; LVM's own are no longer.
+const MAX_NAME: usize = 128;
 
 pub(super) struct LvApi<R>(pub(super) Engine<R>);
+
+impl<R: Host> LvApi<R> {
+    /// Says in the line that the call leaves in the log what it is about.
+    fn about(&self, class: &str, volume: &str) {
+        let shown = |name: &str| name.chars().take(MAX_NAME).collect::<String>();
+        let span = Span::current();
+        span.record("volume", shown(volume));
+        match self.0.class(class) {
+            Ok(class) => {
+                span.record("device_class", &class.name);
+                span.record("volume_group", tracing::field::display(&class.volume_group));
+            }
+            Err(_) => {
+                span.record("device_class", shown(class));
+            }
+        }
+    }
+}
+
+/// Makes a change, and says in the log how many LVM processes it took.
+async fn change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let (result, processes) = operation::counted(change).await;
+    Span::current().record("lvm_processes", processes);
+    result
+}
 
 #[tonic::async_trait]
 impl<R: Host> LvService for LvApi<R> {
     async fn create_lv(&self, request: Request<CreateLvRequest>) -> Result<Response<CreateLvResponse>, Status> {
+        self.about(&request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_volume(request.into_inner())?;
-        let volume = self.0.create(wanted).await?;
+        let volume = change(self.0.create(wanted)).await?;
         Ok(Response::new(CreateLvResponse { volume: Some(message::volume(volume)) }))
     }
 
     async fn remove_lv(&self, request: Request<RemoveLvRequest>) -> Result<Response<Empty>, Status> {
         let RemoveLvRequest { name, device_class } = request.into_inner();
+        self.about(&device_class, &name);
         let name = message::checked_name(name)?;
-        self.0.remove(&device_class, name).await?;
+        change(self.0.remove(&device_class, name)).await?;
         Ok(Response::new(Empty {}))
     }
 
     async fn resize_lv(&self, request: Request<ResizeLvRequest>) -> Result<Response<ResizeLvResponse>, Status> {
         let ResizeLvRequest { name, device_class, size_bytes } = request.into_inner();
+        self.about(&device_class, &name);
         let name = message::checked_name(name)?;
         let bytes = u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?;
-        let volume = self.0.resize(&device_class, name, bytes).await?;
+        let volume = change(self.0.resize(&device_class, name, bytes)).await?;
         Ok(Response::new(ResizeLvResponse { size_bytes: message::signed(volume.visible_size()) }))
     }
 
@@ -41,8 +74,9 @@ impl<R: Host> LvService for LvApi<R> {
         &self,
         request: Request<CreateLvSnapshotRequest>,
     ) -> Result<Response<CreateLvSnapshotResponse>, Status> {
+        self.about(&request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_snapshot(request.into_inner())?;
-        let snapshot = self.0.snapshot(wanted).await?;
+        let snapshot = change(self.0.snapshot(wanted)).await?;
         Ok(Response::new(CreateLvSnapshotResponse { snapshot: Some(message::volume(snapshot)) }))
     }
 }

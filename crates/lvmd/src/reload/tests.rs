@@ -37,7 +37,7 @@ impl Following {
         let config = Config::parse("lvmd.yaml", read).unwrap();
         let mut registry = Registry::default();
         let metrics = ConfigMetrics::register(&mut registry, || UNIX_EPOCH + Duration::from_secs(7));
-        let reload = Reload::new(path, config, Systemd::default(), metrics).unwrap();
+        let reload = Reload::new(path, config, Place::Socket, Systemd::default(), metrics).unwrap();
         let standing = reload.standing();
         let (sender, applied) = mpsc::unbounded_channel();
         let answer = Arc::new(Mutex::new(Ok(())));

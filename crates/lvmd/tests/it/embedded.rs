@@ -1,9 +1,15 @@
 //! The engine in somebody else's process.
 
+use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Config, Engine, Maker, StartError};
+use lvmd::{Config, Engine, Maker, Settings, StartError, embed};
+use prometheus_client::registry::Registry;
+use tonic::Code;
+use topolvm_proto::lvmd::GetFreeBytesRequest;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, Fault};
 
@@ -37,4 +43,35 @@ async fn an_lvm_that_does_not_work_is_reported_at_the_start() {
     let lvm = FakeLvm::new().with_group("vg1", GIB).with_group("vg2", GIB);
     lvm.break_down("fullreport", Fault::Spawn);
     assert!(matches!(start(lvm).await, Err(StartError::Lvm(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_in_the_process_of_a_client_answer_unavailable_with_the_reason_until_the_group_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("lvmd.yaml");
+    fs::write(&file, "device-classes: [{name: ssd, volume-group: vg1, spare-gb: 0}]").unwrap();
+    let lvm = FakeLvm::new();
+    let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm.clone() };
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    let services = embed(settings, Path::new("/csi.sock"), &mut Registry::default(), &tasks, shutdown.clone()).unwrap();
+    let mut client = VgServiceClient::new(services);
+    let mut free = async || {
+        let request = GetFreeBytesRequest { device_class: "ssd".to_owned() };
+        client.get_free_bytes(request).await.map(|answer| answer.into_inner().free_bytes)
+    };
+
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let status = free().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(
+        status.message().starts_with("not started: device class \"ssd\": there is no volume group vg1"),
+        "{status}"
+    );
+
+    lvm.add_group("vg1", GIB, 1);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(free().await.unwrap(), GIB);
+    shutdown.cancel();
+    tasks.wait().await.unwrap();
 }

@@ -4,6 +4,7 @@
 
 mod embedded;
 mod former_classes;
+mod log;
 mod lv_service;
 mod making;
 mod metrics;

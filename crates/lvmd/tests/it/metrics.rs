@@ -13,7 +13,7 @@ use crate::node::{GIB, Node};
 /// The value of a line, which must be there.
 fn value(node: &Node, line: &str) -> f64 {
     let mut registry = Registry::default();
-    EngineMetrics::register(&node.engine, &mut registry);
+    EngineMetrics::register(&mut registry).show(&node.engine);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let found = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));

@@ -123,6 +123,14 @@ impl Drop for Server {
     }
 }
 
+#[test]
+fn text_that_is_not_read_in_a_terminal_has_no_colours() {
+    let output = Place::new().lvmd(&["check-config", "--log-format=text"]).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(log.contains("starting"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+}
+
 #[rstest]
 #[case("lvmd", &["--help"])]
 #[case("lvmd-health", &["health", "--help"])]

@@ -366,7 +366,7 @@ async fn the_names_of_volumes_that_are_being_wiped_cannot_be_asked_for() {
 /// The values of the metrics with these labels.
 fn metrics(node: &Node, labels: &str) -> [String; 3] {
     let mut registry = Registry::default();
-    EngineMetrics::register(&node.engine, &mut registry);
+    EngineMetrics::register(&mut registry).show(&node.engine);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     ["wiping_volumes", "wiping_bytes", "wipe_failures_total"].map(|name| {

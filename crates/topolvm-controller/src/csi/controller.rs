@@ -62,10 +62,12 @@ impl ControllerService {
     }
 
     fn making(&self, name: &str) -> Result<Turn, Busy> {
+        tracing::Span::current().record("volume", name);
         self.making.start(name).ok_or_else(|| Busy(name.to_owned()))
     }
 
     fn changing(&self, id: &str) -> Result<Turn, Busy> {
+        tracing::Span::current().record("volume", id);
         self.changing.start(id).ok_or_else(|| Busy(id.to_owned()))
     }
 

@@ -48,7 +48,8 @@ pub(super) async fn follow(
         } else {
             tracing::warn!(
                 reason,
-                "lost the free space of lvmd; the node's capacity stays as it was until lvmd answers; is lvmd running, and is --lvmd-socket right?"
+                remedy = lvmd.remedy(),
+                "lost the free space of lvmd; the node's capacity stays as it was until lvmd answers"
             );
             is_said = true;
         }

@@ -49,6 +49,7 @@ impl<M: Mounter> Agent<M> {
 
     /// The object and the LV of a volume.
     async fn lv(&self, id: &str) -> Result<(Arc<LogicalVolume>, Lv), Error> {
+        tracing::Span::current().record("volume", id);
         let volume = self.volumes.find(id).await?;
         let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
         Ok((volume, lv.ok_or_else(|| Error::NoLv(id.to_owned()))?))

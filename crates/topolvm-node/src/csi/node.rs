@@ -10,6 +10,7 @@ use topolvm_proto::csi;
 use topolvm_proto::csi::node_server::Node;
 use topolvm_proto::csi::node_service_capability::{Rpc, Type, rpc};
 use topolvm_runtime::{InFlight, Tasks};
+use tracing::Instrument as _;
 
 use super::request::{ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, UnpublishVolume};
 use super::{Agent, Error};
@@ -44,6 +45,7 @@ impl<M: Mounter> NodeService<M> {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
+        tracing::Span::current().record("volume", id);
         let turn = self.in_flight.start(id).ok_or_else(|| Error::Busy(id.to_owned()))?;
         let change = change(Arc::clone(&self.agent));
         let changes = Arc::clone(&self.changes);
@@ -58,7 +60,7 @@ impl<M: Mounter> NodeService<M> {
             }
             result
         };
-        self.tasks.finish(work).await?
+        self.tasks.finish(work.in_current_span()).await?
     }
 }
 

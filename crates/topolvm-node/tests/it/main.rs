@@ -7,6 +7,7 @@ mod capacity;
 mod cluster;
 mod copies;
 mod csi;
+mod embedded;
 mod filesystems;
 mod health;
 mod lost_track;

@@ -8,10 +8,11 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
 use topolvm_node::lvmd::Lvmd;
-use topolvm_node::{Config, Parts, start};
+use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::{GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
+use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
@@ -43,13 +44,13 @@ impl Agent {
                 flavor: ApiFlavor::TopoLvm,
                 node: "n1".to_owned(),
                 csi_socket: dir.path().join("csi.sock"),
-                lvmd_socket: lvmd_socket.clone(),
-                metrics_bind_address: String::new(),
+                lvmd: LvmdPlace::Socket(lvmd_socket.clone()),
+                metrics: MetricsConfig::plain(""),
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),
             },
             client: api.client(),
-            lvmd: Lvmd::connect(&lvmd_socket).unwrap(),
+            lvmd: LvmdPart::<FakeLvm>::Client(Box::new(Lvmd::connect(&lvmd_socket).unwrap())),
             mounter: Machine::new(&lvm),
         };
         start(parts, &tasks, &shutdown).await.unwrap();

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
+use tracing::field::Empty;
 
 /// Counts and latencies of the calls that a process serves.
 #[derive(Clone, Debug)]
@@ -52,7 +53,13 @@ impl RpcMetrics {
     }
 }
 
-/// Adds the span, the log line and the metrics to a service.
+/// Adds the span, the log line and the metrics to a service that is called in this process.
+pub fn observed<S>(service: S, metrics: &RpcMetrics) -> RpcService<S> {
+    RpcLayer(Arc::new(metrics.clone())).layer(service)
+}
+
+/// Adds the span, the log line and the metrics to a service. Handlers that know them fill the fields `device_class`,
+/// `volume_group`, `volume` and `lvm_processes` of the span.
 #[derive(Clone, Debug)]
 pub(crate) struct RpcLayer(pub(crate) Arc<RpcMetrics>);
 
@@ -64,8 +71,9 @@ impl<S> Layer<S> for RpcLayer {
     }
 }
 
+/// A service with the span, the log line and the metrics.
 #[derive(Clone, Debug)]
-pub(crate) struct RpcService<S> {
+pub struct RpcService<S> {
     inner: S,
     metrics: Arc<RpcMetrics>,
 }
@@ -88,21 +96,67 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // "/csi.v1.Node/NodePublishVolume" -> "NodePublishVolume"
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let span = tracing::info_span!("rpc", method);
-        let metrics = Arc::clone(&self.metrics);
-        let answer = self.inner.call(request);
+        // An error span, because what happens in it has to be told with these fields at any log level
+        let span = tracing::error_span!(
+            "rpc",
+            method,
+            device_class = Empty,
+            volume_group = Empty,
+            volume = Empty,
+            lvm_processes = Empty
+        );
+        let call = Call { metrics: Arc::clone(&self.metrics), method, start: Instant::now(), is_answered: false };
+        let answer = span.in_scope(|| self.inner.call(request));
         let work = async move {
-            let start = Instant::now();
+            let mut call = call;
             let answer = answer.await;
             if let Ok(response) = &answer {
                 let (code, message) = outcome(response.headers());
-                metrics.record(&method, code, start.elapsed());
-                log(code, &message, start);
+                call.answered(code, &message);
             }
             answer
         };
         Box::pin(work.instrument(span))
     }
+}
+
+/// A call whose end has to be told.
+struct Call {
+    metrics: Arc<RpcMetrics>,
+    method: String,
+    start: Instant,
+    is_answered: bool,
+}
+
+impl Call {
+    fn answered(&mut self, code: Code, message: &str) {
+        self.is_answered = true;
+        self.metrics.record(&self.method, code, self.start.elapsed());
+        let milliseconds = self.start.elapsed().as_secs_f64() * 1000.0;
+        if code != Code::Ok {
+            tracing::warn!(milliseconds, ?code, error = message, "failed");
+        } else if is_question(&self.method) {
+            tracing::debug!(milliseconds, "answered");
+        } else {
+            tracing::info!(milliseconds, "done");
+        }
+    }
+}
+
+impl Drop for Call {
+    /// The caller hung up, or the process ends.
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.answered(Code::Cancelled, "nobody waits for the answer any more; what has begun goes on");
+        }
+    }
+}
+
+/// Whether a method changes nothing, by its name: those of the services that we serve are said in this way.
+fn is_question(method: &str) -> bool {
+    const BEGINNINGS: [&str; 9] =
+        ["Get", "List", "NodeGet", "ControllerGet", "ControllerList", "Validate", "Probe", "Check", "Watch"];
+    BEGINNINGS.iter().any(|beginning| method.starts_with(beginning))
 }
 
 /// An error that a handler returns stands in the headers ("trailers only"); a stream that breaks later does not count.
@@ -111,11 +165,91 @@ fn outcome(headers: &HeaderMap) -> (Code, String) {
         .map_or((Code::Ok, String::new()), |status| (status.code(), status.message().to_owned()))
 }
 
-fn log(code: Code, message: &str, start: Instant) {
-    let milliseconds = start.elapsed().as_secs_f64() * 1000.0;
-    if code == Code::Ok {
-        tracing::debug!(milliseconds, "answered");
-    } else {
-        tracing::warn!(milliseconds, ?code, message, "failed");
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::io;
+    use std::sync::{Mutex, PoisonError};
+
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    /// What was logged, for a test.
+    #[derive(Clone, Debug, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        /// The lines without what differs from run to run.
+        fn read(&self) -> Vec<String> {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            let without_time = |line: &str| line.split("milliseconds=").next().unwrap_or_default().trim().to_owned();
+            text.lines().map(without_time).collect()
+        }
+    }
+
+    fn capture() -> (Lines, tracing::subscriber::DefaultGuard) {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
+        let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone());
+        (lines, tracing::subscriber::set_default(subscriber.finish()))
+    }
+
+    async fn answer(method: &str, status: Option<tonic::Status>) -> Vec<String> {
+        let (lines, _guard) = capture();
+        let service = service_fn(move |_: Request<()>| {
+            tracing::Span::current().record("volume", "u1");
+            let answer = status.clone().map_or_else(Response::default, tonic::Status::into_http::<()>);
+            async { Ok::<_, Infallible>(answer) }
+        });
+        let metrics = RpcMetrics::register(&mut Registry::default());
+        let request = Request::get(format!("/proto.LVService/{method}")).body(()).unwrap();
+        observed(service, &metrics).oneshot(request).await.unwrap();
+        lines.read()
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told_in_one_line_that_says_of_what() {
+        let expected = "INFO rpc{method=\"CreateLV\" volume=\"u1\"}: done";
+        assert_eq!(answer("CreateLV", None).await, [expected]);
+    }
+
+    #[tokio::test]
+    async fn a_question_is_told_to_those_who_look_for_details() {
+        for method in ["GetLVList", "NodeGetVolumeStats", "Probe", "ControllerListVolumeHealth"] {
+            let lines = answer(method, None).await;
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].starts_with("DEBUG"), "{lines:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_a_warning_with_code_and_cause() {
+        let lines = answer("RemoveLV", Some(tonic::Status::not_found("no such volume"))).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("WARN rpc{method=\"RemoveLV\" volume=\"u1\"}: failed"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_hangs_up_leaves_a_line_too() {
+        let (lines, _guard) = capture();
+        let service = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
+        let metrics = RpcMetrics::register(&mut Registry::default());
+        let request = Request::get("/proto.LVService/CreateLV").body(()).unwrap();
+        let mut call = Box::pin(observed(service, &metrics).oneshot(request));
+        assert!(futures::poll!(&mut call).is_pending());
+        drop(call);
+        assert_eq!(lines.read(), ["WARN rpc{method=\"CreateLV\"}: failed"]);
     }
 }

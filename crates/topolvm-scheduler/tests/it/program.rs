@@ -36,6 +36,15 @@ fn a_missing_file_and_an_unknown_flag_end_with_64() {
 }
 
 #[test]
+fn without_a_configuration_file_it_listens_where_topolvms_does() {
+    let _taken = std::net::TcpListener::bind("0.0.0.0:8000");
+    let output = program().output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("8000"), "{message}");
+}
+
+#[test]
 fn a_port_that_cannot_be_had_is_a_failure_that_names_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -19,6 +19,7 @@ use super::fault::Failure;
 use super::reading;
 use super::refusal::Refusal;
 use super::request::{Query, Target, verb, wants_metadata_only};
+use super::reviews;
 use super::state::{Logged, State};
 use super::watching::{WatchOptions, events, shown};
 use super::write;
@@ -83,6 +84,9 @@ fn serve(server: &ApiServer, asked: &Asked, body: &[u8]) -> Result<Answer, Refus
         ("watch", _) => watch(server, state, asked)?,
         ("list", _) => reply(StatusCode::OK, &reading::list(state, asked)?),
         ("deletecollection", _) => reply(StatusCode::OK, &changing::delete_collection(state, asked, body)?),
+        ("create", None) if let Some(review) = reviews::answer(state, &asked.kind, json_body(body)?) => {
+            reply(StatusCode::CREATED, &review)
+        }
         ("create", _) => {
             let namespace = asked.target.namespace.clone().unwrap_or_default();
             let writer = asked.writer(false)?;

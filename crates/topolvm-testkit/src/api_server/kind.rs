@@ -149,6 +149,8 @@ const CLUSTER_SCOPED: &[BuiltIn] = &[
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false, &[]),
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", true, &[]),
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", true, &[]),
+    ("authentication.k8s.io", "TokenReview", "tokenreviews", false, &[]),
+    ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", false, &[]),
     ("snapshot.storage.k8s.io", "VolumeSnapshotClass", "volumesnapshotclasses", false, &[]),
     ("snapshot.storage.k8s.io", "VolumeSnapshotContent", "volumesnapshotcontents", true, &[]),
     ("storage.k8s.io", "CSIDriver", "csidrivers", false, &[]),

@@ -1,5 +1,6 @@
 //! What all clones of a server share.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +29,10 @@ pub(super) struct State {
     pub(super) bookmarks_asked: u64,
     pub(super) faults: Vec<Fault>,
     pub(super) requests: Vec<Logged>,
+    /// Users by their tokens.
+    pub(super) tokens: BTreeMap<String, String>,
+    /// User, verb and path of what is allowed.
+    pub(super) grants: BTreeSet<[String; 3]>,
 }
 
 /// How the watches of earlier generations end.
@@ -58,6 +63,8 @@ impl Shared {
                 ending: Ending::Closed,
                 ended_at: 0,
                 bookmarks_asked: 0,
+                tokens: BTreeMap::new(),
+                grants: BTreeSet::new(),
                 faults: Vec::new(),
                 requests: Vec::new(),
             }),

@@ -6,6 +6,7 @@ mod access;
 mod claims;
 mod fixture;
 mod leader;
+mod metrics;
 mod nodes;
 mod stale;
 
@@ -18,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 5] = [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL];
+    let groups: [&[(&str, Body)]; 6] = [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL];
     let trials = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });

@@ -53,6 +53,8 @@ impl Drop for Groups {
         for group in &self.0 {
             // A test may have renamed or removed it; what stays is wiped before the next test.
             drop(run("vgremove", &["-ffqy", group]));
+            // An LVM that was killed leaves links behind, and there is no udev that would remove them.
+            drop(std::fs::remove_dir_all(format!("/dev/{group}")));
         }
     }
 }

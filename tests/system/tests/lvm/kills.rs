@@ -109,10 +109,11 @@ struct Counts {
 }
 
 struct Story {
-    groups: Option<Groups>,
     random: Random,
     kept: BTreeMap<String, Kept>,
     lvmd: Lvmd,
+    /// Removed after lvmd has ended.
+    groups: Option<Groups>,
     counts: Counts,
     /// What a request takes on this machine at the moment.
     usual: Duration,
@@ -129,7 +130,7 @@ fn killed_at_random_moments() {
         client.create("v", EXTENT).await.unwrap();
         client.remove("thin", "v").await.unwrap();
         let usual = start.elapsed() / 2;
-        let mut story = Story { groups, random, kept: BTreeMap::new(), lvmd, counts: Counts::default(), usual };
+        let mut story = Story { random, kept: BTreeMap::new(), lvmd, groups, counts: Counts::default(), usual };
         for number in 0..runs {
             story.run(number).await;
         }

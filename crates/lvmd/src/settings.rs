@@ -1,0 +1,76 @@
+//! What flags and the configuration file say, checked: the same for the program and inside of topolvm-node.
+
+use std::path::PathBuf;
+
+use lvm::SystemRunner;
+use topolvm_runtime::ConfigError;
+
+use crate::config::{self, Config};
+
+/// Where the configuration is, what it says, and how LVM is reached.
+#[derive(Clone, Debug)]
+pub struct Settings<R = SystemRunner> {
+    /// Where the configuration was read, and is read again.
+    pub file: PathBuf,
+    /// The configuration.
+    pub config: Config,
+    /// What runs LVM.
+    pub runner: R,
+}
+
+impl Settings {
+    /// Reads and checks a configuration file. `lvm_path` is the path of the lvm program on the host; empty for the configured one.
+    pub fn read(file: PathBuf, lvm_path: &str) -> Result<Self, ConfigError> {
+        let config = config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
+        let prefix = lvm_command(config.lvm_command_prefix.as_deref(), lvm_path)?;
+        let runner = SystemRunner::new(&prefix).map_err(|error| ConfigError::new(error.to_string()))?;
+        Ok(Self { file, config, runner })
+    }
+}
+
+/// The words before the LVM sub-command.
+fn lvm_command(configured: Option<&[String]>, lvm_path: &str) -> Result<Vec<String>, ConfigError> {
+    match (configured, lvm_path) {
+        (Some(prefix), "") => Ok(prefix.to_vec()),
+        (Some(_), _) => Err(ConfigError::new(
+            "--lvm-path and lvm-command-prefix in the configuration file exclude each other; remove the flag",
+        )),
+        (None, path) => {
+            let mut prefix: Vec<_> = SystemRunner::DEFAULT_PREFIX.iter().map(|word| (*word).to_owned()).collect();
+            if let (false, Some(lvm)) = (path.is_empty(), prefix.last_mut()) {
+                path.clone_into(lvm);
+            }
+            Ok(prefix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(prefix: &[&str]) -> Vec<String> {
+        prefix.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn lvm_of_the_host_is_the_default() {
+        assert_eq!(lvm_command(None, "").unwrap(), words(SystemRunner::DEFAULT_PREFIX));
+    }
+
+    #[test]
+    fn the_flag_replaces_the_program_only() {
+        let expected = words(&["/usr/bin/nsenter", "-m", "-u", "-i", "-n", "-p", "-t", "1", "/usr/sbin/lvm"]);
+        assert_eq!(lvm_command(None, "/usr/sbin/lvm").unwrap(), expected);
+    }
+
+    #[test]
+    fn the_setting_replaces_everything() {
+        assert_eq!(lvm_command(Some(&words(&["/sbin/lvm"])), "").unwrap(), ["/sbin/lvm"]);
+    }
+
+    #[test]
+    fn flag_and_setting_exclude_each_other() {
+        assert!(lvm_command(Some(&words(&["/sbin/lvm"])), "/usr/sbin/lvm").is_err());
+    }
+}

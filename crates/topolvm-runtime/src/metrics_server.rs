@@ -1,0 +1,162 @@
+//! `/metrics` for Prometheus: in plain text, or over TLS to those whom the Kubernetes API server lets in.
+
+mod access;
+mod certificate;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use clap::ArgAction;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Tasks, admin};
+
+use access::{Access, Verdict};
+use certificate::Served;
+
+/// How long requests may go on after the shutdown began.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// The flags.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MetricsArgs {
+    /// Where to serve /metrics; :8080 means on every interface, empty means nowhere.
+    #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
+    metrics_bind_address: String,
+
+    /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get /metrics
+    /// (SubjectAccessReview).
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    secure_metrics_server: bool,
+
+    /// Directory with tls.crt and tls.key for --secure-metrics-server, which are read again when they change. Empty: each start makes
+    /// a certificate that nobody has signed.
+    #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
+    metrics_cert_dir: String,
+}
+
+/// How to serve metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Where; `:8080` means every interface, empty means nowhere.
+    address: String,
+    /// With which certificate; none is plain text for everybody.
+    secure: Option<Certificate>,
+}
+
+/// The certificate of secure metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Certificate {
+    /// One that is made at each start.
+    Own,
+    /// `tls.crt` and `tls.key` of this directory.
+    Files(PathBuf),
+}
+
+impl From<MetricsArgs> for MetricsConfig {
+    fn from(args: MetricsArgs) -> Self {
+        let certificate = match args.metrics_cert_dir {
+            none if none.is_empty() => Certificate::Own,
+            directory => Certificate::Files(directory.into()),
+        };
+        Self { address: args.metrics_bind_address, secure: args.secure_metrics_server.then_some(certificate) }
+    }
+}
+
+impl MetricsConfig {
+    /// In plain text on this address.
+    pub fn plain(address: impl Into<String>) -> Self {
+        Self { address: address.into(), secure: None }
+    }
+
+    /// Starts to serve until `shutdown` is cancelled. `client` asks the API server about those who come.
+    pub fn start(self, registry: Arc<Registry>, client: Client, tasks: &Tasks, shutdown: &CancellationToken) {
+        let (address, end) = (self.address, shutdown.clone());
+        let Some(certificate) = self.secure.filter(|_| !address.is_empty()) else {
+            tasks.spawn("metrics", async move { admin::serve_metrics(&address, registry, end).await });
+            return;
+        };
+        let router = guarded(admin::metrics_router(registry), Access::new(client));
+        let served = Served::default();
+        let makes_own = certificate == Certificate::Own;
+        if let Certificate::Files(directory) = certificate {
+            tasks.spawn("metrics certificate", certificate::follow(directory, served.clone(), shutdown.clone()));
+        }
+        tasks.spawn("metrics", async move {
+            if makes_own {
+                served.make_own().context("cannot make a certificate for the metrics")?;
+            }
+            serve(&address, router, &served, end).await
+        });
+    }
+}
+
+/// A router for those who may see it.
+fn guarded(router: Router, access: Access) -> Router {
+    router.layer(from_fn_with_state(Arc::new(access), check))
+}
+
+async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    let Some(token) = bearer(request.headers()) else {
+        return (StatusCode::UNAUTHORIZED, "no token; send one as Authorization: Bearer\n").into_response();
+    };
+    let verb = request.method().as_str().to_ascii_lowercase();
+    match access.decide(token, &verb, request.uri().path()).await {
+        Ok(Verdict::Allowed) => next.run(request).await,
+        Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "the API server does not know this token\n").into_response(),
+        Ok(Verdict::Forbidden(user)) => {
+            let path = request.uri().path();
+            let help = format!("{user} may not {verb} {path}; bind a ClusterRole with this nonResourceURL\n");
+            (StatusCode::FORBIDDEN, help).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "cannot find out who asks for metrics");
+            (StatusCode::SERVICE_UNAVAILABLE, "the API server cannot be asked; try again\n").into_response()
+        }
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN`, whose scheme may be written in any case (RFC 9110, section 11.1).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+async fn serve(address: &str, router: Router, served: &Served, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let listener = admin::listen(address).await?.into_std().context("cannot use the socket of the metrics")?;
+    let config = RustlsConfig::from_config(Arc::new(served.config().context("cannot speak TLS")?));
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "serving metrics over TLS");
+    }
+    let handle = Handle::<SocketAddr>::new();
+    let serving =
+        axum_server::from_tcp_rustls(listener, config)?.handle(handle.clone()).serve(router.into_make_service());
+    let stopping = async {
+        shutdown.cancelled().await;
+        handle.graceful_shutdown(Some(GRACE));
+        // The server ends by itself then
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        result = serving => result.context("serving metrics over TLS"),
+        () = stopping => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! Who somebody is and what they may do: TokenReview and SubjectAccessReview, which are answered and never stored.
+
+use serde_json::{Value, json};
+
+use super::ApiServer;
+use super::kind::Kind;
+use super::state::State;
+
+impl ApiServer {
+    /// Knows a user by a token from now on.
+    pub fn know_token(&self, token: &str, user: &str) {
+        self.shared.lock().tokens.insert(token.to_owned(), user.to_owned());
+    }
+
+    /// Lets a user do something to a path that is no resource, as `get` to `/metrics`.
+    pub fn allow(&self, user: &str, verb: &str, path: &str) {
+        self.shared.lock().grants.insert([user, verb, path].map(str::to_owned));
+    }
+}
+
+/// The answer to a review; `None` when this is no review.
+pub(super) fn answer(state: &State, kind: &Kind, mut review: Value) -> Option<Value> {
+    let spec = review["spec"].clone();
+    review["status"] = match kind.qualified_plural().as_str() {
+        "tokenreviews.authentication.k8s.io" => {
+            match spec["token"].as_str().and_then(|token| state.tokens.get(token)) {
+                Some(user) => json!({
+                    "authenticated": true,
+                    "user": {"username": user, "uid": format!("{user}-uid"), "groups": ["system:authenticated"]},
+                }),
+                None => json!({"user": {}, "error": "[invalid bearer token]"}),
+            }
+        }
+        "subjectaccessreviews.authorization.k8s.io" => {
+            let asked = [&spec["user"], &spec["nonResourceAttributes"]["verb"], &spec["nonResourceAttributes"]["path"]];
+            let asked = asked.map(|text| text.as_str().unwrap_or_default().to_owned());
+            json!({"allowed": state.grants.contains(&asked)})
+        }
+        _ => return None,
+    };
+    Some(review)
+}

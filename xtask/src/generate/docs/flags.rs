@@ -1,0 +1,46 @@
+//! Flags, as clap knows them.
+
+use clap::builder::ArgAction;
+use clap::{Arg, Command};
+
+use super::{code, table};
+
+/// All flags of a program that are not hidden.
+pub(super) fn of(mut program: Command) -> String {
+    program.build();
+    let flags = program.get_arguments().filter(|flag| !flag.is_hide_set() && flag.get_long().is_some());
+    let flags = flags.filter(|flag| !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version));
+    table(["Flag", "Default", "Meaning"], flags.map(|flag| [name(flag), default(flag), meaning(flag)]))
+}
+
+fn name(flag: &Arg) -> String {
+    let values: Vec<&str> = flag.get_value_names().unwrap_or_default().iter().map(clap::builder::Str::as_str).collect();
+    let long = flag.get_long().unwrap_or_default();
+    let values = values.join(" ");
+    let flag_and_value =
+        if flag.is_require_equals_set() { format!("--{long}[={values}]") } else { format!("--{long} {values}") };
+    let text = code(flag_and_value.trim_end());
+    match flag.get_env().and_then(std::ffi::OsStr::to_str) {
+        Some(variable) => format!("{text}, {}", code(variable)),
+        None => text,
+    }
+}
+
+fn default(flag: &Arg) -> String {
+    let values: Vec<&str> = flag.get_default_values().iter().filter_map(|value| value.to_str()).collect();
+    code(&values.join(","))
+}
+
+fn meaning(flag: &Arg) -> String {
+    let help = flag.get_long_help().or_else(|| flag.get_help()).map(ToString::to_string).unwrap_or_default();
+    let values = flag.get_possible_values();
+    let values: Vec<String> = values
+        .iter()
+        .filter(|value| !value.is_hide_set() && !["true", "false"].contains(&value.get_name()))
+        .map(|value| match value.get_help() {
+            Some(help) => format!("{}: {help}", code(value.get_name())),
+            None => code(value.get_name()),
+        })
+        .collect();
+    if values.is_empty() { help } else { format!("{help}. {}", values.join("; ")) }
+}
