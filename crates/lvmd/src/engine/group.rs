@@ -201,7 +201,9 @@ impl Group {
 
     /// Whether the metadata on the disks is the one that is known.
     pub(crate) async fn check<D: Devices>(&self, devices: &Arc<D>) -> Verdict {
-        let Some(group) = self.get().filter(|_| self.staleness().is_none()) else { return Verdict::Blind };
+        // Whether a disk that was missing is back LVM alone can tell.
+        let is_certain = |group: &Arc<VolumeGroup>| group.missing_pvs == 0 && self.staleness().is_none();
+        let Some(group) = self.get().filter(is_certain) else { return Verdict::Blind };
         let seen = see(&self.disks, devices, {
             let group = Arc::clone(&group);
             move |devices| Ok(newest(devices, &group.uuid, &group.pvs))
