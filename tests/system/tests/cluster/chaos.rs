@@ -14,7 +14,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 }
 
 fn short_run(fixture: &Fixture) -> Result<()> {
-    let settings = Settings { seed: 1, sequences: 10, workers: 10, patience: Duration::from_secs(90) };
+    let settings = Settings { seed: 3, sequences: 8, workers: 8, patience: Duration::from_secs(90) };
     let chaos = Chaos { cluster: &fixture.cluster, nodes: std::slice::from_ref(&fixture.node), spec: &fixture.spec };
     chaos.run(settings).map(|report| eprintln!("{report}"))
 }
