@@ -143,12 +143,9 @@ fn burst(fixture: &Fixture) -> Result<()> {
         fixture.wait_bound(name)?;
     }
     fixture.check_volumes(names.len())?;
-    for name in &names {
-        fixture.kubectl(&["delete", "persistentvolumeclaim", name, "--wait=false"])?;
-    }
-    for name in &names {
-        fixture.delete_claim(name)?;
-    }
+    let delete = ["delete", "persistentvolumeclaim", "--timeout=90s"].into_iter();
+    fixture.kubectl(&delete.chain(names.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    fixture.wait_no_volumes()?;
     fixture.check_volumes(0)?;
     let free = fixture.node.script(&format!("vgs --noheadings --units b --nosuffix -o vg_size,vg_free {VG}"))?;
     let mut numbers = free.split_whitespace();
