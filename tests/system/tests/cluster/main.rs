@@ -6,7 +6,6 @@
     reason = "progress for whoever waits; reading a member that a JSON value lacks gives null"
 )]
 
-mod chaos;
 mod claims;
 mod classes;
 mod crashes;
@@ -39,7 +38,6 @@ fn main() -> ExitCode {
         metrics::trials(),
         switching::trials(),
         legacy::trials(),
-        chaos::trials(),
     ];
     let all = groups.into_iter().flatten();
     let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
