@@ -127,11 +127,14 @@ pub(crate) fn lv(name: &str) -> LvName {
     name.parse().unwrap()
 }
 
-/// How often a test at random is repeated: a few times in the layer `lvm`, many times in the soak (`make soak`), and as often
-/// as `TOPOLVM_RUNS` says.
-pub(crate) fn runs(few: u64, many: u64) -> u64 {
-    let default = if std::env::var_os("TOPOLVM_SOAK").is_some() { many } else { few };
-    number("TOPOLVM_RUNS").unwrap_or(default)
+/// Whether what is random is to be repeated many times (`make soak`).
+pub(crate) fn is_soak() -> bool {
+    std::env::var_os("TOPOLVM_SOAK").is_some()
+}
+
+/// How often something random is repeated: as often as `TOPOLVM_RUNS` says.
+pub(crate) fn runs(usual: u64) -> u64 {
+    number("TOPOLVM_RUNS").unwrap_or(usual)
 }
 
 /// Where the random numbers of a test begin: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run can be

@@ -121,7 +121,7 @@ struct Story {
 
 fn killed_at_random_moments() {
     let test = "lvmd_killed_at_random_moments";
-    let (runs, random) = (runs(15, 200), Random(seed(test)));
+    let (runs, random) = (runs(200), Random(seed(test)));
     let groups = Some(pools());
     wait(async {
         let lvmd = Lvmd::start(CLASSES);

@@ -29,7 +29,12 @@ use libtest_mimic::Trial;
 use testbed::guest::GuestSpec;
 use testbed::size::GIB;
 
+/// The tests of a module by name.
+type Tests = &'static [(&'static str, fn())];
+
 fn main() -> ExitCode {
+    // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
+    let random: &[Tests] = if bench::is_soak() { &[kills::TESTS, stories::TESTS] } else { &[] };
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
@@ -38,8 +43,7 @@ fn main() -> ExitCode {
         .chain(snapshot::TESTS)
         .chain(crash::TESTS)
         .chain(two_daemons::TESTS)
-        .chain(kills::TESTS)
-        .chain(stories::TESTS)
+        .chain(random.iter().copied().flatten())
         .chain(raid::TESTS)
         .chain(wiping::TESTS)
         .chain(missing_disk::TESTS);
@@ -49,7 +53,6 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
-    // The soak repeats what is random many times.
-    let timeout = Duration::from_mins(if std::env::var_os("TOPOLVM_SOAK").is_some() { 120 } else { 10 });
+    let timeout = Duration::from_mins(if bench::is_soak() { 120 } else { 10 });
     testbed::suite::in_guest(GuestSpec { disks: vec![GIB, GIB], timeout, ..GuestSpec::default() }, trials.collect())
 }

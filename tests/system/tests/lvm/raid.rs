@@ -7,7 +7,7 @@ use std::process::Command;
 
 use lvm::Layout;
 
-use crate::bench::{Random, must, run, runs};
+use crate::bench::{Random, is_soak, must, run, runs};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("the_largest_volume_of_each_layout_is_made_and_one_step_more_refused", the_largest_volume_of_each_layout),
@@ -136,7 +136,7 @@ impl Group {
         let today = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() / (24 * 60 * 60);
         let place = today % u64::try_from(SEEDS.len()).unwrap();
         let place = usize::try_from(place).unwrap();
-        let many = usize::try_from(runs(1, 2)).unwrap();
+        let many = usize::try_from(runs(if is_soak() { 2 } else { 1 })).unwrap();
         for seed in SEEDS.iter().cycle().skip(place).take(many) {
             self.check_from(layouts, cases, *seed);
         }

