@@ -244,25 +244,27 @@ impl Orphan {
     fn check() -> Result<()> {
         if let Some(directory) = std::env::var_os(Self::DIRECTORY) {
             let cluster = Cluster::up(Path::new(&directory), &ClusterSpec::default())?;
-            fs::write(cluster.directory().with_extension("up"), "")?;
+            let own = cluster.directory().parent().context("it is in no directory")?;
+            fs::write(own.with_extension("up"), "")?;
             sleep(Duration::from_mins(5));
             bail!("was not killed");
         }
         let directory = directory()?;
-        let cluster = directory.path().join("c");
+        let own = directory.path().join("own");
+        let cluster = own.join("c");
         let mut owner = Command::new(std::env::current_exe()?)
             .args(["--exact", "a_program_that_is_killed_takes_its_cluster_with_it"])
             .env(Self::DIRECTORY, &cluster)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let up = until(Duration::from_mins(1), "the cluster is up", || Ok(cluster.with_extension("up").exists()));
+        let up = until(Duration::from_mins(1), "the cluster is up", || Ok(own.with_extension("up").exists()));
         let users = users_of(&cluster)?;
         owner.kill()?;
         owner.wait()?;
         up?;
         ensure!(users.len() > 5, "only {} processes seem to belong to a cluster", users.len());
-        until(Duration::from_secs(30), "the cluster is gone", || Ok(!cluster.exists()))?;
+        until(Duration::from_secs(30), "the cluster is gone", || Ok(!own.exists()))?;
         until(Duration::from_secs(5), "its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
     }
 }

@@ -1,5 +1,6 @@
 //! Ends a cluster when the program that started it has ended, however that came about: Ctrl-C, a panic, kill -9.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -24,12 +25,18 @@ pub(crate) fn command(cluster: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Waits for the owner's end, then removes the cluster. [`cluster::Cluster::down`] and [`cluster::Cluster::keep`] end it before that.
+/// Waits for the owner's end, then removes the cluster, and the directory above if there is nothing else in it.
+/// [`cluster::Cluster::down`] and [`cluster::Cluster::keep`] end it before that.
 pub(crate) fn run(cluster: &Path, pid: &str, start_time: &str) -> Result<()> {
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no number"));
     let owner = Process { pid: u32::try_from(number(pid)?)?, start_time: number(start_time)? };
     while owner.is_alive() {
         sleep(LOOK_AGAIN);
     }
-    cluster::remove(cluster)
+    cluster::remove(cluster)?;
+    // Mostly the owner made the directory above for this cluster and would have removed it. One with something in it stays.
+    if let Some(above) = cluster.parent() {
+        drop(fs::remove_dir(above));
+    }
+    Ok(())
 }
