@@ -1,8 +1,9 @@
 //! Reads the metrics of the programs.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -10,13 +11,26 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The page that a program serves at `/metrics`.
 pub(super) fn read(address: SocketAddr) -> Result<String> {
-    let mut connection = TcpStream::connect_timeout(&address, TIMEOUT).context("connect to the metrics server")?;
+    let mut connection = connect(address).context("connect to the metrics server")?;
     connection.set_read_timeout(Some(TIMEOUT)).context("set a timeout")?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).context("ask for the metrics")?;
     let mut page = String::new();
     connection.read_to_string(&mut page).context("read the metrics")?;
     Ok(page)
+}
+
+/// A program answers its callers a moment before it answers here.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && start.elapsed() < TIMEOUT => {
+                sleep(Duration::from_millis(20));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// LVM processes that lvmd has started so far.
