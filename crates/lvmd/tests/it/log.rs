@@ -2,9 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
-use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lvmd::{Settings, embed};
 use prometheus_client::registry::Registry;
@@ -14,43 +12,28 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, GetFreeBytesRequest, RemoveLvRequest, ResizeLvRequest};
 use topolvm_runtime::grpc::{RpcMetrics, observed};
 use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::Log;
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::node::{CONFIG, GIB};
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    /// The lines of calls since this was asked last: level, message and what the call was about.
-    fn take(&self) -> Vec<Value> {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap());
-        let lines =
-            std::str::from_utf8(&bytes).unwrap().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let of_calls = lines.filter(|line| line["span"]["name"] == "rpc");
-        let essence = |mut line: Value| {
-            assert!(line["milliseconds"].is_f64(), "{line}");
-            line["span"].as_object_mut().unwrap().remove("name");
-            json!([line["level"], line["message"], line["code"], line["span"]])
-        };
-        of_calls.map(essence).collect()
-    }
+/// The lines of calls since this was asked last: level, message and what the call was about.
+fn calls(log: &Log) -> Vec<Value> {
+    let log = log.take();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of_calls = lines.filter(|line| line["span"]["name"] == "rpc");
+    let essence = |mut line: Value| {
+        assert!(line["milliseconds"].is_f64(), "{line}");
+        line["span"].as_object_mut().unwrap().remove("name");
+        json!([line["level"], line["message"], line["code"], line["span"]])
+    };
+    of_calls.map(essence).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_change_leaves_one_line_that_says_what_where_and_at_what_cost() {
-    let lines = Lines::default();
-    let writer = lines.clone();
+    let log = Log::default();
+    let writer = log.clone();
     // As the program does at its usual level
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
     let subscriber = subscriber.with_max_level(tracing::Level::INFO).with_writer(move || writer.clone());
@@ -73,24 +56,24 @@ async fn each_change_leaves_one_line_that_says_what_where_and_at_what_cost() {
         |gib: i64| CreateLvRequest { name: "u1".to_owned(), size_bytes: gib << 30, ..CreateLvRequest::default() };
     let about = |method: &str, processes: u32| json!({"method": method, "device_class": "ssd", "volume_group": "vg-ssd", "volume": "u1", "lvm_processes": processes});
     lv.create_lv(create(1)).await.unwrap();
-    assert_eq!(lines.take(), [json!(["INFO", "done", null, about("CreateLV", 1)])]);
+    assert_eq!(calls(&log), [json!(["INFO", "done", null, about("CreateLV", 1)])]);
     lv.create_lv(create(1)).await.unwrap();
-    assert_eq!(lines.take(), [json!(["INFO", "done", null, about("CreateLV", 0)])]);
+    assert_eq!(calls(&log), [json!(["INFO", "done", null, about("CreateLV", 0)])]);
     let resize = ResizeLvRequest { name: "u1".to_owned(), device_class: "ssd".to_owned(), size_bytes: 2 << 30 };
     lv.resize_lv(resize).await.unwrap();
-    assert_eq!(lines.take(), [json!(["INFO", "done", null, about("ResizeLV", 1)])]);
+    assert_eq!(calls(&log), [json!(["INFO", "done", null, about("ResizeLV", 1)])]);
     lv.create_lv(create(100)).await.unwrap_err();
-    assert_eq!(lines.take(), [json!(["WARN", "failed", "AlreadyExists", about("CreateLV", 0)])]);
+    assert_eq!(calls(&log), [json!(["WARN", "failed", "AlreadyExists", about("CreateLV", 0)])]);
 
     vg.get_free_bytes(GetFreeBytesRequest { device_class: "ssd".to_owned() }).await.unwrap();
-    assert_eq!(lines.take(), Vec::<Value>::new());
+    assert_eq!(calls(&log), Vec::<Value>::new());
 
     let remove = |name: &str| RemoveLvRequest { name: name.to_owned(), ..RemoveLvRequest::default() };
     lv.remove_lv(remove("-rf")).await.unwrap_err();
     let about_nothing = json!({"method": "RemoveLV", "device_class": "ssd", "volume_group": "vg-ssd", "volume": "-rf"});
-    assert_eq!(lines.take(), [json!(["WARN", "failed", "InvalidArgument", about_nothing])]);
+    assert_eq!(calls(&log), [json!(["WARN", "failed", "InvalidArgument", about_nothing])]);
     lv.remove_lv(remove("u1")).await.unwrap();
-    assert_eq!(lines.take(), [json!(["INFO", "done", null, about("RemoveLV", 1)])]);
+    assert_eq!(calls(&log), [json!(["INFO", "done", null, about("RemoveLV", 1)])]);
     shutdown.cancel();
     tasks.wait().await.unwrap();
 }

@@ -12,6 +12,7 @@ mod model;
 mod node;
 mod outside;
 mod program;
+mod removal;
 mod service;
 mod snapshot;
 mod thin;

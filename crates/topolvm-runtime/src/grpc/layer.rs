@@ -168,46 +168,28 @@ fn outcome(headers: &HeaderMap) -> (Code, String) {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::io;
-    use std::sync::{Mutex, PoisonError};
 
+    use topolvm_testkit::Log;
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
 
-    /// What was logged, for a test.
-    #[derive(Clone, Debug, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+    /// What was logged, without what differs from run to run.
+    fn lines(log: &Log) -> Vec<String> {
+        let without_time = |line: &str| line.split("milliseconds=").next().unwrap_or_default().trim().to_owned();
+        log.take().lines().map(without_time).collect()
     }
 
-    impl Lines {
-        /// The lines without what differs from run to run.
-        fn read(&self) -> Vec<String> {
-            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-            let without_time = |line: &str| line.split("milliseconds=").next().unwrap_or_default().trim().to_owned();
-            text.lines().map(without_time).collect()
-        }
-    }
-
-    fn capture() -> (Lines, tracing::subscriber::DefaultGuard) {
-        let lines = Lines::default();
-        let writer = lines.clone();
+    fn capture() -> (Log, tracing::subscriber::DefaultGuard) {
+        let log = Log::default();
+        let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
         let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone());
-        (lines, tracing::subscriber::set_default(subscriber.finish()))
+        (log, tracing::subscriber::set_default(subscriber.finish()))
     }
 
     async fn answer(method: &str, status: Option<tonic::Status>) -> Vec<String> {
-        let (lines, _guard) = capture();
+        let (log, _guard) = capture();
         let service = service_fn(move |_: Request<()>| {
             tracing::Span::current().record("volume", "u1");
             let answer = status.clone().map_or_else(Response::default, tonic::Status::into_http::<()>);
@@ -216,7 +198,7 @@ mod tests {
         let metrics = RpcMetrics::register(&mut Registry::default());
         let request = Request::get(format!("/proto.LVService/{method}")).body(()).unwrap();
         observed(service, &metrics).oneshot(request).await.unwrap();
-        lines.read()
+        lines(&log)
     }
 
     #[tokio::test]
@@ -243,13 +225,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_who_hangs_up_leaves_a_line_too() {
-        let (lines, _guard) = capture();
+        let (log, _guard) = capture();
         let service = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
         let metrics = RpcMetrics::register(&mut Registry::default());
         let request = Request::get("/proto.LVService/CreateLV").body(()).unwrap();
         let mut call = Box::pin(observed(service, &metrics).oneshot(request));
         assert!(futures::poll!(&mut call).is_pending());
         drop(call);
-        assert_eq!(lines.read(), ["WARN rpc{method=\"CreateLV\"}: failed"]);
+        assert_eq!(lines(&log), ["WARN rpc{method=\"CreateLV\"}: failed"]);
     }
 }

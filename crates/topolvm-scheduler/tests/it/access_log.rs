@@ -1,8 +1,6 @@
 //! The line that each request leaves in the log.
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -12,20 +10,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
 use topolvm_scheduler::{Config, Metrics, router};
+use topolvm_testkit::Log;
 use tower::ServiceExt as _;
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[rstest]
 #[case::found("/status", 200, "2")]
@@ -36,8 +22,8 @@ async fn a_request_is_logged_with_the_fields_that_log_pipelines_know(
     #[case] status: u16,
     #[case] size: &str,
 ) {
-    let lines = Lines::default();
-    let writer = lines.clone();
+    let log = Log::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();
     let router = router(ApiFlavor::TopoLvm, &Config::default(), Metrics::register(&mut Registry::default()));
     let mut request = Request::get(url)
@@ -51,7 +37,7 @@ async fn a_request_is_logged_with_the_fields_that_log_pipelines_know(
         let _guard = tracing::subscriber::set_default(subscriber);
         router.oneshot(request).await.unwrap();
     }
-    let mut line: Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
+    let mut line: Value = serde_json::from_str(&log.take()).unwrap();
     let fields = line.as_object_mut().unwrap();
     assert!(fields.remove("response_time").unwrap().is_f64());
     fields.retain(|name, _| !["timestamp", "level", "target", "message"].contains(&name.as_str()));
