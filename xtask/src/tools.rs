@@ -17,6 +17,12 @@ pub(crate) fn repository() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(repository()).args(arguments);
+    // Of this package: the build script of `ring` looks at them, and everything above it would be built again when they come and go
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

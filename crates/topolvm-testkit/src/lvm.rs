@@ -159,7 +159,7 @@ impl FakeLvm {
         self.plan().started.iter().map(ToString::to_string).collect()
     }
 
-    /// Every process takes this long (tokio's clock).
+    /// Every process takes this long.
     pub fn set_latency(&self, latency: Duration) {
         self.plan().latency = latency;
     }
@@ -243,7 +243,10 @@ impl CommandRunner for FakeLvm {
             plan.latency
         };
         if !latency.is_zero() {
-            tokio::time::sleep(latency).await;
+            // tokio's timers have whole milliseconds and may ring two of them late, which a process does not
+            tokio::task::spawn_blocking(move || std::thread::sleep(latency))
+                .await
+                .map_err(|error| RunError::Read(error.into()))?;
         }
         let mut all = Output { code: Some(0), ..Output::default() };
         for command in commands {

@@ -75,7 +75,9 @@ impl NetNs {
 
     /// Unbinds and removes the file. The namespace ends, with its devices, when the last process in it has ended. Safe to repeat.
     pub fn remove(&self) -> Result<()> {
-        match unmount(&self.path, UnmountFlags::empty()) {
+        // Detached: a child that another thread of this program has forked holds all its open files until it has called exec, and
+        // with one of this file among them the plain call says EBUSY
+        match unmount(&self.path, UnmountFlags::DETACH) {
             // INVAL: not a mount point, so only the file is left.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(e) => return Err(e).with_context(|| format!("unbind {}", self.path.display())),

@@ -54,6 +54,9 @@ impl Sidecar {
             }
             Self::Resizer => {
                 csi(&mut command, socket);
+                // How long it leaves a claim alone whose growth cannot be had, also one that has just been given another size when its
+                // two notices of that change meet. Usually five minutes.
+                command.arg("--retry-interval-max=5s");
                 // It would watch all pods of the cluster, for a driver that never says "in use".
                 command.arg("--handle-volume-inuse-error=false");
             }
