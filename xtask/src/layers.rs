@@ -1,7 +1,10 @@
 //! The test layers, from fast to real, and the summary at the end.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -41,6 +44,10 @@ const ALL: [Layer; 8] = [
     Layer::Conformance,
 ];
 
+/// The tests from the longest to the shortest.
+const BY_LENGTH: [Layer; 7] =
+    [Layer::Cluster, Layer::Lvm, Layer::Conformance, Layer::Bed, Layer::Guest, Layer::Unit, Layer::ControlPlane];
+
 impl Layer {
     fn name(self) -> &'static str {
         match self {
@@ -61,18 +68,41 @@ impl Layer {
                 let (all, failed) = lint::run_all();
                 Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 })
             }
-            Self::Unit => {
-                cargo_test(cargo(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]))
-            }
-            Self::Guest | Self::Lvm | Self::Bed | Self::ControlPlane | Self::Cluster | Self::Conformance => {
-                cargo_test(self.command())
-            }
+            Self::Unit
+            | Self::Guest
+            | Self::Lvm
+            | Self::Bed
+            | Self::ControlPlane
+            | Self::Cluster
+            | Self::Conformance => self.test(self.command()),
         }
     }
 
-    /// Of a whole-system layer.
+    /// cargo test of what the layer consists of.
     fn command(self) -> Command {
+        if self == Self::Unit {
+            return cargo(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]);
+        }
         cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
+    }
+
+    /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of every test binary.
+    fn test(self, mut command: Command) -> anyhow::Result<Counts> {
+        let mut child = command.arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+        let output = child.stdout.take().context("cargo has no output")?;
+        let mut counts = Counts::default();
+        for line in BufReader::new(output).lines() {
+            let line = line?;
+            if let Some(result) = line.strip_prefix("test result: ") {
+                counts = counts.plus(parse_result(result));
+            }
+            println!("{:<13} | {line}", self.name());
+        }
+        let status = child.wait()?;
+        if !status.success() && counts.failed == 0 {
+            bail!("{command:?} failed before its tests could say so ({status})");
+        }
+        Ok(counts)
     }
 }
 
@@ -85,35 +115,30 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
+    fn plus(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
     }
 }
 
-/// Runs the layers one after the other, all of them even after a failure, and prints what came of them.
+/// What came of a layer, and how long it took.
+type Row = (Layer, Counts, Duration);
+
+/// Runs the layers, all of them even after a failure, and prints what came of them. A guest has one CPU and a layer waits much, so
+/// that two of them run side by side, after lint and what must be built.
 pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
     let layers = if layers.is_empty() { &ALL[..] } else { layers };
-    if layers.iter().any(|layer| !matches!(layer, Layer::Lint | Layer::Unit)) {
-        // The whole-system tests start the programs that stand beside them in the target directory
-        run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
-    }
-    let mut rows = Vec::new();
-    let mut total = Counts::default();
-    for &layer in layers {
-        println!("\n=== {}", layer.name());
-        let start = Instant::now();
-        let counts = layer.run().unwrap_or_else(|error| {
-            eprintln!("{}: {error:#}", layer.name());
-            Counts { failed: 1, ..Counts::default() }
-        });
-        if counts.failed > 0 {
-            println!("run this layer alone with: make test-{}", layer.name());
-        }
-        total.add(counts);
-        rows.push((layer, counts, start.elapsed()));
-    }
+    let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.iter().partition(|layer| **layer == Layer::Lint);
+    let mut rows: Vec<Row> = lint.into_iter().map(measure).collect();
+    build(&tests)?;
+    // The longest first, so that none is left alone at the end
+    tests.sort_by_key(|layer| BY_LENGTH.iter().position(|other| other == layer));
+    rows.extend(side_by_side(tests));
+    rows.sort_by_key(|(layer, _, _)| ALL.iter().position(|other| other == layer));
+    let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(*counts));
     print_summary(&rows, total);
     if total.failed > 0 {
         bail!("{} failed", total.failed);
@@ -121,7 +146,48 @@ pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_summary(rows: &[(Layer, Counts, Duration)], total: Counts) {
+/// What the layers need, at once: builds of several cargos at the same time would wait for each other.
+fn build(layers: &[Layer]) -> anyhow::Result<()> {
+    let real = layers.iter().any(|layer| *layer != Layer::Unit);
+    if real {
+        // The whole-system tests start the programs that stand beside them in the target directory
+        run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
+    }
+    if layers.contains(&Layer::Unit) {
+        run_command(&mut cargo(&["test", "--workspace", "--locked", "--quiet", "--no-run"]))?;
+    } else if real {
+        run_command(&mut cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--no-run"]))?;
+    }
+    Ok(())
+}
+
+/// Two at a time, begun in this order.
+fn side_by_side(layers: Vec<Layer>) -> Vec<Row> {
+    let waiting = Mutex::new(VecDeque::from(layers));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let work = || std::iter::from_fn(next).map(measure).collect::<Vec<Row>>();
+    thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mut rows = work();
+        rows.extend(other.join().unwrap_or_default());
+        rows
+    })
+}
+
+fn measure(layer: Layer) -> Row {
+    println!("\n=== {}", layer.name());
+    let start = Instant::now();
+    let counts = layer.run().unwrap_or_else(|error| {
+        eprintln!("{}: {error:#}", layer.name());
+        Counts { failed: 1, ..Counts::default() }
+    });
+    if counts.failed > 0 {
+        println!("run this layer alone with: make test-{}", layer.name());
+    }
+    (layer, counts, start.elapsed())
+}
+
+fn print_summary(rows: &[Row], total: Counts) {
     println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
     for (layer, counts, elapsed) in rows {
         let Counts { passed, failed, skipped } = counts;
@@ -135,30 +201,11 @@ pub(crate) fn soak() -> anyhow::Result<()> {
     run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
     let mut command = Layer::Lvm.command();
     command.env("TOPOLVM_SOAK", "1");
-    let counts = cargo_test(command)?;
+    let counts = Layer::Lvm.test(command)?;
     if counts.failed > 0 {
         bail!("{} failed", counts.failed);
     }
     Ok(())
-}
-
-/// Runs cargo test with its output shown, and adds up the result line of every test binary.
-fn cargo_test(mut command: Command) -> anyhow::Result<Counts> {
-    let mut child = command.arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
-    let output = child.stdout.take().context("cargo has no output")?;
-    let mut counts = Counts::default();
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        if let Some(result) = line.strip_prefix("test result: ") {
-            counts.add(parse_result(result));
-        }
-        println!("{line}");
-    }
-    let status = child.wait()?;
-    if !status.success() && counts.failed == 0 {
-        bail!("{command:?} failed before its tests could say so ({status})");
-    }
-    Ok(counts)
 }
 
 /// Reads `ok. 12 passed; 0 failed; 3 ignored; …`; what libtest calls ignored was skipped for a reason that it printed.

@@ -38,17 +38,17 @@ fn the_disks_tell_of_every_change() {
         let seen = |group: &VolumeGroup| group.pvs.iter().map(|pv| runner.version(pv).unwrap()).collect::<Vec<_>>();
         let mut group = myvg1(&lvm).await;
         let long = "x".repeat(1000);
-        for round in 0..500 {
-            let tag: Tag = format!("{long}{round}").parse().unwrap();
-            let changed = lvm.change_tags(&vg("myvg1"), &lv("a"), &[tag], &[]).await;
+        for round in 0..60 {
+            let tags: [Tag; 4] = [0, 1, 2, 3].map(|tag| format!("{long}{round}.{tag}").parse().unwrap());
+            let changed = lvm.change_tags(&vg("myvg1"), &lv("a"), &tags, &[]).await;
             changed.done.unwrap();
             let before = group.seqno;
             group = changed.group.unwrap();
             assert!(group.seqno > before);
             let expected = Version { vg_uuid: group.uuid.clone(), seqno: group.seqno };
             assert_eq!(seen(&group), [Some(expected.clone()), Some(expected)], "{round}");
-            // As much text as this fills half of the area.
-            if round % 100 == 99 {
+            // As much text as this fills an eighth of the area, so that all rounds together fill it more than three times.
+            if round % 30 == 29 {
                 let tags: Vec<_> = group.volume("a").unwrap().tags.iter().map(|tag| tag.parse().unwrap()).collect();
                 for tags in tags.chunks(25) {
                     group = lvm.change_tags(&vg("myvg1"), &lv("a"), &[], tags).await.group.unwrap();

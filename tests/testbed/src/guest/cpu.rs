@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use anyhow::{Context, Result};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::cache::Cache;
@@ -12,13 +13,22 @@ use crate::cache::Cache;
 pub struct Turn {
     /// Its number.
     pub cpu: usize,
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Turn {
     /// A CPU that the caller chose.
     pub fn of(cpu: usize) -> Self {
-        Self { cpu, _lock: None }
+        Self { cpu, lock: None }
+    }
+
+    /// Lets the programs that this process starts from now on hold the turn, too: a guest that outlives this process keeps its CPU.
+    /// Whatever else another thread starts before this is dropped holds it as well, which only makes the next choice a worse one.
+    pub fn inherit(&self) -> Result<()> {
+        match &self.lock {
+            Some(lock) => fcntl_setfd(lock, FdFlags::empty()).context("let a guest keep its CPU"),
+            None => Ok(()),
+        }
     }
 
     /// The CPU with the fewest guests on it; of several the last, because most other things of a machine happen on the first.
@@ -30,7 +40,7 @@ impl Turn {
                 let path = cache.root().join(format!(".cpu-{cpu}-{round}.lock"));
                 let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
                 if lock.try_lock().is_ok() {
-                    return Ok(Self { cpu, _lock: Some(lock) });
+                    return Ok(Self { cpu, lock: Some(lock) });
                 }
             }
         }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Node as ApiNode;
-use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::{INIT_FILE, Node, READY_LIMIT};
 use crate::assets;
+use crate::cache::Cache;
 use crate::exec::{self, Request, Target};
+use crate::guest::Turn;
 use crate::guest::uml::{Boot, Tap};
 use crate::log;
 use crate::process::{Process, spawn, stop_file};
@@ -33,7 +34,13 @@ impl Node {
             }
         }
         let [network_up, images] = signs;
-        spawn(&self.boot_command()?, &self.log("console"), &pid_file(&self.directory))?;
+        let turn = match self.spec.cpu {
+            Some(cpu) => Turn::of(cpu),
+            None => Turn::take(&Cache::open()?)?,
+        };
+        turn.inherit()?;
+        spawn(&self.boot_command(turn.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
+        drop(turn);
         // A file first: to dial before the guest has its address leaves a failed ARP entry, which is retried only once a second.
         self.until(end, "has no network", || Ok(fs::exists(&network_up)?))?;
         self.target().wait(end.saturating_duration_since(Instant::now()))?;
@@ -45,7 +52,7 @@ impl Node {
         self.until(end, "has no images", || Ok(fs::exists(&images)?))
     }
 
-    fn boot_command(&self) -> Result<Command> {
+    fn boot_command(&self, cpu: usize) -> Result<Command> {
         let kernel = assets::kernel()?;
         let init = self.cluster.directory().join(INIT_FILE);
         let tap = self.network.tap();
@@ -59,7 +66,7 @@ impl Node {
         Ok(Boot {
             kernel: &kernel,
             memory: self.spec.memory / MIB * MIB,
-            cpu: self.cpu()?,
+            cpu,
             init: &init,
             control: &self.directory,
             memory_dir: Path::new("/dev/shm"),
@@ -68,17 +75,6 @@ impl Node {
             arguments,
         }
         .command())
-    }
-
-    /// Two nodes on one CPU take half as long again to be Ready.
-    fn cpu(&self) -> Result<usize> {
-        if let Some(cpu) = self.spec.cpu {
-            return Ok(cpu);
-        }
-        let allowed = sched_getaffinity(None).context("ask which CPUs this process may use")?;
-        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-        let turn = usize::from(self.network.last()) % cpus.len().max(1);
-        cpus.get(turn).copied().context("this process may use no CPU")
     }
 
     pub(super) fn api_object(&self) -> Result<Option<ApiNode>> {

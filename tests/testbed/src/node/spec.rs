@@ -26,7 +26,7 @@ pub struct NodeSpec {
     /// Whether its kernel can do RAID 6. It then measures at boot which of its algorithms is the fastest, which takes 0.9 s; without, a
     /// RAID 6 volume crashes the node.
     pub raid6: bool,
-    /// The CPU it is pinned to; nodes take turns by address when not given.
+    /// The CPU it is pinned to; the one with the fewest guests when not given.
     pub cpu: Option<usize>,
     /// For kubelet, which refuses most labels under `kubernetes.io`.
     pub labels: BTreeMap<String, String>,
