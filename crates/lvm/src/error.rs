@@ -202,7 +202,7 @@ mod tests {
 
     fn classify(code: i32, stderr: &str) -> Error {
         let (vg, name) = ("vg1".parse().unwrap(), "a".parse().unwrap());
-        let output = Output { code: Some(code), stdout: Vec::new(), stderr: stderr.to_owned() };
+        let output = Output { code: Some(code), stderr: stderr.to_owned(), ..Output::default() };
         Error::from_output(&LvmCommand::remove(&vg, &name), &vg, Some(&name), &output)
     }
 

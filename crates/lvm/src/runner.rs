@@ -14,6 +14,8 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Standard error; what is not UTF-8 is replaced.
     pub stderr: String,
+    /// How many LVM processes were started for it.
+    pub processes: u32,
 }
 
 /// Why a command gave no output.

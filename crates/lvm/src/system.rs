@@ -1,5 +1,7 @@
 //! The runner that starts real LVM processes.
 
+mod shell;
+
 use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
@@ -11,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use self::shell::{Limits, Ran, Shells};
 use crate::devices::{DeviceStatus, SystemDevices};
 use crate::metadata::Version;
 use crate::{
@@ -31,9 +33,8 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 const READ_DEADLINE: Duration = Duration::from_mins(1);
 /// Changes may discard or wipe whole devices.
 const CHANGE_DEADLINE: Duration = Duration::from_mins(10);
-/// `EINVALID_CMD_LINE`: an `lvm` that was built without its shell says so when it is called without a command, and has done
-/// nothing then.
-const NO_SHELL: i32 = 3;
+/// How long one of LVM's shells waits for more to do: volumes often come several at a time.
+const IDLE: Duration = Duration::from_secs(5);
 /// LVM ends at a safe point on SIGTERM. Only what ignores it that long is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -50,10 +51,10 @@ pub enum PrefixError {
 
 /// Starts LVM as a child process.
 ///
-/// Several commands are given to LVM's own shell on its standard input, so that they cost one process. Where LVM has no shell,
-/// or a command cannot be said in it, each gets a process. Standard input ends with the commands, so LVM never waits for an
-/// answer. Each process is in its own process group, so a signal at the terminal does not reach it, and one that is
-/// stopped takes along the `lvm` that `nsenter` started for it.
+/// Several commands are given to LVM's own shell on its standard input, so that they cost one process at most: the shell stays for
+/// some seconds and serves whoever comes next. Where LVM has no shell, or a command cannot be said in it, each gets a process. LVM
+/// never waits for an answer. Each process is in its own process group, so a signal at the terminal does not reach it, and one that
+/// is stopped takes along the `lvm` that `nsenter` started for it.
 #[derive(Clone, Debug)]
 pub struct SystemRunner {
     program: PathBuf,
@@ -62,6 +63,7 @@ pub struct SystemRunner {
     change_deadline: Duration,
     grace: Duration,
     has_no_shell: Arc<AtomicBool>,
+    shells: Arc<Shells>,
     devices: Arc<SystemDevices>,
 }
 
@@ -79,6 +81,7 @@ impl SystemRunner {
             program: resolve(&program).ok_or(PrefixError::NotFound(program))?,
             prefix: words.collect(),
             has_no_shell: Arc::default(),
+            shells: Shells::new(IDLE),
             devices,
             read_deadline: READ_DEADLINE,
             change_deadline: CHANGE_DEADLINE,
@@ -115,8 +118,9 @@ impl SystemRunner {
         if !self.has_no_shell.load(Ordering::Relaxed)
             && let Some(script) = script(commands)
         {
-            let output = self.run_script(script, effect).await?;
-            if output.code != Some(NO_SHELL) {
+            let limits = Limits { deadline: self.deadline(effect), grace: self.grace };
+            let start = || self.spawn(&[], Stdio::piped());
+            if let Ran::Done(output) = self.shells.run(&script, effect, limits, start).await? {
                 return Ok(output);
             }
             tracing::info!("this lvm has no shell; every command gets a process of its own");
@@ -131,19 +135,6 @@ impl SystemRunner {
         end_of(child, group, self.deadline(effect), self.grace).await
     }
 
-    async fn run_script(&self, script: String, effect: Effect) -> Result<Output, RunError> {
-        let mut child = self.spawn(&[], Stdio::piped())?;
-        let group = Group::of(&child, effect == Effect::Read);
-        let stdin = child.stdin.take();
-        let say = async {
-            if let Some(mut stdin) = stdin {
-                // Fails when LVM has ended before it read everything; its output tells what it did.
-                drop(stdin.write_all(script.as_bytes()).await);
-            }
-        };
-        tokio::join!(end_of(child, group, self.deadline(effect), self.grace), say).0
-    }
-
     /// Stops at the first change that fails. Reports run all the same: somebody must find out what there is now.
     async fn run_each(&self, commands: &[LvmCommand], effect: Effect) -> Result<Output, RunError> {
         let mut all = Output { code: Some(0), ..Output::default() };
@@ -154,6 +145,7 @@ impl SystemRunner {
             let output = self.run_one(command, effect).await?;
             all.stdout.extend(output.stdout);
             all.stderr.push_str(&output.stderr);
+            all.processes = all.processes.saturating_add(output.processes);
             if all.code == Some(0) {
                 all.code = output.code;
             }
@@ -241,10 +233,12 @@ async fn end_of(child: Child, mut group: Group, deadline: Duration, grace: Durat
         code: ended.status.code(),
         stdout: ended.stdout,
         stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
+        processes: 1,
     })
 }
 
 /// The processes of one command.
+#[derive(Debug)]
 struct Group {
     leader: Option<Pid>,
     kill_on_drop: bool,
@@ -315,7 +309,12 @@ mod tests {
         let output = runner.run(&[change()]).await.unwrap();
         assert_eq!(
             output,
-            Output { code: Some(5), stdout: b"got lvremove -f vg/lv\n".into(), stderr: "oops\n".to_owned() }
+            Output {
+                code: Some(5),
+                stdout: b"got lvremove -f vg/lv\n".into(),
+                stderr: "oops\n".to_owned(),
+                processes: 1,
+            }
         );
     }
 
@@ -403,12 +402,151 @@ mod tests {
         assert!(error.to_string().starts_with("cannot start /nonexistent/lvm"), "{error}");
     }
 
+    /// A runner whose "lvm" notes its process id and is a shell that does this with each `$line`.
+    fn shell(dir: &TempDir, body: &str) -> SystemRunner {
+        let body = format!(
+            r#"here={}; echo $$ >>$here/started; [ $# = 0 ] || exit 9
+            while IFS= read -r line; do case $line in
+                formats) echo "  lvm2" ;;
+                end-of-commands-*) echo "  No such command '$line'.  Try 'help'." >&2 ;;
+                *) {body} ;;
+            esac; done"#,
+            dir.path().display()
+        );
+        program(dir, &body)
+    }
+
+    /// The process ids of the shells so far.
+    fn started(dir: &TempDir) -> Vec<i32> {
+        let text = fs::read_to_string(dir.path().join("started")).unwrap();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// Whether it is gone, or a zombie for as long as nobody collects it.
+    fn is_gone(pid: i32) -> bool {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    }
+
+    async fn until_gone(pid: i32) {
+        let start = Instant::now();
+        while !is_gone(pid) {
+            assert!(start.elapsed() < GRACE, "it goes on");
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
-    async fn several_commands_are_one_process() {
+    async fn several_commands_are_one_process_and_the_next_ones_none() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = program(&dir, "echo \"args: $*\"; cat");
+        let runner = shell(&dir, r#"echo "did $line"; echo "about $line" >&2"#);
+        for processes in [1, 0, 0] {
+            let output = runner.run(&[change(), read()]).await.unwrap();
+            assert_eq!((output.code, output.processes), (Some(0), processes));
+            let report = read().to_string();
+            assert!(output.stdout.starts_with(b"did lvremove -f vg/lv\ndid fullreport "), "{output:?}");
+            assert!(output.stderr.starts_with("about lvremove -f vg/lv\nabout fullreport "), "{output:?}");
+            assert!(!output.stderr.contains("No such command"), "{output:?} after {report}");
+        }
+        assert_eq!(started(&dir).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn changes_at_the_same_time_do_not_wait_for_one_shell() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = shell(&dir, r#"echo "did $line""#);
+        let commands = [change(), change()];
+        let (one, other) = tokio::join!(runner.run(&commands), runner.run(&commands));
+        assert_eq!(one.unwrap().stdout, other.unwrap().stdout);
+        assert_eq!(started(&dir).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn all_that_a_shell_writes_before_its_end_belongs_to_its_commands() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = shell(&dir, "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo >&2");
+        for _ in 0..3 {
+            let output = runner.run(&[change(), change()]).await.unwrap();
+            assert_eq!((output.stdout.len(), output.stderr.len()), (600_000, 600_002));
+        }
+        assert_eq!(started(&dir).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_shell_that_was_killed_while_it_waited_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = shell(&dir, r#"echo "did $line""#);
+        let commands = [change(), change()];
+        let before = runner.run(&commands).await.unwrap();
+        let first = started(&dir)[0];
+        kill_process_group(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+        until_gone(first).await;
+        let after = runner.run(&commands).await.unwrap();
+        assert_eq!((after.code, after.stdout), (Some(0), before.stdout));
+        assert_eq!(started(&dir).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_shell_that_is_killed_at_work_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = shell(&dir, "echo begun; kill -9 $$");
         let output = runner.run(&[change(), change()]).await.unwrap();
-        assert_eq!(output.stdout, b"args: \nlvremove -f vg/lv\nlvremove -f vg/lv\n");
+        assert_eq!((output.code, output.stdout), (None, b"begun\n".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_shell_that_asks_is_not_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let body =
+            r#"printf 'Really? [y/n]: ' >&2; while read -r answer; do echo "answered $answer"; done; echo unanswered"#;
+        let runner = shell(&dir, body);
+        let output = runner.run(&[change(), read()]).await.unwrap();
+        // The report was taken for an answer, and nobody was left hanging
+        assert!(output.stdout.ends_with(b"unanswered\n"), "{output:?}");
+        assert_eq!(output.code, Some(0));
+    }
+
+    #[tokio::test]
+    async fn a_shell_that_hangs_is_stopped_at_the_deadline_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = "if [ -e $here/hang ]; then rm $here/hang; sleep 1000; fi; echo done";
+        let runner = shell(&dir, body).with_deadlines(Duration::from_millis(500), Duration::from_millis(500));
+        fs::write(dir.path().join("hang"), "").unwrap();
+        let error = runner.run(&[change(), change()]).await.unwrap_err();
+        assert!(matches!(error, RunError::Timeout(_)), "{error}");
+        until_gone(started(&dir)[0]).await;
+        assert_eq!(runner.run(&[change(), change()]).await.unwrap().stdout, b"done\ndone\n");
+    }
+
+    #[tokio::test]
+    async fn shells_end_when_there_is_nothing_more_to_do_and_with_their_runner() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = SystemRunner { shells: Shells::new(Duration::from_millis(20)), ..shell(&dir, "echo") };
+        runner.run(&[change(), change()]).await.unwrap();
+        until_gone(started(&dir)[0]).await;
+        let runner = SystemRunner { shells: Shells::new(IDLE), ..runner };
+        runner.run(&[change(), change()]).await.unwrap();
+        assert!(!is_gone(started(&dir)[1]));
+        drop(runner);
+        until_gone(started(&dir)[1]).await;
+    }
+
+    #[tokio::test]
+    async fn commands_of_a_program_that_holds_back_its_output_get_a_process_each() {
+        let dir = tempfile::tempdir().unwrap();
+        // Its input ends before it says anything
+        let runner =
+            program(&dir, r#"if [ $# = 0 ]; then read -r line; read -r end; echo "no $end" >&2; else echo "$1"; fi"#);
+        let output = runner.run(&[change(), change()]).await.unwrap();
+        assert_eq!((output.stdout, output.processes), (b"lvremove\nlvremove\n".to_vec(), 2));
+    }
+
+    #[tokio::test]
+    async fn what_a_program_says_that_cannot_begin_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = program(&dir, "echo 'cannot enter' >&2; exit 1");
+        let output = runner.run(&[change(), change()]).await.unwrap();
+        assert_eq!((output.code, output.stderr.as_str()), (Some(1), "cannot enter\n"));
     }
 
     #[tokio::test]
@@ -419,8 +557,12 @@ mod tests {
         let commands = [change(), change(), read()];
         for _ in 0..2 {
             let output = runner.run(&commands).await.unwrap();
-            let expected =
-                Output { code: Some(5), stdout: b"lvremove\nfullreport\n".into(), stderr: "no\n".to_owned() };
+            let expected = Output {
+                code: Some(5),
+                stdout: b"lvremove\nfullreport\n".into(),
+                stderr: "no\n".to_owned(),
+                processes: 2,
+            };
             assert_eq!(output, expected);
         }
     }

@@ -28,6 +28,7 @@ use crate::usage::ClassUsage;
 pub struct LvmMetrics {
     commands: Family<Outcome, Counter>,
     seconds: Family<Command, Histogram>,
+    processes: Family<Command, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,18 +47,24 @@ impl LvmMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             commands: Family::default(),
+            processes: Family::default(),
             // 5 ms to 82 s: from a report to a discard of a large volume
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 15))),
         };
         registry.register(
             "topolvm_lvm_commands",
-            "LVM processes by their first command and outcome",
+            "Changes and reports that LVM was asked for, by the first command and the outcome",
             metrics.commands.clone(),
         );
         registry.register(
             "topolvm_lvm_command_seconds",
-            "Time that LVM processes took, by their first command",
+            "Time that they took, by the first command",
             metrics.seconds.clone(),
+        );
+        registry.register(
+            "topolvm_lvm_processes",
+            "LVM processes that were started, by the first command; a shell of LVM that waits for more serves several changes",
+            metrics.processes.clone(),
         );
         metrics
     }
@@ -79,12 +86,18 @@ impl<R> Metered<R> {
 
 impl<R: CommandRunner> CommandRunner for Metered<R> {
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
-        operation::count_process();
         let start = Instant::now();
         let result = self.inner.run(commands).await;
         let name = commands.first().map_or("", LvmCommand::name).to_owned();
         let seconds = start.elapsed().as_secs_f64();
         self.metrics.seconds.get_or_create(&Command { command: name.clone() }).observe(seconds);
+        let processes = match &result {
+            Ok(output) => output.processes,
+            Err(RunError::Spawn { .. }) => 0,
+            Err(RunError::Timeout(_) | RunError::Read(_)) => 1,
+        };
+        operation::count_processes(processes);
+        self.metrics.processes.get_or_create(&Command { command: name.clone() }).inc_by(processes.into());
         let outcome = match &result {
             Ok(Output { code: Some(0), .. }) => "ok",
             Ok(_) => "failed",

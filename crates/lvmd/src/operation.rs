@@ -29,8 +29,8 @@ pub(crate) fn counter() -> Option<Arc<AtomicU32>> {
     PROCESSES.try_with(Arc::clone).ok()
 }
 
-/// An LVM process is being started.
-pub(crate) fn count_process() {
+/// So many LVM processes were started.
+pub(crate) fn count_processes(number: u32) {
     // Nobody counts what lvmd does of its own accord
-    let _counted = PROCESSES.try_with(|processes| processes.fetch_add(1, Ordering::Relaxed));
+    let _counted = PROCESSES.try_with(|processes| processes.fetch_add(number, Ordering::Relaxed));
 }

@@ -248,7 +248,7 @@ impl CommandRunner for FakeLvm {
                 .await
                 .map_err(|error| RunError::Read(error.into()))?;
         }
-        let mut all = Output { code: Some(0), ..Output::default() };
+        let mut all = Output { code: Some(0), processes: 1, ..Output::default() };
         for command in commands {
             let output = self.run_one(command).await?;
             all.stdout.extend(output.stdout);

@@ -40,6 +40,8 @@ impl Place {
                  case $1 in
                      lvremove) touch $here/removed ;;
                      fullreport) report ;;
+                     formats) echo lvm2 ;;
+                     end-of-commands-*) echo \"No such command\" $1 >&2 ;;
                  esac
              }}
              report() {{
@@ -296,7 +298,9 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     let report = "fullreport --noheadings --nameprefixes";
     // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell was told.
     let others = "vgs --noheadings --nameprefixes";
-    assert_eq!(names, [report, others, report, "lvremove -f myvg1/a", report]);
+    let greeting = ["formats", "end-of-commands-1"];
+    let change = ["lvremove -f myvg1/a", report, "end-of-commands-2"];
+    assert_eq!(names, [&[report, others, report][..], &greeting, &change].concat());
     assert_eq!(client.remove_lv(request).await.unwrap_err().code(), tonic::Code::NotFound);
     assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
 }

@@ -33,10 +33,8 @@ impl Fault {
 
     fn apply(self) -> Result<Output, RunError> {
         match self {
-            Self::Exit(code, stderr) => Ok(Output { code: Some(code), stdout: Vec::new(), stderr }),
-            Self::Garbled => {
-                Ok(Output { code: Some(0), stdout: b"  LVM2_VG_NAME='vg".to_vec(), stderr: String::new() })
-            }
+            Self::Exit(code, stderr) => Ok(Output { code: Some(code), stderr, ..Output::default() }),
+            Self::Garbled => Ok(Output { code: Some(0), stdout: b"  LVM2_VG_NAME='vg".to_vec(), ..Output::default() }),
             Self::Timeout => Err(RunError::Timeout(Duration::from_mins(1))),
             Self::Spawn => Err(RunError::Spawn {
                 program: "/sbin/lvm".to_owned(),

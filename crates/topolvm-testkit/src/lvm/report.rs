@@ -43,7 +43,7 @@ impl State {
         }
         let stderr: String = missing.iter().map(|vg| Refused::no_group(vg).stderr).collect();
         let code = if stderr.is_empty() { 0 } else { 5 };
-        Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr }
+        Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr, ..Output::default() }
     }
 }
 

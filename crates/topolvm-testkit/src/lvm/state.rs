@@ -214,7 +214,7 @@ impl Refused {
 
 fn into_output(result: Result<String, Refused>) -> Output {
     match result {
-        Ok(message) => Output { code: Some(0), stdout: format!("  {message}\n").into_bytes(), stderr: String::new() },
-        Err(Refused { code, stderr }) => Output { code: Some(code), stdout: Vec::new(), stderr },
+        Ok(message) => Output { code: Some(0), stdout: format!("  {message}\n").into_bytes(), ..Output::default() },
+        Err(Refused { code, stderr }) => Output { code: Some(code), stderr, ..Output::default() },
     }
 }

@@ -35,7 +35,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// LVM processes that lvmd has started so far.
 pub(super) fn lvm_processes(page: &str) -> Result<f64> {
-    sum(page, "topolvm_lvm_commands_total{")
+    sum(page, "topolvm_lvm_processes_total{")
 }
 
 /// The sum of all values whose lines begin like this. Without such a line it is 0.
@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn processes_of_all_commands_and_outcomes_are_added() {
-        let page = "# TYPE topolvm_lvm_commands counter\n\
-                    topolvm_lvm_commands_total{command=\"lvcreate\",outcome=\"ok\"} 3\n\
-                    topolvm_lvm_commands_total{command=\"fullreport\",outcome=\"failed\"} 1\n\
+        let page = "# TYPE topolvm_lvm_processes counter\n\
+                    topolvm_lvm_processes_total{command=\"lvcreate\"} 3\n\
+                    topolvm_lvm_processes_total{command=\"fullreport\"} 1\n\
                     topolvm_lvm_command_seconds_count{command=\"lvcreate\"} 3\n";
         assert!((lvm_processes(page).unwrap() - 4.0).abs() < f64::EPSILON);
         assert!(lvm_processes("").unwrap().abs() < f64::EPSILON);

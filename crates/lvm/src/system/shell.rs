@@ -1,0 +1,306 @@
+//! LVM's own shells, which stay for a moment: most of the time of a short command is LVM's start.
+//!
+//! A shell that waits holds no lock and no device, only some megabytes. It looks at the disks and at `lvm.conf` before each
+//! command as a new process would, and ends when its standard input does, so that none outlives whoever started it.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use super::Group;
+use crate::{Effect, Output, RunError};
+
+/// A new shell that says nothing for so long is none that can be talked to.
+const GREETING: Duration = Duration::from_secs(10);
+/// After so many times a shell is replaced, whatever it may have gathered.
+const USES: u32 = 1000;
+/// What a shell does not know, it says so on standard error and names it. That is how the end of its work is noticed.
+const END: &str = "end-of-commands-";
+/// Prints one line about nothing.
+const SAY_SOMETHING: &str = "formats\n";
+/// The end of a question. It stands without a newline, and LVM waits.
+const QUESTION: &[u8] = b"[y/n]: ";
+const CHUNK: usize = 16 << 10;
+
+/// The shells that have nothing to do.
+#[derive(Debug)]
+pub(super) struct Shells {
+    /// How long a shell waits for more to do.
+    patience: Duration,
+    idle: Mutex<Vec<(Instant, Shell)>>,
+}
+
+/// How long a shell may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For its commands.
+    pub(super) deadline: Duration,
+    /// To end when it is told to.
+    pub(super) grace: Duration,
+}
+
+/// What came of commands.
+#[derive(Debug)]
+pub(super) enum Ran {
+    /// They ran, or the program ended before.
+    Done(Output),
+    /// Nothing ran: this program has no shell, or one that does not answer like LVM's.
+    NoShell,
+}
+
+impl Shells {
+    /// None yet. Each will wait so long for more to do.
+    pub(super) fn new(patience: Duration) -> Arc<Self> {
+        Arc::new(Self { patience, idle: Mutex::default() })
+    }
+
+    /// Runs lines in a shell that waits, or in one that `start` starts. It is kept afterwards if nothing is wrong with it.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        lines: &str,
+        effect: Effect,
+        limits: Limits,
+        start: impl FnOnce() -> Result<Child, RunError>,
+    ) -> Result<Ran, RunError> {
+        let (mut shell, processes) = match self.take() {
+            Some(shell) => (shell, 0),
+            None => match Shell::greet(start()?, limits).await? {
+                Greeting::Answered(shell) => (*shell, 1),
+                Greeting::Ended(output) => return Ok(Ran::Done(output)),
+                Greeting::NoShell => return Ok(Ran::NoShell),
+            },
+        };
+        shell.group.kill_on_drop = effect == Effect::Read;
+        let output = shell.run(lines, limits).await?;
+        shell.group.kill_on_drop = false;
+        if shell.can_go_on() {
+            self.put(shell);
+        }
+        Ok(Ran::Done(Output { processes, ..output }))
+    }
+
+    fn take(&self) -> Option<Shell> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::from_fn(|| idle.pop()).map(|(_, shell)| shell).find_map(Shell::if_alive)
+    }
+
+    fn put(self: &Arc<Self>, shell: Shell) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), shell));
+        let (patience, shells) = (self.patience, Arc::downgrade(self));
+        #[expect(clippy::disallowed_methods, reason = "it ends by itself in a moment, and nothing depends on it")]
+        let _ended_later = tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            if let Some(shells) = shells.upgrade() {
+                let mut idle = shells.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                idle.retain(|(since, _)| since.elapsed() < patience);
+            }
+        });
+    }
+}
+
+/// What a new program says.
+enum Greeting {
+    Answered(Box<Shell>),
+    Ended(Output),
+    NoShell,
+}
+
+/// A running shell. Its standard input closes when this is dropped, and it ends.
+#[derive(Debug)]
+struct Shell {
+    child: Child,
+    group: Group,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+    uses: u32,
+}
+
+impl Shell {
+    /// Talks to a program that was started without a command. The exit status 3, `EINVALID_CMD_LINE`, is that of an `lvm` without a
+    /// shell.
+    async fn greet(mut child: Child, limits: Limits) -> Result<Greeting, RunError> {
+        let group = Group::of(&child, true);
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin @ Some(_), Some(stdout), Some(stderr)) = pipes else { return Ok(Greeting::NoShell) };
+        let mut shell = Self { child, group, stdin, stdout, stderr, uses: 0 };
+        let limits = Limits { deadline: GREETING.min(limits.deadline), ..limits };
+        let output = match shell.run(SAY_SOMETHING, limits).await {
+            Err(RunError::Timeout(_)) => return Ok(Greeting::NoShell),
+            output => output?,
+        };
+        shell.group.kill_on_drop = false;
+        Ok(match (shell.stdin.is_some(), output.code) {
+            // The line must have come before the end was noticed: were output held back, that of one change would be taken for that
+            // of the next
+            (true, _) if output.stdout.is_empty() => Greeting::NoShell,
+            (true, _) => Greeting::Answered(Box::new(shell)),
+            (false, Some(3)) => Greeting::NoShell,
+            (false, _) => Greeting::Ended(Output { processes: 1, ..output }),
+        })
+    }
+
+    /// Runs lines. The status is that of the program when it has ended, else 0. Both pipes are read at the same time: LVM would wait
+    /// for ever on one that is full.
+    async fn run(&mut self, lines: &str, limits: Limits) -> Result<Output, RunError> {
+        self.uses = self.uses.saturating_add(1);
+        let end = format!("{END}{}", self.uses);
+        let Some(mut stdin) = self.stdin.take() else { return Ok(Output::default()) };
+        let script = format!("{lines}{end}\n");
+        let mut said = Said::new(end);
+        let talking = async {
+            // Fails when LVM has ended before it read everything; its output tells what it did
+            let written = stdin.write_all(script.as_bytes());
+            let (_written, stopped) = tokio::join!(written, said.read(&mut self.stdout, &mut self.stderr));
+            stopped
+        };
+        let stopped = timeout(limits.deadline, talking).await;
+        let status = match stopped {
+            Ok(Ok(Stopped::AtEnd)) => {
+                self.stdin = Some(stdin);
+                None
+            }
+            // Whoever is not answered says no
+            Ok(Ok(Stopped::AtQuestion)) => {
+                drop(stdin);
+                Some(self.end(&mut said, limits).await?)
+            }
+            Ok(Ok(Stopped::Ended)) => Some(self.end(&mut said, limits).await?),
+            Ok(Err(error)) => return Err(RunError::Read(error)),
+            Err(_elapsed) => {
+                drop(stdin);
+                self.group.signal(Signal::TERM);
+                if timeout(limits.grace, said.read_all(&mut self.stdout, &mut self.stderr)).await.is_err() {
+                    // A process that waits for a dead disk does not even end now, so nobody waits for it.
+                    self.group.signal(Signal::KILL);
+                }
+                return Err(RunError::Timeout(limits.deadline));
+            }
+        };
+        Ok(said.into_output(status))
+    }
+
+    /// Waits for the end of a program whose input is closed, or that has closed its outputs.
+    async fn end(&mut self, said: &mut Said, limits: Limits) -> Result<ExitStatus, RunError> {
+        let ending = async {
+            said.read_all(&mut self.stdout, &mut self.stderr).await?;
+            self.child.wait().await
+        };
+        match timeout(limits.deadline, ending).await {
+            Ok(status) => status.map_err(RunError::Read),
+            Err(_elapsed) => {
+                self.group.signal(Signal::KILL);
+                Err(RunError::Timeout(limits.deadline))
+            }
+        }
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.stdin.is_some() && self.uses < USES
+    }
+
+    fn if_alive(mut self) -> Option<Self> {
+        matches!(self.child.try_wait(), Ok(None)).then_some(self)
+    }
+}
+
+/// Why nothing more is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// All lines have been done.
+    AtEnd,
+    /// It wants to know something.
+    AtQuestion,
+    /// It has closed both outputs.
+    Ended,
+}
+
+/// What a shell has said since it was given lines.
+struct Said {
+    end: String,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Said {
+    fn new(end: String) -> Self {
+        Self { end, stdout: Vec::new(), stderr: Vec::new() }
+    }
+
+    /// Reads until there is nothing more to be expected.
+    async fn read(&mut self, stdout: &mut ChildStdout, stderr: &mut ChildStderr) -> io::Result<Stopped> {
+        let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let (mut out_open, mut err_open) = (true, true);
+        while out_open || err_open {
+            tokio::select! {
+                read = stdout.read(&mut out), if out_open => {
+                    let read = read?;
+                    out_open = read > 0;
+                    self.stdout.extend(out.iter().take(read));
+                }
+                read = stderr.read(&mut err), if err_open => {
+                    let read = read?;
+                    err_open = read > 0;
+                    self.stderr.extend(err.iter().take(read));
+                    if self.cut_end() {
+                        // Said before, and so in the pipe by now
+                        drain(stdout, &mut self.stdout)?;
+                        return Ok(Stopped::AtEnd);
+                    }
+                    if self.stderr.ends_with(QUESTION) {
+                        return Ok(Stopped::AtQuestion);
+                    }
+                }
+            }
+        }
+        Ok(Stopped::Ended)
+    }
+
+    async fn read_all(&mut self, stdout: &mut ChildStdout, stderr: &mut ChildStderr) -> io::Result<()> {
+        let (out, err) = tokio::join!(stdout.read_to_end(&mut self.stdout), stderr.read_to_end(&mut self.stderr));
+        out.and(err).map(drop)
+    }
+
+    /// Takes away the line about the end, if it has come.
+    fn cut_end(&mut self) -> bool {
+        let mut lines = self.stderr.split_inclusive(|byte| *byte == b'\n');
+        let is_end = |line: &&[u8]| {
+            // Not `end-of-commands-11` for `end-of-commands-1`
+            let text = String::from_utf8_lossy(line);
+            let mut after = text.match_indices(&self.end).filter_map(|(at, end)| text.get(at + end.len()..));
+            line.ends_with(b"\n") && after.any(|after| !after.starts_with(|next: char| next.is_ascii_digit()))
+        };
+        let Some(last) = lines.next_back().filter(is_end) else { return false };
+        self.stderr.truncate(self.stderr.len().saturating_sub(last.len()));
+        true
+    }
+
+    fn into_output(self, status: Option<ExitStatus>) -> Output {
+        Output {
+            code: status.map_or(Some(0), |status| status.code()),
+            stdout: self.stdout,
+            stderr: String::from_utf8_lossy(&self.stderr).into_owned(),
+            processes: 0,
+        }
+    }
+}
+
+/// Takes what is in a pipe. Not by way of tokio, which may not have heard of it yet.
+fn drain(pipe: &ChildStdout, into: &mut Vec<u8>) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match rustix::io::read(pipe, chunk.as_mut_slice()) {
+            Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+            Ok(read) => into.extend(chunk.iter().take(read)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
