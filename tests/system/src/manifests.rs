@@ -92,7 +92,7 @@ pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
 pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
     let mut container = json!({
         "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
-        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+        "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 2147483647 & wait"],
     });
     if let Some(container) = container.as_object_mut() {
         let _previous = match mode {
