@@ -149,7 +149,7 @@ impl Shape {
             parity: self.parity(),
             multiple: u64::from(self.stripes),
             metadata: self.metadata(extents, extent_size),
-            checksums: self.checksums(extents, extent_size),
+            checksums: self.integrity.then(|| self.checksums(extents, extent_size)),
             extents,
             policy: self.policy,
             apart: self.kind != Kind::Plain && self.policy != Policy::Anywhere,
@@ -157,19 +157,16 @@ impl Shape {
     }
 
     /// Extents of checksums that each image has beside it: lvmraid(7) "Integrity" gives 4 MiB for each 500 MiB; the journal
-    /// was found by trial.
+    /// was found by trial. LVM rounds down, so extents of more than 8 MiB are too large for the checksums of a small volume.
     fn checksums(&self, extents: u64, extent_size: u64) -> u64 {
-        if !self.integrity || extent_size == 0 {
-            return 0;
-        }
-        let image = extents.div_ceil(u64::from(self.stripes)) * extent_size;
+        let image = extents.div_ceil(u64::from(self.stripes)).saturating_mul(extent_size);
         let journal = match image.div_ceil(MIB) {
             0..=512 => 4,
             513..=1024 => 8,
             1025..=4096 => 32,
             _ => 64,
         };
-        ((image / (500 * MIB) + 1) * 4 + journal).saturating_mul(MIB).div_ceil(extent_size)
+        ((image / (500 * MIB) + 1) * 4 + journal).saturating_mul(MIB).checked_div(extent_size).unwrap_or(0)
     }
 
     /// Extents of metadata that each image has beside it.
@@ -177,12 +174,15 @@ impl Shape {
         if matches!(self.kind, Kind::Plain | Kind::Raid0) || extent_size == 0 {
             return 0;
         }
+        let bytes = extents.max(1).saturating_mul(extent_size);
         // LVM keeps regions no larger than the volume.
-        let mut region_size = self.region_size.min(extent_size << extents.max(1).ilog2());
-        while region_size < (extents * extent_size) / MAX_REGIONS {
+        let mut region_size = self.region_size.min(1 << bytes.ilog2());
+        while region_size < bytes / MAX_REGIONS {
             region_size *= 2;
         }
-        let regions = extents.div_ceil(u64::from(self.stripes)) * extent_size / region_size;
+        // LVM counts those of raid10 once for each copy, although an image has one copy of its stripe.
+        let counted = if self.kind == Kind::Raid10 { extents.saturating_mul(u64::from(self.copies)) } else { extents };
+        let regions = counted.div_ceil(u64::from(self.stripes)).saturating_mul(extent_size) / region_size;
         (RAID_SUPER_BLOCKS + regions.div_ceil(8)).div_ceil(extent_size)
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Request {
     pub multiple: u64,
     /// Extents in front of each image that hold its metadata.
     pub metadata: u64,
-    /// Extents on the physical volumes of each image that hold its checksums.
-    pub checksums: u64,
+    /// Extents that hold the checksums of each image, in one piece on a physical volume of the image; if it has any.
+    pub checksums: Option<u64>,
     /// Size of the volume in extents, a multiple of `multiple`.
     pub extents: u64,
     /// The most liberal policy that may be used.
@@ -204,9 +204,12 @@ impl Allocation {
         !self.request.apart || self.disks.iter().all(|disk| disk.images.len() <= 1 && disk.metadata <= 1)
     }
 
-    /// LVM allocates the checksums afterwards, image by image.
+    /// LVM allocates the checksums afterwards, image by image, and takes everything back when some come in several pieces. Of
+    /// images that share a physical volume all may take theirs from it, so it counts as room for one if it has room for all.
     fn checksums_fit(&self) -> bool {
-        let free = |image| self.disks.iter().filter(|disk| disk.images.contains(&image)).map(Disk::free).sum::<u64>();
-        (0..usize::from(self.images())).all(|image| free(image) >= self.request.checksums)
+        let Some(checksums) = self.request.checksums else { return true };
+        let holds_all = |disk: &Disk| usize::try_from(disk.pieces(checksums)).is_ok_and(|n| n >= disk.images.len());
+        let has_room = |image| self.disks.iter().any(|disk| disk.images.contains(&image) && holds_all(disk));
+        checksums > 0 && (0..usize::from(self.images())).all(has_room)
     }
 }

@@ -268,10 +268,11 @@ fn judge(given: &BTreeMap<Meaning, &str>) -> Result<Shape, String> {
     }
     let policy = policy(given)?;
     let integrity = value(Meaning::Integrity) == Some("y");
-    if integrity && (matches!(kind, Kind::Plain | Kind::Raid0 | Kind::Raid0Meta) || policy == Policy::Anywhere) {
-        return Err(
-            "--raidintegrity y is not possible with this type, or not computed with --alloc anywhere".to_owned()
-        );
+    if value(Meaning::Integrity).is_some() && value(Meaning::Type).is_none() {
+        return Err("--raidintegrity is only possible with --type".to_owned());
+    }
+    if integrity && matches!(kind, Kind::Plain | Kind::Raid0 | Kind::Raid0Meta) {
+        return Err("--raidintegrity y is not possible with this type".to_owned());
     }
     Ok(Shape { kind, stripes, copies, policy, region_size, integrity })
 }

@@ -58,6 +58,11 @@ impl Disk {
         self.areas.iter().map(|area| area.length).sum()
     }
 
+    /// How many pieces of so many extents there are, each in one area.
+    pub(super) fn pieces(&self, length: u64) -> u64 {
+        self.areas.iter().filter_map(|area| area.length.checked_div(length)).sum()
+    }
+
     /// Forgets what the last round reserved and did not take. An area that is put back into its place may end this early, and
     /// then others stay reserved: LVM does so, and can run out of space for that reason.
     pub(super) fn start_round(&mut self) {
