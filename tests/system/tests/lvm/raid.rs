@@ -85,13 +85,14 @@ fn checksums_of_raid_are_beside_each_image() {
         "--type=raid10 --raidintegrity y",
         "--type=raid1 --raidintegrity y --alloc anywhere",
     ];
-    // Several areas are enough together, and none alone.
-    let special: [&[&[u64]]; 3] = [
+    // But for the first, several areas are enough together and none alone.
+    let special: [&[&[u64]]; 4] = [
+        &[&[21], &[], &[21], &[15], &[9]],
         &[&[12, 10], &[5, 15], &[4], &[14], &[10]],
         &[&[14, 4], &[21], &[], &[18], &[]],
         &[&[21, 4], &[5, 12, 2], &[15], &[19], &[20]],
     ];
-    group.check("checksums_of_raid", &layouts, &special, 4);
+    group.check("checksums_of_raid", &layouts, &special, 2);
 }
 
 fn checksums_of_raid_are_counted_in_whole_extents() {
@@ -103,7 +104,7 @@ fn checksums_of_raid_are_counted_in_whole_extents() {
         (16 << 20, &[&[5], &[5]]),
     ];
     for (extent_size, free) in special {
-        let group = Group::new(&[100, 100], extent_size);
+        let group = Group::new(&[200, 200], extent_size);
         group.check("whole_extents", &["--type=raid1 --raidintegrity y"], &[free], 0);
     }
 }
@@ -168,11 +169,13 @@ impl Group {
     fn check(&self, test: &str, layouts: &[&str], special: &[&[&[u64]]], cases: u64) {
         let (rounds, mut random) = if is_soak() { (runs(10), Random(seed(test))) } else { (1, Random(0x1234_5678)) };
         let mut wrong = Vec::new();
-        // Not all at once: a process that goes on for long is one that tells late what is wrong.
         for round in 0..rounds {
             let special = special.iter().filter(|_| round == 0);
             let mut free: Vec<Areas> = special.map(|free| free.iter().map(|areas| areas.to_vec()).collect()).collect();
             free.extend((0..cases).map(|_| self.areas(&mut random)));
+            if free.is_empty() {
+                break;
+            }
             wrong.extend(self.disagreements(layouts, &free));
         }
         assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
@@ -241,6 +244,7 @@ impl Group {
                 write!(ranges, " {device}:{at}-{at}").unwrap();
                 at += 1 + length;
             }
+            assert!(at < *extents, "{areas:?} on {extents} extents");
             write!(ranges, " {device}:{at}-{}", extents - 1).unwrap();
             taken += extents - areas.iter().sum::<u64>();
         }
@@ -272,7 +276,8 @@ impl Shell {
     /// Makes a volume that nobody activates, looks at it and removes it.
     fn attempt(&mut self, name: &str, words: &str, extents: u64) {
         let create = format!("lvcreate -qqy -An -an -Zn -Wn -n {name} -l {extents} {words} raid");
-        self.say(&format!("{create}\n{LIST}\nlvremove -qqfy -An raid/{name}"));
+        // LVM leaves checksums behind that it got in several pieces.
+        self.say(&format!("{create}\n{LIST}\nlvremove -qqfy -An -S lv_name!=full raid"));
     }
 
     fn run(self) -> Made {
