@@ -17,7 +17,7 @@ use super::{code, table};
 const GIB: u64 = 1 << 30;
 const CONFIG: &str = "
 device-classes:
-- {name: thick, volume-group: vg}
+- {name: thick, volume-group: vg, wipe: zero}
 - {name: thin, volume-group: vg, type: thin, thin-pool: {name: pool, overprovision-ratio: 1}}
 ";
 
