@@ -4,16 +4,20 @@
 //! This crate is pure: it spawns no task, opens no file or socket and reads neither the environment nor the clock.
 
 mod capacity;
+mod condition;
+mod crd;
 mod flavor;
 mod logical_volume;
 mod quantity;
 
 pub use capacity::{DEFAULT_DEVICE_CLASS_KEY, NodeCapacity};
+pub use condition::{Readiness, ready_condition};
+pub use crd::crd;
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, RESIZEFS_REQUESTED_AT,
     SELECTED_NODE,
 };
-pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus, crd};
+pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.

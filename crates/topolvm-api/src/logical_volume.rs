@@ -1,22 +1,17 @@
-//! The `LogicalVolume` resource: one type for both API groups, and its CustomResourceDefinition.
+//! The `LogicalVolume` resource: one type for both API groups.
 
 use std::borrow::Cow;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
-    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
-    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps, SelectableField,
-};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube_core::{ClusterResourceScope, Resource, TypeMeta};
 use serde::{Deserialize, Serialize};
 
 use crate::ApiFlavor;
 
-const VERSION: &str = "v1";
-const KIND: &str = "LogicalVolume";
-const PLURAL: &str = "logicalvolumes";
+pub(crate) const VERSION: &str = "v1";
+pub(crate) const KIND: &str = "LogicalVolume";
+pub(crate) const PLURAL: &str = "logicalvolumes";
 
 /// A volume that the controller asked for and that the agent of `spec.nodeName` makes.
 ///
@@ -80,6 +75,10 @@ pub struct LogicalVolumeStatus {
     /// Real size in bytes, rounded up by LVM. Objects of old versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_size: Option<Quantity>,
+    /// The same for people and for `kubectl wait`, see [`ready_condition`](crate::ready_condition). Objects that TopoLVM
+    /// wrote lack it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
 }
 
 /// How a snapshot may be used.
@@ -186,122 +185,6 @@ impl Resource for LogicalVolume {
     }
 }
 
-/// The CustomResourceDefinition for one API group.
-///
-/// Beyond what TopoLVM installs it has printer columns and selectable fields (Kubernetes 1.32; older servers drop them):
-/// with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` the controller finds the object
-/// of a volume without listing all. Objects of either definition are valid under the other.
-pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
-    let selectable = |path: &str| SelectableField { json_path: path.to_owned() };
-    let column = |name: &str, type_: &str, path: &str, description: &str| CustomResourceColumnDefinition {
-        name: name.to_owned(),
-        type_: type_.to_owned(),
-        json_path: path.to_owned(),
-        description: Some(description.to_owned()),
-        ..CustomResourceColumnDefinition::default()
-    };
-    CustomResourceDefinition {
-        metadata: ObjectMeta { name: Some(format!("{PLURAL}.{}", flavor.group())), ..ObjectMeta::default() },
-        spec: CustomResourceDefinitionSpec {
-            group: flavor.group().to_owned(),
-            scope: "Cluster".to_owned(),
-            names: CustomResourceDefinitionNames {
-                kind: KIND.to_owned(),
-                list_kind: Some(format!("{KIND}List")),
-                plural: PLURAL.to_owned(),
-                singular: Some("logicalvolume".to_owned()),
-                ..CustomResourceDefinitionNames::default()
-            },
-            versions: vec![CustomResourceDefinitionVersion {
-                name: VERSION.to_owned(),
-                served: true,
-                storage: true,
-                subresources: Some(CustomResourceSubresources {
-                    // An object, if an empty one: the API server drops null, and with it the subresource
-                    status: Some(CustomResourceSubresourceStatus(serde_json::Value::Object(serde_json::Map::new()))),
-                    ..CustomResourceSubresources::default()
-                }),
-                additional_printer_columns: Some(vec![
-                    column("Size", "string", ".status.currentSize", "Real size"),
-                    column("Class", "string", ".spec.deviceClass", "Device class; empty is the node's default"),
-                    column("Node", "string", ".spec.nodeName", "Node that owns the volume"),
-                    column("Status", "integer", ".status.code", "gRPC code of the last failed attempt"),
-                    column("Age", "date", ".metadata.creationTimestamp", "Time since creation"),
-                ]),
-                selectable_fields: Some([".spec.nodeName", ".status.volumeID"].map(selectable).to_vec()),
-                schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema()) }),
-                ..CustomResourceDefinitionVersion::default()
-            }],
-            ..CustomResourceDefinitionSpec::default()
-        },
-        status: None,
-    }
-}
-
-/// The structural schema, the same for both groups.
-fn schema() -> JSONSchemaProps {
-    let object = |required: &[&str], properties: Vec<(&str, JSONSchemaProps)>| JSONSchemaProps {
-        type_: Some("object".to_owned()),
-        required: (!required.is_empty()).then(|| required.iter().map(|&name| name.to_owned()).collect()),
-        properties: Some(properties.into_iter().map(|(name, props)| (name.to_owned(), props)).collect()),
-        ..JSONSchemaProps::default()
-    };
-    let typed = |type_: &str, description: &str| JSONSchemaProps {
-        type_: Some(type_.to_owned()),
-        description: Some(description.to_owned()),
-        ..JSONSchemaProps::default()
-    };
-    let quantity = |description: &str| JSONSchemaProps {
-        any_of: Some(vec![typed_only("integer"), typed_only("string")]),
-        x_kubernetes_int_or_string: Some(true),
-        pattern: Some(QUANTITY_PATTERN.to_owned()),
-        description: Some(description.to_owned()),
-        ..JSONSchemaProps::default()
-    };
-    let spec = object(
-        &["name", "nodeName", "size"],
-        vec![
-            ("name", typed("string", "Name of the volume, equal to metadata.name")),
-            ("nodeName", typed("string", "Node that must own the volume")),
-            ("size", quantity("Wanted size in bytes")),
-            ("deviceClass", typed("string", "Device class; empty means the node's default class")),
-            ("lvcreateOptionClass", typed("string", "Class of lvcreate options")),
-            ("source", typed("string", "Name of the LogicalVolume that this one is a snapshot or clone of")),
-            ("accessType", typed("string", "How a snapshot may be used: ro or rw")),
-        ],
-    );
-    let mut code = typed("integer", "gRPC code of the last attempt");
-    code.format = Some("int32".to_owned());
-    let status = object(
-        &[],
-        vec![
-            ("volumeID", typed("string", "Id of the volume for CSI and its name in LVM")),
-            ("code", code),
-            ("message", typed("string", "Why the last attempt failed")),
-            ("currentSize", quantity("Real size in bytes")),
-        ],
-    );
-    let mut schema = object(
-        &[],
-        vec![
-            ("apiVersion", typed_only("string")),
-            ("kind", typed_only("string")),
-            ("metadata", typed_only("object")),
-            ("spec", spec),
-            ("status", status),
-        ],
-    );
-    schema.description = Some("A volume cut from a volume group of one node".to_owned());
-    schema
-}
-
-/// What Kubernetes accepts as a quantity.
-const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-
-fn typed_only(type_: &str) -> JSONSchemaProps {
-    JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() }
-}
-
 fn zero() -> Quantity {
     Quantity("0".to_owned())
 }
@@ -362,23 +245,5 @@ mod tests {
                 "spec": {"name": "a", "nodeName": "n1", "size": "1Gi"}, "status": {"volumeID": "u"},
             })
         );
-    }
-
-    #[test]
-    fn the_status_is_a_subresource() {
-        let json = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
-        assert_eq!(json["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
-    }
-
-    #[test]
-    fn the_status_is_a_subresource_of_its_own() {
-        let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
-        assert_eq!(definition["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
-    }
-
-    #[test]
-    fn definitions_of_both_groups_differ_in_the_group_only() {
-        let text = |flavor| serde_json::to_string(&crd(flavor)).unwrap();
-        assert_eq!(text(ApiFlavor::TopoLvm), text(ApiFlavor::Legacy).replace("topolvm.cybozu.com", "topolvm.io"));
     }
 }

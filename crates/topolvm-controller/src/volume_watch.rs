@@ -47,9 +47,12 @@ impl VolumeWatch {
         let (names, store) = (Arc::clone(&watch.names), watch.store.clone());
         let task = async move {
             follow("LogicalVolumes", api, shutdown, |mut event| {
-                // The largest part of an object, and nothing here reads it
+                // The largest parts of an object, and nothing here reads them
                 if let Event::Apply(volume) | Event::InitApply(volume) = &mut event {
                     volume.metadata.managed_fields = None;
+                    if let Some(status) = &mut volume.status {
+                        status.conditions = Vec::new();
+                    }
                 }
                 writer.apply_watcher_event(&event);
                 index(&mut names.write().unwrap_or_else(PoisonError::into_inner), &event, &store);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::lvmd::Settings;
 use anyhow::Context as _;
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::reflector::store::Writer;
@@ -41,6 +42,8 @@ pub struct Parts<M, R> {
     pub lvmd: LvmdPart<R>,
     /// Mounts of the machine.
     pub mounter: M,
+    /// What time it is.
+    pub now: fn() -> Timestamp,
 }
 
 impl<M, R> std::fmt::Debug for Parts<M, R> {
@@ -58,7 +61,9 @@ pub(crate) async fn run(config: Config, tasks: Tasks, shutdown: CancellationToke
         LvmdPlace::Embedded(settings) => LvmdPart::Embedded(settings.clone()),
     };
     let client = kubernetes::client("topolvm-node").await?;
-    let parts = Parts { client, lvmd, mounter: SystemMounter::new(), config };
+    #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
+    let now = Timestamp::now;
+    let parts = Parts { client, lvmd, mounter: SystemMounter::new(), now, config };
     start(parts, &tasks, &shutdown).await
 }
 
@@ -68,7 +73,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { config, client, lvmd, mounter } = parts;
+    let Parts { config, client, lvmd, mounter, now } = parts;
     let Config { flavor, node, csi_socket, lvmd: _, metrics, embedded, kubelet_dir } = config;
 
     let mut registry = Registry::default();
@@ -105,7 +110,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     metrics.start(registry, client.clone(), tasks, shutdown);
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd));
+    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now));
     tasks.spawn("LogicalVolumes", reconciler.run(writer, lvmd_returns, shutdown.clone()));
 
     // Last, because kubelet calls back as soon as it sees the socket

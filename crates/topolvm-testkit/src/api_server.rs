@@ -74,6 +74,13 @@ impl ApiServer {
         }
     }
 
+    /// Drops these fields, given as JSON pointers, from what is written: the CustomResourceDefinition lacks them.
+    pub fn prune_fields(&self, resource: &str, fields: &[&str]) {
+        for kind in self.shared.lock().kinds.iter_mut().filter(|kind| kind.is_called(resource)) {
+            *kind = kind.clone().pruning(fields);
+        }
+    }
+
     /// Sets what the server writes as the time of creation and deletion from now on; it goes on with tokio's clock.
     pub fn set_clock(&self, now: jiff::Timestamp) {
         self.shared.lock().store.set_clock(now);

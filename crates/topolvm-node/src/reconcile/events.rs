@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 
 use super::{FIELD_MANAGER, name};
 
@@ -32,9 +32,12 @@ impl Events {
 
     /// The volume could not be made or grown.
     pub(super) async fn failed(&self, volume: &LogicalVolume, message: &str) {
-        let (reason, action) =
-            if volume.volume_id().is_none() { ("CreateFailed", "Create") } else { ("ExpandFailed", "Expand") };
-        self.warn(volume, reason, action, message).await;
+        let (reason, action) = if volume.volume_id().is_none() {
+            (Readiness::CreateFailed, "Create")
+        } else {
+            (Readiness::ExpandFailed, "Expand")
+        };
+        self.warn(volume, reason.as_str(), action, message).await;
     }
 
     /// The object has to stay.

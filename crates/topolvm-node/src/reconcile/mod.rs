@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
@@ -55,6 +56,7 @@ pub struct Reconciler {
     /// By the object's name.
     failures: Backoffs<String>,
     events: Events,
+    now: fn() -> Timestamp,
     /// UIDs of objects for which an LV may have been made, whatever the answer was.
     attempted: Mutex<HashSet<String>>,
     /// The wish for growth that a failure in the status answers, by UID.
@@ -62,14 +64,15 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// The reconciler of the objects of `node`.
-    pub fn new(flavor: ApiFlavor, node: String, client: kube::Client, lvmd: Lvmd) -> Self {
+    /// The reconciler of the objects of `node`. `now` is the clock of the conditions that it writes.
+    pub fn new(flavor: ApiFlavor, node: String, client: kube::Client, lvmd: Lvmd, now: fn() -> Timestamp) -> Self {
         Self {
             flavor,
             events: Events::new(flavor, &node, client.clone()),
             node,
             api: Api::all_with(client, &flavor),
             lvmd,
+            now,
             written: Written::default(),
             failures: Backoffs::new(RETRY),
             attempted: Mutex::default(),

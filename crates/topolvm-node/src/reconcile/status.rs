@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
-use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes};
+use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
 
 use super::{Error, FIELD_MANAGER, Reconciler, name};
 
@@ -18,7 +18,7 @@ impl Reconciler {
     pub(super) async fn report_size(&self, volume: &LogicalVolume, bytes: u64) -> Result<Arc<LogicalVolume>, Error> {
         let volume_id = volume.uid().to_owned();
         let current_size = Some(format_bytes(bytes));
-        self.write(volume, LogicalVolumeStatus { volume_id, current_size, code: 0, message: String::new() }).await
+        self.write(volume, LogicalVolumeStatus { volume_id, current_size, ..LogicalVolumeStatus::default() }).await
     }
 
     /// The last attempt failed.
@@ -46,9 +46,14 @@ impl Reconciler {
         self.write(volume, LogicalVolumeStatus { code: 0, message: String::new(), ..status }).await
     }
 
-    /// Replaces the status, so that what another writer once left is gone. The object must be the one that was looked at,
+    /// Replaces the status, so that what another writer once left is gone, and says the same in the condition. The object must be the one that was looked at,
     /// and not a new one of the same name, which has a volume of its own.
-    async fn write(&self, volume: &LogicalVolume, status: LogicalVolumeStatus) -> Result<Arc<LogicalVolume>, Error> {
+    async fn write(
+        &self,
+        volume: &LogicalVolume,
+        mut status: LogicalVolumeStatus,
+    ) -> Result<Arc<LogicalVolume>, Error> {
+        status.conditions = vec![ready_condition(volume, &status, (self.now)())];
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = serde_json::from_value(json!([
             {"op": "test", "path": "/metadata/uid", "value": volume.uid()},

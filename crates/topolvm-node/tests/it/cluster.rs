@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_node::lvmd::Lvmd;
@@ -15,6 +16,11 @@ use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, nobody};
 pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
 pub(crate) const FINALIZER: &str = "topolvm.io/logicalvolume";
+
+/// What time it is in these tests.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::constant(1_767_225_600, 0)
+}
 
 /// A cluster whose node `n1` has 10 GiB.
 pub(crate) struct Cluster {
@@ -52,8 +58,9 @@ impl Cluster {
         self.api.get_json(LV, "", name).unwrap()
     }
 
+    /// What TopoLVM knows of the status; the conditions have tests of their own.
     pub(crate) fn status(&self, name: &str) -> Value {
-        self.object(name).get("status").cloned().unwrap_or_default()
+        without_conditions(&self.object(name)).unwrap_or_default()
     }
 
     pub(crate) async fn reconcile(&self, name: &str) -> Result<(), Error> {
@@ -71,8 +78,15 @@ impl Cluster {
     }
 }
 
+/// The status of an object, but for its conditions.
+pub(crate) fn without_conditions(object: &Value) -> Option<Value> {
+    let mut status = object.get("status")?.clone();
+    status.as_object_mut()?.remove("conditions");
+    Some(status)
+}
+
 pub(crate) fn reconciler(api: &ApiServer, lvmd: Lvmd) -> Reconciler {
-    Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd)
+    Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd, now)
 }
 
 /// As the controller creates it.

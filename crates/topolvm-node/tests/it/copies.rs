@@ -10,6 +10,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
+use crate::cluster::{now, without_conditions};
 use crate::lvmd_process::{LvmdProcess, THIN_CLASS, VG};
 
 const GIB: u64 = 1 << 30;
@@ -31,7 +32,7 @@ impl Cluster {
         let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
         let api = ApiServer::new();
         api.apply_json(marked("pvc-0", "u0").ready("u0", "1Gi").build());
-        let reconciler = Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd.client());
+        let reconciler = Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd.client(), now);
         Self { api, lvm, reconciler, _lvmd: lvmd }
     }
 
@@ -39,8 +40,7 @@ impl Cluster {
     async fn reconcile(&self, name: &str) -> Result<Value, Error> {
         let volume: LogicalVolume = serde_json::from_value(self.api.get_json(LV, "", name).unwrap()).unwrap();
         self.reconciler.reconcile(Arc::new(volume)).await?;
-        let object = self.api.get_json(LV, "", name).unwrap();
-        Ok(object.get("status").cloned().unwrap_or_default())
+        Ok(without_conditions(&self.api.get_json(LV, "", name).unwrap()).unwrap_or_default())
     }
 
     /// The status of a new object after it was reconciled.

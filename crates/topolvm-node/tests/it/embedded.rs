@@ -21,6 +21,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
+use crate::cluster::{now, without_conditions};
 use crate::lvmd_process::{ONE_CLASS, TWO_CLASSES, VG};
 use crate::machine::Machine;
 
@@ -61,6 +62,7 @@ impl Agent {
             client: api.client(),
             lvmd: LvmdPart::Embedded(Box::new(settings)),
             mounter: Machine::new(&lvm),
+            now,
         };
         start(parts, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown, metrics }
@@ -92,8 +94,7 @@ impl Agent {
 }
 
 async fn until_ready(api: &ApiServer, name: &str) -> Value {
-    let status =
-        |object: Option<&Value>| object?.get("status").filter(|status| status.get("volumeID").is_some()).cloned();
+    let status = |object: Option<&Value>| without_conditions(object?).filter(|status| status.get("volumeID").is_some());
     api.until(LV, "", name, status).await
 }
 

@@ -5,6 +5,7 @@
 
 mod capacity;
 mod cluster;
+mod conditions;
 mod copies;
 mod csi;
 mod embedded;

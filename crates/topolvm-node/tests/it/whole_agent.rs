@@ -18,6 +18,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
+use crate::cluster::{now, without_conditions};
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 use crate::machine::Machine;
 
@@ -52,6 +53,7 @@ impl Agent {
             client: api.client(),
             lvmd: LvmdPart::<FakeLvm>::Client(Box::new(Lvmd::connect(&lvmd_socket).unwrap())),
             mounter: Machine::new(&lvm),
+            now,
         };
         start(parts, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown }
@@ -76,8 +78,7 @@ impl Agent {
 }
 
 async fn until_ready(api: &ApiServer, name: &str) -> Value {
-    let status =
-        |object: Option<&Value>| object?.get("status").filter(|status| status.get("volumeID").is_some()).cloned();
+    let status = |object: Option<&Value>| without_conditions(object?).filter(|status| status.get("volumeID").is_some());
     api.until(LV, "", name, status).await
 }
 

@@ -13,6 +13,7 @@ pub struct Kind {
     pub(super) has_status: bool,
     pub(super) custom: bool,
     pub(super) selectable: Vec<String>,
+    pub(super) unknown: Vec<String>,
 }
 
 impl Kind {
@@ -27,6 +28,7 @@ impl Kind {
             has_status: false,
             custom: true,
             selectable: Vec::new(),
+            unknown: Vec::new(),
         }
     }
 
@@ -46,6 +48,13 @@ impl Kind {
     #[must_use]
     pub fn selectable(mut self, fields: &[&str]) -> Self {
         self.selectable = fields.iter().map(|&field| field.to_owned()).collect();
+        self
+    }
+
+    /// With fields that its schema does not know, as `/status/conditions`: what is written to them is dropped.
+    #[must_use]
+    pub(super) fn pruning(mut self, fields: &[&str]) -> Self {
+        self.unknown = fields.iter().map(|&field| field.to_owned()).collect();
         self
     }
 

@@ -79,7 +79,7 @@ pub(super) fn create(
     meta.entry("uid").or_insert_with(|| store.next_uid().into());
     meta.entry("creationTimestamp").or_insert_with(|| store.now().into());
     meta.entry("generation").or_insert_with(|| 1.into());
-    tidy(&mut object);
+    tidy(kind, &mut object);
     // The one kind that may be made with its status
     if !by_test && kind.has_status && kind.qualified_kind() != "Node" {
         as_map(&mut object).remove("status");
@@ -115,7 +115,7 @@ pub(super) fn update(
         check_identity(kind, name, &old, &mut new)?;
     }
     keep_other_part(kind, writer.part, &old, &mut new);
-    tidy(&mut new);
+    tidy(kind, &mut new);
     check_finalizers(kind, name, &old, &new)?;
     if *old == new {
         // A write that changes nothing is no write: no new version, no event
@@ -279,7 +279,12 @@ fn check_finalizers(kind: &Kind, name: &str, old: &Value, new: &Value) -> Result
 }
 
 /// What the real server leaves out when it stores an object.
-fn tidy(object: &mut Value) {
+fn tidy(kind: &Kind, object: &mut Value) {
+    for (parent, field) in kind.unknown.iter().filter_map(|field| field.rsplit_once('/')) {
+        if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.remove(field);
+        }
+    }
     let meta = metadata(object);
     meta.remove("managedFields");
     meta.retain(|_, value| match value {

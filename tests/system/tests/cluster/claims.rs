@@ -5,7 +5,7 @@ use system_tests::manifests::{VolumeMode, claim, storage_class};
 use topolvm_api::ApiFlavor;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG};
+use crate::fixture::{Fixture, VG, volumes_of};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
@@ -45,11 +45,19 @@ fn unknown_class(fixture: &Fixture) -> Result<()> {
 fn too_much_growth(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("greedy", "immediate", "64Mi")?;
     fixture.wait_bound("greedy")?;
+    let volume = format!("{}/{}", volumes_of(ApiFlavor::TopoLvm), fixture.volume("greedy")?);
+    let wait = |condition: &str| fixture.kubectl(&["wait", condition, &volume, "--timeout=60s"]);
+    wait("--for=condition=Ready")?;
+    let shown = fixture.kubectl(&["get", &volume, "--no-headers"])?;
+    ensure!(shown.contains(" VolumeReady "), "kubectl shows: {shown}");
     fixture.request_size("greedy", "100Gi")?;
     let event = fixture.wait_event("greedy", "VolumeResizeFailed")?;
     ensure!(event.contains("OutOfRange"), "the event says: {event}");
+    wait("--for=condition=Ready=false")?;
+    wait("--for=jsonpath={.status.conditions[0].reason}=ExpandFailed")?;
     // The user steps back, as the resizer allows after OutOfRange
     fixture.grow("greedy", "128Mi")?;
+    wait("--for=condition=Ready")?;
     fixture.check_volumes(1)?;
     fixture.delete_claim("greedy")?;
     fixture.check_volumes(0)

@@ -1,0 +1,163 @@
+//! The condition `Ready` of a LogicalVolume: what its other fields say, for people and for `kubectl wait`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
+
+/// Type of the condition.
+const READY: &str = "Ready";
+/// How many characters the message of a condition may have (apimachinery, `metav1.Condition`); more would be refused.
+pub(crate) const LONGEST_MESSAGE: usize = 32_768;
+
+/// How far the node agent is with what an object asks for: the `reason` of its condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// The volume is there and has its size. The only one with which the condition is `True`.
+    VolumeReady,
+    /// The volume could not be made.
+    CreateFailed,
+    /// The volume is there and could not be given the size that is asked for.
+    ExpandFailed,
+    /// The volume is being made.
+    Creating,
+    /// The volume is there and is being given its size.
+    Expanding,
+}
+
+impl Readiness {
+    /// What an object with this status has come to.
+    pub fn of(volume: &LogicalVolume, status: &LogicalVolumeStatus) -> Self {
+        let is_made = !status.volume_id.is_empty();
+        if status.code != 0 {
+            return if is_made { Self::ExpandFailed } else { Self::CreateFailed };
+        }
+        let current = status.current_size.as_ref().and_then(|size| parse_bytes(size).ok());
+        let wanted = parse_bytes(&volume.spec.size).ok();
+        match (is_made, current) {
+            (false, _) => Self::Creating,
+            (true, Some(current)) if wanted.is_some_and(|wanted| wanted <= current) => Self::VolumeReady,
+            (true, _) => Self::Expanding,
+        }
+    }
+
+    /// As the condition spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::VolumeReady => "VolumeReady",
+            Self::CreateFailed => "CreateFailed",
+            Self::ExpandFailed => "ExpandFailed",
+            Self::Creating => "Creating",
+            Self::Expanding => "Expanding",
+        }
+    }
+}
+
+/// The condition that belongs to a status about to be written to `volume`. Its time is that of the condition which `volume`
+/// has, as long as the one is as true as the other, and otherwise `now`.
+pub fn ready_condition(volume: &LogicalVolume, status: &LogicalVolumeStatus, now: Timestamp) -> Condition {
+    let readiness = Readiness::of(volume, status);
+    let truth = if readiness == Readiness::VolumeReady { "True" } else { "False" };
+    let mut before = volume.status.iter().flat_map(|status| &status.conditions);
+    let unchanged = before.find(|before| before.type_ == READY && before.status == truth);
+    Condition {
+        type_: READY.to_owned(),
+        status: truth.to_owned(),
+        reason: readiness.as_str().to_owned(),
+        message: status.message.chars().take(LONGEST_MESSAGE).collect(),
+        observed_generation: volume.metadata.generation,
+        last_transition_time: unchanged.map_or(Time(now), |before| before.last_transition_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{LogicalVolumeSpec, format_bytes};
+
+    const THEN: Timestamp = Timestamp::constant(1_767_225_600, 0);
+    const NOW: Timestamp = Timestamp::constant(1_767_229_200, 0);
+
+    fn status(volume_id: &str, code: i32, message: &str, current: Option<u64>) -> LogicalVolumeStatus {
+        LogicalVolumeStatus {
+            volume_id: volume_id.to_owned(),
+            code,
+            message: message.to_owned(),
+            current_size: current.map(format_bytes),
+            conditions: Vec::new(),
+        }
+    }
+
+    /// An object that wants 1 GiB, after `status` was written to it.
+    fn after(status: LogicalVolumeStatus) -> LogicalVolume {
+        let spec = LogicalVolumeSpec { size: format_bytes(1 << 30), ..LogicalVolumeSpec::default() };
+        let mut volume = LogicalVolume { spec, ..LogicalVolume::default() };
+        volume.metadata.generation = Some(3);
+        let conditions = vec![ready_condition(&volume, &status, THEN)];
+        volume.status = Some(LogicalVolumeStatus { conditions, ..status });
+        volume
+    }
+
+    #[rstest]
+    #[case::made("u", 0, Some(1 << 30), "True", "VolumeReady")]
+    #[case::larger_than_asked_for("u", 0, Some(2 << 30), "True", "VolumeReady")]
+    #[case::not_made("", 8, None, "False", "CreateFailed")]
+    #[case::not_grown("u", 8, Some(1 << 20), "False", "ExpandFailed")]
+    #[case::large_enough_and_failed("u", 3, Some(2 << 30), "False", "ExpandFailed")]
+    #[case::about_to_be_made("", 0, None, "False", "Creating")]
+    #[case::about_to_grow("u", 0, Some(1 << 20), "False", "Expanding")]
+    #[case::size_not_known("u", 0, None, "False", "Expanding")]
+    fn the_reason_says_how_far_it_is(
+        #[case] id: &str,
+        #[case] code: i32,
+        #[case] current: Option<u64>,
+        #[case] truth: &str,
+        #[case] reason: &str,
+    ) {
+        let volume = after(status(id, code, "full", current));
+        let condition = &volume.status.unwrap().conditions[0];
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), (truth, reason));
+    }
+
+    #[test]
+    fn the_condition_carries_the_message_and_the_generation_that_it_is_about() {
+        let written = after(status("", 8, "full", None));
+        let json = serde_json::to_value(&written.status.unwrap().conditions).unwrap();
+        let expected = serde_json::json!([{
+            "type": "Ready", "status": "False", "reason": "CreateFailed", "message": "full", "observedGeneration": 3,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn the_time_is_kept_while_the_condition_is_as_true_as_before() {
+        let volume = after(status("u", 8, "full", Some(1 << 20)));
+        let again = ready_condition(&volume, &status("u", 13, "broken", Some(1 << 20)), NOW);
+        assert_eq!((again.last_transition_time, again.message.as_str()), (Time(THEN), "broken"));
+    }
+
+    #[test]
+    fn the_time_is_new_when_the_condition_becomes_true_or_false() {
+        let (good, bad) = (status("u", 0, "", Some(1 << 30)), status("u", 8, "full", Some(1 << 20)));
+        assert_eq!(ready_condition(&after(bad.clone()), &good, NOW).last_transition_time, Time(NOW));
+        assert_eq!(ready_condition(&after(good), &bad, NOW).last_transition_time, Time(NOW));
+    }
+
+    #[test]
+    fn an_object_without_conditions_gets_its_first_now() {
+        let good = status("u", 0, "", Some(1 << 30));
+        let mut volume = after(good.clone());
+        volume.status = Some(good.clone());
+        assert_eq!(ready_condition(&volume, &good, NOW).last_transition_time, Time(NOW));
+    }
+
+    #[test]
+    fn a_message_is_no_longer_than_the_api_server_takes() {
+        let long = "ä".repeat(LONGEST_MESSAGE + 1);
+        let condition = ready_condition(&after(status("", 8, "", None)), &status("", 8, &long, None), NOW);
+        assert_eq!(condition.message.chars().count(), LONGEST_MESSAGE);
+    }
+}
