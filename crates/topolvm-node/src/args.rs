@@ -46,6 +46,12 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "registrar", value_name = "PARTS")]
     embed: Vec<Embed>,
 
+    /// Announce STAGE_UNSTAGE_VOLUME: kubelet has each volume mounted once on the node, and bound from there to each pod. Drain
+    /// the node before you take this away again.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    stage_volumes: bool,
+
     /// Root directory of kubelet; the registrar's socket goes to plugins_registry in it.
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     kubelet_dir: PathBuf,
@@ -100,6 +106,8 @@ pub struct Config {
     pub lvmd: LvmdPlace,
     /// How to serve metrics.
     pub metrics: MetricsConfig,
+    /// Whether volumes are staged before they are published.
+    pub stage_volumes: bool,
     /// What runs inside the process.
     pub embedded: BTreeSet<Embedded>,
     /// Root directory of kubelet.
@@ -147,6 +155,7 @@ impl TryFrom<Args> for Config {
             csi_socket: args.csi_socket,
             lvmd,
             metrics: args.metrics.into(),
+            stage_volumes: args.stage_volumes,
             embedded,
             kubelet_dir: args.kubelet_dir,
         })
@@ -188,6 +197,13 @@ mod tests {
         assert_eq!(embedded(&["--embed=none"]), BTreeSet::new());
         assert_eq!(embedded(&["--embed="]), BTreeSet::new());
         assert!(config(&["--nodename=n1", "--embed=none,registrar"]).is_err());
+    }
+
+    #[test]
+    fn volumes_are_staged_only_when_asked_for() {
+        let stages = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().stage_volumes;
+        assert!(!stages(&[]) && !stages(&["--stage-volumes=false"]));
+        assert!(stages(&["--stage-volumes"]) && stages(&["--stage-volumes=true"]));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
     let Parts { config, client, lvmd, mounter, now } = parts;
-    let Config { flavor, node, csi_socket, lvmd: _, metrics, embedded, kubelet_dir } = config;
+    let Config { flavor, node, csi_socket, lvmd: _, metrics, stage_volumes, embedded, kubelet_dir } = config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
@@ -92,7 +92,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
 
     let writer = Writer::new(flavor);
     let volumes = Volumes::new(writer.as_reader(), Api::all_with(client.clone(), &flavor), node.clone());
-    let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into());
+    let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
     let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))
         .add_service(NodeServer::new(NodeService::new(flavor, node.clone(), Arc::new(agent), tasks.clone())));

@@ -24,27 +24,31 @@ struct Kind {
     flags: &'static [&'static str],
     /// Parameters of the StorageClass.
     parameters: &'static [(&'static str, &'static str)],
+    /// Further arguments of the agent.
+    node_arguments: &'static [&'static str],
     /// So many specs run at least; fewer would mean that a capability got lost.
     specs: usize,
 }
 
-/// Thick volumes cannot be copied. What is missing beside that are attaching (10 specs), groups (6), staging (5: kubelet has us publish at
-/// once), and one that is pending in the suite itself.
+/// Thick volumes cannot be copied. What is missing beside that are attaching (10 specs), groups (6), staging (5: without a flag volumes are
+/// published at once), and one that is pending in the suite itself.
 const THICK: Kind = Kind {
     socket: "/run/topolvm/thick.sock",
     controller: "sanity-thick",
     flags: &["--enable-snapshots=false"],
     parameters: &[],
+    node_arguments: &[],
     specs: 58,
 };
 
-/// Thin volumes can do everything that the controller can.
+/// Thin volumes can do everything that the controller can, and are staged: all but attaching, groups and the pending one.
 const THIN: Kind = Kind {
     socket: "/run/topolvm/thin.sock",
     controller: "sanity-thin",
     flags: &[],
     parameters: &[("topolvm.io/device-class", topolvm::THIN_CLASS)],
-    specs: 81,
+    node_arguments: &["--stage-volumes"],
+    specs: 86,
 };
 
 /// All trials share a cluster; the first starts it.
@@ -53,7 +57,7 @@ static SHARED: Shared<TestCluster> = Shared::new();
 fn main() -> ExitCode {
     let trial = |name: &str, kind: Kind, access| {
         Trial::test(name, move || {
-            SHARED.with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.with(up, |bed| run_with_agent(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
         })
     };
     let code = testbed::suite::on_host(vec![
@@ -70,6 +74,20 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     code
+}
+
+/// Runs the suite with the agent that these volumes need, and brings the usual one back.
+fn run_with_agent(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
+    if kind.node_arguments.is_empty() {
+        return run(bed, kind, access);
+    }
+    let usual = spec()?;
+    let node_arguments = kind.node_arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let other = TopolvmSpec { node_arguments, ..usual.clone() };
+    exchange(bed, &usual, &other, "lvmd answers")?;
+    let done = run(bed, kind, access);
+    exchange(bed, &other, &usual, "lvmd answers")?;
+    done
 }
 
 fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {

@@ -88,6 +88,33 @@ pub enum Error {
         /// The target path.
         target: PathBuf,
     },
+    /// Mounted already, but as something else.
+    #[error(
+        "volume {id} was asked for in another way than it is mounted at {}, where {found} is mounted; unmount that first",
+        .target.display()
+    )]
+    OtherFilesystem {
+        /// The volume.
+        id: String,
+        /// The path.
+        target: PathBuf,
+        /// The filesystem that is mounted there.
+        found: String,
+    },
+    /// The agent announces staging, and the caller leaves it out.
+    #[error("staging_target_path is missing in the request, and volume {0} must be staged before it is published")]
+    NoStagingPath(String),
+    /// The agent announces staging, and nobody has done it.
+    #[error(
+        "volume {id} is not staged at {}; if staging was switched on while its pod was being started, delete the pod",
+        .staging.display()
+    )]
+    NotStaged {
+        /// The volume.
+        id: String,
+        /// Where it should be.
+        staging: PathBuf,
+    },
     /// The filesystem that is mounted cannot be grown.
     #[error("volume {id} carries filesystem {filesystem:?}, which this agent cannot grow")]
     CannotGrow {
@@ -138,13 +165,15 @@ impl GrpcCode for Error {
             Self::Mount(error) => error.code(),
             Self::NoLv(_) | Self::NotPublished { .. } => Code::NotFound,
             Self::Busy(_) => Code::Aborted,
-            Self::OtherMode { .. } => Code::AlreadyExists,
+            Self::OtherMode { .. } | Self::OtherFilesystem { .. } => Code::AlreadyExists,
             Self::BlankReadOnly(_)
             | Self::OtherContents { .. }
             | Self::TargetTaken { .. }
             | Self::PublishedElsewhere { .. }
             | Self::ReadOnlyElsewhere { .. }
             | Self::ReadOnlyDevice(_)
+            | Self::NoStagingPath(_)
+            | Self::NotStaged { .. }
             | Self::GrowReadOnly(_)
             | Self::TooSmall { .. } => Code::FailedPrecondition,
             Self::CannotGrow { .. } => Code::Unimplemented,

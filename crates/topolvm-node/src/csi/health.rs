@@ -19,11 +19,9 @@ const CONDITION: Duration = Duration::from_secs(5);
 impl<M: Mounter> Agent<M> {
     /// All that is wrong with a volume, for callers of CSI 1.13.
     pub(super) async fn volume_health(&self, request: GetVolumeHealth) -> Result<csi::VolumeHealth, Error> {
-        let GetVolumeHealth { id, path } = request;
+        let GetVolumeHealth { id, path, staging } = request;
         let mut findings = self.lv_findings(&id).await?;
-        if let Some(path) = path {
-            findings.extend(self.mount_finding(&path).await);
-        }
+        findings.extend(self.mounts_finding(path.as_deref(), staging.as_deref()).await);
         let entry = |finding: Finding| VolumeHealthEntry {
             status: finding.severity.of_volume().into(),
             reason: finding.reason,
@@ -78,8 +76,19 @@ impl<M: Mounter> Agent<M> {
         Ok(findings::of_lv(&lv).into_iter().chain(of_class).collect())
     }
 
-    /// What is wrong with what is published at a path.
-    pub(super) async fn mount_finding(&self, path: &Path) -> Option<Finding> {
+    /// What is wrong with what is published at a path, and staged at another. A pod that may only read shows nothing of a
+    /// filesystem that was stopped.
+    pub(super) async fn mounts_finding(&self, path: Option<&Path>, staging: Option<&Path>) -> Option<Finding> {
+        for path in [path, staging].into_iter().flatten() {
+            if let Some(finding) = self.mount_finding(path).await {
+                return Some(finding);
+            }
+        }
+        None
+    }
+
+    /// What is wrong with what is mounted at a path.
+    async fn mount_finding(&self, path: &Path) -> Option<Finding> {
         let mounts = self.mounter.mounts_at(path).await.ok()?;
         let mount = mounts.last()?;
         if let Err(error) = self.hanging.guard(path, self.mounter.inspect(path)).await {

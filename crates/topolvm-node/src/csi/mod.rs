@@ -9,6 +9,7 @@ mod identity;
 mod node;
 mod publish;
 mod request;
+mod stage;
 mod stats;
 mod target;
 mod unpublish;
@@ -37,14 +38,23 @@ pub struct Agent<M> {
     mounter: M,
     pools: watch::Receiver<Pools>,
     old_devices: PathBuf,
+    stages: bool,
     hanging: Hanging,
 }
 
 impl<M: Mounter> Agent<M> {
     /// An agent for the volumes of this node on this machine. `pools` is what lvmd said last; versions before 0.33 made
-    /// device nodes in `old_devices`, which is `/dev/topolvm`.
-    pub fn new(volumes: Volumes, lvmd: Lvmd, mounter: M, pools: watch::Receiver<Pools>, old_devices: PathBuf) -> Self {
-        Self { volumes, lvmd, mounter, pools, old_devices, hanging: Hanging::default() }
+    /// device nodes in `old_devices`, which is `/dev/topolvm`. `stages` says that volumes are staged before they are
+    /// published.
+    pub fn new(
+        volumes: Volumes,
+        lvmd: Lvmd,
+        mounter: M,
+        pools: watch::Receiver<Pools>,
+        old_devices: PathBuf,
+        stages: bool,
+    ) -> Self {
+        Self { volumes, lvmd, mounter, pools, old_devices, stages, hanging: Hanging::default() }
     }
 
     /// The object and the LV of a volume.

@@ -12,7 +12,9 @@ use topolvm_proto::csi::node_service_capability::{Rpc, Type, rpc};
 use topolvm_runtime::{InFlight, Tasks};
 use tracing::Instrument as _;
 
-use super::request::{ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, UnpublishVolume};
+use super::request::{
+    ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, StageVolume, UnpublishVolume, UnstageVolume,
+};
 use super::{Agent, Error};
 use crate::mount::Mounter;
 
@@ -118,9 +120,12 @@ impl<M: Mounter> Node for NodeService<M> {
             // ReadWriteOncePod arrives as a mode of its own only with this
             rpc::Type::SingleNodeMultiWriter,
         ];
+        let staging = self.agent.stages.then_some(rpc::Type::StageUnstageVolume);
         let capabilities = kinds
+            .into_iter()
+            .chain(staging)
             .map(|kind| csi::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
-            .into();
+            .collect();
         Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
     }
 
@@ -139,16 +144,26 @@ impl<M: Mounter> Node for NodeService<M> {
 
     async fn node_stage_volume(
         &self,
-        _: Request<csi::NodeStageVolumeRequest>,
+        request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
-        Err(not_served("NodeStageVolume"))
+        // Nobody who keeps to CSI sends what is not announced
+        if !self.agent.stages {
+            return Err(Status::unimplemented("NodeStageVolume is served with --stage-volumes only"));
+        }
+        let request = StageVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
+        let id = request.id.clone();
+        self.change(&id, |agent| async move { agent.stage(request).await }).await?;
+        Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
     async fn node_unstage_volume(
         &self,
-        _: Request<csi::NodeUnstageVolumeRequest>,
+        request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        Err(not_served("NodeUnstageVolume"))
+        let request = UnstageVolume::try_from(request.into_inner()).map_err(Error::from)?;
+        let id = request.id.clone();
+        self.change(&id, |agent| async move { agent.unstage(request).await }).await?;
+        Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
 
     async fn node_get_volume_health(
@@ -167,9 +182,4 @@ impl<M: Mounter> Node for NodeService<M> {
         let backend_health = self.agent.storage_health();
         Ok(Response::new(csi::NodeGetStorageHealthResponse { backend_health }))
     }
-}
-
-/// The capability for the call is not announced, so nobody who keeps to CSI sends it.
-fn not_served(call: &str) -> Status {
-    Status::unimplemented(format!("{call} is not among the capabilities of this driver"))
 }

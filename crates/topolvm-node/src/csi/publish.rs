@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use topolvm_api::LogicalVolume;
 
 use super::request::{Access, PublishVolume};
+use super::stage::is_kubelets_staging;
 use super::target::{finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};
 use crate::Filesystem;
@@ -12,50 +13,66 @@ use crate::lvmd::Lv;
 use crate::mount::{self, BlockDevice, Contents, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking};
 
 /// A volume and its device.
-struct Volume<'a> {
-    object: &'a LogicalVolume,
-    lv: &'a Lv,
-    device: BlockDevice,
+pub(super) struct Volume<'a> {
+    pub(super) object: &'a LogicalVolume,
+    pub(super) lv: &'a Lv,
+    pub(super) device: BlockDevice,
     /// Another path at which it is published. Its filesystem is in use then, and must not be touched.
-    other: Option<PathBuf>,
+    pub(super) other: Option<PathBuf>,
 }
 
 /// The wanted filesystem.
-struct Wanted<'a> {
-    filesystem: Filesystem,
-    options: &'a MountOptions,
-    mkfs_options: &'a MkfsOptions,
+pub(super) struct Wanted<'a> {
+    pub(super) filesystem: Filesystem,
+    pub(super) options: &'a MountOptions,
+    pub(super) mkfs_options: &'a MkfsOptions,
+    /// Where it is mounted already and to be bound from.
+    pub(super) staging: Option<&'a Path>,
 }
 
 impl<M: Mounter> Agent<M> {
     pub(super) async fn publish(&self, request: PublishVolume) -> Result<(), Error> {
-        let PublishVolume { id, target, access, exclusive } = request;
+        let PublishVolume { id, staging, target, access, exclusive } = request;
+        if self.stages && staging.is_none() {
+            return Err(Error::NoStagingPath(id));
+        }
+        let staging = staging.filter(|_| self.stages);
         let (object, lv) = self.lv(&id).await?;
         let device = self.device(&object, &lv).await?;
         if device.readonly && !access.is_readonly() {
             return Err(Error::ReadOnlyDevice(id));
         }
-        let mut others = self.mounter.other_targets(device.number, &target).await?.into_iter();
-        let other = match others.next() {
-            // CSI, NodePublishVolume: a volume for a single writer has one target path
-            Some(other) if exclusive => return Err(Error::PublishedElsewhere { id, other }),
-            other => other,
-        };
-        let volume = Volume { object: &object, lv: &lv, device, other };
+        let mut others = self.published_elsewhere(device.number, &target, staging.as_deref()).await?.into_iter();
+        // CSI, NodePublishVolume: a volume for a single writer has one target path
+        if exclusive && let Some(other) = others.clone().find(|other| !is_kubelets_staging(other)) {
+            return Err(Error::PublishedElsewhere { id, other });
+        }
+        let volume = Volume { object: &object, lv: &lv, device, other: others.next() };
         match access {
             Access::Mount { filesystem, options, mkfs_options } => {
-                let wanted = Wanted { filesystem, options: &options, mkfs_options: &mkfs_options };
+                let staging = self.source(&volume, staging, &target).await?;
+                let staging = staging.as_deref();
+                let wanted = Wanted { filesystem, options: &options, mkfs_options: &mkfs_options, staging };
                 self.publish_filesystem(&volume, &target, &wanted).await
             }
             Access::Block { readonly } => self.publish_block(&volume, &target, readonly).await,
         }
     }
 
-    async fn publish_filesystem(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+    pub(super) async fn publish_filesystem(
+        &self,
+        volume: &Volume<'_>,
+        target: &Path,
+        wanted: &Wanted<'_>,
+    ) -> Result<(), Error> {
         let Wanted { filesystem, options, .. } = *wanted;
         match self.mounter.mounts_at(target).await?.last() {
             Some(mount) if mount.device != volume.device.number => {
                 return Err(Error::TargetTaken { target: target.to_owned(), found: "something else is mounted there" });
+            }
+            Some(mount) if mount.filesystem != filesystem.as_str() => {
+                let (id, found) = (volume.lv.name.clone(), mount.filesystem.clone());
+                return Err(Error::OtherFilesystem { id, target: target.to_owned(), found });
             }
             Some(mount) if mount.readonly != options.is_readonly() => {
                 return Err(Error::OtherMode { id: volume.lv.name.clone(), target: target.to_owned() });
@@ -63,9 +80,9 @@ impl<M: Mounter> Agent<M> {
             Some(_) if self.is_alive(target).await? => {}
             Some(_) => {
                 self.unmount_all(target).await?;
-                self.mount(volume, target, wanted).await?;
+                self.make_appear(volume, target, wanted).await?;
             }
-            None => self.mount(volume, target, wanted).await?,
+            None => self.make_appear(volume, target, wanted).await?,
         }
         if options.is_readonly() {
             return Ok(());
@@ -90,12 +107,35 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let Wanted { filesystem, options, .. } = *wanted;
-        let device = &volume.lv.path;
+    async fn make_appear(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
         if let Some(found) = blocking(STAT, target, make_directory).await? {
             return Err(Error::TargetTaken { target: target.to_owned(), found });
         }
+        match wanted.staging {
+            Some(staging) => self.bind(volume, staging, target, wanted).await,
+            None => self.mount(volume, target, wanted).await,
+        }
+    }
+
+    async fn bind(&self, volume: &Volume<'_>, staging: &Path, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let is_readonly = self.mounter.mounts_at(staging).await?.last().is_some_and(|mount| mount.readonly);
+        if is_readonly && !wanted.options.is_readonly() {
+            return Err(Error::ReadOnlyElsewhere { id: volume.lv.name.clone(), other: staging.to_owned() });
+        }
+        if !self.is_alive(staging).await? {
+            let options = wanted.options.clone().in_mode(is_readonly);
+            self.unmount_all(staging).await?;
+            self.mount(volume, staging, &Wanted { options: &options, staging: None, ..*wanted }).await?;
+        }
+        if !is_readonly && wanted.options.is_readonly() {
+            return self.bind_readonly(staging, target, wanted.options).await;
+        }
+        Ok(self.mounter.bind(staging, target).await?)
+    }
+
+    async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { filesystem, options, .. } = *wanted;
+        let device = &volume.lv.path;
         self.prepare(volume, wanted).await?;
         if let Some(other) = &volume.other {
             let mounts = self.mounter.mounts_at(other).await?;
@@ -134,7 +174,7 @@ impl<M: Mounter> Agent<M> {
 
     /// Makes sure that the volume holds the filesystem and that it can be mounted. Only a blank device is ever made anew.
     async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let Wanted { filesystem, options, mkfs_options } = *wanted;
+        let Wanted { filesystem, options, mkfs_options, .. } = *wanted;
         let (id, device) = (&volume.lv.name, &volume.lv.path);
         match self.mounter.contents(device).await? {
             Contents::Filesystem(found) if found == filesystem.as_str() => {}

@@ -34,10 +34,27 @@ impl Access {
     }
 }
 
+/// `NodeStageVolume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StageVolume {
+    pub(crate) id: String,
+    pub(crate) staging: PathBuf,
+    pub(crate) access: Access,
+}
+
+/// `NodeUnstageVolume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnstageVolume {
+    pub(crate) id: String,
+    pub(crate) staging: PathBuf,
+}
+
 /// `NodePublishVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishVolume {
     pub(crate) id: String,
+    /// Where it is staged, if the caller has staged it.
+    pub(crate) staging: Option<PathBuf>,
     pub(crate) target: PathBuf,
     pub(crate) access: Access,
     /// At no second path.
@@ -56,6 +73,8 @@ pub(crate) struct UnpublishVolume {
 pub(crate) struct GetVolumeStats {
     pub(crate) id: String,
     pub(crate) path: PathBuf,
+    /// Where the caller says that it is staged.
+    pub(crate) staging: Option<PathBuf>,
 }
 
 /// `NodeGetVolumeHealth`.
@@ -64,6 +83,8 @@ pub(crate) struct GetVolumeHealth {
     pub(crate) id: String,
     /// Where the caller says that it is published.
     pub(crate) path: Option<PathBuf>,
+    /// Where the caller says that it is staged.
+    pub(crate) staging: Option<PathBuf>,
 }
 
 /// `NodeExpandVolume`.
@@ -71,6 +92,8 @@ pub(crate) struct GetVolumeHealth {
 pub(crate) struct ExpandVolume {
     pub(crate) id: String,
     pub(crate) path: PathBuf,
+    /// Where the caller says that it is staged.
+    pub(crate) staging: Option<PathBuf>,
     /// 0 where nothing was said.
     pub(crate) required_bytes: u64,
     /// The caller knows that there is no filesystem. Where it does not say, the path tells.
@@ -133,32 +156,66 @@ impl PublishVolume {
     pub(crate) fn read(flavor: ApiFlavor, request: csi::NodePublishVolumeRequest) -> Result<Self, RequestError> {
         let id = present("volume_id", request.volume_id)?;
         let target = absolute("target_path", request.target_path)?;
-        let capability = request.volume_capability.ok_or(RequestError::Missing("volume_capability"))?;
-        let mode = capability.access_mode.as_ref().map_or(Mode::Unknown, AccessMode::mode);
-        let access_type = capability.access_type.ok_or(RequestError::Missing("volume_capability.access_type"))?;
-        let exclusive = match mode {
-            // What kubelet asks for depends on its version and on our capabilities: ReadWriteOnce is one of the first
-            // two, ReadWriteOncePod the first or the last
-            Mode::SingleNodeWriter | Mode::SingleNodeMultiWriter => false,
-            Mode::SingleNodeSingleWriter => true,
-            Mode::Unknown
-            | Mode::SingleNodeReaderOnly
-            | Mode::MultiNodeReaderOnly
-            | Mode::MultiNodeSingleWriter
-            | Mode::MultiNodeMultiWriter => return Err(RequestError::AccessMode(mode.as_str_name())),
+        let staging = match request.staging_target_path {
+            path if path.is_empty() => None,
+            path => Some(absolute("staging_target_path", path)?),
         };
-        let access = match access_type {
-            AccessType::Mount(mount) => {
-                let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
-                Access::Mount {
-                    filesystem: Filesystem::parse(&mount.fs_type)?,
-                    options: MountOptions::parse(request.readonly, &mount.mount_flags)?,
-                    mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
-                }
-            }
-            AccessType::Block(_) => Access::Block { readonly: request.readonly },
-        };
-        Ok(Self { id, target, access, exclusive })
+        let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
+        let (access, exclusive) = access(request.volume_capability, request.readonly, mkfs_options)?;
+        Ok(Self { id, staging, target, access, exclusive })
+    }
+}
+
+impl StageVolume {
+    /// Reads a request; the flavor says how the options for mkfs are called in the volume's context.
+    pub(crate) fn read(flavor: ApiFlavor, request: csi::NodeStageVolumeRequest) -> Result<Self, RequestError> {
+        let id = present("volume_id", request.volume_id)?;
+        let staging = absolute("staging_target_path", request.staging_target_path)?;
+        let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
+        let (access, _) = access(request.volume_capability, false, mkfs_options)?;
+        Ok(Self { id, staging, access })
+    }
+}
+
+/// What a capability asks for, and whether it is for one path only.
+fn access(
+    capability: Option<csi::VolumeCapability>,
+    readonly: bool,
+    mkfs_options: Option<&String>,
+) -> Result<(Access, bool), RequestError> {
+    let capability = capability.ok_or(RequestError::Missing("volume_capability"))?;
+    let mode = capability.access_mode.as_ref().map_or(Mode::Unknown, AccessMode::mode);
+    let access_type = capability.access_type.ok_or(RequestError::Missing("volume_capability.access_type"))?;
+    let exclusive = match mode {
+        // What kubelet asks for depends on its version and on our capabilities: ReadWriteOnce is one of the first
+        // two, ReadWriteOncePod the first or the last
+        Mode::SingleNodeWriter | Mode::SingleNodeMultiWriter => false,
+        Mode::SingleNodeSingleWriter => true,
+        Mode::Unknown
+        | Mode::SingleNodeReaderOnly
+        | Mode::MultiNodeReaderOnly
+        | Mode::MultiNodeSingleWriter
+        | Mode::MultiNodeMultiWriter => return Err(RequestError::AccessMode(mode.as_str_name())),
+    };
+    let access = match access_type {
+        AccessType::Mount(mount) => Access::Mount {
+            filesystem: Filesystem::parse(&mount.fs_type)?,
+            options: MountOptions::parse(readonly, &mount.mount_flags)?,
+            mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
+        },
+        AccessType::Block(_) => Access::Block { readonly },
+    };
+    Ok((access, exclusive))
+}
+
+impl TryFrom<csi::NodeUnstageVolumeRequest> for UnstageVolume {
+    type Error = RequestError;
+
+    fn try_from(request: csi::NodeUnstageVolumeRequest) -> Result<Self, RequestError> {
+        Ok(Self {
+            id: present("volume_id", request.volume_id)?,
+            staging: absolute("staging_target_path", request.staging_target_path)?,
+        })
     }
 }
 
@@ -177,6 +234,7 @@ impl TryFrom<csi::NodeGetVolumeStatsRequest> for GetVolumeStats {
         Ok(Self {
             id: present("volume_id", request.volume_id)?,
             path: present("volume_path", request.volume_path)?.into(),
+            staging: given(request.staging_target_path),
         })
     }
 }
@@ -185,8 +243,11 @@ impl TryFrom<csi::NodeGetVolumeHealthRequest> for GetVolumeHealth {
     type Error = RequestError;
 
     fn try_from(request: csi::NodeGetVolumeHealthRequest) -> Result<Self, RequestError> {
-        let path = Some(request.volume_publish_path).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { id: present("volume_id", request.volume_id)?, path })
+        Ok(Self {
+            id: present("volume_id", request.volume_id)?,
+            path: given(request.volume_publish_path),
+            staging: given(request.staging_target_path),
+        })
     }
 }
 
@@ -196,6 +257,7 @@ impl TryFrom<csi::NodeExpandVolumeRequest> for ExpandVolume {
     fn try_from(request: csi::NodeExpandVolumeRequest) -> Result<Self, RequestError> {
         let id = present("volume_id", request.volume_id)?;
         let path = present("volume_path", request.volume_path)?.into();
+        let staging = given(request.staging_target_path);
         let range = request.capacity_range.unwrap_or_default();
         let impossible = RequestError::CapacityRange { required: range.required_bytes, limit: range.limit_bytes };
         let (Ok(required_bytes), Ok(limit)) = (u64::try_from(range.required_bytes), u64::try_from(range.limit_bytes))
@@ -206,12 +268,16 @@ impl TryFrom<csi::NodeExpandVolumeRequest> for ExpandVolume {
             return Err(impossible);
         }
         let access_type = request.volume_capability.and_then(|capability| capability.access_type);
-        Ok(Self { id, path, required_bytes, is_block: matches!(access_type, Some(AccessType::Block(_))) })
+        Ok(Self { id, path, staging, required_bytes, is_block: matches!(access_type, Some(AccessType::Block(_))) })
     }
 }
 
 fn present(field: &'static str, value: String) -> Result<String, RequestError> {
     if value.is_empty() { Err(RequestError::Missing(field)) } else { Ok(value) }
+}
+
+fn given(path: String) -> Option<PathBuf> {
+    Some(path).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The root directory is no place for a volume either.
@@ -259,6 +325,7 @@ mod tests {
     fn an_unset_filesystem_type_is_ext4_and_readonly_comes_first() {
         let expected = PublishVolume {
             id: "v".to_owned(),
+            staging: None,
             target: "/t".into(),
             access: Access::Mount {
                 filesystem: Filesystem::Ext4,

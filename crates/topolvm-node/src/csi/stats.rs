@@ -13,13 +13,13 @@ use crate::mount::{self, FilesystemUsage, Mounter, PathKind};
 impl<M: Mounter> Agent<M> {
     /// The usage asks neither lvmd nor the API server, so that what is mounted can be measured while both are away.
     pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, Error> {
-        let GetVolumeStats { id, path } = request;
+        let GetVolumeStats { id, path, staging } = request;
         let not_published = || Error::NotPublished { id: id.clone(), path: path.clone() };
         if self.volumes.is_surely_unknown(&id).await {
             return Err(not_published());
         }
         let (usage, finding) = match self.hanging.guard(&path, self.measure(&path)).await {
-            Ok(Some(usage)) => (usage, self.mount_finding(&path).await),
+            Ok(Some(usage)) => (usage, self.mounts_finding(Some(&path), staging.as_deref()).await),
             Ok(None) => return Err(not_published()),
             Err(error) if self.is_broken(&path, &error).await => (Vec::new(), Some(unreadable(&error))),
             Err(error) => return Err(error.into()),

@@ -14,6 +14,7 @@ impl<M: Mounter> Agent<M> {
     /// Neither the LogicalVolume nor the LV is looked at: both can be gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, request: UnpublishVolume) -> Result<(), Error> {
         let UnpublishVolume { id, target } = request;
+        self.unstage_leftover(&target).await;
         self.unmount_all(&target).await?;
         blocking(STAT, &target, remove).await?;
         if is_file_name(&id) {

@@ -74,6 +74,13 @@ impl MountOptions {
         self
     }
 
+    /// For reading only, or for writing, whatever they have said of that.
+    #[must_use]
+    pub fn in_mode(mut self, readonly: bool) -> Self {
+        self.flags.set(MountFlags::RDONLY, readonly);
+        self
+    }
+
     /// Whether the mount is for reading only.
     pub const fn is_readonly(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)

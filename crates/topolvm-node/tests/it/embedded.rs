@@ -56,6 +56,7 @@ impl Agent {
                 // Where the program looks, which this is not
                 lvmd: LvmdPlace::Socket(PathBuf::new()),
                 metrics: MetricsConfig::plain(&metrics),
+                stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),
             },

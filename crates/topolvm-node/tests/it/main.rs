@@ -20,5 +20,6 @@ mod program;
 mod proof;
 mod reconcile;
 mod registrar;
+mod staging;
 mod system_mounter;
 mod whole_agent;

@@ -41,7 +41,8 @@ pub(crate) struct Node {
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     pub(crate) pools: watch::Sender<Pools>,
-    _lvmd: LvmdProcess,
+    volumes: Volumes,
+    lvmd: LvmdProcess,
 }
 
 impl Node {
@@ -70,12 +71,16 @@ impl Node {
         std::fs::create_dir(dir.path().join("old")).unwrap();
         let volumes = Volumes::new(writer.as_reader(), Api::all_with(api.client(), &flavor), "n1".to_owned());
         let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
-        let old_devices = dir.path().join("old");
-        let agent = Agent::new(volumes, lvmd.client(), machine.clone(), pools.subscribe(), old_devices);
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let service = NodeService::new(flavor, "n1".to_owned(), Arc::new(agent), tasks.clone());
-        Self { dir, api, lvm, machine, service: Arc::new(service), tasks, shutdown, pools, _lvmd: lvmd }
+        let service = service(&volumes, &lvmd, &machine, &pools, dir.path(), &tasks, false);
+        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, volumes, lvmd }
+    }
+
+    /// Another agent on the same machine, which stages volumes or does not.
+    pub(crate) fn restart(&mut self, stages: bool) {
+        let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
+        self.service = service(volumes, lvmd, machine, pools, dir.path(), tasks, stages);
     }
 
     pub(crate) fn target(&self) -> PathBuf {
@@ -155,6 +160,20 @@ impl Node {
             volume.allocated = extents;
         });
     }
+}
+
+fn service(
+    volumes: &Volumes,
+    lvmd: &LvmdProcess,
+    machine: &Machine,
+    pools: &watch::Sender<Pools>,
+    dir: &Path,
+    tasks: &Tasks,
+    stages: bool,
+) -> Arc<NodeService<Machine>> {
+    let (lvmd, pools) = (lvmd.client(), pools.subscribe());
+    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), pools, dir.join("old"), stages);
+    Arc::new(NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone()))
 }
 
 pub(crate) fn capability(access_type: AccessType) -> VolumeCapability {

@@ -47,6 +47,7 @@ impl Agent {
                 csi_socket: dir.path().join("csi.sock"),
                 lvmd: LvmdPlace::Socket(lvmd_socket.clone()),
                 metrics: MetricsConfig::plain(""),
+                stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),
             },

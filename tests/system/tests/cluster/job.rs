@@ -4,19 +4,21 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::scenario::{Narrator, Scenario};
+use testbed::topolvm::TopolvmSpec;
 use topolvm_api::ApiFlavor;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 7] = [
+    let all: [(&str, Body); 8] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
         ("a_raw_block_volume_is_a_device_that_keeps_its_data_and_grows", block),
         ("a_mounted_volume_outlives_a_restart_of_kubelet_and_of_the_agent", restarts),
         ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", ephemeral),
         ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", reader),
         ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", growth),
+        ("pods_share_a_staged_volume_and_leave_nothing_mounted_also_when_staging_is_switched_off", staged),
         ("claims_at_once_become_one_volume_each", burst),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -129,7 +131,37 @@ fn growth(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Mount points of volumes of the claim `stay`, with what is mounted.
+fn staged(fixture: &Fixture) -> Result<()> {
+    let staging = TopolvmSpec { node_arguments: vec!["--stage-volumes".to_owned()], ..fixture.spec.clone() };
+    let shared = || {
+        for name in ["staged", "late"] {
+            fixture.apply_claim(name, "waiting", "64Mi")?;
+            fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
+        }
+        fixture.apply(&pod("beside", "staged", VolumeMode::Filesystem))?;
+        for name in ["staged", "beside", "late"] {
+            fixture.wait_ready(name)?;
+        }
+        fixture.write("staged", "shared")?;
+        ensure!(fixture.read("beside")? == "shared", "the second pod reads something else");
+        let mounts = mounts_of_volume(fixture)?;
+        let number = (mounts.matches("/globalmount").count(), mounts.lines().count());
+        ensure!(number == (2, 5), "two volumes for three pods are mounted so:\n{mounts}");
+        fixture.kubectl(&["delete", "pod", "staged", "beside", "--timeout=90s"])?;
+        fixture.delete_claim("staged")?;
+        let mounts = mounts_of_volume(fixture)?;
+        ensure!(mounts.lines().count() == 2, "the volume of the pod that stays is mounted so:\n{mounts}");
+        Ok(())
+    };
+    fixture.switched(&staging, || Ok(()), shared)?;
+    // kubelet does not unstage it any more
+    fixture.end("late")?;
+    let mounts = mounts_of_volume(fixture)?;
+    ensure!(mounts.is_empty(), "left mounted:\n{mounts}");
+    fixture.check_volumes(0)
+}
+
+/// Mount points of volumes, with what is mounted.
 fn mounts_of_volume(fixture: &Fixture) -> Result<String> {
     fixture.node.script("awk '$5 ~ /kubernetes.io.csi/ {print $4, $5}' /proc/self/mountinfo | sort")
 }
