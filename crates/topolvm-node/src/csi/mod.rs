@@ -1,5 +1,6 @@
 //! The CSI services of a node: Identity and Node.
 
+mod access;
 mod error;
 mod expand;
 mod findings;

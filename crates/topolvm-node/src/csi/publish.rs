@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use topolvm_api::LogicalVolume;
 
-use super::request::{Access, PublishVolume};
+use super::access::Access;
+use super::request::PublishVolume;
 use super::stage::is_kubelets_staging;
 use super::target::{finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};

@@ -7,32 +7,12 @@ use std::path::{Path, PathBuf};
 use tonic::Code;
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
-use topolvm_proto::csi::volume_capability::access_mode::Mode;
-use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
+use topolvm_proto::csi::volume_capability::AccessType;
 use topolvm_runtime::grpc::GrpcCode;
 
-use crate::Filesystem;
+use super::access::{Access, access};
 use crate::filesystem::Unsupported;
-use crate::mount::{MkfsOptionError, MkfsOptions, MountOptions, OptionError};
-
-/// How a volume is to be published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// A filesystem in a directory.
-    Mount { filesystem: Filesystem, options: MountOptions, mkfs_options: MkfsOptions },
-    /// The device itself.
-    Block { readonly: bool },
-}
-
-impl Access {
-    /// Whether nothing is to be written.
-    pub(crate) const fn is_readonly(&self) -> bool {
-        match self {
-            Self::Mount { options, .. } => options.is_readonly(),
-            Self::Block { readonly } => *readonly,
-        }
-    }
-}
+use crate::mount::{MkfsOptionError, OptionError};
 
 /// `NodeStageVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,37 +157,6 @@ impl StageVolume {
     }
 }
 
-/// What a capability asks for, and whether it is for one path only.
-fn access(
-    capability: Option<csi::VolumeCapability>,
-    readonly: bool,
-    mkfs_options: Option<&String>,
-) -> Result<(Access, bool), RequestError> {
-    let capability = capability.ok_or(RequestError::Missing("volume_capability"))?;
-    let mode = capability.access_mode.as_ref().map_or(Mode::Unknown, AccessMode::mode);
-    let access_type = capability.access_type.ok_or(RequestError::Missing("volume_capability.access_type"))?;
-    let exclusive = match mode {
-        // What kubelet asks for depends on its version and on our capabilities: ReadWriteOnce is one of the first
-        // two, ReadWriteOncePod the first or the last
-        Mode::SingleNodeWriter | Mode::SingleNodeMultiWriter => false,
-        Mode::SingleNodeSingleWriter => true,
-        Mode::Unknown
-        | Mode::SingleNodeReaderOnly
-        | Mode::MultiNodeReaderOnly
-        | Mode::MultiNodeSingleWriter
-        | Mode::MultiNodeMultiWriter => return Err(RequestError::AccessMode(mode.as_str_name())),
-    };
-    let access = match access_type {
-        AccessType::Mount(mount) => Access::Mount {
-            filesystem: Filesystem::parse(&mount.fs_type)?,
-            options: MountOptions::parse(readonly, &mount.mount_flags)?,
-            mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
-        },
-        AccessType::Block(_) => Access::Block { readonly },
-    };
-    Ok((access, exclusive))
-}
-
 impl TryFrom<csi::NodeUnstageVolumeRequest> for UnstageVolume {
     type Error = RequestError;
 
@@ -294,10 +243,13 @@ fn absolute(field: &'static str, value: String) -> Result<PathBuf, RequestError>
 #[cfg(test)]
 mod tests {
     use csi::VolumeCapability;
-    use csi::volume_capability::{BlockVolume, MountVolume};
+    use csi::volume_capability::access_mode::Mode;
+    use csi::volume_capability::{AccessMode, BlockVolume, MountVolume};
     use rstest::rstest;
 
     use super::*;
+    use crate::Filesystem;
+    use crate::mount::{MkfsOptions, MountOptions};
 
     fn read(request: csi::NodePublishVolumeRequest) -> Result<PublishVolume, RequestError> {
         PublishVolume::read(ApiFlavor::TopoLvm, request)

@@ -3,8 +3,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::access::Access;
 use super::publish::{Volume, Wanted};
-use super::request::{Access, StageVolume, UnstageVolume};
+use super::request::{StageVolume, UnstageVolume};
 use super::{Agent, Error};
 use crate::mount::{DeviceNumber, Mounter};
 

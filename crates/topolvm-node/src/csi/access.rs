@@ -1,0 +1,59 @@
+//! What a volume capability asks for: a filesystem or a device, and for how many pods.
+
+use topolvm_proto::csi;
+use topolvm_proto::csi::volume_capability::access_mode::Mode;
+use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
+
+use super::request::RequestError;
+use crate::Filesystem;
+use crate::mount::{MkfsOptions, MountOptions};
+
+/// How a volume is to be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A filesystem in a directory.
+    Mount { filesystem: Filesystem, options: MountOptions, mkfs_options: MkfsOptions },
+    /// The device itself.
+    Block { readonly: bool },
+}
+
+impl Access {
+    /// Whether nothing is to be written.
+    pub(crate) const fn is_readonly(&self) -> bool {
+        match self {
+            Self::Mount { options, .. } => options.is_readonly(),
+            Self::Block { readonly } => *readonly,
+        }
+    }
+}
+
+/// What a capability asks for, and whether it is for one path only.
+pub(super) fn access(
+    capability: Option<csi::VolumeCapability>,
+    readonly: bool,
+    mkfs_options: Option<&String>,
+) -> Result<(Access, bool), RequestError> {
+    let capability = capability.ok_or(RequestError::Missing("volume_capability"))?;
+    let mode = capability.access_mode.as_ref().map_or(Mode::Unknown, AccessMode::mode);
+    let access_type = capability.access_type.ok_or(RequestError::Missing("volume_capability.access_type"))?;
+    let exclusive = match mode {
+        // What kubelet asks for depends on its version and on our capabilities: ReadWriteOnce is one of the first
+        // two, ReadWriteOncePod the first or the last
+        Mode::SingleNodeWriter | Mode::SingleNodeMultiWriter => false,
+        Mode::SingleNodeSingleWriter => true,
+        Mode::Unknown
+        | Mode::SingleNodeReaderOnly
+        | Mode::MultiNodeReaderOnly
+        | Mode::MultiNodeSingleWriter
+        | Mode::MultiNodeMultiWriter => return Err(RequestError::AccessMode(mode.as_str_name())),
+    };
+    let access = match access_type {
+        AccessType::Mount(mount) => Access::Mount {
+            filesystem: Filesystem::parse(&mount.fs_type)?,
+            options: MountOptions::parse(readonly, &mount.mount_flags)?,
+            mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
+        },
+        AccessType::Block(_) => Access::Block { readonly },
+    };
+    Ok((access, exclusive))
+}
