@@ -30,8 +30,11 @@ impl Volumes {
                 .await?
                 .filter(|volume| !volume.is_deleting())
                 .ok_or_else(|| Error::Unknown { kind: Kind::Volume, id: id.to_owned() })?;
-            if let Some(current) = volume.current_bytes().filter(|&current| current >= bytes) {
-                return Ok(current);
+            if let Some(current) = grown(&volume, bytes) {
+                if self.withdraw(&volume, current).await? {
+                    return Ok(current);
+                }
+                continue;
             }
             let request = (self.now)().to_string();
             if let Some(patched) = self.request_size(&volume, bytes, &request).await? {
@@ -39,6 +42,18 @@ impl Volumes {
             }
             // Somebody changed the object meanwhile: look at it again
         }
+    }
+
+    /// The user has stepped back to what there is from a size that could not be had. Were that size still asked for, the volume
+    /// would take it as soon as there is room, which nobody wants any more. Whether that is done; otherwise the object has changed
+    /// since it was read.
+    async fn withdraw(&self, volume: &LogicalVolume, current: u64) -> Result<bool, Error> {
+        let asks_for_more = parse_bytes(&volume.spec.size).is_ok_and(|asked| asked > current);
+        if volume.failure().is_none() || !asks_for_more {
+            return Ok(true);
+        }
+        let request = (self.now)().to_string();
+        self.request_size(volume, current, &request).await.map(|patched| patched.is_some())
     }
 
     /// Writes the wanted size, and the annotation that makes the agent try again even if the size is not new. `None` if

@@ -156,6 +156,25 @@ async fn a_volume_whose_size_is_not_known_is_not_made_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_user_who_steps_back_to_what_there_is_asks_for_no_more_than_that() {
+    let bench = Bench::new().await;
+    failed_before(&bench);
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "100Gi".into());
+    let answer = bench.expand("u-1", GIB).await.unwrap();
+    assert_eq!(u64::try_from(answer.capacity_bytes), Ok(GIB));
+    assert_eq!(bench.object("pvc-1")["spec"]["size"], "1Gi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_that_goes_on_is_not_taken_back_by_an_older_request() {
+    let bench = Bench::new().await;
+    existing(&bench);
+    bench.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "3Gi".into());
+    bench.expand("u-1", GIB).await.unwrap();
+    assert_eq!(bench.object("pvc-1")["spec"]["size"], "3Gi");
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_volumes_and_incomplete_requests_are_refused() {
     let bench = Bench::new().await;
     assert_eq!(refusal(bench.expand("u-9", GIB).await).0, Code::NotFound);

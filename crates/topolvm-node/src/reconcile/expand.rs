@@ -18,6 +18,10 @@ impl Reconciler {
             }
         };
         if volume.current_bytes().is_some_and(|current| current >= wanted) {
+            // The failure was about a size that is not asked for any more
+            if volume.failure().is_some() {
+                self.clear_failure(volume).await?;
+            }
             return Ok(());
         }
         let wish = self.wish(volume);

@@ -113,6 +113,24 @@ async fn a_volume_that_cannot_grow_is_not_ready_from_the_first_failure_until_it_
 }
 
 #[tokio::test]
+async fn a_volume_that_is_not_to_grow_any_more_is_ready_again_and_lvm_is_left_alone() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    let size = cluster.object("pvc-1")["spec"]["size"].as_str().unwrap().to_owned();
+    cluster.resize("pvc-1", "11Gi");
+    cluster.reconcile("pvc-1").await.unwrap_err();
+    let processes = cluster.lvm.processes();
+    cluster.resize("pvc-1", &size);
+    cluster.reconcile("pvc-1").await.unwrap();
+    let status = cluster.status("pvc-1");
+    // What is zero or empty is left out
+    assert_eq!((status.get("code"), status.get("message")), (None, None));
+    assert_eq!(cluster.said("pvc-1").get("reason"), Some(&json!("VolumeReady")));
+    assert_eq!(cluster.lvm.processes(), processes);
+}
+
+#[tokio::test]
 async fn the_same_failure_again_is_no_change_of_the_object() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
