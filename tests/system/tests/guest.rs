@@ -178,7 +178,7 @@ fn the_agent_runs_commands_and_its_death_is_noticed() {
     let crash = Request::new(["sh", "-c", "echo c >/proc/sysrq-trigger; sleep 1000"]);
     let error = exec::run(&agent, &crash, b"", LONG).unwrap_err();
     assert!(format!("{error:#}").contains("lost the agent"), "{error:#}");
-    assert!(begin.elapsed() < Duration::from_secs(20));
+    assert!(begin.elapsed() < Duration::from_secs(40));
     assert!(guest.wait().is_err());
     netns.remove().unwrap();
     assert!(!netns.path().exists());
