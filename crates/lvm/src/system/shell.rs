@@ -304,3 +304,6 @@ fn drain(pipe: &ChildStdout, into: &mut Vec<u8>) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
