@@ -169,7 +169,11 @@ fn side_by_side(layers: Vec<Layer>) -> Vec<Row> {
     thread::scope(|scope| {
         let other = scope.spawn(work);
         let mut rows = work();
-        rows.extend(other.join().unwrap_or_default());
+        match other.join() {
+            Ok(more) => rows.extend(more),
+            // Its layers must not be missing from the summary as if nobody had asked for them
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
         rows
     })
 }

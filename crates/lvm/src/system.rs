@@ -221,11 +221,7 @@ async fn end_of(child: Child, mut group: Group, deadline: Duration, grace: Durat
     tokio::pin!(ending);
     let ended = timeout(deadline, &mut ending).await;
     if ended.is_err() {
-        group.signal(Signal::TERM);
-        if timeout(grace, &mut ending).await.is_err() {
-            // A process that waits for a dead disk does not even end now, so nobody waits for it.
-            group.signal(Signal::KILL);
-        }
+        group.stop(&mut ending, grace).await;
     }
     group.kill_on_drop = false;
     let ended = ended.map_err(|_| RunError::Timeout(deadline))?.map_err(RunError::Read)?;
@@ -255,6 +251,15 @@ impl Group {
         if let Some(leader) = self.leader {
             // Fails only when all of them have ended.
             let _ = kill_process_group(leader, signal);
+        }
+    }
+
+    /// Brings about the end that `ending` waits for.
+    async fn stop(&self, ending: impl Future, grace: Duration) {
+        self.signal(Signal::TERM);
+        if timeout(grace, ending).await.is_err() {
+            // A process that waits for a dead disk does not even end now, so nobody waits for it.
+            self.signal(Signal::KILL);
         }
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
@@ -21,7 +20,7 @@ use crate::{Effect, Output, RunError};
 const GREETING: Duration = Duration::from_secs(10);
 /// After so many times a shell is replaced, whatever it may have gathered.
 const USES: u32 = 1000;
-/// What a shell does not know, it says so on standard error and names it. That is how the end of its work is noticed.
+/// A line that no shell knows. It names what it does not know on standard error, by which the end of its work is noticed.
 const END: &str = "end-of-commands-";
 /// Prints one line about nothing.
 const SAY_SOMETHING: &str = "formats\n";
@@ -176,11 +175,7 @@ impl Shell {
             Ok(Err(error)) => return Err(RunError::Read(error)),
             Err(_elapsed) => {
                 drop(stdin);
-                self.group.signal(Signal::TERM);
-                if timeout(limits.grace, said.read_all(&mut self.stdout, &mut self.stderr)).await.is_err() {
-                    // A process that waits for a dead disk does not even end now, so nobody waits for it.
-                    self.group.signal(Signal::KILL);
-                }
+                self.group.stop(said.read_all(&mut self.stdout, &mut self.stderr), limits.grace).await;
                 return Err(RunError::Timeout(limits.deadline));
             }
         };
@@ -193,10 +188,11 @@ impl Shell {
             said.read_all(&mut self.stdout, &mut self.stderr).await?;
             self.child.wait().await
         };
-        match timeout(limits.deadline, ending).await {
+        tokio::pin!(ending);
+        match timeout(limits.deadline, &mut ending).await {
             Ok(status) => status.map_err(RunError::Read),
             Err(_elapsed) => {
-                self.group.signal(Signal::KILL);
+                self.group.stop(&mut ending, limits.grace).await;
                 Err(RunError::Timeout(limits.deadline))
             }
         }

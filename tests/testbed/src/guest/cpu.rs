@@ -17,9 +17,12 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A CPU that the caller chose.
-    pub fn of(cpu: usize) -> Self {
-        Self { cpu, lock: None }
+    /// The CPU that the caller chose, or else the one with the fewest guests on it.
+    pub fn new(chosen: Option<usize>) -> Result<Self> {
+        match chosen {
+            Some(cpu) => Ok(Self { cpu, lock: None }),
+            None => Self::take(&Cache::open()?),
+        }
     }
 
     /// Lets the programs that this process starts from now on hold the turn, too: a guest that outlives this process keeps its CPU.
@@ -32,7 +35,7 @@ impl Turn {
     }
 
     /// The CPU with the fewest guests on it; of several the last, because most other things of a machine happen on the first.
-    pub fn take(cache: &Cache) -> Result<Self> {
+    fn take(cache: &Cache) -> Result<Self> {
         let allowed = sched_getaffinity(None).context("ask which CPUs this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu)).collect();
         for round in 0..64 {

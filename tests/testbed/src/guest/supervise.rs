@@ -13,7 +13,6 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::uml::{Boot, Tap, assignment};
 use super::{Finished, GuestKind, LOOK_AGAIN, Output, Shared, Turn, lock};
 use crate::assets::Kernel;
-use crate::cache::Cache;
 use crate::frame::chunks;
 use crate::interrupt;
 
@@ -30,10 +29,7 @@ enum End {
 }
 
 pub(super) fn supervise(shared: &Shared, kernel: &Kernel) -> Result<Finished> {
-    let turn = match shared.spec.cpu {
-        Some(cpu) => Turn::of(cpu),
-        None => Turn::take(&Cache::open()?)?,
-    };
+    let turn = Turn::new(shared.spec.cpu)?;
     let deadline = Instant::now() + shared.spec.timeout;
     let mut command = match shared.spec.kind {
         GuestKind::Uml => uml(shared, kernel, turn.cpu),

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::Node as ApiNode;
 
 use super::{INIT_FILE, Node, READY_LIMIT};
 use crate::assets;
-use crate::cache::Cache;
 use crate::exec::{self, Request, Target};
 use crate::guest::Turn;
 use crate::guest::uml::{Boot, Tap};
@@ -34,10 +33,7 @@ impl Node {
             }
         }
         let [network_up, images] = signs;
-        let turn = match self.spec.cpu {
-            Some(cpu) => Turn::of(cpu),
-            None => Turn::take(&Cache::open()?)?,
-        };
+        let turn = Turn::new(self.spec.cpu)?;
         turn.inherit()?;
         spawn(&self.boot_command(turn.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
         drop(turn);

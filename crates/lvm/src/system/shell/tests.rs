@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::{Pid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use super::*;
