@@ -20,7 +20,6 @@ mod run;
 mod volume_size;
 mod volume_watch;
 mod volumes;
-mod watching;
 mod webhook;
 
 pub use args::{Args, Config};

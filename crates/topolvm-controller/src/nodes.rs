@@ -15,7 +15,7 @@ use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_runtime::CancellationToken;
 
-use crate::watching::follow;
+use topolvm_runtime::kubernetes::watching::follow;
 
 /// What we read of a Node: never its spec and status, which are large and change often.
 pub(crate) type NodeMeta = PartialObjectMeta<Node>;

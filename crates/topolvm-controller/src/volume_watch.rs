@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::CancellationToken;
 
-use crate::watching::follow;
+use topolvm_runtime::kubernetes::watching::follow;
 
 /// The watch has ended because the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

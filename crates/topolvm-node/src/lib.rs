@@ -14,7 +14,6 @@ pub mod reconcile;
 mod registrar;
 mod run;
 mod volumes;
-mod watching;
 
 pub use args::{Args, Config, Embedded, LvmdPlace};
 pub use filesystem::Filesystem;

@@ -1,8 +1,5 @@
 //! How long to wait before the next try.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Pauses that double from one try to the next, up to a limit.
@@ -33,35 +30,6 @@ impl Backoff {
     }
 }
 
-/// A [`Backoff`] for each of many things.
-#[derive(Debug)]
-pub struct Backoffs<K> {
-    fresh: Backoff,
-    failing: Mutex<HashMap<K, Backoff>>,
-}
-
-impl<K: Eq + Hash> Backoffs<K> {
-    /// Each begins like `fresh`.
-    #[must_use]
-    pub fn new(fresh: Backoff) -> Self {
-        Self { fresh, failing: Mutex::default() }
-    }
-
-    /// The pause after one more failure of this one.
-    pub fn fail(&self, key: K) -> Duration {
-        self.lock().entry(key).or_insert_with(|| self.fresh.clone()).fail()
-    }
-
-    /// This one has succeeded, or is gone.
-    pub fn forget(&self, key: &K) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Backoff>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,15 +43,5 @@ mod tests {
         assert_eq!(backoff.fail(), Duration::from_secs(1));
         backoff.reset();
         assert_eq!(backoff.fail(), Duration::from_millis(100));
-    }
-
-    #[test]
-    fn each_thing_has_pauses_of_its_own_which_begin_anew_after_a_success() {
-        let backoffs = Backoffs::new(Backoff::new(Duration::from_millis(200), Duration::from_secs(30)));
-        let pauses: Vec<_> = (0..9).map(|_| backoffs.fail("a").as_millis()).collect();
-        assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-        assert_eq!(backoffs.fail("b"), Duration::from_millis(200));
-        backoffs.forget(&"a");
-        assert_eq!(backoffs.fail("a"), Duration::from_millis(200));
     }
 }

@@ -1,5 +1,7 @@
 //! The Kubernetes client, with errors that say what to do.
 
+pub mod watching;
+
 use std::time::Duration;
 
 use anyhow::Context as _;

@@ -1,5 +1,5 @@
 //! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix sockets,
-//! the gRPC layer, the admin HTTP server, files that change, systemd and, behind the feature `kubernetes`, the Kubernetes client.
+//! the gRPC layer, the admin HTTP server, files that change, systemd, a work queue and, behind the feature `kubernetes`, the Kubernetes client.
 //!
 //! It knows nothing about volumes.
 
@@ -18,11 +18,13 @@ mod retired;
 pub mod systemd;
 mod tasks;
 pub mod unix;
+mod work;
 
-pub use backoff::{Backoff, Backoffs};
+pub use backoff::Backoff;
 pub use in_flight::{InFlight, Turn};
 pub use logging::{LogArgs, error_chain};
 pub use program::{ConfigError, Program, main};
 pub use retired::RetiredArgs;
 pub use tasks::Tasks;
 pub use tokio_util::sync::CancellationToken;
+pub use work::{Pace, work_through};

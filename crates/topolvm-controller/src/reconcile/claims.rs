@@ -18,7 +18,7 @@ use topolvm_runtime::CancellationToken;
 use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
 use super::finalizers;
 use super::resize_nudge::Waiting;
-use crate::watching::follow;
+use topolvm_runtime::kubernetes::watching::follow;
 
 /// Annotations with which kube-controller-manager names the driver of a claim.
 const PROVISIONER: [&str; 2] =
@@ -45,23 +45,26 @@ impl Claims {
     pub(super) fn new(client: Client, flavor: ApiFlavor, is_kept: bool, end: CancellationToken) -> (Self, Sources) {
         let mut writer = store::Writer::default();
         let claims = Self { store: writer.as_reader() };
+        let store = claims.store();
         let (found, waiting) = mpsc::unbounded_channel();
         let (to_finalize, finalizable) = mpsc::unbounded_channel();
         let watch = follow("PersistentVolumeClaims", Api::all(client), end, move |event| {
-            let mut names = None;
-            if let Event::Apply(claim) | Event::InitApply(claim) = &event {
-                if let Some(waiting) = Waiting::of(flavor, claim) {
-                    // Nobody listens only when everything ends
-                    drop(found.send(waiting));
-                }
-                names = is_finalizable(flavor, is_kept, claim).then(|| ObjectRef::from_obj(claim));
+            if let Event::Apply(claim) | Event::InitApply(claim) = &event
+                && let Some(waiting) = Waiting::of(flavor, claim)
+            {
+                // Nobody listens only when everything ends
+                drop(found.send(waiting));
             }
-            if let Some(event) = kept(flavor, event) {
-                writer.apply_watcher_event(&event);
-            }
-            // After the store has it, which is where the work begins
-            if let Some(name) = names {
-                drop(to_finalize.send(name));
+            let Some(event) = kept(flavor, event) else { return };
+            writer.apply_watcher_event(&event);
+            // The work begins with what the store has, which shows a list only when it is complete
+            let may_be_finalizable = match event {
+                Event::Apply(claim) => vec![Arc::new(claim)],
+                Event::InitDone => store.state(),
+                Event::InitApply(_) | Event::Delete(_) | Event::Init => Vec::new(),
+            };
+            for claim in may_be_finalizable.iter().filter(|claim| is_finalizable(flavor, is_kept, claim)) {
+                drop(to_finalize.send(ObjectRef::from_obj(&**claim)));
             }
         });
         (claims, Sources { watch: Box::pin(watch), waiting, finalizable })

@@ -35,7 +35,7 @@ use self::publish::Publication;
 use self::step::{Step, next_step};
 use self::stored::{Stored, StoredError};
 use super::certificate::{CertificateError, Served};
-use crate::watching::follow_one;
+use topolvm_runtime::kubernetes::watching::follow_one;
 
 /// Longest pause between two looks: a clock that was set is noticed then. What changes wakes us anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);

@@ -12,7 +12,7 @@ use topolvm_runtime::CancellationToken;
 
 use super::demand::{OurClass, is_filesystem};
 use super::names;
-use crate::watching::follow;
+use topolvm_runtime::kubernetes::watching::follow;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";

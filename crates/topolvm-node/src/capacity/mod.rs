@@ -58,8 +58,7 @@ impl Capacity {
 
         let following = lvmd_watch::follow(self.lvmd, self.gauges, self.pools, capacity, returned);
         tasks.spawn("free space of lvmd", until(shutdown.clone(), following));
-        let watching = node_watch::follow(Api::all(client), self.node.clone(), node);
-        tasks.spawn("own Node", until(shutdown.clone(), watching));
+        tasks.spawn("own Node", node_watch::follow(Api::all(client), self.node.clone(), node, shutdown.clone()));
         let writing = annotate::keep_annotated(nodes_api, self.flavor, self.node, capacities, nodes);
         tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));
         returns

@@ -19,29 +19,28 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::Api;
-use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::{WatchStreamExt as _, applier};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::{Backoff, Backoffs, CancellationToken, error_chain, kubernetes};
+use topolvm_runtime::{Backoff, CancellationToken, Pace, error_chain, kubernetes, work_through};
 
 use crate::lvmd::Lvmd;
-use crate::watching::Reconnect;
 
 pub use error::Error;
 use events::Events;
 use written::Written;
 
-/// How many objects are worked on at the same time; lvmd itself does one change per volume group.
-const CONCURRENCY: u16 = 4;
-/// Pauses between tries for one object. lvmd's return ends them early.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+const PACE: Pace = Pace {
+    // lvmd itself does one change per volume group
+    concurrency: 4,
+    // lvmd's return ends the pauses early
+    retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+};
 /// Who writes, as `managedFields` shows it.
 const FIELD_MANAGER: &str = "topolvm-node";
 
@@ -53,8 +52,6 @@ pub struct Reconciler {
     api: Api<LogicalVolume>,
     lvmd: Lvmd,
     written: Written,
-    /// By the object's name.
-    failures: Backoffs<String>,
     events: Events,
     now: fn() -> Timestamp,
     /// UIDs of objects for which an LV may have been made, whatever the answer was.
@@ -74,7 +71,6 @@ impl Reconciler {
             lvmd,
             now,
             written: Written::default(),
-            failures: Backoffs::new(RETRY),
             attempted: Mutex::default(),
             answered: Mutex::default(),
         }
@@ -93,45 +89,24 @@ impl Reconciler {
         let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());
         };
-        let (store, flavor) = (writer.as_reader(), self.flavor);
+        let store = writer.as_reader();
         let all = store.clone();
-        let changed = own::events(self.api.clone(), selection, self.node.clone())
-            .backoff(Reconnect::default())
-            .reflect(writer)
-            .touched_objects()
-            .map_ok(move |volume| ObjectRef::from_obj_with(&volume, flavor));
-        let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| {
-            let all = all.state().into_iter();
-            stream::iter(all.map(move |volume| Ok(ObjectRef::from_obj_with(&*volume, flavor))))
-        });
-        // `Controller` makes its own watch and store; this one's are shared with the CSI service and filtered
-        let queue = stream::select(changed, after_return).take_until(shutdown.cancelled_owned());
-        let reconcile = |volume, reconciler: Arc<Self>| async move { reconciler.reconcile(volume).await }.boxed();
-        let retry = |volume: Arc<LogicalVolume>, error: &Error, reconciler: Arc<Self>| reconciler.retry(&volume, error);
-        let config = Config::default().concurrency(CONCURRENCY);
-        applier(reconcile, retry, self, store, queue, config)
-            .for_each(async |outcome| {
-                if let Err(ControllerError::QueueError(error)) = outcome {
-                    tracing::warn!(
-                        error = format!("{:#}", anyhow::Error::from(error)),
-                        "cannot watch LogicalVolumes; trying again"
-                    );
-                }
-            })
-            .await;
-        Ok(())
+        let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(own::names(&all)));
+        let (changed, changes) = mpsc::unbounded_channel();
+        let queue = stream::select(UnboundedReceiverStream::new(changes), after_return);
+        let step = async |name: String| match store.get(&ObjectRef::new_with(&name, self.flavor)) {
+            Some(volume) => self.reconcile(volume).await,
+            None => Ok(()),
+        };
+        let working = work_through(queue.take_until(shutdown.clone().cancelled_owned()), PACE, step, log_failure);
+        let watching = own::follow(self.api.clone(), selection, &self.node, writer, changed, shutdown);
+        let (watched, ()) = tokio::join!(watching, working);
+        watched
     }
 
     /// Does what one object asks for.
-    pub async fn reconcile(&self, seen: Arc<LogicalVolume>) -> Result<Action, Error> {
+    pub async fn reconcile(&self, seen: Arc<LogicalVolume>) -> Result<(), Error> {
         let volume = self.written.latest(seen);
-        let name = name(&volume).to_owned();
-        self.step(volume).await?;
-        self.failures.forget(&name);
-        Ok(Action::await_change())
-    }
-
-    async fn step(&self, volume: Arc<LogicalVolume>) -> Result<(), Error> {
         if volume.spec.node_name != self.node {
             return Ok(());
         }
@@ -175,18 +150,16 @@ impl Reconciler {
         let annotations = volume.metadata.annotations.as_ref();
         annotations.is_some_and(|annotations| annotations.contains_key(self.flavor.pending_deletion()))
     }
+}
 
-    /// The one place where a failure is logged.
-    fn retry(&self, volume: &LogicalVolume, error: &Error) -> Action {
-        let pause = self.failures.fail(name(volume).to_owned());
-        tracing::warn!(
-            volume = name(volume),
-            error = error_chain(error),
-            again_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            "cannot reconcile the LogicalVolume"
-        );
-        Action::requeue(pause)
-    }
+/// The one place where a failure is logged.
+fn log_failure(volume: &String, error: &Error, pause: Duration) {
+    tracing::warn!(
+        volume,
+        error = error_chain(error),
+        again_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+        "cannot reconcile the LogicalVolume"
+    );
 }
 
 /// The object's name; objects that an API server has seen have one.

@@ -1,12 +1,16 @@
 //! Watches the LogicalVolumes of this node only.
 
-use futures::{Stream, TryStreamExt as _};
 use kube::Api;
 use kube::api::ListParams;
+use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event};
+use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
+use topolvm_runtime::CancellationToken;
+use topolvm_runtime::kubernetes::watching::follow_selected;
 
-use crate::watching;
+use super::name;
 
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub(super) enum Selection {
 pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection {
     let field = format!("spec.nodeName={node}");
     let one = ListParams::default().fields(&field).limit(1);
-    let mut backoff = super::RETRY;
+    let mut backoff = super::PACE.retry;
     loop {
         match api.list(&one).await {
             Ok(_) => return Selection::Server(field),
@@ -43,21 +47,47 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
     }
 }
 
-/// The events of this node's objects, whoever picks them out.
-pub(super) fn events(
+/// Keeps `writer`'s store of this node's objects, whoever picks them out, and names each to `changed` when the store has its change: all
+/// of them when they were listed. Ends with `shutdown`.
+pub(super) async fn follow(
     api: Api<LogicalVolume>,
     selection: Selection,
-    node: String,
-) -> impl Stream<Item = watcher::Result<Event<LogicalVolume>>> + Send {
+    node: &str,
+    mut writer: Writer<LogicalVolume>,
+    changed: mpsc::UnboundedSender<String>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let config = match selection {
-        Selection::Server(field) => watching::config().fields(&field),
-        Selection::Client => watching::config(),
+        Selection::Server(field) => watcher::Config::default().fields(&field),
+        Selection::Client => watcher::Config::default(),
     };
-    watcher::watcher(api, config).try_filter(move |event| {
-        let is_own = match event {
-            Event::Apply(volume) | Event::InitApply(volume) | Event::Delete(volume) => volume.spec.node_name == node,
-            Event::Init | Event::InitDone => true,
+    let store = writer.as_reader();
+    follow_selected("LogicalVolumes", api, config, shutdown, |event| {
+        if !is_own(&event, node) {
+            return;
+        }
+        writer.apply_watcher_event(&event);
+        let names = match &event {
+            Event::Apply(volume) | Event::Delete(volume) => vec![name(volume).to_owned()],
+            Event::InitDone => names(&store),
+            Event::Init | Event::InitApply(_) => Vec::new(),
         };
-        std::future::ready(is_own)
+        for name in names {
+            // Nobody listens only when everything ends
+            drop(changed.send(name));
+        }
     })
+    .await
+}
+
+/// The names of all objects.
+pub(super) fn names(store: &Store<LogicalVolume>) -> Vec<String> {
+    store.state().iter().map(|volume| name(volume).to_owned()).collect()
+}
+
+fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
+    match event {
+        Event::Apply(volume) | Event::InitApply(volume) | Event::Delete(volume) => volume.spec.node_name == node,
+        Event::Init | Event::InitDone => true,
+    }
 }

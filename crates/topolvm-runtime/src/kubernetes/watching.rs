@@ -4,19 +4,21 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
-use kube::runtime::utils::Backoff;
+use kube::runtime::utils;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use topolvm_runtime::CancellationToken;
+use tokio_util::sync::CancellationToken;
+
+use crate::Backoff;
 
 /// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is
 /// given up. It bounds how long a connection that died silently can go unnoticed.
 const WATCH_SECONDS: u32 = 60;
 
 /// Hands every change of the objects of `api` to `apply` until `shutdown` is cancelled. `what` names them in the log.
-pub(crate) async fn follow<K>(
+pub async fn follow<K>(
     what: &'static str,
     api: Api<K>,
     shutdown: CancellationToken,
@@ -29,7 +31,7 @@ where
 }
 
 /// The same for the one object of this name.
-pub(crate) async fn follow_one<K>(
+pub async fn follow_one<K>(
     what: &'static str,
     api: Api<K>,
     name: &str,
@@ -43,7 +45,8 @@ where
     follow_selected(what, api, selection, shutdown, apply).await
 }
 
-async fn follow_selected<K>(
+/// The same for the objects that `selection` picks out.
+pub async fn follow_selected<K>(
     what: &'static str,
     api: Api<K>,
     selection: watcher::Config,
@@ -101,26 +104,28 @@ fn advice(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Pauses between attempts: 0.2 s doubling to 5 s. Waiting longer would help no API server with the few controllers
-/// that a cluster has, and CSI calls cannot be answered meanwhile.
-#[derive(Debug, Default)]
-struct Reconnect {
-    failures: u32,
+/// Pauses between attempts to watch, 0.2 s doubling to 5 s. kube's own go up to half a minute, for which nothing could be made on a
+/// node, and no CSI call answered, after a long outage.
+#[derive(Clone, Debug)]
+struct Reconnect(Backoff);
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self(Backoff::new(Duration::from_millis(200), Duration::from_secs(5)))
+    }
 }
 
 impl Iterator for Reconnect {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = Duration::from_millis(200 << self.failures.min(5));
-        self.failures = self.failures.saturating_add(1);
-        Some(pause.min(Duration::from_secs(5)))
+        Some(self.0.fail())
     }
 }
 
-impl Backoff for Reconnect {
+impl utils::Backoff for Reconnect {
     fn reset(&mut self) {
-        self.failures = 0;
+        self.0.reset();
     }
 }
 
@@ -129,11 +134,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_to_five_seconds_and_start_again_after_a_success() {
+    fn after_a_long_outage_the_next_attempt_is_five_seconds_away_and_after_a_success_a_moment() {
         let mut pauses = Reconnect::default();
-        let millis: Vec<_> = pauses.by_ref().take(7).map(|pause| pause.as_millis()).collect();
-        assert_eq!(millis, [200, 400, 800, 1600, 3200, 5000, 5000]);
-        pauses.reset();
+        assert_eq!(pauses.by_ref().take(100).max(), Some(Duration::from_secs(5)));
+        utils::Backoff::reset(&mut pauses);
         assert_eq!(pauses.next(), Some(Duration::from_millis(200)));
     }
 }

@@ -1,0 +1,152 @@
+//! Time stands still in these tests until everybody waits for it.
+
+use std::cell::{Cell, RefCell};
+
+use rstest::rstest;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::*;
+
+const PACE: Pace = Pace { concurrency: 2, retry: Backoff::new(Duration::from_millis(100), Duration::from_millis(300)) };
+const LONG: Duration = Duration::from_secs(1);
+
+/// What was done, with the milliseconds at which it began and ended, and how each step goes.
+struct Log {
+    start: Instant,
+    spans: RefCell<Vec<(&'static str, u128, u128)>>,
+    pauses: RefCell<Vec<u128>>,
+    /// Steps that are still to fail.
+    failing: Cell<u32>,
+    takes: Duration,
+}
+
+impl Log {
+    fn new(failing: u32, takes: Duration) -> Self {
+        let (spans, pauses) = (RefCell::default(), RefCell::default());
+        Self { start: Instant::now(), spans, pauses, failing: Cell::new(failing), takes }
+    }
+
+    fn now(&self) -> u128 {
+        self.start.elapsed().as_millis()
+    }
+
+    async fn step(&self, key: &'static str) -> Result<(), &'static str> {
+        let begin = self.now();
+        if !self.takes.is_zero() {
+            sleep(self.takes).await;
+        }
+        self.spans.borrow_mut().push((key, begin, self.now()));
+        match self.failing.get() {
+            0 => Ok(()),
+            left => {
+                self.failing.set(left - 1);
+                Err("not yet")
+            }
+        }
+    }
+
+    /// Works through what `changes` sends.
+    async fn work(&self, changes: impl AsyncFnOnce(mpsc::UnboundedSender<&'static str>)) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let failed = |_: &_, _: &_, pause: Duration| self.pauses.borrow_mut().push(pause.as_millis());
+        let working = work_through(UnboundedReceiverStream::new(receiver), PACE, |key| self.step(key), failed);
+        tokio::join!(working, changes(sender));
+    }
+
+    fn spans(&self) -> Vec<(&'static str, u128, u128)> {
+        self.spans.borrow().clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_worked_on_at_once_and_without_a_timer() {
+    let log = Log::new(0, Duration::ZERO);
+    log.work(async |changed| {
+        changed.send("a").unwrap();
+        sleep(Duration::from_millis(7)).await;
+        changed.send("a").unwrap();
+        sleep(LONG).await;
+    })
+    .await;
+    assert_eq!(log.spans(), [("a", 0, 0), ("a", 7, 7)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_things_are_worked_on_at_once_in_their_order() {
+    let log = Log::new(0, Duration::from_millis(10));
+    log.work(async |changed| {
+        for key in ["a", "b", "c", "d", "a"] {
+            changed.send(key).unwrap();
+        }
+        sleep(LONG).await;
+    })
+    .await;
+    assert_eq!(log.spans(), [("a", 0, 10), ("b", 0, 10), ("c", 10, 20), ("d", 10, 20)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_worked_on_twice_at_once_and_a_change_meanwhile_is_not_lost() {
+    let log = Log::new(0, Duration::from_millis(10));
+    log.work(async |changed| {
+        changed.send("a").unwrap();
+        sleep(Duration::from_millis(5)).await;
+        changed.send("a").unwrap();
+        changed.send("a").unwrap();
+        sleep(LONG).await;
+    })
+    .await;
+    assert_eq!(log.spans(), [("a", 0, 10), ("a", 10, 20)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_tried_again_after_pauses_that_grow_and_begin_anew_after_a_success() {
+    let log = Log::new(4, Duration::ZERO);
+    log.work(async |changed| {
+        changed.send("a").unwrap();
+        sleep(Duration::from_secs(10)).await;
+        log.failing.set(1);
+        changed.send("a").unwrap();
+        sleep(LONG).await;
+    })
+    .await;
+    assert_eq!(*log.pauses.borrow(), [100, 200, 300, 300, 100]);
+    let begins: Vec<_> = log.spans().iter().map(|(_, begin, _)| *begin / 10 * 10).collect();
+    assert_eq!(begins, [0, 100, 300, 600, 900, 10_000, 10_100]);
+}
+
+#[rstest]
+#[case::while_it_pauses(50, [("a", 0, 10), ("a", 50, 60)], [100])]
+#[case::while_it_is_worked_on(5, [("a", 0, 10), ("a", 10, 20)], [0])]
+#[tokio::test(start_paused = true)]
+async fn a_change_ends_the_pause_early(
+    #[case] at: u64,
+    #[case] spans: [(&'static str, u128, u128); 2],
+    #[case] pauses: [u128; 1],
+) {
+    let log = Log::new(1, Duration::from_millis(10));
+    log.work(async |changed| {
+        changed.send("a").unwrap();
+        sleep(Duration::from_millis(at)).await;
+        changed.send("a").unwrap();
+        sleep(LONG).await;
+    })
+    .await;
+    assert_eq!(log.spans(), spans);
+    assert_eq!(*log.pauses.borrow(), pauses);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_runs_ends_and_nothing_more_begins() {
+    let log = Log::new(0, Duration::from_millis(10));
+    log.work(async |changed| {
+        for key in ["a", "b", "c"] {
+            changed.send(key).unwrap();
+        }
+        sleep(Duration::from_millis(1)).await;
+    })
+    .await;
+    assert_eq!(log.spans(), [("a", 0, 10), ("b", 0, 10)]);
+    assert_eq!(log.now(), 10);
+}
