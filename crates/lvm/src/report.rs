@@ -179,8 +179,8 @@ impl<'a> Fields<'a> {
     }
 
     /// Nothing when it is empty.
-    fn some(&self, field: &'static str) -> Result<Option<String>, ReportError> {
-        self.get(field).map(|value| (!value.is_empty()).then(|| value.to_owned()))
+    fn some(&self, field: &'static str) -> Result<Option<Box<str>>, ReportError> {
+        self.get(field).map(|value| (!value.is_empty()).then(|| value.into()))
     }
 
     fn number<N: FromStr<Err: Display>>(&self, field: &'static str) -> Result<N, ReportError> {
@@ -214,21 +214,21 @@ impl<'a> Fields<'a> {
     }
 
     fn logical_volume(&self) -> Result<LogicalVolume, ReportError> {
-        let name = self.text("LV_NAME")?;
+        let name = self.get("LV_NAME")?;
         let attr = match self.get("LV_ATTR")?.parse() {
             Ok(attr) => attr,
-            Err(source) => return Err(ReportError::Attr { name, source }),
+            Err(source) => return Err(ReportError::Attr { name: name.to_owned(), source }),
         };
         Ok(LogicalVolume {
-            name,
-            uuid: self.text("LV_UUID")?,
-            path: self.text("LV_PATH")?,
+            name: name.into(),
+            uuid: self.get("LV_UUID")?.into(),
+            path: self.get("LV_PATH")?.into(),
             size: self.number("LV_SIZE")?,
             device: self.device("LV_KERNEL_MAJOR", "LV_KERNEL_MINOR")?,
             origin: self.some("ORIGIN")?,
             origin_size: self.optional_number("ORIGIN_SIZE")?,
             pool: self.some("POOL_LV")?,
-            tags: self.get("LV_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+            tags: self.get("LV_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(Box::from).collect(),
             attr,
             data_percent: self.optional_number("DATA_PERCENT")?,
             metadata_percent: self.optional_number("METADATA_PERCENT")?,
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!((vg1.missing_pvs, vg1.volumes.len()), (1, 0));
         let volume = vg2.volume("z").unwrap();
         assert_eq!(volume.device, Some(Device { major: 254, minor: 3 }));
-        assert_eq!(volume.tags, ["a", "topolvm.io/b=c"]);
+        assert_eq!(*volume.tags, ["a", "topolvm.io/b=c"].map(Box::from));
         assert_eq!(volume.visible_size(), 4_194_304);
         let pv = &vg2.pvs[0];
         assert_eq!((pv.path.as_str(), pv.device), ("/dev/sdb", Some(Device { major: 98, minor: 16 })));

@@ -50,27 +50,27 @@ pub struct FreeAreas<'a> {
     areas: Vec<&'a [u64]>,
 }
 
-/// A logical volume.
+/// A logical volume. A node may have thousands, and each report is kept until the next: nothing has room to grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogicalVolume {
     /// Its name; not an [`LvName`](crate::LvName), because LVM also reports names that nobody may create.
-    pub name: String,
+    pub name: Box<str>,
     /// LVM's identity of it.
-    pub uuid: String,
+    pub uuid: Box<str>,
     /// Path of its device node, for example `/dev/vg/lv`.
-    pub path: String,
+    pub path: Box<str>,
     /// Size in bytes. For a copy-on-write snapshot this is the space for changes, see [`Self::visible_size`].
     pub size: u64,
     /// Its block device, while it is active.
     pub device: Option<Device>,
     /// The volume that it is a snapshot of.
-    pub origin: Option<String>,
+    pub origin: Option<Box<str>>,
     /// Size in bytes of the origin; also set on a volume that has copy-on-write snapshots.
     pub origin_size: Option<u64>,
     /// The thin pool that it lives in.
-    pub pool: Option<String>,
+    pub pool: Option<Box<str>>,
     /// Its tags.
-    pub tags: Vec<String>,
+    pub tags: Box<[Box<str>]>,
     /// Type, state and health.
     pub attr: LvAttr,
     /// How full it is, in percent: thin pools, thin volumes and snapshots.
@@ -98,7 +98,7 @@ impl VolumeGroup {
 
     /// The logical volume with this name.
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
-        self.volumes.iter().find(|volume| volume.name == name)
+        self.volumes.iter().find(|volume| *volume.name == *name)
     }
 
     /// Names of the snapshots that would go with `origin`: all copy-on-write snapshots, and the thin ones whose origin is
@@ -109,7 +109,7 @@ impl VolumeGroup {
             .iter()
             .filter(move |volume| volume.origin.as_deref() == Some(origin))
             .filter(move |volume| volume.pool.is_none() || volume.pool.as_deref() != pool_of_origin)
-            .map(|volume| volume.name.as_str())
+            .map(|volume| &*volume.name)
     }
 }
 
@@ -128,7 +128,7 @@ impl FreeAreas<'_> {
 impl LogicalVolume {
     /// Whether it carries the tag.
     pub fn has_tag(&self, tag: &Tag) -> bool {
-        self.tags.iter().any(|existing| existing == tag.as_str())
+        self.tags.iter().any(|existing| **existing == *tag.as_str())
     }
 
     /// The name that LVM gives its block device in device-mapper: group and volume with a dash in between, their own dashes

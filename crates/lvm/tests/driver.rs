@@ -39,10 +39,7 @@ async fn a_volume_is_created_seen_resized_and_removed() {
     create(&lvm, "a", 4096).await.unwrap();
     let group = lvm.volume_group(&vg("vg1")).await.unwrap();
     let volume = group.volume("a").unwrap();
-    assert_eq!(
-        (volume.size, volume.tags.as_slice(), volume.path.as_str()),
-        (4 << 20, ["a=b".to_owned()].as_slice(), "/dev/vg1/a")
-    );
+    assert_eq!((volume.size, &*volume.tags, &*volume.path), (4 << 20, ["a=b".into()].as_slice(), "/dev/vg1/a"));
     assert_eq!(group.free, GIB - (4 << 20));
 
     lvm.resize(&vg("vg1"), &lv("a"), 5 << 20).await.done.unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn begin(wanted: &[Tag], making: &Tag, source: Option<&LvName>) -> Re
 
 /// Whether lvmd made the volume.
 pub(crate) fn is_managed(volume: &LogicalVolume) -> bool {
-    volume.tags.iter().any(|tag| tag == MANAGED)
+    volume.tags.iter().any(|tag| **tag == *MANAGED)
 }
 
 /// Whether a volume was begun by an lvmd and is not ready.
@@ -97,7 +97,7 @@ pub(crate) fn is_thin_snapshot(volume: &LogicalVolume) -> bool {
 /// Whether a volume is a snapshot of `source`, which may have been removed since.
 pub(crate) fn is_snapshot_of(volume: &LogicalVolume, source: &LvName) -> bool {
     match &volume.origin {
-        Some(origin) => origin == source.as_str(),
+        Some(origin) => **origin == *source.as_str(),
         None => volume.tags.iter().any(|tag| tag.strip_prefix(SOURCE) == Some(source.as_str())),
     }
 }

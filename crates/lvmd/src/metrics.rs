@@ -16,8 +16,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use topolvm_runtime::doubling_buckets;
 
 use crate::engine::{Engine, Knowledge, Wiping};
 use crate::operation;
@@ -49,7 +50,7 @@ impl LvmMetrics {
             commands: Family::default(),
             processes: Family::default(),
             // 5 ms to 82 s: from a report to a discard of a large volume
-            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 15))),
+            seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.005, 15))),
         };
         registry.register(
             "topolvm_lvm_commands",

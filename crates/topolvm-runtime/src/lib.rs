@@ -7,6 +7,7 @@ pub mod admin;
 mod backoff;
 pub mod files;
 pub mod grpc;
+mod histogram;
 mod in_flight;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
@@ -21,6 +22,7 @@ pub mod unix;
 mod work;
 
 pub use backoff::Backoff;
+pub use histogram::doubling_buckets;
 pub use in_flight::{InFlight, Turn};
 pub use logging::{LogArgs, error_chain};
 pub use program::{ConfigError, Program, main};

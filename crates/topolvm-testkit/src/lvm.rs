@@ -275,7 +275,7 @@ impl Devices for FakeLvm {
 
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
         let state = self.state();
-        let volume = state.groups.get(vg.name.as_str()).and_then(|group| group.volumes.get(&volume.name));
+        let volume = state.groups.get(vg.name.as_str()).and_then(|group| group.volumes.get(&*volume.name));
         Ok(volume.filter(|volume| volume.active).map(|volume| DeviceStatus {
             open_count: u32::from(volume.open) + u32::from(volume.held),
             fill: volume.attr.starts_with('t').then_some((volume.data_percent, volume.metadata_percent)),

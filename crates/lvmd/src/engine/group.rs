@@ -188,7 +188,7 @@ impl Group {
             return false;
         }
         for volume in &mut Arc::make_mut(group).volumes {
-            if let Some((data, metadata)) = fills.get(&volume.name) {
+            if let Some((data, metadata)) = fills.get(&*volume.name) {
                 (volume.data_percent, volume.metadata_percent) = (Some(*data), Some(*metadata));
             }
         }
@@ -323,8 +323,8 @@ impl Looks {
                     Ok(None) => (None, "inactive".to_owned()),
                     Err(error) => (None, error.to_string()),
                 };
-                looks.fills.extend(fill.map(|fill| (volume.name.clone(), fill)));
-                looks.conditions.insert(volume.name.clone(), condition);
+                looks.fills.extend(fill.map(|fill| (volume.name.to_string(), fill)));
+                looks.conditions.insert(volume.name.to_string(), condition);
             }
         }
         if group.is_none_or(|group| group.missing_pvs > 0) || looks.readable.values().any(|readable| !readable) {

@@ -149,7 +149,7 @@ impl<R: Host> Engine<R> {
         let volumes = known.volumes.iter().filter(|volume| marks::is_half_made(volume));
         let half_made = volumes.filter_map(|volume| {
             let is_ours = self.inner.maker.began(volume);
-            Some(HalfMade { name: volume.name.parse().ok()?, uuid: volume.uuid.clone(), is_ours, seen: 0 })
+            Some(HalfMade { name: volume.name.parse().ok()?, uuid: volume.uuid.to_string(), is_ours, seen: 0 })
         });
         half_made.collect()
     }

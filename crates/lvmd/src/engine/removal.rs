@@ -33,7 +33,7 @@ impl<R: Host> Engine<R> {
 
     /// Looks for the volume in all groups of the machine. That it is in none proves nothing: its group may be missing.
     async fn remove_of_former_class(&self, unknown: Error, name: LvName) -> Result<(), Error> {
-        let is_it = |volume: &LogicalVolume| volume.name == name.as_str() && marks::is_managed(volume);
+        let is_it = |volume: &LogicalVolume| *volume.name == *name.as_str() && marks::is_managed(volume);
         for known in self.inner.lvm.all_volume_groups().await? {
             if known.volumes.iter().any(is_it) {
                 let group = self.group_or_new(known);

@@ -161,8 +161,8 @@ impl<R: Host> Engine<R> {
         let Some(known) = group.get() else { return Vec::new() };
         let to_wipe = known.volumes.iter().filter_map(|volume| {
             Some(ToWipe {
-                uuid: volume.uuid.clone(),
-                name: volume.name.clone(),
+                uuid: volume.uuid.to_string(),
+                name: volume.name.to_string(),
                 how: marks::wiping(volume)?,
                 size: volume.size,
                 is_ours: self.inner.maker.wipes(volume),

@@ -81,9 +81,9 @@ pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
         size_bytes: signed(volume.visible_size()),
         dev_major: volume.device.map_or(0, |device| device.major),
         dev_minor: volume.device.map_or(0, |device| device.minor),
-        name: volume.name,
-        tags: volume.tags,
-        path: volume.path,
+        name: volume.name.into(),
+        tags: volume.tags.into_iter().map(String::from).collect(),
+        path: volume.path.into(),
         attr: volume.attr.to_string(),
     }
 }

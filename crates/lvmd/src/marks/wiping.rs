@@ -44,7 +44,7 @@ pub(crate) fn is_wiping(volume: &LogicalVolume) -> bool {
 pub(crate) fn wiping(volume: &LogicalVolume) -> Option<Wipe> {
     match tag(volume) {
         Some(tag) => Some(tag.split(':').next().and_then(|how| how.parse().ok()).unwrap_or(Wipe::Zero)),
-        None => (volume.name.strip_prefix(ASIDE) == Some(volume.uuid.as_str())).then_some(Wipe::Zero),
+        None => (volume.name.strip_prefix(ASIDE) == Some(&*volume.uuid)).then_some(Wipe::Zero),
     }
 }
 

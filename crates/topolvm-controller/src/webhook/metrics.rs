@@ -6,8 +6,9 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use topolvm_runtime::doubling_buckets;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +57,7 @@ impl WebhookMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14))),
+            seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.001, 14))),
             expiry: Gauge::default(),
         };
         registry.register("topolvm_webhook_calls", "Calls of the admission webhooks", metrics.calls.clone());

@@ -67,17 +67,22 @@ pub(super) async fn follow(
             return;
         }
         writer.apply_watcher_event(&event);
-        let names = match &event {
-            Event::Apply(volume) | Event::Delete(volume) => vec![name(volume).to_owned()],
-            Event::InitDone => names(&store),
-            Event::Init | Event::InitApply(_) => Vec::new(),
-        };
+        let names = to_reconcile(&event, &store);
         for name in names {
             // Nobody listens only when everything ends
             drop(changed.send(name));
         }
     })
     .await
+}
+
+/// The names of the objects of which the store has something new. It shows a list only when that is complete.
+fn to_reconcile(event: &Event<LogicalVolume>, store: &Store<LogicalVolume>) -> Vec<String> {
+    match event {
+        Event::Apply(volume) | Event::Delete(volume) => vec![name(volume).to_owned()],
+        Event::InitDone => names(store),
+        Event::Init | Event::InitApply(_) => Vec::new(),
+    }
 }
 
 /// The names of all objects.
@@ -89,5 +94,39 @@ fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
     match event {
         Event::Apply(volume) | Event::InitApply(volume) | Event::Delete(volume) => volume.spec.node_name == node,
         Event::Init | Event::InitDone => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_api::ApiFlavor;
+    use topolvm_testkit::fixtures::logical_volume;
+
+    use super::*;
+
+    /// The names that the events lead to, and which size the store shows of each at that moment.
+    fn work(writer: &mut Writer<LogicalVolume>, events: impl IntoIterator<Item = Event<LogicalVolume>>) -> Vec<String> {
+        let store = writer.as_reader();
+        let mut work = Vec::new();
+        for event in events {
+            writer.apply_watcher_event(&event);
+            for found in to_reconcile(&event, &store) {
+                let volume = store.find(|volume| name(volume) == found);
+                work.push(format!("{found} {}", volume.map_or("gone".to_owned(), |volume| volume.spec.size.0.clone())));
+            }
+        }
+        work
+    }
+
+    #[test]
+    fn an_object_is_worked_on_when_the_store_shows_its_change_also_after_another_list() {
+        let mut writer = Writer::new(ApiFlavor::TopoLvm);
+        let sized = |name: &str, size: &str| logical_volume(name).sized(size).build();
+        let first =
+            [Event::Init, Event::InitApply(sized("a", "1Gi")), Event::InitDone, Event::Apply(sized("b", "1Gi"))];
+        assert_eq!(work(&mut writer, first), ["a 1Gi", "b 1Gi"]);
+        let again = [Event::Init, Event::InitApply(sized("a", "2Gi")), Event::InitDone];
+        assert_eq!(work(&mut writer, again), ["a 2Gi"]);
+        assert_eq!(work(&mut writer, [Event::Delete(sized("a", "2Gi"))]), ["a gone"]);
     }
 }

@@ -8,12 +8,14 @@ use http::{HeaderMap, Request, Response};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 use tracing::field::Empty;
+
+use crate::doubling_buckets;
 
 /// Counts and latencies of the calls that a process serves.
 #[derive(Clone, Debug)]
@@ -39,7 +41,7 @@ impl RpcMetrics {
         let metrics = Self {
             handled: Family::default(),
             // 1 ms to 65 s: from an answer out of memory to a mkfs on a slow disk
-            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 17))),
+            seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.001, 17))),
         };
         registry.register("topolvm_grpc_handled", "gRPC calls by method and code", metrics.handled.clone());
         registry.register("topolvm_grpc_seconds", "Time from a gRPC call to its answer", metrics.seconds.clone());

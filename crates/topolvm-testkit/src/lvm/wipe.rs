@@ -105,7 +105,7 @@ impl Held {
             volume.held = true;
             Ok(volume.bytes())
         })?;
-        Ok(Self { lvm: lvm.clone(), vg: vg.to_owned(), uuid: volume.uuid.clone(), size })
+        Ok(Self { lvm: lvm.clone(), vg: vg.to_owned(), uuid: volume.uuid.to_string(), size })
     }
 }
 

@@ -21,6 +21,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_never_gives_away_a_volume_whose_old_contents_were_not_wiped", never_gives_away_old_contents),
     ("lvmd_lets_a_volume_go_on_that_a_killed_lvm_left_suspended", lets_a_suspended_volume_go_on),
     ("lvmd_passes_on_what_lvm_says_of_a_pool_that_a_killed_lvm_left", passes_on_what_lvm_says_of_a_pool),
+    (
+        "lvmd_passes_on_that_a_pool_has_another_transaction_id_and_it_can_be_repaired",
+        passes_on_that_a_pool_has_another_transaction_id,
+    ),
     ("lvmd_takes_volumes_that_topolvm_made_and_leaves_others_alone", takes_volumes_that_topolvm_made),
 ];
 
@@ -234,6 +238,36 @@ fn passes_on_what_lvm_says_of_a_pool() {
         }
         must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
         client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
+    });
+}
+
+/// LVM's metadata knows of a volume that the kernel never made. What docs/limits.md says helps.
+fn passes_on_that_a_pool_has_another_transaction_id() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 16 * MIB).await.unwrap();
+        client.create("b", 16 * MIB).await.unwrap();
+        must("dmsetup", &["remove", "myvg1-b"]);
+        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
+        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "set_transaction_id 2 1"]);
+        let refused = client.create("c", 16 * MIB).await.unwrap_err();
+        assert!(refused.message().contains("unexpected transaction id 1, expecting 2"), "{refused}");
+        assert_ne!(refused.code(), Code::ResourceExhausted, "{refused}");
+
+        must("vgcfgbackup", &["-f", "/tmp/myvg1", "myvg1"]);
+        let backup = fs::read_to_string("/tmp/myvg1").unwrap();
+        let (before, rest) = backup.split_once("\t\tb {\n").unwrap();
+        let (_, after) = rest.split_once("\n\t\t}\n").unwrap();
+        let repaired = [&before.replace("transaction_id = 2", "transaction_id = 1"), after].concat();
+        fs::write("/tmp/myvg1", repaired).unwrap();
+        must("vgcfgrestore", &["--force", "--yes", "-f", "/tmp/myvg1", "myvg1"]);
+
+        let patience = Patience::now();
+        patience.until("the volume that there is", async || client.list().await.len() == 1).await;
+        client.create("c", 16 * MIB).await.unwrap();
+        client.remove("", "a").await.unwrap();
     });
 }
 

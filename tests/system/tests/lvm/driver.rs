@@ -101,10 +101,10 @@ fn a_volume_is_created_seen_resized_and_removed() {
         let group = myvg1(&lvm).await;
         assert_eq!(group.free, before.free - EXTENT);
         let volume = group.volume("a").unwrap();
-        assert_eq!((volume.size, volume.path.as_str(), volume.tags.len()), (EXTENT, "/dev/myvg1/a", 0));
+        assert_eq!((volume.size, &*volume.path, volume.tags.len()), (EXTENT, "/dev/myvg1/a", 0));
         assert_eq!((volume.attr.volume_type(), volume.attr.state()), (VolumeType::Plain, State::Active));
         assert_eq!(volume.attr.problem(), None);
-        let node = fs::metadata(&volume.path).unwrap();
+        let node = fs::metadata(&*volume.path).unwrap();
         assert!(node.file_type().is_block_device());
         let device = volume.device.unwrap();
         assert_eq!((device.major, device.minor), (major(node.rdev()), minor(node.rdev())));
@@ -133,17 +133,17 @@ fn tags_of_every_allowed_character_and_length_are_kept() {
         let volume =
             NewVolume { vg: &vg, pool: None, name: &name, bytes: 4096, tags: &marked, striping: None, options: &[] };
         lvm.create(&volume, &making()).await.done.unwrap();
-        let sorted = |tags: &[String]| {
+        let sorted = |tags: &[Box<str>]| {
             let mut tags = tags.to_vec();
             tags.sort();
             tags
         };
-        let mut expected: Vec<_> = tags.iter().map(ToString::to_string).collect();
+        let mut expected: Vec<_> = tags.iter().map(|tag| Box::from(tag.as_str())).collect();
         expected.sort();
         assert_eq!(sorted(&myvg1(&lvm).await.volume("a").unwrap().tags), expected);
 
         lvm.change_tags(&vg, &name, &["new".parse().unwrap()], &tags).await.done.unwrap();
-        assert_eq!(myvg1(&lvm).await.volume("a").unwrap().tags, ["new"]);
+        assert_eq!(myvg1(&lvm).await.volume("a").unwrap().tags[..], ["new".into()]);
     });
 }
 
@@ -335,7 +335,7 @@ fn volumes_are_told_apart() {
         must("lvcreate", &["-qy", "-s", "-L8m", "-n", "cow", "myvg1/thick"]);
         must("lvcreate", &["-qy", "-L4m", "-n", "off", "-an", "-Zn", "myvg1"]);
         let group = myvg1(&lvm).await;
-        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let names: Vec<_> = group.volumes.iter().map(|volume| &*volume.name).collect();
         assert_eq!(names, ["cow", "off", "pool", "thick", "thin", "thin-snapshot"], "hidden volumes stay hidden");
         let volume = |name| group.volume(name).unwrap();
 

@@ -48,5 +48,5 @@ impl<R: Host> Engine<R> {
 }
 
 fn find<'a>(known: &'a VolumeGroup, uuid: &str) -> Option<&'a LogicalVolume> {
-    known.volumes.iter().find(|volume| volume.uuid == uuid && marks::is_wiping(volume))
+    known.volumes.iter().find(|volume| *volume.uuid == *uuid && marks::is_wiping(volume))
 }
