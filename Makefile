@@ -4,6 +4,7 @@ ONLY ?=
 TIME ?= 600
 SEED ?=
 SEQUENCES ?=
+comma := ,
 LAYERS := lint unit guest lvm bed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
@@ -41,9 +42,10 @@ soak: prerequisites ## Everything is killed at random moments: real LVM for an h
 	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
 	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)))
 
-# lvmd alone has everything in it, so that it runs on each x86-64 Linux and no page of the C library that it does not use is resident;
-# the others look up names of hosts, for which a static C library would need its shared one. ICF folds functions with the same code.
-LVMD_LINK := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--icf=all
+# lvmd alone has everything in it, so that it runs on each x86-64 Linux, and as little of it as can be is resident. The others look up
+# names of hosts, for which a static C library would need its shared one. ICF folds functions with the same code.
+LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,-z$(comma)pack-relative-relocs --icf=all \
+	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering)
 
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: ## The programs, optimised, in target/release

@@ -1,6 +1,7 @@
 //! What a program is: flags that become a valid configuration, and then a run until it ends or is told to.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,6 +11,8 @@ use crate::{LogArgs, Tasks};
 
 /// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
 const EXIT_USAGE: u8 = 64;
+/// How often memory that is free is given back to the kernel, which takes microseconds.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A configuration that cannot work, as one sentence that says what to change.
 #[derive(Debug, thiserror::Error)]
@@ -92,11 +95,21 @@ pub fn main<P: Program>() -> ExitCode {
     }
 }
 
+/// What was needed for a moment, as for a list of all volumes, is given back a moment later.
+async fn give_memory_back(shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut interval = tokio::time::interval(MEMORY_INTERVAL);
+    while shutdown.run_until_cancelled(interval.tick()).await.is_some() {
+        heap::trim();
+    }
+    Ok(())
+}
+
 async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let tasks = Tasks::new(shutdown.clone());
+    tasks.spawn("memory", give_memory_back(shutdown.clone()));
     let program = async {
         let starting = P::run(config, tasks.clone(), shutdown.clone());
         if let Some(started) = shutdown.run_until_cancelled(starting).await {

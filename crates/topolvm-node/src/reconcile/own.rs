@@ -112,7 +112,10 @@ mod tests {
             writer.apply_watcher_event(&event);
             for found in to_reconcile(&event, &store) {
                 let volume = store.find(|volume| name(volume) == found);
-                work.push(format!("{found} {}", volume.map_or("gone".to_owned(), |volume| volume.spec.size.0.clone())));
+                work.push(format!(
+                    "{found} {}",
+                    volume.map_or_else(|| "gone".to_owned(), |volume| volume.spec.size.0.clone())
+                ));
             }
         }
         work

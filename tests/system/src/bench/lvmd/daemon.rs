@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -86,8 +88,9 @@ impl Lvmd {
         Ok(lvmd)
     }
 
-    /// What it has resident.
+    /// What it has resident at rest: what was needed for a moment it gives back every ten seconds.
     pub(super) fn resident(&self) -> Result<Resident> {
+        sleep(Duration::from_secs(12));
         Resident::of(self.child.id())
     }
 
