@@ -62,9 +62,13 @@ pub(super) async fn follow(
         Selection::Client => watcher::Config::default(),
     };
     let store = writer.as_reader();
-    follow_selected("LogicalVolumes", api, config, shutdown, |event| {
+    follow_selected("LogicalVolumes", api, config, shutdown, |mut event| {
         if !is_own(&event, node) {
             return;
+        }
+        // Most of an object, and nothing here reads it
+        if let Event::Apply(volume) | Event::InitApply(volume) = &mut event {
+            volume.metadata.managed_fields = None;
         }
         writer.apply_watcher_event(&event);
         let names = to_reconcile(&event, &store);

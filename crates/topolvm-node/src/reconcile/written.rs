@@ -13,7 +13,8 @@ pub(super) struct Written {
 
 impl Written {
     /// Remembers what a write returned.
-    pub(super) fn record(&self, volume: LogicalVolume) -> Arc<LogicalVolume> {
+    pub(super) fn record(&self, mut volume: LogicalVolume) -> Arc<LogicalVolume> {
+        volume.metadata.managed_fields = None;
         let volume = Arc::new(volume);
         self.lock().insert(volume.uid().to_owned(), Arc::clone(&volume));
         volume
