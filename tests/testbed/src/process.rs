@@ -212,7 +212,8 @@ mod tests {
     fn a_process_that_ignores_term_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"]);
+        // What is ignored stays so, and no child is left behind
+        command.args(["-c", "trap '' TERM; echo ready; exec sleep 1000"]);
         let log = directory.path().join("log");
         let process = spawn(&command, &log, &directory.path().join("pid")).unwrap();
         while fs::read_to_string(&log).unwrap() != "ready\n" {
