@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_runtime::CancellationToken;
-
 use topolvm_runtime::kubernetes::watching::follow;
 
 /// What we read of a Node: never its spec and status, which are large and change often.

@@ -14,7 +14,6 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::CancellationToken;
-
 use topolvm_runtime::kubernetes::watching::follow;
 
 /// The watch has ended because the process ends.

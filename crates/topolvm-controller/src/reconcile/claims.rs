@@ -14,11 +14,11 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::kubernetes::watching::follow;
 
 use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
 use super::finalizers;
 use super::resize_nudge::Waiting;
-use topolvm_runtime::kubernetes::watching::follow;
 
 /// Annotations with which kube-controller-manager names the driver of a claim.
 const PROVISIONER: [&str; 2] =

@@ -29,13 +29,13 @@ use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::kubernetes::watching::follow_one;
 
 use self::issue::{IssueError, issue};
 use self::publish::Publication;
 use self::step::{Step, next_step};
 use self::stored::{Stored, StoredError};
 use super::certificate::{CertificateError, Served};
-use topolvm_runtime::kubernetes::watching::follow_one;
 
 /// Longest pause between two looks: a clock that was set is noticed then. What changes wakes us anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);

@@ -9,10 +9,10 @@ use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Event;
 use topolvm_api::ApiFlavor;
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::kubernetes::watching::follow;
 
 use super::demand::{OurClass, is_filesystem};
 use super::names;
-use topolvm_runtime::kubernetes::watching::follow;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
