@@ -1,6 +1,7 @@
-//! A cluster that the trials of a test program share. The first trial that wants it starts it, so that listing the trials starts nothing.
+//! Clusters that the trials of a test program share. The first trial that wants one starts it, so that listing the trials starts nothing.
 
-use std::sync::{Mutex, PoisonError};
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -88,35 +89,76 @@ impl TestCluster {
     }
 }
 
-/// What the trials share: a [`TestCluster`], or more that contains one.
+/// What the trials share: as many of `T`, a [`TestCluster`] or more that contains one, as may be up at once. A trial has one for itself.
 #[derive(Debug)]
-pub struct Shared<T>(Mutex<Option<T>>);
+pub struct Shared<T> {
+    limit: usize,
+    state: Mutex<State<T>>,
+    given_back: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Those that no trial has.
+    idle: Vec<T>,
+    /// How many are up or starting.
+    up: usize,
+}
 
 impl<T> Shared<T> {
-    /// Nothing yet.
+    /// At most this many, none of them started.
     #[must_use]
-    pub const fn new() -> Self {
-        Self(Mutex::new(None))
+    pub const fn new(limit: usize) -> Self {
+        Self { limit, state: Mutex::new(State { idle: Vec::new(), up: 0 }), given_back: Condvar::new() }
     }
 
-    /// Runs a trial, which has the cluster for itself. `up` starts it for the first one.
+    /// Runs a trial with one that is idle. When there is none, `up` starts another, or the trial waits.
     pub fn with(&self, up: impl FnOnce() -> Result<T>, body: impl FnOnce(&T) -> Result<()>) -> Result<()> {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = match &mut *shared {
-            Some(shared) => shared,
+        let mut taken = Taken { shared: self, one: self.idle() };
+        body(match &mut taken.one {
+            Some(one) => one,
             none => none.insert(up()?),
-        };
-        body(shared)
+        })
     }
 
-    /// Ends the cluster, if one was started.
-    pub fn end(&self, down: impl FnOnce(T) -> Result<()>) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), down)
+    /// Ends those that were started.
+    pub fn end(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
+        let idle = mem::take(&mut self.lock().idle);
+        idle.into_iter().map(down).fold(Ok(()), Result::and)
+    }
+
+    /// One that is idle, or nothing when the caller is to start one.
+    fn idle(&self) -> Option<T> {
+        let state = self.lock();
+        let occupied = |state: &mut State<T>| state.idle.is_empty() && state.up >= self.limit;
+        let mut state = self.given_back.wait_while(state, occupied).unwrap_or_else(PoisonError::into_inner);
+        let one = state.idle.pop();
+        if one.is_none() {
+            state.up += 1;
+        }
+        one
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> Default for Shared<T> {
-    fn default() -> Self {
-        Self::new()
+/// What a trial has, until it ends or panics.
+struct Taken<'a, T> {
+    shared: &'a Shared<T>,
+    one: Option<T>,
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        match self.one.take() {
+            Some(one) => state.idle.push(one),
+            // It did not start
+            None => state.up -= 1,
+        }
+        drop(state);
+        self.shared.given_back.notify_one();
     }
 }

@@ -51,7 +51,7 @@ const THIN: Kind = Kind {
 };
 
 /// All trials share a cluster; the first starts it.
-static SHARED: Shared<TestCluster> = Shared::new();
+static SHARED: Shared<TestCluster> = Shared::new(1);
 
 fn main() -> ExitCode {
     let trial = |name: &str, kind: Kind, access| {

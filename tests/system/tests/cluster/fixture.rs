@@ -18,7 +18,8 @@ pub(crate) const VG: &str = "myvg1";
 /// Both API groups that the product can speak.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 
-static SHARED: Shared<Fixture> = Shared::new();
+/// A trial waits much, so that two clusters get done in little more than half the time of one.
+static SHARED: Shared<Fixture> = Shared::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate`,
 /// `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).

@@ -1,5 +1,5 @@
-//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. One cluster serves all trials, so they
-//! run one after the other.
+//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. Two clusters serve all trials; each trial
+//! has one for itself.
 #![expect(
     clippy::print_stderr,
     clippy::indexing_slicing,

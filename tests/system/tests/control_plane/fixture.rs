@@ -23,7 +23,7 @@ pub(crate) const ELECTION: [&str; 3] = [
 /// For a process to end in order.
 const GRACE: Duration = Duration::from_secs(10);
 
-static SHARED: Shared<Fixture> = Shared::new();
+static SHARED: Shared<Fixture> = Shared::new(1);
 
 /// A control plane with the product's manifests and its controller.
 pub(crate) struct Fixture {
