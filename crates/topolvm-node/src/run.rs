@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::Api;
-use kube::runtime::reflector::store::Writer;
 use lvm::Host;
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
@@ -21,7 +20,7 @@ use crate::csi::{Agent, IdentityService, NodeService};
 use crate::lvmd::Lvmd;
 use crate::mount::{Mounter, SystemMounter};
 use crate::reconcile::Reconciler;
-use crate::{Config, Embedded, Health, LvmdPlace, Registrar, Volumes};
+use crate::{Config, Embedded, Health, LvmdPlace, Own, Registrar, Volumes};
 
 /// The lvmd of an agent.
 #[derive(Debug)]
@@ -90,8 +89,8 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
     let registry = Arc::new(registry);
 
-    let writer = Writer::new(flavor);
-    let volumes = Volumes::new(writer.as_reader(), Api::all_with(client.clone(), &flavor), node.clone());
+    let own = Own::default();
+    let volumes = Volumes::new(own.clone(), Api::all_with(client.clone(), &flavor), node.clone());
     let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
     let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))
@@ -111,7 +110,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now));
-    tasks.spawn("LogicalVolumes", reconciler.run(writer, lvmd_returns, shutdown.clone()));
+    tasks.spawn("LogicalVolumes", reconciler.run(own, lvmd_returns, shutdown.clone()));
 
     // Last, because kubelet calls back as soon as it sees the socket
     if embedded.contains(&Embedded::Registrar) {

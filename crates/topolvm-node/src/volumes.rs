@@ -1,14 +1,14 @@
 //! Finding the LogicalVolume of a CSI volume id among those of this node.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::reflector::Store;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::grpc::GrpcCode;
+
+use crate::Own;
 
 /// How long a call waits for the first list of a process that has just started.
 const FIRST_LIST: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const LIST: Duration = Duration::from_secs(30);
 /// The LogicalVolumes of this node.
 #[derive(Clone)]
 pub struct Volumes {
-    store: Store<LogicalVolume>,
+    own: Own,
     api: Api<LogicalVolume>,
     node: String,
 }
@@ -70,18 +70,15 @@ impl GrpcCode for LookupError {
 }
 
 impl Volumes {
-    /// Volumes from a store that holds this node's objects, and from the API server where the store may lag behind.
-    pub const fn new(store: Store<LogicalVolume>, api: Api<LogicalVolume>, node: String) -> Self {
-        Self { store, api, node }
+    /// Volumes among this node's objects as the watch shows them, and from the API server where the watch may lag behind.
+    pub const fn new(own: Own, api: Api<LogicalVolume>, node: String) -> Self {
+        Self { own, api, node }
     }
 
     /// The LogicalVolume of a CSI volume id, which is the object's UID.
-    pub async fn find(&self, id: &str) -> Result<Arc<LogicalVolume>, LookupError> {
-        match tokio::time::timeout(FIRST_LIST, self.store.wait_until_ready()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Err(LookupError::NotListed),
-        }
-        if let Some(volume) = self.in_store(id) {
+    pub async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
+        tokio::time::timeout(FIRST_LIST, self.own.wait_until_listed()).await.map_err(|_| LookupError::NotListed)?;
+        if let Some(volume) = self.own.find(id) {
             return Ok(volume);
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
@@ -92,18 +89,12 @@ impl Volumes {
         volume
             .into_iter()
             .find(|volume| is(volume, id) && volume.spec.node_name == self.node)
-            .map(Arc::new)
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
     }
 
-    /// Whether the store, once it is filled, lacks a volume. Asks nobody.
-    pub async fn is_surely_unknown(&self, id: &str) -> bool {
-        let listed = tokio::time::timeout(Duration::ZERO, self.store.wait_until_ready()).await;
-        matches!(listed, Ok(Ok(()))) && self.in_store(id).is_none()
-    }
-
-    fn in_store(&self, id: &str) -> Option<Arc<LogicalVolume>> {
-        self.store.find(|volume| is(volume, id))
+    /// Whether all were listed and there is no such volume. Asks nobody.
+    pub fn is_surely_unknown(&self, id: &str) -> bool {
+        self.own.is_listed() && self.own.find(id).is_none()
     }
 
     async fn list(&self) -> Result<Vec<LogicalVolume>, kube::Error> {

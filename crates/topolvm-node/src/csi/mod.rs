@@ -16,7 +16,6 @@ mod target;
 mod unpublish;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
@@ -59,7 +58,7 @@ impl<M: Mounter> Agent<M> {
     }
 
     /// The object and the LV of a volume.
-    async fn lv(&self, id: &str) -> Result<(Arc<LogicalVolume>, Lv), Error> {
+    async fn lv(&self, id: &str) -> Result<(LogicalVolume, Lv), Error> {
         tracing::Span::current().record("volume", id);
         let volume = self.volumes.find(id).await?;
         let lv = self.lvmd.find(id, &volume.spec.device_class).await?;

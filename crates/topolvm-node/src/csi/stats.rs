@@ -15,7 +15,7 @@ impl<M: Mounter> Agent<M> {
     pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, Error> {
         let GetVolumeStats { id, path, staging } = request;
         let not_published = || Error::NotPublished { id: id.clone(), path: path.clone() };
-        if self.volumes.is_surely_unknown(&id).await {
+        if self.volumes.is_surely_unknown(&id) {
             return Err(not_published());
         }
         let (usage, finding) = match self.hanging.guard(&path, self.measure(&path)).await {

@@ -9,10 +9,10 @@ mod error;
 mod events;
 mod expand;
 mod mark;
-mod own;
 mod ownership;
 mod source;
 mod status;
+mod watch;
 mod written;
 
 use std::collections::{HashMap, HashSet};
@@ -22,14 +22,14 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::Api;
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::reflector::store::Writer;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::{Backoff, CancellationToken, Pace, error_chain, kubernetes, work_through};
 
+use crate::Own;
 use crate::lvmd::Lvmd;
+use crate::own::name;
 
 pub use error::Error;
 use events::Events;
@@ -76,30 +76,29 @@ impl Reconciler {
         }
     }
 
-    /// Watches the objects of this node, keeps `writer`'s store of them, and reconciles each whenever it changes, after a
+    /// Watches the objects of this node, keeps `own` of them, and reconciles each whenever it changes, after a
     /// failure, and when a message on `lvmd_returns` says that lvmd is back. Ends with `shutdown`.
     pub async fn run(
         self: Arc<Self>,
-        writer: Writer<LogicalVolume>,
+        own: Own,
         lvmd_returns: mpsc::Receiver<()>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         kubernetes::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
-        let selecting = own::selection(&self.api, &self.node);
+        let selecting = watch::selection(&self.api, &self.node);
         let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());
         };
-        let store = writer.as_reader();
-        let all = store.clone();
-        let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(own::names(&all)));
+        let all = own.clone();
+        let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
         let (changed, changes) = mpsc::unbounded_channel();
         let queue = stream::select(UnboundedReceiverStream::new(changes), after_return);
-        let step = async |name: String| match store.get(&ObjectRef::new_with(&name, self.flavor)) {
-            Some(volume) => self.reconcile(volume).await,
+        let step = async |name: String| match own.get(&name) {
+            Some(volume) => self.reconcile(Arc::new(volume)).await,
             None => Ok(()),
         };
         let working = work_through(queue.take_until(shutdown.clone().cancelled_owned()), PACE, step, log_failure);
-        let watching = own::follow(self.api.clone(), selection, &self.node, writer, changed, shutdown);
+        let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed, shutdown);
         let (watched, ()) = tokio::join!(watching, working);
         watched
     }
@@ -160,9 +159,4 @@ fn log_failure(volume: &String, error: &Error, pause: Duration) {
         again_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
         "cannot reconcile the LogicalVolume"
     );
-}
-
-/// The object's name; objects that an API server has seen have one.
-fn name(volume: &LogicalVolume) -> &str {
-    volume.metadata.name.as_deref().unwrap_or_default()
 }

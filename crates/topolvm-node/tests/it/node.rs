@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kube::Api;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
-use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::Volumes;
+use topolvm_api::ApiFlavor;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
+use topolvm_node::{Own, Volumes};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -51,7 +50,7 @@ impl Node {
     }
 
     /// Spoils the watch of LogicalVolumes, which has shown `v1`.
-    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut Writer<LogicalVolume>)) -> Self {
+    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut Own)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         // These tests change LVM behind the back of lvmd, and it is to see that at once.
@@ -62,14 +61,14 @@ impl Node {
         let flavor = ApiFlavor::TopoLvm;
         let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
         api.apply_json(&volume);
-        let mut writer = Writer::new(flavor);
+        let mut own = Own::default();
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
-            writer.apply_watcher_event(&event);
+            own.apply(&event);
         }
-        spoil(&mut writer);
+        spoil(&mut own);
         let machine = Machine::new(&lvm);
         std::fs::create_dir(dir.path().join("old")).unwrap();
-        let volumes = Volumes::new(writer.as_reader(), Api::all_with(api.client(), &flavor), "n1".to_owned());
+        let volumes = Volumes::new(own, Api::all_with(api.client(), &flavor), "n1".to_owned());
         let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());

@@ -21,7 +21,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::Figure;
 use super::create;
-use super::memory::Resident;
+use super::memory::{AT_REST, Resident};
 
 /// The beginnings of the names of its figures.
 pub const FAMILIES: [&str; 2] = ["node.", "controller."];
@@ -73,9 +73,9 @@ async fn sample(cluster: &Cluster) -> Result<Vec<Figure>> {
     for number in 0..AT_ONCE {
         delete(create(number).await?).await?;
     }
-    let rest = Both::now(cluster)?;
+    let rest = Both::at_rest(cluster).await?;
     let created: Vec<String> = stream::iter((0..MANY).map(create)).buffer_unordered(AT_ONCE).try_collect().await?;
-    let full = Both::now(cluster)?;
+    let full = Both::at_rest(cluster).await?;
     stream::iter(created.into_iter().map(delete)).buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
     let foreign_bytes = foreign(cluster).await?;
 
@@ -101,7 +101,8 @@ struct Both {
 }
 
 impl Both {
-    fn now(cluster: &Cluster) -> Result<Self> {
+    async fn at_rest(cluster: &Cluster) -> Result<Self> {
+        tokio::time::sleep(AT_REST).await;
         let of = |name| Resident::of(pid(cluster, name)?);
         Ok(Self { node: of(topolvm::NODE)?, controller: of(topolvm::CONTROLLER)? })
     }

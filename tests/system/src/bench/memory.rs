@@ -1,9 +1,13 @@
 //! What a process has resident.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+
+/// After which a program that does nothing has given back what it needed for a moment, which it does every ten seconds.
+pub(super) const AT_REST: Duration = Duration::from_secs(12);
 
 /// Resident memory in KiB, as `/proc/PID/status` tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,6 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +15,7 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
 };
 
-use crate::bench::memory::Resident;
+use crate::bench::memory::{AT_REST, Resident};
 use crate::bench::metrics;
 
 /// Volume group of the default class, which is thick.
@@ -88,9 +87,9 @@ impl Lvmd {
         Ok(lvmd)
     }
 
-    /// What it has resident at rest: what was needed for a moment it gives back every ten seconds.
+    /// What it has resident at rest.
     pub(super) fn resident(&self) -> Result<Resident> {
-        sleep(Duration::from_secs(12));
+        sleep(AT_REST);
         Resident::of(self.child.id())
     }
 

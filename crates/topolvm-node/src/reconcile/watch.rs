@@ -2,15 +2,14 @@
 
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::reflector::Store;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::CancellationToken;
 use topolvm_runtime::kubernetes::watching::follow_selected;
 
-use super::name;
+use crate::Own;
+use crate::own::name;
 
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +46,13 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
     }
 }
 
-/// Keeps `writer`'s store of this node's objects, whoever picks them out, and names each to `changed` when the store has its change: all
-/// of them when they were listed. Ends with `shutdown`.
+/// Keeps `own` of this node's objects, whoever picks them out, and names each to `changed` when its change is there: all of them when they
+/// were listed. Ends with `shutdown`.
 pub(super) async fn follow(
     api: Api<LogicalVolume>,
     selection: Selection,
     node: &str,
-    mut writer: Writer<LogicalVolume>,
+    own: &Own,
     changed: mpsc::UnboundedSender<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -61,18 +60,12 @@ pub(super) async fn follow(
         Selection::Server(field) => watcher::Config::default().fields(&field),
         Selection::Client => watcher::Config::default(),
     };
-    let store = writer.as_reader();
-    follow_selected("LogicalVolumes", api, config, shutdown, |mut event| {
+    follow_selected("LogicalVolumes", api, config, shutdown, |event| {
         if !is_own(&event, node) {
             return;
         }
-        // Most of an object, and nothing here reads it
-        if let Event::Apply(volume) | Event::InitApply(volume) = &mut event {
-            volume.metadata.managed_fields = None;
-        }
-        writer.apply_watcher_event(&event);
-        let names = to_reconcile(&event, &store);
-        for name in names {
+        own.apply(&event);
+        for name in to_reconcile(&event, own) {
             // Nobody listens only when everything ends
             drop(changed.send(name));
         }
@@ -80,18 +73,13 @@ pub(super) async fn follow(
     .await
 }
 
-/// The names of the objects of which the store has something new. It shows a list only when that is complete.
-fn to_reconcile(event: &Event<LogicalVolume>, store: &Store<LogicalVolume>) -> Vec<String> {
+/// The names of the objects of which there is something new. A list is shown only when it is complete.
+fn to_reconcile(event: &Event<LogicalVolume>, own: &Own) -> Vec<String> {
     match event {
         Event::Apply(volume) | Event::Delete(volume) => vec![name(volume).to_owned()],
-        Event::InitDone => names(store),
+        Event::InitDone => own.names(),
         Event::Init | Event::InitApply(_) => Vec::new(),
     }
-}
-
-/// The names of all objects.
-pub(super) fn names(store: &Store<LogicalVolume>) -> Vec<String> {
-    store.state().iter().map(|volume| name(volume).to_owned()).collect()
 }
 
 fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
@@ -103,37 +91,32 @@ fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use topolvm_api::ApiFlavor;
     use topolvm_testkit::fixtures::logical_volume;
 
     use super::*;
 
-    /// The names that the events lead to, and which size the store shows of each at that moment.
-    fn work(writer: &mut Writer<LogicalVolume>, events: impl IntoIterator<Item = Event<LogicalVolume>>) -> Vec<String> {
-        let store = writer.as_reader();
+    /// The names that the events lead to, and which size is shown of each at that moment.
+    fn work(own: &Own, events: impl IntoIterator<Item = Event<LogicalVolume>>) -> Vec<String> {
         let mut work = Vec::new();
         for event in events {
-            writer.apply_watcher_event(&event);
-            for found in to_reconcile(&event, &store) {
-                let volume = store.find(|volume| name(volume) == found);
-                work.push(format!(
-                    "{found} {}",
-                    volume.map_or_else(|| "gone".to_owned(), |volume| volume.spec.size.0.clone())
-                ));
+            own.apply(&event);
+            for found in to_reconcile(&event, own) {
+                let size = own.get(&found).map_or_else(|| "gone".to_owned(), |volume| volume.spec.size.0);
+                work.push(format!("{found} {size}"));
             }
         }
         work
     }
 
     #[test]
-    fn an_object_is_worked_on_when_the_store_shows_its_change_also_after_another_list() {
-        let mut writer = Writer::new(ApiFlavor::TopoLvm);
+    fn an_object_is_worked_on_when_its_change_is_shown_also_after_another_list() {
+        let own = Own::default();
         let sized = |name: &str, size: &str| logical_volume(name).sized(size).build();
         let first =
             [Event::Init, Event::InitApply(sized("a", "1Gi")), Event::InitDone, Event::Apply(sized("b", "1Gi"))];
-        assert_eq!(work(&mut writer, first), ["a 1Gi", "b 1Gi"]);
+        assert_eq!(work(&own, first), ["a 1Gi", "b 1Gi"]);
         let again = [Event::Init, Event::InitApply(sized("a", "2Gi")), Event::InitDone];
-        assert_eq!(work(&mut writer, again), ["a 2Gi"]);
-        assert_eq!(work(&mut writer, [Event::Delete(sized("a", "2Gi"))]), ["a gone"]);
+        assert_eq!(work(&own, again), ["a 2Gi"]);
+        assert_eq!(work(&own, [Event::Delete(sized("a", "2Gi"))]), ["a gone"]);
     }
 }
