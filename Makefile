@@ -47,10 +47,14 @@ soak: prerequisites ## Everything is killed at random moments: real LVM for an h
 LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,-z$(comma)pack-relative-relocs --icf=all \
 	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering)
 
+# What the others do not come to while they run is not resident
+LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld)
+
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: ## The programs, optimised, in target/release
 	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
-	for program in topolvm-node topolvm-controller topolvm-scheduler; do cargo build --locked --release -p $$program || exit; done
+	for program in topolvm-node topolvm-controller topolvm-scheduler; \
+		do cargo rustc --locked --release -p $$program --bin $$program -- $(LINK) || exit; done
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
 	cargo build --locked --workspace --bins

@@ -95,11 +95,16 @@ pub fn main<P: Program>() -> ExitCode {
     }
 }
 
-/// What was needed for a moment, as for a list of all volumes, is given back a moment later.
+/// What only the start needed is given back after it, and what was needed for a moment, as for a list of all volumes, a moment later.
 async fn give_memory_back(shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut interval = tokio::time::interval(MEMORY_INTERVAL);
+    // The first comes at once
+    interval.tick().await;
+    if shutdown.run_until_cancelled(interval.tick()).await.is_some() {
+        memory::page_out_program();
+    }
     while shutdown.run_until_cancelled(interval.tick()).await.is_some() {
-        heap::trim();
+        memory::trim();
     }
     Ok(())
 }

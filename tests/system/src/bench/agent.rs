@@ -69,7 +69,8 @@ async fn sample(cluster: &Cluster) -> Result<Vec<Figure>> {
         let mut csi = csi.clone();
         async move { csi.delete_volume(DeleteVolumeRequest { volume_id, ..DeleteVolumeRequest::default() }).await }
     };
-    // Everything has been done once and there is no volume
+    // What only the start needed has been given back, everything has been done once, and there is no volume
+    tokio::time::sleep(AT_REST).await;
     for number in 0..AT_ONCE {
         delete(create(number).await?).await?;
     }

@@ -32,13 +32,7 @@ impl Step {
                 let uid = objects.create(Kind::Snapshot, &snapshot(name, SNAPSHOT_CLASS, claim)).await?;
                 note(format!("{name} has the UID {uid}"));
                 if *waits {
-                    objects
-                        .until(Kind::Snapshot, name, "ready", |snapshot| {
-                            snapshot.is_some_and(|snapshot| {
-                                snapshot.data.pointer("/status/readyToUse") == Some(&Value::Bool(true))
-                            })
-                        })
-                        .await?;
+                    until_ready(objects, name).await?;
                 }
                 Ok(())
             }
@@ -96,7 +90,15 @@ async fn delete_claim(objects: &Objects, claim: &str) -> Result<()> {
     }
 }
 
+async fn until_ready(objects: &Objects, snapshot: &str) -> Result<()> {
+    let is_ready = |now: &DynamicObject| now.data.pointer("/status/readyToUse") == Some(&Value::Bool(true));
+    objects.until(Kind::Snapshot, snapshot, "ready", |now| now.is_some_and(is_ready)).await
+}
+
+/// One that is still being made is waited for first: csi-snapshotter and snapshot-controller forget, or leak, a snapshot that is deleted
+/// meanwhile (external-snapshotter, issues 134, 1258 and 1388).
 async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
+    until_ready(objects, snapshot).await?;
     let content = objects
         .get(Kind::Snapshot, snapshot)
         .await?

@@ -1,4 +1,8 @@
-//! Gives memory that is free back to the kernel.
+//! Gives memory that is not needed back to the kernel.
+
+mod program;
+
+pub use program::page_out_program;
 
 /// Gives back what the C library keeps of memory that is free, wherever it lies. glibc itself gives back only the end of its heap, and after
 /// a long list or report, whose pieces lie between others, most of that would stay. Takes microseconds for each megabyte in use.
@@ -26,22 +30,22 @@ mod glibc {
 mod tests {
     use std::fs;
 
-    /// Pages of this process that are its own.
-    fn resident_kib() -> u64 {
+    /// What this process has resident of a kind, as `/proc/self/status` calls it.
+    pub(crate) fn resident_kib(kind: &str) -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        let line = status.lines().find_map(|line| line.strip_prefix(kind)).unwrap();
+        line.trim_matches([':', '\t', ' ']).trim_end_matches(" kB").parse().unwrap()
     }
 
     #[test]
     fn what_lies_between_pieces_in_use_is_given_back() {
         let mut pieces: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 1024]).collect();
-        let full = resident_kib();
+        let full = resident_kib("RssAnon");
         // Every hundredth stays
         let kept: Vec<Vec<u8>> = (0..200).map(|number| pieces.swap_remove(number * 99)).collect();
         drop(pieces);
         super::trim();
-        let after = resident_kib();
+        let after = resident_kib("RssAnon");
         assert!(after + 10_000 < full, "{full} KiB, then {after} KiB");
         assert_eq!(kept.len(), 200);
     }
