@@ -20,6 +20,6 @@ pub use args::{Args, Config, Embedded, LvmdPlace};
 pub use filesystem::Filesystem;
 pub use health::Health;
 pub use own::Own;
-pub use registrar::{Registrar, RegistrationRefused};
+pub use registrar::Registrar;
 pub use run::{LvmdPart, Parts, start};
 pub use volumes::{LookupError, Volumes};

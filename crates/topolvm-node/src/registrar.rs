@@ -3,6 +3,7 @@
 //! kubelet watches its `plugins_registry` directory, connects to each socket that appears there and asks who it is.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -11,7 +12,10 @@ use topolvm_api::ApiFlavor;
 use topolvm_proto::registration::registration_server::{Registration, RegistrationServer};
 use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use topolvm_runtime::grpc::{RpcMetrics, serve};
-use topolvm_runtime::{CancellationToken, unix};
+use topolvm_runtime::{Backoff, CancellationToken, unix};
+
+/// Pauses after a refusal.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// The registration of the driver with kubelet.
 #[derive(Clone, Debug)]
@@ -20,14 +24,6 @@ pub struct Registrar {
     socket: PathBuf,
     driver: &'static str,
     csi_socket: PathBuf,
-}
-
-/// kubelet does not want the driver.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("kubelet refused to register driver {driver}: {reason}")]
-pub struct RegistrationRefused {
-    driver: &'static str,
-    reason: String,
 }
 
 impl Registrar {
@@ -41,29 +37,49 @@ impl Registrar {
         }
     }
 
-    /// Serves until `shutdown` is cancelled, or until kubelet refuses the driver: its reason is the error.
+    /// Serves until `shutdown` is cancelled. What kubelet refuses, as it does while it cannot tell the API server of the driver, is offered
+    /// again: it asks a socket once that appears.
     pub async fn run(self, metrics: RpcMetrics, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut backoff = RETRY;
+        while let Some(reason) = self.offer(&metrics, &shutdown).await? {
+            let pause = backoff.fail();
+            tracing::error!(
+                driver = self.driver,
+                reason,
+                again_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+                "kubelet refused to register the driver"
+            );
+            if shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves until `shutdown` is cancelled, or until kubelet refuses the driver: for this reason.
+    async fn offer(&self, metrics: &RpcMetrics, shutdown: &CancellationToken) -> anyhow::Result<Option<String>> {
         let listener = unix::listen(&self.socket).await?;
         tracing::info!(socket = %self.socket.display(), "waiting for kubelet to register the driver");
         let (refusal, mut refused) = watch::channel(None);
-        let service = RegistrationService { registrar: self, refusal };
+        let service = RegistrationService { registrar: self.clone(), refusal };
         let stop = shutdown.child_token();
-        let serving = serve(listener, Routes::new(RegistrationServer::new(service)), &metrics, stop.clone());
+        let serving = serve(listener, Routes::new(RegistrationServer::new(service)), metrics, stop.clone());
         tokio::pin!(serving);
         let reason = tokio::select! {
-            result = &mut serving => return result,
+            result = &mut serving => return result.map(|()| None),
             Ok(reason) = refused.wait_for(Option::is_some) => reason.clone(),
         };
         // Ends in order, so that kubelet gets its answer and the socket is removed
         stop.cancel();
         serving.await?;
-        reason.map_or(Ok(()), |refused| Err(refused.into()))
+        Ok(reason)
     }
 }
 
 struct RegistrationService {
     registrar: Registrar,
-    refusal: watch::Sender<Option<RegistrationRefused>>,
+    /// Why kubelet refused the driver.
+    refusal: watch::Sender<Option<String>>,
 }
 
 #[tonic::async_trait]
@@ -85,13 +101,7 @@ impl Registration for RegistrationService {
         if status.plugin_registered {
             tracing::info!(driver = self.registrar.driver, "kubelet registered the driver");
         } else {
-            tracing::error!(
-                driver = self.registrar.driver,
-                reason = status.error,
-                "kubelet refused to register the driver"
-            );
-            self.refusal
-                .send_replace(Some(RegistrationRefused { driver: self.registrar.driver, reason: status.error }));
+            self.refusal.send_replace(Some(status.error));
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

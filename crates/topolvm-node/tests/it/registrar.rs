@@ -1,12 +1,13 @@
 //! Kubelet's side of the plugin registration, over a real socket.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
-use topolvm_node::{Registrar, RegistrationRefused};
+use topolvm_node::Registrar;
 use topolvm_proto::registration::registration_client::RegistrationClient;
 use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use topolvm_runtime::CancellationToken;
@@ -54,15 +55,33 @@ async fn kubelet_learns_name_and_socket_and_the_registration_ends_with_the_agent
 }
 
 #[tokio::test]
-async fn a_refusal_ends_the_agent_with_kubelets_reason() {
+async fn a_driver_that_kubelet_refuses_is_offered_again() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("plugins_registry/topolvm.io-reg.sock");
+    let shutdown = CancellationToken::new();
     let asking = async {
-        let status = RegistrationStatus { plugin_registered: false, error: "no such socket".to_owned() };
+        let first = made(&socket).await;
+        let status = RegistrationStatus { plugin_registered: false, error: "no API server".to_owned() };
         kubelet(&socket).await.notify_registration_status(status).await.unwrap();
+        // kubelet asks again when another socket appears
+        while made(&socket).await == first {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let info = kubelet(&socket).await.get_info(InfoRequest {}).await.unwrap().into_inner();
+        shutdown.cancel();
+        info.name
     };
-    let (ended, ()) = tokio::join!(registrar(&dir, &CancellationToken::new()), asking);
-    let error = ended.unwrap_err();
-    assert!(error.is::<RegistrationRefused>());
-    assert!(error.to_string().contains("no such socket"), "{error}");
+    let (ended, name) = tokio::join!(registrar(&dir, &shutdown), asking);
+    ended.unwrap();
+    assert_eq!(name, "topolvm.io");
+}
+
+/// When the socket was made, as soon as there is one.
+async fn made(socket: &Path) -> SystemTime {
+    loop {
+        if let Ok(metadata) = std::fs::metadata(socket) {
+            return metadata.modified().unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
