@@ -120,6 +120,11 @@ impl LogicalVolume {
         }
     }
 
+    /// Name of the object. Empty only for an object that no API server has seen.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
     /// UID of the object, which is the LV's name in LVM. Empty only for an object that no API server has seen.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()

@@ -42,7 +42,7 @@ impl Driver {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Self {
-        let (watch, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), flavor, shutdown.clone());
+        let (watch, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
         let (nodes, node_task) = Nodes::new(Api::all(client.clone()), flavor, shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);

@@ -13,6 +13,7 @@ use tonic::service::Routes;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
+use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_runtime::{CancellationToken, Tasks, kubernetes, unix};
 
 use crate::capacity::Capacity;
@@ -20,7 +21,7 @@ use crate::csi::{Agent, IdentityService, NodeService};
 use crate::lvmd::Lvmd;
 use crate::mount::{Mounter, SystemMounter};
 use crate::reconcile::Reconciler;
-use crate::{Config, Embedded, Health, LvmdPlace, Own, Registrar, Volumes};
+use crate::{Config, Embedded, Health, LvmdPlace, Registrar, Volumes};
 
 /// The lvmd of an agent.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
     let registry = Arc::new(registry);
 
-    let own = Own::default();
+    let own = LogicalVolumes::default();
     let volumes = Volumes::new(own.clone(), Api::all_with(client.clone(), &flavor), node.clone());
     let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));

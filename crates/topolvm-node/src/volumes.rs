@@ -7,8 +7,7 @@ use kube::api::ListParams;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::grpc::GrpcCode;
-
-use crate::Own;
+use topolvm_runtime::kubernetes::LogicalVolumes;
 
 /// How long a call waits for the first list of a process that has just started.
 const FIRST_LIST: Duration = Duration::from_secs(10);
@@ -19,7 +18,7 @@ const LIST: Duration = Duration::from_secs(30);
 /// The LogicalVolumes of this node.
 #[derive(Clone)]
 pub struct Volumes {
-    own: Own,
+    own: LogicalVolumes,
     api: Api<LogicalVolume>,
     node: String,
 }
@@ -71,14 +70,15 @@ impl GrpcCode for LookupError {
 
 impl Volumes {
     /// Volumes among this node's objects as the watch shows them, and from the API server where the watch may lag behind.
-    pub const fn new(own: Own, api: Api<LogicalVolume>, node: String) -> Self {
+    pub const fn new(own: LogicalVolumes, api: Api<LogicalVolume>, node: String) -> Self {
         Self { own, api, node }
     }
 
     /// The LogicalVolume of a CSI volume id, which is the object's UID.
     pub async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
         tokio::time::timeout(FIRST_LIST, self.own.wait_until_listed()).await.map_err(|_| LookupError::NotListed)?;
-        if let Some(volume) = self.own.find(id) {
+        let watched = self.own.name_of(id).and_then(|name| self.own.get(&name));
+        if let Some(volume) = watched.filter(|volume| is(volume, id)) {
             return Ok(volume);
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
@@ -94,7 +94,7 @@ impl Volumes {
 
     /// Whether all were listed and there is no such volume. Asks nobody.
     pub fn is_surely_unknown(&self, id: &str) -> bool {
-        self.own.is_listed() && self.own.find(id).is_none()
+        self.own.is_listed() && self.own.name_of(id).is_none()
     }
 
     async fn list(&self) -> Result<Vec<LogicalVolume>, kube::Error> {

@@ -1,5 +1,6 @@
 //! The Kubernetes client, with errors that say what to do.
 
+mod logical_volumes;
 pub mod watching;
 
 use std::time::Duration;
@@ -7,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
+
+pub use logical_volumes::{LogicalVolumes, Packed};
 
 /// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.
 const SILENCE: Duration = Duration::from_secs(330);

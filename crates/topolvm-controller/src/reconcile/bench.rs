@@ -51,7 +51,7 @@ impl Bench {
     ) -> Controllers {
         let client = server.client();
         let (nodes, node_task) = Nodes::new(Api::all(client.clone()), flavor, shutdown.clone());
-        let (volumes, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), flavor, shutdown.clone());
+        let (volumes, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
         Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, instance: "me".to_owned(), now }

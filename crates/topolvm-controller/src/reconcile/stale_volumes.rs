@@ -53,7 +53,10 @@ impl StaleVolumes {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            for name in self.volumes.names_of(|volume| self.is_stale(volume)) {
+            for name in self.volumes.names() {
+                if !self.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
+                    continue;
+                }
                 if let Err(error) = self.step(&name).await {
                     tracing::warn!(volume = name, error = error_chain(&error), "cannot clean up; trying again later");
                 }

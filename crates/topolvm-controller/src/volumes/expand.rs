@@ -64,7 +64,7 @@ impl Volumes {
         bytes: u64,
         request: &str,
     ) -> Result<Option<LogicalVolume>, Error> {
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        let name = volume.name();
         // While the real size is not known the agent is about to find out; the wanted size must not shrink meanwhile.
         // Otherwise it may: the user has stepped back from a size that did not fit.
         let asked_before = parse_bytes(&volume.spec.size).unwrap_or(0);

@@ -3,8 +3,6 @@
 //! Pages are cut from what the watch told, in the order of names: a list costs the API server nothing, and a token stays good
 //! whatever comes and goes between two pages. What is listed may be a moment old; CSI expects no more of lists.
 
-use topolvm_api::LogicalVolume;
-
 use super::{Error, Kind, Volume, Volumes};
 
 /// The most entries of a page. gRPC clients take at most 4 MiB unless told otherwise.
@@ -42,14 +40,16 @@ impl Volumes {
             return Err(Error::VolumesUnknown);
         }
         let after = paging.after()?;
-        let mut objects = self.watch.all();
-        objects.retain(|object| Kind::of(object) == kind && !object.is_deleting() && name(object) > after);
-        objects.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+        let mut names = self.watch.names();
+        names.retain(|name| name.as_str() > after);
+        names.sort_unstable();
         let limit = if paging.max_entries == 0 { LARGEST_PAGE } else { paging.max_entries.min(LARGEST_PAGE) };
         let mut page = Page { entries: Vec::new(), next: String::new() };
         let mut last = "";
-        for object in &objects {
-            let Some(entry) = Volume::of(self.flavor, object, &self.watch).and_then(&mut pick) else {
+        for name in &names {
+            let object = self.watch.get(name).filter(|object| Kind::of(object) == kind && !object.is_deleting());
+            let volume = object.and_then(|object| Volume::of(self.flavor, &object, &self.watch));
+            let Some(entry) = volume.and_then(&mut pick) else {
                 continue;
             };
             if page.entries.len() == limit {
@@ -57,7 +57,7 @@ impl Volumes {
                 break;
             }
             page.entries.push(entry);
-            last = name(object);
+            last = name;
         }
         Ok(page)
     }
@@ -72,8 +72,4 @@ impl Paging {
         let name = self.token.strip_prefix(TOKEN).filter(|name| !name.is_empty());
         name.ok_or_else(|| Error::Token(self.token.clone()))
     }
-}
-
-fn name(object: &LogicalVolume) -> &str {
-    object.metadata.name.as_deref().unwrap_or_default()
 }

@@ -24,7 +24,7 @@ impl Volumes {
         let Some(volume) = self.find(kind, id).await? else {
             return Ok(());
         };
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        let name = volume.name();
         let uid_only = Preconditions { uid: volume.metadata.uid.clone(), resource_version: None };
         let known = self.knows(&volume);
         match self.delete(name, uid_only).await? {
@@ -54,7 +54,7 @@ impl Volumes {
     /// Whether the watch has this very object. A watch only goes forward: once it has had an object, its absence means
     /// that the object is gone, while before, it may just not have come that far.
     pub(super) fn knows(&self, volume: &LogicalVolume) -> bool {
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        let name = volume.name();
         self.watch.get(name).is_some_and(|watched| watched.uid() == volume.uid())
     }
 
@@ -83,7 +83,7 @@ impl Volumes {
     }
 
     async fn is_gone(&self, volume: &LogicalVolume) -> Result<bool, Error> {
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        let name = volume.name();
         Ok(self.get(name).await?.is_none_or(|found| found.uid() != volume.uid()))
     }
 }

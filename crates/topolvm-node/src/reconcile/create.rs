@@ -7,7 +7,7 @@ use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::source::Source;
-use super::{Error, Reconciler, name, ownership};
+use super::{Error, Reconciler, ownership};
 use crate::lvmd::{self, Absence, NewCopy, NewLv};
 
 impl Reconciler {
@@ -28,7 +28,7 @@ impl Reconciler {
         let is_first = self.lock_attempted().insert(volume.uid().to_owned());
         match self.make(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
-                tracing::info!(volume = name(volume), lv = volume.uid(), bytes, "made the logical volume");
+                tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "made the logical volume");
                 self.hand_over(volume, bytes).await
             }
             // A restart of lvmd fails nobody's volume: the controller would delete the object and begin anew
@@ -52,7 +52,7 @@ impl Reconciler {
         if !error.says_gone() || !self.is_gone(volume).await? {
             return Err(error);
         }
-        tracing::warn!(volume = name(volume), lv = volume.uid(), "the object is gone; removes the LV made for it");
+        tracing::warn!(volume = volume.name(), lv = volume.uid(), "the object is gone; removes the LV made for it");
         match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
             Ok(()) => {}
             Err(error) if error.absence() != Absence::Unknown => {}

@@ -8,7 +8,7 @@ use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::create::is_refusal;
 use super::status::within;
-use super::{Error, Reconciler, name};
+use super::{Error, Reconciler};
 use crate::lvmd::{self, Absence};
 
 impl Reconciler {
@@ -35,11 +35,11 @@ impl Reconciler {
         ]))?;
         let patched = within(
             "remove the finalizer",
-            self.api.patch(name(volume), &PatchParams::default(), &Patch::Json::<()>(patch)),
+            self.api.patch(volume.name(), &PatchParams::default(), &Patch::Json::<()>(patch)),
         )
         .await;
         match patched {
-            Ok(_) => tracing::info!(volume = name(volume), lv = volume.uid(), "removed the logical volume"),
+            Ok(_) => tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume"),
             // An earlier try took the finalizer off, and the object went with it
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
@@ -72,7 +72,7 @@ impl Reconciler {
             Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
             Err(error) if self.was_never_made(volume, &error) => {
                 tracing::warn!(
-                    volume = name(volume),
+                    volume = volume.name(),
                     device_class = class,
                     error = error.detail(),
                     "lets an object go whose volume could not be made, though its volume group cannot be looked at"

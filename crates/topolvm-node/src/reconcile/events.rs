@@ -7,7 +7,7 @@ use kube::Resource as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 
-use super::{FIELD_MANAGER, name};
+use super::FIELD_MANAGER;
 
 /// No volume waits longer for an event.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -63,6 +63,6 @@ impl Events {
             Ok(Err(error)) => format!("{:#}", anyhow::Error::from(error)),
             Err(_) => "the Kubernetes API server did not answer in time".to_owned(),
         };
-        tracing::debug!(volume = name(volume), reason, error, "cannot publish an event");
+        tracing::debug!(volume = volume.name(), reason, error, "cannot publish an event");
     }
 }

@@ -4,7 +4,7 @@ use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_runtime::grpc::GrpcCode as _;
 
-use super::{Error, Reconciler, name};
+use super::{Error, Reconciler};
 use crate::lvmd;
 
 impl Reconciler {
@@ -30,7 +30,7 @@ impl Reconciler {
         }
         match self.resize(volume, wanted).await {
             Ok(bytes) => {
-                tracing::info!(volume = name(volume), lv = volume.uid(), bytes, "the logical volume has its size");
+                tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "the logical volume has its size");
                 self.report_size(volume, bytes).await?;
                 Ok(())
             }

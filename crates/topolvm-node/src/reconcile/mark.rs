@@ -7,7 +7,7 @@ use serde_json::json;
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume};
 
 use super::status::within;
-use super::{Error, FIELD_MANAGER, Reconciler, name};
+use super::{Error, FIELD_MANAGER, Reconciler};
 
 impl Reconciler {
     /// Our controller creates objects with both; one that another controller made gets them here, in one write.
@@ -30,7 +30,7 @@ impl Reconciler {
             "labels": {CREATED_BY_LABEL: CREATED_BY},
         }});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let marked = within("add the finalizer", self.api.patch(name(&volume), &params, &Patch::Merge(patch))).await?;
+        let marked = within("add the finalizer", self.api.patch(volume.name(), &params, &Patch::Merge(patch))).await?;
         Ok(self.written.record(marked))
     }
 }

@@ -25,11 +25,10 @@ use kube::Api;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_runtime::{Backoff, CancellationToken, Pace, error_chain, kubernetes, work_through};
 
-use crate::Own;
 use crate::lvmd::Lvmd;
-use crate::own::name;
 
 pub use error::Error;
 use events::Events;
@@ -80,7 +79,7 @@ impl Reconciler {
     /// failure, and when a message on `lvmd_returns` says that lvmd is back. Ends with `shutdown`.
     pub async fn run(
         self: Arc<Self>,
-        own: Own,
+        own: LogicalVolumes,
         lvmd_returns: mpsc::Receiver<()>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -112,7 +111,7 @@ impl Reconciler {
         if self.is_pending_deletion(&volume) {
             if volume.is_deleting() {
                 tracing::warn!(
-                    volume = name(&volume),
+                    volume = volume.name(),
                     "the object is to be deleted but marked as pending; remove the annotation to let it go"
                 );
             }

@@ -3,12 +3,10 @@
 
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use super::name;
-
 /// The tags of an object's LV. What does not fit LVM's alphabet is left out, so that no volume fails because of its tags.
 pub(super) fn tags(flavor: ApiFlavor, volume: &LogicalVolume) -> Vec<String> {
     let facts =
-        [(flavor.logical_volume_tag(), name(volume)), (flavor.device_class_tag(), volume.spec.device_class.as_str())];
+        [(flavor.logical_volume_tag(), volume.name()), (flavor.device_class_tag(), volume.spec.device_class.as_str())];
     facts.into_iter().filter(|(_, value)| fits(value)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
 
-use super::{Error, FIELD_MANAGER, Reconciler, name};
+use super::{Error, FIELD_MANAGER, Reconciler};
 
 /// How long the API server may take for one write.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ impl Reconciler {
         code: Code,
         message: &str,
     ) -> Result<Arc<LogicalVolume>, Error> {
-        tracing::warn!(volume = name(volume), ?code, message, "cannot do what the LogicalVolume asks for");
+        tracing::warn!(volume = volume.name(), ?code, message, "cannot do what the LogicalVolume asks for");
         let status = volume.status.clone().unwrap_or_default();
         let status = LogicalVolumeStatus { code: code.into(), message: message.to_owned(), ..status };
         let is_news = volume.failure() != Some((code.into(), message));
@@ -60,13 +60,13 @@ impl Reconciler {
             {"op": "add", "path": "/status", "value": status},
         ]))?;
         let patch = Patch::Json::<()>(patch);
-        let written = within("write the status", self.api.patch_status(name(volume), &params, &patch)).await?;
+        let written = within("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;
         Ok(self.written.record(written))
     }
 
     /// Whether the API server has no such object any more, whatever the watch says.
     pub(super) async fn is_gone(&self, volume: &LogicalVolume) -> Result<bool, Error> {
-        let found = within("look whether the object is gone", self.api.get_opt(name(volume))).await?;
+        let found = within("look whether the object is gone", self.api.get_opt(volume.name())).await?;
         Ok(found.is_none_or(|found| found.uid() != volume.uid()))
     }
 }

@@ -6,10 +6,8 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_runtime::kubernetes::watching::follow_selected;
-
-use crate::Own;
-use crate::own::name;
 
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ pub(super) async fn follow(
     api: Api<LogicalVolume>,
     selection: Selection,
     node: &str,
-    own: &Own,
+    own: &LogicalVolumes,
     changed: mpsc::UnboundedSender<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -64,8 +62,7 @@ pub(super) async fn follow(
         if !is_own(&event, node) {
             return;
         }
-        own.apply(&event);
-        for name in to_reconcile(&event, own) {
+        for name in own.apply(event) {
             // Nobody listens only when everything ends
             drop(changed.send(name));
         }
@@ -73,50 +70,9 @@ pub(super) async fn follow(
     .await
 }
 
-/// The names of the objects of which there is something new. A list is shown only when it is complete.
-fn to_reconcile(event: &Event<LogicalVolume>, own: &Own) -> Vec<String> {
-    match event {
-        Event::Apply(volume) | Event::Delete(volume) => vec![name(volume).to_owned()],
-        Event::InitDone => own.names(),
-        Event::Init | Event::InitApply(_) => Vec::new(),
-    }
-}
-
 fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
     match event {
         Event::Apply(volume) | Event::InitApply(volume) | Event::Delete(volume) => volume.spec.node_name == node,
         Event::Init | Event::InitDone => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use topolvm_testkit::fixtures::logical_volume;
-
-    use super::*;
-
-    /// The names that the events lead to, and which size is shown of each at that moment.
-    fn work(own: &Own, events: impl IntoIterator<Item = Event<LogicalVolume>>) -> Vec<String> {
-        let mut work = Vec::new();
-        for event in events {
-            own.apply(&event);
-            for found in to_reconcile(&event, own) {
-                let size = own.get(&found).map_or_else(|| "gone".to_owned(), |volume| volume.spec.size.0);
-                work.push(format!("{found} {size}"));
-            }
-        }
-        work
-    }
-
-    #[test]
-    fn an_object_is_worked_on_when_its_change_is_shown_also_after_another_list() {
-        let own = Own::default();
-        let sized = |name: &str, size: &str| logical_volume(name).sized(size).build();
-        let first =
-            [Event::Init, Event::InitApply(sized("a", "1Gi")), Event::InitDone, Event::Apply(sized("b", "1Gi"))];
-        assert_eq!(work(&own, first), ["a 1Gi", "b 1Gi"]);
-        let again = [Event::Init, Event::InitApply(sized("a", "2Gi")), Event::InitDone];
-        assert_eq!(work(&own, again), ["a 2Gi"]);
-        assert_eq!(work(&own, [Event::Delete(sized("a", "2Gi"))]), ["a gone"]);
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rstest::rstest;
 use tonic::{Code, Request};
-use topolvm_node::Own;
 use topolvm_node::mount::Contents;
 use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
+use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_testkit::fixtures::logical_volume;
 use topolvm_testkit::lvm::FakeVolume;
 
@@ -180,7 +180,7 @@ async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn before_the_first_list_nothing_is_declared_missing_and_what_is_mounted_is_measured() {
-    let node = Node::start_with(&mut |own| *own = Own::default()).await;
+    let node = Node::start_with(&mut |own| *own = LogicalVolumes::default()).await;
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     std::fs::create_dir_all(node.target()).unwrap();

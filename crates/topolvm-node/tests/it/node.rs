@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
+use topolvm_node::Volumes;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
-use topolvm_node::{Own, Volumes};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -20,6 +20,7 @@ use topolvm_proto::csi::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodeUnpublishVolumeRequest, VolumeCapability, VolumeUsage,
 };
+use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;
@@ -50,7 +51,7 @@ impl Node {
     }
 
     /// Spoils the watch of LogicalVolumes, which has shown `v1`.
-    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut Own)) -> Self {
+    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut LogicalVolumes)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         // These tests change LVM behind the back of lvmd, and it is to see that at once.
@@ -61,9 +62,9 @@ impl Node {
         let flavor = ApiFlavor::TopoLvm;
         let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
         api.apply_json(&volume);
-        let mut own = Own::default();
+        let mut own = LogicalVolumes::default();
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
-            own.apply(&event);
+            own.apply(event);
         }
         spoil(&mut own);
         let machine = Machine::new(&lvm);
