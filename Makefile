@@ -42,13 +42,16 @@ soak: prerequisites ## Everything is killed at random moments: real LVM for an h
 	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
 	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)))
 
+# Cargo does not know of files that the linker reads: a flag that changes with them makes it link again
+linked_anew_with = -C metadata=$(firstword $(shell cksum $1))
+
 # lvmd alone has everything in it, so that it runs on each x86-64 Linux, and as little of it as can be is resident. The others look up
 # names of hosts, for which a static C library would need its shared one. ICF folds functions with the same code.
 LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,-z$(comma)pack-relative-relocs --icf=all \
-	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering)
+	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering) $(call linked_anew_with,crates/lvmd/c-functions)
 
 # What the others do not come to while they run is not resident
-LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld)
+LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld) $(call linked_anew_with,linker/idle-code.ld)
 
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: ## The programs, optimised, in target/release
