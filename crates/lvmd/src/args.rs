@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, default_value = "", value_name = "PATH", hide_default_value = true)]
     pub(crate) lvm_path: String,
 
-    /// Where to serve Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty for not at all.
+    /// Where to serve Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty or 0 for not at all.
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
     pub(crate) metrics_bind_address: String,
 
@@ -32,7 +32,7 @@ pub struct Args {
     pub(crate) systemd: NotifyArgs,
 
     #[command(flatten)]
-    retired: RetiredArgs,
+    pub(crate) retired: RetiredArgs,
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

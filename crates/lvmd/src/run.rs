@@ -45,6 +45,7 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Job, ConfigError> {
+        self.retired.warn();
         let invalid = |error: InvalidConfig| ConfigError::new(error.to_string());
         let read = |path: &Path| config::load(path).map_err(invalid);
         match self.command {

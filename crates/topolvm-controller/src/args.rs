@@ -27,7 +27,7 @@ pub struct Args {
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
-    /// Where to serve /healthz and /readyz over HTTP; empty turns it off.
+    /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: String,
 
@@ -108,7 +108,7 @@ pub struct Args {
     pub log: LogArgs,
 
     #[command(flatten)]
-    retired: RetiredArgs,
+    pub(crate) retired: RetiredArgs,
 }
 
 /// What the controller is told; nothing in it can be wrong.
@@ -118,7 +118,7 @@ pub struct Config {
     pub csi_socket: PathBuf,
     /// How to serve metrics.
     pub metrics: MetricsConfig,
-    /// Where to serve health; empty is nowhere.
+    /// Where to serve health; empty or 0 is nowhere.
     pub health_probe_bind_address: String,
     /// The smallest volumes.
     pub minimums: MinimumAllocation,
@@ -248,7 +248,6 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case("--profiling-bind-address=:6060", "profiles are not served; remove this flag")]
     #[case("--zap-log-level=debug", "use these")]
     #[case("-v=4", "--log-level and --log-format")]
     #[case("--minimum-allocation-ext3=1Mi", "a similar argument exists")]
@@ -274,7 +273,7 @@ mod tests {
             "--leader-election-renew-deadline=10s",
             "--leader-election-retry-period=2s",
             "--skip-node-finalize=false",
-            "--profiling-bind-address=",
+            "--profiling-bind-address=:6060",
             "--minimum-allocation-block=8Mi",
             "--minimum-allocation-ext4=32Mi",
             "--minimum-allocation-xfs=300Mi",

@@ -7,7 +7,7 @@ use tonic::service::Routes;
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
 
 use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};
@@ -64,9 +64,9 @@ impl Driver {
     }
 
     /// The controllers, which share the watches of the services. `instance` is who they are in Events.
-    pub(crate) fn controllers(&self, settings: Settings, instance: String) -> Controllers {
+    pub(crate) fn controllers(&self, settings: Settings, instance: String, metrics: ReconcileMetrics) -> Controllers {
         let Volumes { client, flavor, watch, nodes, now } = self.volumes.clone();
-        Controllers { client, flavor, settings, nodes, volumes: watch, instance, now }
+        Controllers { client, flavor, settings, nodes, volumes: watch, instance, metrics, now }
     }
 
     /// What to serve on the CSI socket.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::CancellationToken;
+use topolvm_runtime::{CancellationToken, ReconcileMetrics};
 
 use claims::Claims;
 use events::Events;
@@ -54,6 +54,8 @@ pub(crate) struct Controllers {
     pub(crate) volumes: VolumeWatch,
     /// Who writes Events.
     pub(crate) instance: String,
+    /// Where each reconcile of each of them counts.
+    pub(crate) metrics: ReconcileMetrics,
     /// The wall clock.
     pub(crate) now: fn() -> Timestamp,
 }
@@ -61,15 +63,16 @@ pub(crate) struct Controllers {
 impl Controllers {
     /// Runs them until `term` is cancelled.
     pub(crate) async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
-        let Self { client, flavor, settings, nodes, volumes, instance, now } = self;
+        let Self { client, flavor, settings, nodes, volumes, instance, metrics, now } = self;
         let events = Events::new(client.clone(), instance);
         let (claims, sources) = Claims::new(client.clone(), flavor, settings.claim_finalizer, term.clone());
-        let nudge = ResizeNudge { client: client.clone(), now };
+        let nudge = ResizeNudge { client: client.clone(), metrics: metrics.clone(), now };
         let finalizer = claim_finalizer::ClaimFinalizer {
             client: client.clone(),
             flavor,
             is_kept: settings.claim_finalizer,
             events: events.clone(),
+            metrics: metrics.clone(),
         };
         let deletion = node_deletion::NodeDeletion {
             client: client.clone(),
@@ -77,6 +80,7 @@ impl Controllers {
             skip: settings.skip_node_finalize,
             claims: claims.clone(),
             events: events.clone(),
+            metrics: metrics.clone(),
         };
         let stale = stale_volumes::StaleVolumes {
             client,
@@ -85,6 +89,7 @@ impl Controllers {
             interval: settings.cleanup_interval,
             volumes,
             events,
+            metrics,
             now,
         };
         // Dropped where they stand when the term ends: everything they do can be done again
@@ -100,3 +105,6 @@ impl Controllers {
         watched
     }
 }
+
+#[cfg(test)]
+mod tests;

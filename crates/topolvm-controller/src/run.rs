@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, kubernetes, unix};
+use topolvm_runtime::{
+    CancellationToken, ConfigError, LogArgs, Program, ReconcileMetrics, Tasks, admin, grpc, kubernetes, unix,
+};
 
 use crate::leader::Election;
 use crate::{Args, Config, Driver, Surroundings, Webhooks};
@@ -19,6 +21,7 @@ impl Program for Args {
 
     fn config(self) -> Result<Config, ConfigError> {
         self.check()?;
+        self.retired.warn();
         self.try_into()
     }
 
@@ -37,6 +40,7 @@ impl Program for Args {
         let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
+        let reconcile_metrics = ReconcileMetrics::register(&mut registry);
 
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
@@ -49,7 +53,7 @@ impl Program for Args {
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let driver = if snapshots { driver } else { driver.without_snapshots() };
         let identity = identity();
-        let controllers = driver.controllers(controllers, identity.clone());
+        let controllers = driver.controllers(controllers, identity.clone(), reconcile_metrics);
         match lease {
             Some((lease, timing)) => {
                 let election = Election::new(&client, lease, identity, timing, now, &mut registry);

@@ -171,6 +171,7 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Config, ConfigError> {
+        self.retired.warn();
         self.try_into()
     }
 
@@ -210,7 +211,6 @@ mod tests {
     fn unknown_flags_and_values_fail_with_a_hint() {
         for (flag, hint) in [
             ("--zap-devel", "--log-level and --log-format"),
-            ("--profiling-bind-address=:6060", "remove this flag"),
             ("--embed=scheduler", "possible values: registrar, none"),
             ("--lvmd-sockets=/a", "a similar argument exists: '--lvmd-socket'"),
         ] {
@@ -230,7 +230,7 @@ mod tests {
             "--embed-lvmd=false",
             "--lvm-path=/sbin/lvm",
             "--config=/etc/topolvm/lvmd.yaml",
-            "--profiling-bind-address=",
+            "--profiling-bind-address=:6060",
         ];
         config(&flags).unwrap();
     }

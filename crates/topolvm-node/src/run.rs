@@ -14,7 +14,7 @@ use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
 use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{CancellationToken, Tasks, kubernetes, unix};
+use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks, kubernetes, unix};
 
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService};
@@ -78,6 +78,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
+    let reconcile_metrics = ReconcileMetrics::register(&mut registry);
     // The embedded lvmd ends after the CSI services: calls that run need it to their end
     let lvmd_shutdown = CancellationToken::new();
     let lvmd = match lvmd {
@@ -111,7 +112,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now));
-    tasks.spawn("LogicalVolumes", reconciler.run(own, lvmd_returns, shutdown.clone()));
+    tasks.spawn("LogicalVolumes", reconciler.run(own, lvmd_returns, reconcile_metrics, shutdown.clone()));
 
     // Last, because kubelet calls back as soon as it sees the socket
     if embedded.contains(&Embedded::Registrar) {

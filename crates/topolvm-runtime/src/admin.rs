@@ -17,14 +17,19 @@ use tokio_util::sync::CancellationToken;
 /// hangs, must not keep the process from ending.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Serves `/metrics` on `address` (`:8080` means every interface; empty means not at all) until `shutdown` is cancelled.
+/// Whether an address means "nowhere": it is empty or, as in programs made with controller-runtime, 0.
+pub fn is_off(address: &str) -> bool {
+    matches!(address, "" | "0")
+}
+
+/// Serves `/metrics` on `address` (`:8080` means every interface; [off](is_off) means not at all) until `shutdown` is cancelled.
 pub async fn serve_metrics(address: &str, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
     serve(address, metrics_router(registry), shutdown).await
 }
 
-/// Serves a router on `address` (`:8081` means every interface; empty means not at all) until `shutdown` is cancelled.
+/// Serves a router on `address` (`:8081` means every interface; [off](is_off) means not at all) until `shutdown` is cancelled.
 pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
-    if address.is_empty() {
+    if is_off(address) {
         shutdown.cancelled().await;
         return Ok(());
     }
@@ -92,6 +97,19 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+
+    #[rstest::rstest]
+    #[case("")]
+    #[case("0")]
+    #[tokio::test]
+    async fn an_address_that_means_off_is_served_nowhere_and_holds_nothing_up(#[case] off: &str) {
+        let shutdown = CancellationToken::new();
+        let serving = serve_metrics(off, Arc::new(Registry::default()), shutdown.clone());
+        tokio::pin!(serving);
+        assert!(futures::poll!(serving.as_mut()).is_pending());
+        shutdown.cancel();
+        serving.await.unwrap();
+    }
 
     #[tokio::test]
     async fn a_request_that_never_ends_does_not_hold_up_the_shutdown() {

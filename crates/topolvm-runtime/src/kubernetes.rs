@@ -1,5 +1,6 @@
 //! The Kubernetes client, with errors that say what to do.
 
+mod events;
 mod logical_volumes;
 pub mod watching;
 
@@ -9,6 +10,7 @@ use anyhow::Context as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+pub use events::EventRecorder;
 pub use logical_volumes::{LogicalVolumes, Packed};
 
 /// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.

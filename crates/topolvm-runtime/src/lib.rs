@@ -15,6 +15,7 @@ mod logging;
 #[cfg(feature = "kubernetes")]
 pub mod metrics_server;
 mod program;
+mod reconciles;
 mod retired;
 pub mod systemd;
 mod tasks;
@@ -26,6 +27,7 @@ pub use histogram::doubling_buckets;
 pub use in_flight::{InFlight, Turn};
 pub use logging::{LogArgs, error_chain};
 pub use program::{ConfigError, Program, main};
+pub use reconciles::ReconcileMetrics;
 pub use retired::RetiredArgs;
 pub use tasks::Tasks;
 pub use tokio_util::sync::CancellationToken;

@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(8);
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
-    /// Where to serve /metrics; :8080 means on every interface, empty means nowhere.
+    /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: String,
 
@@ -52,7 +52,7 @@ pub struct MetricsArgs {
 /// How to serve metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where; `:8080` means every interface, empty means nowhere.
+    /// Where; `:8080` means every interface, empty or 0 means nowhere.
     address: String,
     /// With which certificate; none is plain text for everybody.
     secure: Option<Certificate>,
@@ -86,7 +86,7 @@ impl MetricsConfig {
     /// Starts to serve until `shutdown` is cancelled. `client` asks the API server about those who come.
     pub fn start(self, registry: Arc<Registry>, client: Client, tasks: &Tasks, shutdown: &CancellationToken) {
         let (address, end) = (self.address, shutdown.clone());
-        let Some(certificate) = self.secure.filter(|_| !address.is_empty()) else {
+        let Some(certificate) = self.secure.filter(|_| !admin::is_off(&address)) else {
             tasks.spawn("metrics", async move { admin::serve_metrics(&address, registry, end).await });
             return;
         };

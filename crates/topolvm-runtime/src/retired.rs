@@ -1,9 +1,12 @@
 //! Flags of TopoLVM's programs that deployments may still carry and that have no meaning here.
 
-/// They are refused with a sentence that says what to use, unless they ask for nothing: an empty address is taken.
+use crate::admin;
+
+/// Those about logs are refused with a sentence that says what to use, because somebody wants to see more or less. The one about profiles is
+/// taken and warned of: nothing is missed until somebody looks for a profile.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RetiredArgs {
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = ":", value_parser = no_profiling)]
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = ":")]
     profiling_bind_address: Option<String>,
 
     #[arg(
@@ -22,8 +25,21 @@ pub struct RetiredArgs {
     v: Option<String>,
 }
 
-fn no_profiling(value: &str) -> Result<String, String> {
-    if value.is_empty() { Ok(String::new()) } else { Err("profiles are not served; remove this flag".to_owned()) }
+impl RetiredArgs {
+    /// Says in the log which flag has no effect.
+    pub fn warn(&self) {
+        if let Some(warning) = self.warning() {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// An address that asks for nothing is not worth a word.
+    fn warning(&self) -> Option<String> {
+        let address = self.profiling_bind_address.as_deref().filter(|address| !admin::is_off(address))?;
+        Some(format!(
+            "--profiling-bind-address={address} has no effect: there are no profiles to serve; remove the flag"
+        ))
+    }
 }
 
 fn other_log_flags(_: &str) -> Result<String, String> {
@@ -33,31 +49,46 @@ fn other_log_flags(_: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use rstest::rstest;
 
     use super::*;
 
     #[derive(Debug, Parser)]
     struct Program {
         #[command(flatten)]
-        _retired: RetiredArgs,
+        retired: RetiredArgs,
     }
 
-    fn refusal(flags: &[&str]) -> String {
-        Program::try_parse_from([&["program"], flags].concat()).unwrap_err().to_string()
+    fn parse(flags: &[&str]) -> Result<RetiredArgs, clap::Error> {
+        Ok(Program::try_parse_from([&["program"], flags].concat())?.retired)
     }
 
     #[test]
-    fn a_flag_without_a_meaning_is_refused_with_a_hint() {
+    fn a_flag_about_logs_is_refused_with_a_hint() {
         for flags in [&["--zap-log-level=debug"][..], &["--zap-devel"], &["-v=4"], &["-v", "4"], &["--logtostderr"]] {
-            assert!(refusal(flags).contains("--log-level and --log-format"), "{flags:?}");
-        }
-        for flags in [&["--profiling-bind-address=:6060"][..], &["--profiling-bind-address", ":6060"]] {
-            assert!(refusal(flags).contains("profiles are not served; remove this flag"), "{flags:?}");
+            let refusal = parse(flags).unwrap_err().to_string();
+            assert!(refusal.contains("--log-level and --log-format"), "{flags:?}");
         }
     }
 
-    #[test]
-    fn a_flag_that_asks_for_nothing_is_taken() {
-        Program::try_parse_from(["program", "--profiling-bind-address="]).unwrap();
+    fn warning(flags: &[&str]) -> Option<String> {
+        parse(flags).unwrap().warning()
+    }
+
+    #[rstest]
+    #[case(&["--profiling-bind-address=:6060"])]
+    #[case(&["--profiling-bind-address", ":6060"])]
+    #[case(&["--profiling-bind-address"])]
+    fn an_address_for_profiles_is_taken_and_warned_of(#[case] flags: &[&str]) {
+        let warning = warning(flags).unwrap();
+        assert!(warning.contains("has no effect") && warning.ends_with("remove the flag"), "{warning}");
+    }
+
+    #[rstest]
+    #[case(&[])]
+    #[case(&["--profiling-bind-address="])]
+    #[case(&["--profiling-bind-address=0"])]
+    fn who_asks_for_nothing_is_told_nothing(#[case] flags: &[&str]) {
+        assert_eq!(warning(flags), None);
     }
 }

@@ -11,7 +11,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) config: String,
 
-    /// Where to serve /metrics over plain HTTP; :8080 means on every interface, empty means nowhere.
+    /// Where to serve /metrics over plain HTTP; :8080 means on every interface, empty or 0 means nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub(crate) metrics_bind_address: String,
 

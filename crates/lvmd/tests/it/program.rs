@@ -145,7 +145,6 @@ fn help(#[case] name: &str, #[case] args: &[&str]) {
 
 #[rstest]
 #[case(&["--spare=3"], "unexpected argument '--spare'")]
-#[case(&["--profiling-bind-address=:6060"], "profiles are not served; remove this flag")]
 #[case(&["--zap-log-level=debug"], "logs are controlled by --log-level and --log-format; use these")]
 #[case(&["--zap-devel"], "logs are controlled by --log-level and --log-format; use these")]
 #[case(&["--v=4"], "logs are controlled by --log-level and --log-format; use these")]
@@ -155,6 +154,13 @@ fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[cas
     let (status, message) = Place::new().ends(args);
     assert_eq!(status, 64);
     assert!(message.contains(hint), "{message}");
+}
+
+#[test]
+fn a_flag_for_profiles_is_taken_and_warned_of() {
+    let output = Place::new().lvmd(&["--profiling-bind-address=:6060", "check-config"]).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && log.contains("--profiling-bind-address=:6060 has no effect"), "{log}");
 }
 
 #[rstest]

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
+use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
 use topolvm_testkit::ApiServer;
 
 use super::{Controllers, Settings};
@@ -24,6 +25,7 @@ pub(super) struct Bench {
     pub(super) server: ApiServer,
     pub(super) tasks: Tasks,
     pub(super) shutdown: CancellationToken,
+    registry: Registry,
 }
 
 impl Bench {
@@ -37,8 +39,10 @@ impl Bench {
         let tasks = Tasks::new(shutdown.clone());
         let mut controllers = Self::controllers(server, flavor, now, &tasks, &shutdown);
         controllers.settings = settings;
+        let mut registry = Registry::default();
+        controllers.metrics = ReconcileMetrics::register(&mut registry);
         tasks.spawn("controllers", controllers.run(shutdown.clone()));
-        Self { server: server.clone(), tasks, shutdown }
+        Self { server: server.clone(), tasks, shutdown, registry }
     }
 
     /// Controllers with their watches, and nothing else, at work.
@@ -54,7 +58,8 @@ impl Bench {
         let (volumes, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
-        Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, instance: "me".to_owned(), now }
+        let metrics = ReconcileMetrics::register(&mut Registry::default());
+        Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, instance: "me".to_owned(), metrics, now }
     }
 
     /// Lets everything happen that happens without the clock: under tokio's paused time a sleep ends when nobody has anything else to do.
@@ -76,6 +81,13 @@ impl Bench {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let events = self.server.list_json("events.events.k8s.io");
         events.iter().map(|event| (text(&event["reason"]), text(&event["regarding"]["name"]))).collect()
+    }
+
+    /// The metrics page.
+    pub(super) fn metrics(&self) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        page
     }
 
     pub(super) async fn end(self) {

@@ -2,8 +2,15 @@
 //!
 //! Nothing puts it there any more unless the webhook for claims is asked to, so that what is left of it is taken off. Where it is kept on
 //! purpose it has a use: a pod of a StatefulSet whose claim was deleted, say with its node, waits for ever for a claim that nobody makes
-//! again. When all others have let go of the claim it is let go, and pods that are still pending for it are deleted; the StatefulSet then
+//! again. When all others have let go of the claim, pods that are still pending for it are deleted and it is let go; the StatefulSet then
 //! makes both anew.
+//!
+//! The pods go first: as long as the claim is there, a lost answer or the next leader finds it, and with it all that is left to do. No
+//! pod comes back to the claim that is on its way out: the StatefulSet controller makes none before it can make the claim (Kubernetes'
+//! `createPersistentVolumeClaims`: "pvc ... is being deleted"). What other controllers, and those of old Kubernetes versions, make in
+//! between is deleted once the claim is gone.
+
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
@@ -12,7 +19,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::error_chain;
+use topolvm_runtime::{ReconcileMetrics, error_chain};
 
 use super::claims::Claims;
 use super::error::{Error, present};
@@ -32,6 +39,18 @@ pub(super) struct ClaimFinalizer {
     /// Whether claims carry the finalizer of our flavor on purpose.
     pub(super) is_kept: bool,
     pub(super) events: Events,
+    pub(super) metrics: ReconcileMetrics,
+}
+
+/// What has become of a claim that was being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It still is.
+    Leaving,
+    /// It is gone, and there is none of its name.
+    Gone,
+    /// There is a new one of its name.
+    Replaced,
 }
 
 /// Whether there is a finalizer to take off.
@@ -62,7 +81,8 @@ impl ClaimFinalizer {
     ) {
         let queue = UnboundedReceiverStream::new(finalizable);
         let this = &self;
-        work("claims with finalizers", claims.store(), queue, async |claim| this.step(&claim).await).await;
+        let step = async |claim: Arc<PersistentVolumeClaim>| this.step(&claim).await;
+        work("persistentvolumeclaim", &self.metrics, claims.store(), queue, step).await;
     }
 
     async fn step(&self, claim: &PersistentVolumeClaim) -> Result<(), Error> {
@@ -74,9 +94,25 @@ impl ClaimFinalizer {
         if !self.is_kept || !is_last(self.flavor, claim) {
             return Ok(());
         }
+        if self.fate(claim).await? == Fate::Leaving {
+            self.delete_pending_pods(claim).await?;
+        }
         let last = finalizers::removal(&claim.metadata, &[self.flavor.pvc_finalizer()]);
-        self.write(claim, last, "let go of claim").await?;
-        self.release_pods(claim).await
+        let written = self.write(claim, last, "let go of claim").await;
+        // Also when the answer says that it has failed: that of a change that was made may have been lost
+        self.release_latecomers(claim).await;
+        written
+    }
+
+    /// What the API server says that has become of a claim that was being deleted.
+    async fn fate(&self, claim: &PersistentVolumeClaim) -> Result<Fate, Error> {
+        let now = self.api(claim).get_metadata_opt(&claim.name_any()).await;
+        let now = now.map_err(Error::api("read claim", full_name(claim)))?;
+        Ok(match now {
+            None => Fate::Gone,
+            Some(now) if now.metadata.uid == claim.metadata.uid => Fate::Leaving,
+            Some(_) => Fate::Replaced,
+        })
     }
 
     async fn write(
@@ -93,28 +129,29 @@ impl ClaimFinalizer {
         Ok(())
     }
 
-    /// Deletes the pods that are pending for a claim that is gone. The claim has left the queue with its finalizer, so that this is
+    /// Deletes the pods that have come while the claim was let go. The claim has left the queue with its finalizer, so that this is
     /// repeated here until it is done.
-    async fn release_pods(&self, claim: &PersistentVolumeClaim) -> Result<(), Error> {
-        let mut pause = std::time::Duration::from_millis(200);
-        while let Err(error) = self.delete_pending_pods(claim).await {
+    async fn release_latecomers(&self, claim: &PersistentVolumeClaim) {
+        let mut backoff = super::work::PACE.retry;
+        while let Err(error) = self.delete_latecomers(claim).await {
             tracing::warn!(
                 claim = full_name(claim),
                 error = error_chain(&error),
-                "cannot delete the pods that wait for a claim that is gone; trying again"
+                "cannot look for pods that wait for a claim that is gone; trying again"
             );
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(std::time::Duration::from_secs(30));
+            tokio::time::sleep(backoff.fail()).await;
         }
-        Ok(())
+    }
+
+    async fn delete_latecomers(&self, claim: &PersistentVolumeClaim) -> Result<(), Error> {
+        match self.fate(claim).await? {
+            Fate::Gone => self.delete_pending_pods(claim).await,
+            // It was not let go after all, which is tried again; or there is a new claim, which is what the pods can use
+            Fate::Leaving | Fate::Replaced => Ok(()),
+        }
     }
 
     async fn delete_pending_pods(&self, claim: &PersistentVolumeClaim) -> Result<(), Error> {
-        // A new claim of this name is what the pods can use
-        let again = self.api(claim).get_metadata_opt(&claim.name_any()).await;
-        if again.map_err(Error::api("read claim", full_name(claim)))?.is_some() {
-            return Ok(());
-        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
         let mut page = ListParams::default().fields("status.phase=Pending").limit(PAGE);
         loop {
@@ -138,9 +175,11 @@ impl ClaimFinalizer {
         if present(deleted).map_err(Error::api("delete pending pod", &name))?.is_none() {
             return Ok(());
         }
-        tracing::info!(pod = name, claim = full_name(claim), "deleted a pod that waited for a claim that is gone");
-        let note =
-            format!("claim {} is gone; the pod is deleted so that its controller makes both anew", claim.name_any());
+        tracing::info!(pod = name, claim = full_name(claim), "deleted a pod that waited for a claim that was deleted");
+        let note = format!(
+            "claim {} was deleted; the pod is deleted so that its controller makes both anew",
+            claim.name_any()
+        );
         self.events.normal(&pod.object_ref(&()), "ClaimGone", "DeletePod", note).await;
         Ok(())
     }

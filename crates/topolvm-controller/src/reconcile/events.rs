@@ -2,21 +2,21 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
+use topolvm_runtime::kubernetes::EventRecorder;
 
 /// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
 const COMPONENT: &str = "topolvm-controller";
 
-/// Writes Events. Clones share what they remember: a repeated Event counts up instead of becoming another object.
+/// Writes Events. Clones share what they remember.
 #[derive(Clone)]
 pub(super) struct Events {
-    recorder: Recorder,
+    recorder: EventRecorder,
 }
 
 impl Events {
     pub(super) fn new(client: Client, instance: String) -> Self {
-        let reporter = Reporter { controller: COMPONENT.to_owned(), instance: Some(instance) };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { recorder: EventRecorder::new(client, COMPONENT, instance) }
     }
 
     /// Something happened as it should.
@@ -33,7 +33,7 @@ impl Events {
     async fn publish(&self, type_: EventType, about: &ObjectReference, reason: &str, action: &str, note: String) {
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        if let Err(error) = self.recorder.publish(event, about).await {
             tracing::warn!(
                 reason,
                 object = about.name,

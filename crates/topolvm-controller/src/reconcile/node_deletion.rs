@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_runtime::ReconcileMetrics;
 
 use super::claims::{Claims, provisioner, selected_node, volume_name};
 use super::error::{Error, deleted, present, status};
@@ -31,13 +32,14 @@ pub(super) struct NodeDeletion {
     pub(super) skip: bool,
     pub(super) claims: Claims,
     pub(super) events: Events,
+    pub(super) metrics: ReconcileMetrics,
 }
 
 impl NodeDeletion {
     /// Works for as long as Nodes are watched.
     pub(super) async fn run(self: Arc<Self>, nodes: Nodes) {
         let this = &self;
-        work("Nodes", nodes.store(), nodes.leaving(), async |node| this.step(&node).await).await;
+        work("node", &self.metrics, nodes.store(), nodes.leaving(), async |node| this.step(&node).await).await;
     }
 
     async fn step(&self, seen: &NodeMeta) -> Result<(), Error> {

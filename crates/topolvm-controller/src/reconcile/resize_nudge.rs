@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
+use topolvm_runtime::ReconcileMetrics;
 
 use super::claims::{provisioner, selected_node};
 
@@ -21,6 +22,7 @@ const PENDING: &str = "FileSystemResizePending";
 #[derive(Clone)]
 pub(super) struct ResizeNudge {
     pub(super) client: Client,
+    pub(super) metrics: ReconcileMetrics,
     /// The wall clock.
     pub(super) now: fn() -> Timestamp,
 }
@@ -40,7 +42,7 @@ impl ResizeNudge {
     /// Works for as long as claims come.
     pub(super) async fn run(self, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
         while let Some(claim) = waiting.recv().await {
-            if let Err(error) = self.nudge(&claim).await {
+            if let Err(error) = self.metrics.observed("filesystemresize", self.nudge(&claim)).await {
                 let Waiting { namespace, claim, .. } = &claim;
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::warn!(namespace, claim, error, "kubelet will grow the filesystem at its next sync only");

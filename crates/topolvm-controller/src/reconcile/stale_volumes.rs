@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::error_chain;
+use topolvm_runtime::{ReconcileMetrics, error_chain};
 
 use super::error::{Error, present};
 use super::events::Events;
@@ -31,6 +31,7 @@ pub(super) struct StaleVolumes {
     pub(super) interval: Duration,
     pub(super) volumes: VolumeWatch,
     pub(super) events: Events,
+    pub(super) metrics: ReconcileMetrics,
     /// The wall clock.
     pub(super) now: fn() -> Timestamp,
 }
@@ -57,7 +58,7 @@ impl StaleVolumes {
                 if !self.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
                     continue;
                 }
-                if let Err(error) = self.step(&name).await {
+                if let Err(error) = self.metrics.observed("stalelogicalvolume", self.step(&name)).await {
                     tracing::warn!(volume = name, error = error_chain(&error), "cannot clean up; trying again later");
                 }
             }

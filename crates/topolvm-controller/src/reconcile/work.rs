@@ -9,20 +9,21 @@ use std::time::Duration;
 use futures::Stream;
 use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store};
-use topolvm_runtime::{Backoff, Pace, error_chain, work_through};
+use topolvm_runtime::{Backoff, Pace, ReconcileMetrics, error_chain, work_through};
 
 use super::error::Error;
 
-const PACE: Pace = Pace {
+pub(super) const PACE: Pace = Pace {
     // The API server's own limits should never be felt
     concurrency: 4,
     retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
 
-/// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts. `what` names the kind in the
-/// log.
+/// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts. `controller` is the name in
+/// the log and in the metrics.
 pub(super) async fn work<K, F>(
-    what: &'static str,
+    controller: &'static str,
+    metrics: &ReconcileMetrics,
     store: Store<K>,
     queue: impl Stream<Item = ObjectRef<K>>,
     reconcile: impl Fn(Arc<K>) -> F,
@@ -32,12 +33,12 @@ pub(super) async fn work<K, F>(
     F: Future<Output = Result<(), Error>>,
 {
     let step = async |object: ObjectRef<K>| match store.get(&object) {
-        Some(object) => reconcile(object).await,
+        Some(object) => metrics.observed(controller, reconcile(object)).await,
         None => Ok(()),
     };
     let failed = |object: &ObjectRef<K>, error: &Error, pause: Duration| {
         let error = error_chain(error);
-        tracing::warn!(what, object = %object, error, again_in = ?pause, "cannot reconcile; trying again");
+        tracing::warn!(controller, object = %object, error, again_in = ?pause, "cannot reconcile; trying again");
     };
     work_through(queue, PACE, step, failed).await;
 }

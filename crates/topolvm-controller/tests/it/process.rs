@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use assert_cmd::cargo::CommandCargoExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::claim;
 
 pub(crate) fn command(arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::cargo_bin("topolvm-controller").unwrap();
@@ -42,15 +47,41 @@ fn times_with_which_two_replicas_could_lead_end_it_with_64() {
 
 /// A kubeconfig with the address of an API server that is not there.
 pub(crate) fn nobody_listens(dir: &Path) -> PathBuf {
+    kubeconfig(dir, "127.0.0.1:1")
+}
+
+/// A kubeconfig with this address of an API server.
+fn kubeconfig(dir: &Path, address: &str) -> PathBuf {
     let kubeconfig = dir.join("kubeconfig");
     let content = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
         "users": [{"name": "u", "user": {}}],
     });
     std::fs::write(&kubeconfig, content.to_string()).unwrap();
     kubeconfig
+}
+
+/// Flags of deployments of TopoLVM: what controller-runtime takes for "off", and what is not served here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn with_0_for_the_addresses_and_one_for_profiles_it_serves_csi_and_warns() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket_flag = format!("--csi-socket={}", dir.path().join("csi.sock").display());
+    for secure in ["--secure-metrics-server=false", "--secure-metrics-server"] {
+        let off = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--profiling-bind-address=:6060"];
+        let mut program = command(&[&[&socket_flag, secure][..], &off].concat());
+        let child = program.env("KUBECONFIG", nobody_listens(dir.path())).stderr(Stdio::piped()).spawn().unwrap();
+        let mut running = Running(child);
+        let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(log.any(|line| line.contains("--profiling-bind-address=:6060 has no effect")), "{secure}");
+        // Comes after all addresses were listened to, or could not be
+        assert!(log.any(|line| line.contains("cannot watch")), "{secure}");
+        let pid = rustix::process::Pid::from_child(&running.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(log.any(|line| line.contains("stopped")), "{secure}");
+        assert_eq!(running.0.wait().unwrap().code(), Some(0), "{secure}");
+    }
 }
 
 #[test]
@@ -89,4 +120,73 @@ async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_or
     assert!(log.any(|line| line.contains("stopped")));
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
     assert!(!socket.exists());
+}
+
+/// The metrics page of a program that may be about to serve it.
+async fn metrics(address: &str) -> String {
+    let mut connection = loop {
+        match TcpStream::connect(address).await {
+            Ok(connection) => break connection,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut page = String::new();
+    connection.read_to_string(&mut page).await.unwrap();
+    page
+}
+
+/// Serves an API server on a socket, for a program of its own. Returns the address.
+async fn listen(api: &ApiServer, tasks: &Tasks) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let client = api.client();
+    let answer = move |request: axum::extract::Request| {
+        let client = client.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let request = http::Request::from_parts(head, kube::client::Body::from(body));
+            client.send(request).await.unwrap().map(axum::body::Body::new)
+        }
+    };
+    let router = axum::Router::new().fallback(answer);
+    tasks.spawn("API server", async move { Ok(axum::serve(listener, router).await?) });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn its_metrics_page_tells_of_calls_and_of_reconciles_that_failed_and_succeeded() {
+    let (dir, tasks) = (tempfile::tempdir().unwrap(), Tasks::new(CancellationToken::new()));
+    let api = ApiServer::new();
+    api.apply_json(claim("data").finalizer("topolvm.io/pvc").build());
+    api.fail_next("patch", "persistentvolumeclaims", 1, 500);
+    let kubeconfig = kubeconfig(dir.path(), &listen(&api, &tasks).await);
+    let socket = dir.path().join("csi.sock");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let flags = [
+        format!("--csi-socket={}", socket.display()),
+        format!("--metrics-bind-address={free}"),
+        "--health-probe-bind-address=".to_owned(),
+        "--leader-election=false".to_owned(),
+    ];
+    let mut program = command(&flags.each_ref().map(String::as_str));
+    let _running = Running(program.env("KUBECONFIG", kubeconfig).stderr(Stdio::null()).spawn().unwrap());
+
+    api.until_requested("patch", "persistentvolumeclaims", 2).await;
+    let mut identity = IdentityClient::connect(format!("unix:{}", socket.display())).await.unwrap();
+    identity.probe(ProbeRequest {}).await.unwrap();
+    let reconciles = |result: &str| {
+        format!("topolvm_reconcile_seconds_count{{controller=\"persistentvolumeclaim\",result=\"{result}\"}} 1\n")
+    };
+    // The claim is written a moment before the reconcile that wrote it has ended
+    let page = loop {
+        let page = metrics(&free).await;
+        if page.contains(&reconciles("ok")) {
+            break page;
+        }
+    };
+    for series in [reconciles("error"), "topolvm_grpc_seconds_count{method=\"Probe\"} 1\n".to_owned()] {
+        assert!(page.contains(&series), "no {series} in {page}");
+    }
 }

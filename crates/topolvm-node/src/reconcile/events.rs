@@ -1,11 +1,11 @@
 //! Events of LogicalVolumes, as `kubectl describe` shows them.
 
-use std::fmt;
 use std::time::Duration;
 
 use kube::Resource as _;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
+use topolvm_runtime::kubernetes::EventRecorder;
 
 use super::FIELD_MANAGER;
 
@@ -13,21 +13,15 @@ use super::FIELD_MANAGER;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Tells users what the status says in a code.
+#[derive(Debug)]
 pub(super) struct Events {
     flavor: ApiFlavor,
-    recorder: Recorder,
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").finish_non_exhaustive()
-    }
+    recorder: EventRecorder,
 }
 
 impl Events {
     pub(super) fn new(flavor: ApiFlavor, node: &str, client: kube::Client) -> Self {
-        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
-        Self { flavor, recorder: Recorder::new(client, reporter) }
+        Self { flavor, recorder: EventRecorder::new(client, FIELD_MANAGER, node.to_owned()) }
     }
 
     /// The volume could not be made or grown.
@@ -45,19 +39,17 @@ impl Events {
         self.warn(volume, "RemoveFailed", "Remove", message).await;
     }
 
-    /// The same event again is counted and not repeated. Nobody depends on an event, so a failure stays here.
+    /// Nobody depends on an event, so a failure stays here.
     async fn warn(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
-        /// events.k8s.io/v1, "note": at most 1 KiB.
-        const LONGEST: usize = 1000;
         let event = Event {
             type_: EventType::Warning,
             reason: reason.to_owned(),
-            note: Some(message.chars().take(LONGEST / 4).collect()),
+            note: Some(message.to_owned()),
             action: action.to_owned(),
             secondary: None,
         };
         let regarding = volume.object_ref(&self.flavor);
-        let published = self.recorder.publish(&event, &regarding);
+        let published = self.recorder.publish(event, &regarding);
         let error = match tokio::time::timeout(LIMIT, published).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => format!("{:#}", anyhow::Error::from(error)),

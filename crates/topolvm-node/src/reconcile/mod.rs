@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{Backoff, CancellationToken, Pace, error_chain, kubernetes, work_through};
+use topolvm_runtime::{Backoff, CancellationToken, Pace, ReconcileMetrics, error_chain, kubernetes, work_through};
 
 use crate::lvmd::Lvmd;
 
@@ -35,8 +35,8 @@ use events::Events;
 use written::Written;
 
 const PACE: Pace = Pace {
-    // lvmd itself does one change per volume group
-    concurrency: 4,
+    // lvmd itself does one change per volume group; those that wait for a group that hangs must leave room for the others
+    concurrency: 32,
     // lvmd's return ends the pauses early
     retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
@@ -81,6 +81,7 @@ impl Reconciler {
         self: Arc<Self>,
         own: LogicalVolumes,
         lvmd_returns: mpsc::Receiver<()>,
+        metrics: ReconcileMetrics,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         kubernetes::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
@@ -93,7 +94,7 @@ impl Reconciler {
         let (changed, changes) = mpsc::unbounded_channel();
         let queue = stream::select(UnboundedReceiverStream::new(changes), after_return);
         let step = async |name: String| match own.get(&name) {
-            Some(volume) => self.reconcile(Arc::new(volume)).await,
+            Some(volume) => metrics.observed("logicalvolume", self.reconcile(Arc::new(volume))).await,
             None => Ok(()),
         };
         let working = work_through(queue.take_until(shutdown.clone().cancelled_owned()), PACE, step, log_failure);

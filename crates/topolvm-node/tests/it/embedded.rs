@@ -123,10 +123,34 @@ async fn volumes_are_made_and_capacity_is_told_without_a_socket_of_lvmd() {
         "topolvm_lvmd_device_class_volumes{device_class=\"ssd\"} 1",
         "topolvm_lvmd_config_last_reload_successful 1",
         "topolvm_grpc_handled_total{method=\"CreateLV\",code=\"Ok\"} 1",
+        "topolvm_grpc_seconds_count{method=\"CreateLV\"} 1",
+        "topolvm_grpc_seconds_count{method=\"Probe\"} 1",
         "topolvm_lvm_commands_total{command=\"lvcreate\",outcome=\"ok\"} 1",
     ] {
         assert!(page.contains(line), "no {line} in {page}");
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_reconcile_that_fails_and_the_next_that_succeeds_are_counted() {
+    let api = ApiServer::new();
+    api.apply_json(node("n1").build());
+    api.fail_next("patch", LV, 1, 500);
+    let agent = Agent::start(&api, FakeLvm::new().with_group(VG, 10 * GIB)).await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    // The status is there a moment before the reconcile that wrote it has ended
+    let succeeded = "topolvm_reconcile_seconds_count{controller=\"logicalvolume\",result=\"ok\"} ";
+    let page = loop {
+        let page = agent.metrics().await;
+        if page.contains(succeeded) {
+            break page;
+        }
+        tokio::task::yield_now().await;
+    };
+    let failed = "topolvm_reconcile_seconds_count{controller=\"logicalvolume\",result=\"error\"} 1\n";
+    assert!(page.contains(failed), "{page}");
     agent.stop().await;
 }
 

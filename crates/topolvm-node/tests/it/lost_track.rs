@@ -65,6 +65,31 @@ async fn a_failure_is_told_once_in_an_event() {
 }
 
 #[tokio::test]
+async fn an_event_says_what_failed_of_which_object_and_why_also_when_the_reason_why_has_changed() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.reconcile("pvc-1").await.unwrap();
+    let mut told = Vec::new();
+    for size in ["11Gi", "12Gi"] {
+        cluster.resize("pvc-1", size);
+        cluster.reconcile("pvc-1").await.unwrap_err();
+        told.push(cluster.status("pvc-1")["message"].clone());
+    }
+    let mut events = cluster.api.list_json(EVENTS);
+    events.sort_by_key(|event| event["eventTime"].to_string());
+    let notes: Vec<_> = events.iter().map(|event| event["note"].clone()).collect();
+    assert_eq!(notes, told);
+    assert_ne!(told[0], told[1]);
+    for event in events {
+        let what =
+            ["type", "reason", "action", "reportingController", "reportingInstance"].map(|key| event[key].clone());
+        assert_eq!(json!(what), json!(["Warning", "ExpandFailed", "Expand", "topolvm-node", "n1"]));
+        let regarding = json!({"apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "name": "pvc-1", "uid": "u1"});
+        assert_eq!(event["regarding"], regarding);
+    }
+}
+
+#[tokio::test]
 async fn without_the_right_to_write_events_everything_else_works() {
     let cluster = Cluster::start().await;
     cluster.api.fail_next("create", EVENTS, 1, 403);

@@ -149,13 +149,20 @@ async fn an_lvm_that_hangs_in_one_volume_group_holds_up_no_other() {
     let lvmd = LvmdProcess::start(&agent.lvm, TWO_CLASSES).await;
     let _lvmd = lvmd.listen(&agent.dir.path().join("lvmd.sock")).await;
     let mut hanging = agent.lvm.pause("lvcreate");
-    api.apply_json(logical_volume("pvc-1").uid("u1").class("hdd").build());
+    let waiting: Vec<_> = (0..10).map(|number| format!("pvc-slow{number}")).collect();
+    for name in &waiting {
+        api.apply_json(logical_volume(name).uid(name).class("hdd").build());
+    }
     hanging.reached().await;
     api.apply_json(logical_volume("pvc-2").uid("u2").build());
     until_ready(&api, "pvc-2").await;
-    assert_eq!(api.get_json(LV, "", "pvc-1").unwrap().get("status"), None);
+    for name in &waiting {
+        assert_eq!(api.get_json(LV, "", name).unwrap().get("status"), None);
+    }
     hanging.resume();
-    until_ready(&api, "pvc-1").await;
+    for name in &waiting {
+        until_ready(&api, name).await;
+    }
     agent.stop().await;
 }
 

@@ -31,7 +31,7 @@ struct Objects {
 #[derive(Debug, Default)]
 struct Known {
     by_name: HashMap<Arc<str>, Packed>,
-    /// Names by UID, and by the volume id of the status where that is another one.
+    /// Names by UID, and by the volume id of the status where that is another one that nobody has as UID.
     names: HashMap<Box<str>, Arc<str>>,
 }
 
@@ -120,7 +120,9 @@ impl LogicalVolumes {
 impl Known {
     fn insert(&mut self, volume: LogicalVolume) {
         let name: Arc<str> = volume.name().into();
-        for id in ids(&volume) {
+        self.names.insert(volume.uid().into(), Arc::clone(&name));
+        // The UID of one object is not what another calls itself
+        if let Some(id) = other_id(&volume).filter(|id| !self.names.contains_key(*id)) {
             self.names.insert(id.into(), Arc::clone(&name));
         }
         self.by_name.extend(Packed::new(volume).map(|packed| (name, packed)));
@@ -128,8 +130,10 @@ impl Known {
 
     fn remove(&mut self, volume: &LogicalVolume) {
         self.by_name.remove(volume.name());
-        for id in ids(volume) {
-            self.names.remove(id);
+        for id in std::iter::once(volume.uid()).chain(other_id(volume)) {
+            if self.names.get(id).is_some_and(|name| **name == *volume.name()) {
+                self.names.remove(id);
+            }
         }
     }
 
@@ -161,10 +165,9 @@ impl Packed {
     }
 }
 
-/// The object's UID, and the volume id that its status has where that is another one.
-fn ids(volume: &LogicalVolume) -> impl Iterator<Item = &str> {
-    let uid = volume.uid();
-    std::iter::once(uid).chain(volume.volume_id().filter(move |id| *id != uid))
+/// The volume id of the status where that is not the object's UID.
+fn other_id(volume: &LogicalVolume) -> Option<&str> {
+    volume.volume_id().filter(|id| *id != volume.uid())
 }
 
 #[cfg(test)]
@@ -242,6 +245,21 @@ mod tests {
         for id in ["u", "other"] {
             assert_eq!(volumes.name_of(id), None);
         }
+    }
+
+    #[test]
+    fn no_object_passes_for_another_by_a_volume_id_that_is_the_uid_of_that() {
+        let volumes = LogicalVolumes::default();
+        let victim = logical_volume("victim").uid("v").ready("v", "1Gi").build();
+        let thief = logical_volume("thief").uid("t").ready("v", "1Gi").build();
+        for events in [[&victim, &thief], [&thief, &victim]] {
+            for volume in events {
+                volumes.apply(Event::Apply(volume.clone()));
+            }
+            assert_eq!(volumes.name_of("v").as_deref(), Some("victim"));
+        }
+        volumes.apply(Event::Delete(thief));
+        assert_eq!(volumes.name_of("v").as_deref(), Some("victim"));
     }
 
     #[test]

@@ -164,6 +164,22 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
     tasks.wait().await.unwrap();
 }
 
+#[rstest]
+#[case("")]
+#[case("0")]
+#[tokio::test]
+async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[case] off: &str) {
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    let config = MetricsConfig { secure: Some(Certificate::Files("/nowhere".into())), ..MetricsConfig::plain(off) };
+    config.start(Arc::new(Registry::default()), api_server().client(), &tasks, &shutdown);
+    let ended = tasks.wait();
+    tokio::pin!(ended);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut ended).await.is_err(), "it has ended");
+    shutdown.cancel();
+    ended.await.unwrap();
+}
+
 #[test]
 fn a_certificate_of_our_own_can_be_made_and_used() {
     Served::default().make_own().unwrap();

@@ -1,6 +1,7 @@
 //! What the service accounts may do, and above all what they may not.
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use testbed::topolvm::{NODE, account_token};
 
 use crate::Body;
@@ -16,7 +17,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 const CAPACITY: &str = r#"{"metadata":{"annotations":{"capacity.topolvm.io/00default":"1"}}}"#;
 const FINALIZER: &str =
     r#"{"metadata":{"finalizers":["topolvm.io/logicalvolume"],"labels":{"app.kubernetes.io/created-by":"x"}}}"#;
-const STATUS: &str = r#"{"status":{"volumeID":"x","currentSize":"1Gi"}}"#;
+const SIZE: &str = r#"{"status":{"currentSize":"1Gi"}}"#;
 /// What even its own agent must not write.
 const LABEL: &str = r#"{"metadata":{"labels":{"steers":"pods"}}}"#;
 const ANNOTATION: &str =
@@ -36,9 +37,11 @@ fn stolen(fixture: &Fixture) -> Result<()> {
     let volume = |name: &str| format!("/apis/topolvm.io/v1/logicalvolumes/{name}");
     let (my_volume, your_volume) = (volume("my-volume"), volume("your-volume"));
     let (my_status, your_status) = (volume("my-volume/status"), volume("your-volume/status"));
+    let uid = |name: &str| fixture.kubectl(&["get", LV, name, "-o", "jsonpath={.metadata.uid}"]);
+    let (my_id, your_id) = (volume_id(&uid("my-volume")?), volume_id(&uid("your-volume")?));
     // The API server takes a moment to know a new policy
     fixture.cluster.ready("apiserver", || refused(&patch(your_node, LABEL)?, "", "a label"))?;
-    for (path, content) in [(my_node, CAPACITY), (&my_volume, FINALIZER), (&my_status, STATUS)] {
+    for (path, content) in [(my_node, CAPACITY), (&my_volume, FINALIZER), (&my_status, SIZE), (&my_status, &my_id)] {
         let (status, said) = patch(path, content)?;
         ensure!(status == 200, "{path} {content} is refused: {said}");
     }
@@ -46,11 +49,14 @@ fn stolen(fixture: &Fixture) -> Result<()> {
     for (path, content, why) in [
         (your_node, CAPACITY, others),
         (&your_volume, FINALIZER, others),
-        (&your_status, STATUS, others),
+        (&your_status, SIZE, others),
         // Nor make another's volume one's own, or one's own another's
         (&your_volume, MOVE, others),
         (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#, "does not change the spec"),
         (&my_volume, GROW, "does not change the spec"),
+        // Nor let a volume pass for another's, which would then be deleted and grown instead
+        (&my_status, &your_id, "no other volume id than the UID"),
+        (&my_status, &volume_id("x"), "no other volume id than the UID"),
         (my_node, TAINTS, "does not change the spec"),
         (my_node, LABEL, "does not change labels"),
         (my_node, ANNOTATION, "changes no other annotations"),
@@ -58,6 +64,7 @@ fn stolen(fixture: &Fixture) -> Result<()> {
     ] {
         refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
     }
+    older_id_is_kept(fixture, &token)?;
     for path in [&my_volume, your_node] {
         refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
@@ -65,6 +72,24 @@ fn stolen(fixture: &Fixture) -> Result<()> {
         fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
     }
     Ok(())
+}
+
+/// What an agent writes to a volume that has another id than its UID, from whoever made it: everything but the id.
+fn older_id_is_kept(fixture: &Fixture, token: &str) -> Result<()> {
+    let (name, status) = ("old-volume", "/apis/topolvm.io/v1/logicalvolumes/old-volume/status");
+    fixture.volume(name, "mine")?;
+    fixture.kubectl(&["patch", LV, name, "--subresource=status", "--type=merge", "-p", &volume_id("old")])?;
+    let (another, none, again) = (volume_id("older"), volume_id(""), volume_id("old"));
+    for (content, expected) in [(SIZE, 200), (&another, 403), (&none, 200), (&again, 403)] {
+        let (answer, said) = fixture.request_as(token, "PATCH", status, content)?;
+        ensure!(answer == expected, "{status} {content} is answered with {answer}: {said}");
+    }
+    Ok(())
+}
+
+/// The patch that gives a volume this id.
+fn volume_id(id: &str) -> String {
+    json!({"status": {"volumeID": id}}).to_string()
 }
 
 fn unbound(fixture: &Fixture) -> Result<()> {
@@ -83,6 +108,7 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
         (&node, "delete", LV),
         (&node, "delete", "nodes"),
         (&node, "update", "nodes"),
+        (&node, "get", "nodes"),
         (&node, "list", "pods"),
         (&node, "list", "persistentvolumeclaims"),
         (&node, "get", "secrets"),

@@ -1,6 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod};
 
 use super::super::Settings;
@@ -70,7 +71,7 @@ async fn a_finalizer_kept_on_purpose_stays_on_a_claim_that_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_claim_is_let_go_last_and_only_then_pods_that_are_pending_for_it_are_deleted() {
+async fn pods_that_are_pending_for_a_claim_are_deleted_when_all_others_have_let_go_of_it() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc", PROTECTION]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -87,7 +88,7 @@ async fn the_claim_is_let_go_last_and_only_then_pods_that_are_pending_for_it_are
 
     server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!(["topolvm.io/pvc"]));
     bench.gone("pods", "default", "pending").await;
-    assert!(!bench.has(CLAIMS, "default", "data"));
+    bench.gone(CLAIMS, "default", "data").await;
     bench.settle().await;
     assert!(bench.has("pods", "default", "running"));
     assert!(bench.has("pods", "default", "other"));
@@ -96,18 +97,64 @@ async fn the_claim_is_let_go_last_and_only_then_pods_that_are_pending_for_it_are
     bench.end().await;
 }
 
+/// The next leader begins with the claims that are there.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_ends_while_it_lets_go_of_a_claim_leaves_no_pod_that_waits() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    let bench = Bench::start(&server, KEPT);
+    let end = bench.shutdown.clone();
+    server.before_next("patch", CLAIMS, move |server| {
+        server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!([]));
+        end.cancel();
+    });
+    server.delete(CLAIMS, "default", "data");
+    bench.gone(CLAIMS, "default", "data").await;
+    bench.end().await;
+    assert!(server.get_json("pods", "default", "pending").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_deletion_began_under_another_leader_is_let_go_with_its_pods() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    server.delete(CLAIMS, "default", "data");
+    let bench = Bench::start(&server, KEPT);
+    bench.gone(CLAIMS, "default", "data").await;
+    assert!(!bench.has("pods", "default", "pending"));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_deleted_although_the_answer_that_the_claim_is_gone_is_lost() {
+    let server = ApiServer::new();
+    server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
+    server.apply_json(user("pending", "data", "Pending"));
+    server.before_next("patch", CLAIMS, |server| drop(server.apply_json(user("late", "data", "Pending"))));
+    server.inject("patch", CLAIMS, 1, Failure::LostAnswer);
+    let bench = Bench::start(&server, KEPT);
+    server.delete(CLAIMS, "default", "data");
+    bench.gone("pods", "default", "pending").await;
+    bench.gone("pods", "default", "late").await;
+    assert!(!bench.has(CLAIMS, "default", "data"));
+    bench.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_can_use_a_new_claim_of_the_name_stays() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
-    server.apply_json(user("pending", "data", "Pending"));
-    // Made between the end of the old claim and the look at the pods
-    server.before_next("get", CLAIMS, |server| {
+    // Both made after the end of the old claim
+    server.before_next("patch", CLAIMS, |server| {
+        server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!([]));
         server.apply_json(claim("data").build());
+        server.apply_json(user("pending", "data", "Pending"));
     });
     let bench = Bench::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    server.until_requested("get", CLAIMS, 1).await;
+    server.until_requested("get", CLAIMS, 2).await;
     bench.settle().await;
     assert!(bench.has("pods", "default", "pending"));
     bench.end().await;
@@ -130,7 +177,7 @@ async fn a_pod_that_has_begun_to_run_meanwhile_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_deleted_although_the_api_server_fails_right_after_the_claim_has_gone() {
+async fn pods_are_deleted_although_the_api_server_fails() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));

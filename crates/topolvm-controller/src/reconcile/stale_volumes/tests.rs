@@ -67,6 +67,31 @@ async fn a_volume_of_a_node_that_exists_is_left_to_its_agent_and_the_user_is_tol
     bench.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_user_is_told_when_a_volume_stays_for_another_reason() {
+    let server = server(Some(A_DAY_AGO));
+    server.apply_json(node("n1").build());
+    let bench = Bench::start(&server, DEFAULTS);
+    server.until_requested("create", "events", 1).await;
+    server.apply_json(persistent_volume("Delete", "Bound", "topolvm.io", "u1"));
+    server.delete("nodes", "", "n1");
+    server.until_requested("create", "events", 2).await;
+    bench.settle().await;
+    let told = server.list_json("events.events.k8s.io");
+    let tells = |text: &str| told.iter().filter(|event| event["note"].as_str().unwrap().contains(text)).count();
+    assert_eq!(
+        (tells("is topolvm-node running on Node n1"), tells("PersistentVolume by-any-name still refers")),
+        (1, 1)
+    );
+    for event in told {
+        let what = ["type", "reason", "reportingController"].map(|key| event[key].clone());
+        assert_eq!(json!(what), json!(["Warning", "StaleVolume", "topolvm-controller"]));
+        let regarding = &event["regarding"];
+        assert_eq!(["kind", "name", "uid"].map(|key| &regarding[key]), ["LogicalVolume", "pvc-1", "u1"]);
+    }
+    bench.end().await;
+}
+
 #[rstest]
 #[case::in_use("Delete", "Bound")]
 #[case::about_to_be_used("Delete", "Available")]

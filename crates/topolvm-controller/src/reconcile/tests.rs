@@ -1,0 +1,58 @@
+//! What all controllers have in common. What each of them does has tests beside it.
+
+use serde_json::{Value, json};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::{claim, logical_volume, node, pod};
+
+use super::bench::{Bench, DEFAULTS};
+
+const CLAIMS: &str = "persistentvolumeclaims";
+const LVS: &str = "logicalvolumes.topolvm.io";
+const CONTROLLERS: [&str; 4] = ["filesystemresize", "node", "persistentvolumeclaim", "stalelogicalvolume"];
+
+/// A claim whose filesystem waits to be grown, and the pod that uses it.
+fn add_waiting_claim(server: &ApiServer) {
+    let mut waiting = json!(claim("grown").build());
+    waiting["metadata"]["annotations"] = json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"});
+    waiting["status"] = json!({"conditions": [{"type": "FileSystemResizePending", "status": "True"}]});
+    server.apply_json(waiting);
+    server.apply_json(pod("user").claim("grown").build());
+}
+
+/// A volume that was deleted a day ago and whose node is not there any more.
+fn add_stale_volume(server: &ApiServer) {
+    let volume = logical_volume("pvc-1").on("gone").finalizer("topolvm.io/logicalvolume").build();
+    let mut volume = json!(volume);
+    volume["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    server.apply_json(volume);
+}
+
+/// How often a controller came to this end, as the metrics page says it.
+fn count(page: &str, controller: &str, result: &str) -> Option<Value> {
+    let series = format!("topolvm_reconcile_seconds_count{{controller=\"{controller}\",result=\"{result}\"}} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&series))?;
+    serde_json::from_str(value).ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn reconciles_that_fail_and_that_succeed_are_counted_for_each_controller() {
+    let server = ApiServer::new();
+    server.apply_json(node("n1").finalizer("topolvm.io/node").build());
+    server.delete("nodes", "", "n1");
+    server.apply_json(claim("data").finalizer("topolvm.io/pvc").build());
+    add_waiting_claim(&server);
+    add_stale_volume(&server);
+    for resource in ["nodes", CLAIMS, "pods", LVS] {
+        server.fail_next("patch", resource, 1, 500);
+    }
+    let bench = Bench::start(&server, DEFAULTS);
+    server.until_requested("patch", "pods", 1).await;
+    // The others try again by themselves
+    server.edit(CLAIMS, "default", "grown", |claim| claim["status"]["capacity"] = json!({"storage": "2Gi"}));
+    tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
+    let page = bench.metrics();
+    for (controller, result) in CONTROLLERS.iter().flat_map(|name| [(name, "ok"), (name, "error")]) {
+        assert_eq!(count(&page, controller, result), Some(json!(1)), "{controller}, {result}: {page}");
+    }
+    bench.end().await;
+}
