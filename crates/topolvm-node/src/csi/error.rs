@@ -64,6 +64,17 @@ pub enum Error {
         /// Where it is.
         other: PathBuf,
     },
+    /// A pod writes to the device what it likes, and a filesystem that is mounted beside it would be damaged.
+    #[error(
+        "volume {id} cannot be mounted, because its device is published raw at {}; end the pod that has it as a block volume first",
+        .other.display()
+    )]
+    UsedRaw {
+        /// The volume.
+        id: String,
+        /// Where it is.
+        other: PathBuf,
+    },
     /// The kernel cannot change its mind about a mounted filesystem.
     #[error(
         "volume {id} cannot be published for writing, because its filesystem is mounted for reading only at {}; end the pod that reads it first",
@@ -170,6 +181,7 @@ impl GrpcCode for Error {
             | Self::OtherContents { .. }
             | Self::TargetTaken { .. }
             | Self::PublishedElsewhere { .. }
+            | Self::UsedRaw { .. }
             | Self::ReadOnlyElsewhere { .. }
             | Self::ReadOnlyDevice(_)
             | Self::NoStagingPath(_)

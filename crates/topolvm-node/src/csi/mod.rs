@@ -7,6 +7,7 @@ mod findings;
 mod hanging;
 mod health;
 mod identity;
+mod kubelet;
 mod node;
 mod publish;
 mod request;

@@ -18,8 +18,8 @@ use super::request::{
 use super::{Agent, Error};
 use crate::mount::Mounter;
 
-/// How many volumes are changed at the same time; the others wait. Each runs a program or two, and a pod's start should not
-/// wait for the repair of more than a few other volumes.
+/// How many volumes begin to appear or grow at the same time, and how many go away; the others wait. Each runs a program or two, and
+/// a pod's start should not wait for the repair of more than a few other volumes. Its end waits for none.
 const CHANGES: usize = 32;
 
 /// Makes volumes appear in pods.
@@ -29,20 +29,26 @@ pub struct NodeService<M> {
     node: String,
     agent: Arc<Agent<M>>,
     in_flight: InFlight,
-    changes: Arc<Semaphore>,
+    begins: Arc<Semaphore>,
+    ends: Arc<Semaphore>,
     tasks: Tasks,
 }
 
 impl<M: Mounter> NodeService<M> {
     /// The service of a node.
     pub fn new(flavor: ApiFlavor, node: String, agent: Arc<Agent<M>>, tasks: Tasks) -> Self {
-        let changes = Arc::new(Semaphore::new(CHANGES));
-        Self { flavor, node, agent, in_flight: InFlight::default(), changes, tasks }
+        let turns = || Arc::new(Semaphore::new(CHANGES));
+        Self { flavor, node, agent, in_flight: InFlight::default(), begins: turns(), ends: turns(), tasks }
     }
 
     /// Does something that changes a volume or its mounts. Once begun it goes on when the caller hangs up, as kubelet does
     /// after its deadline: a mkfs that is killed half-way helps nobody. The volume stays taken until it has ended.
-    async fn change<T, F>(&self, id: &str, change: impl FnOnce(Arc<Agent<M>>) -> F) -> Result<T, Error>
+    async fn change<T, F>(
+        &self,
+        turns: &Arc<Semaphore>,
+        id: &str,
+        change: impl FnOnce(Arc<Agent<M>>) -> F,
+    ) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -50,9 +56,9 @@ impl<M: Mounter> NodeService<M> {
         tracing::Span::current().record("volume", id);
         let turn = self.in_flight.start(id).ok_or_else(|| Error::Busy(id.to_owned()))?;
         let change = change(Arc::clone(&self.agent));
-        let changes = Arc::clone(&self.changes);
+        let turns = Arc::clone(turns);
         let work = async move {
-            let permit = changes.acquire_owned().await;
+            let permit = turns.acquire_owned().await;
             let result = change.await;
             drop(permit);
             match result.as_ref().err().and_then(Error::stuck) {
@@ -74,7 +80,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let request = PublishVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
-        self.change(&id, |agent| async move { agent.publish(request).await }).await?;
+        self.change(&self.begins, &id, |agent| async move { agent.publish(request).await }).await?;
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
     }
 
@@ -84,7 +90,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
         let request = UnpublishVolume::try_from(request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
-        self.change(&id, |agent| async move { agent.unpublish(request).await }).await?;
+        self.change(&self.ends, &id, |agent| async move { agent.unpublish(request).await }).await?;
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
 
@@ -102,7 +108,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
         let request = ExpandVolume::try_from(request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
-        let bytes = self.change(&id, |agent| async move { agent.expand(request).await }).await?;
+        let bytes = self.change(&self.begins, &id, |agent| async move { agent.expand(request).await }).await?;
         Ok(Response::new(csi::NodeExpandVolumeResponse { capacity_bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }))
     }
 
@@ -152,7 +158,7 @@ impl<M: Mounter> Node for NodeService<M> {
         }
         let request = StageVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
-        self.change(&id, |agent| async move { agent.stage(request).await }).await?;
+        self.change(&self.begins, &id, |agent| async move { agent.stage(request).await }).await?;
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
@@ -162,7 +168,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let request = UnstageVolume::try_from(request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
-        self.change(&id, |agent| async move { agent.unstage(request).await }).await?;
+        self.change(&self.ends, &id, |agent| async move { agent.unstage(request).await }).await?;
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
 

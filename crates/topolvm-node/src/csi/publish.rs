@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use topolvm_api::LogicalVolume;
 
 use super::access::Access;
+use super::kubelet;
 use super::request::PublishVolume;
-use super::stage::is_kubelets_staging;
-use super::target::{finish_opening, make_directory, make_file, open_to_everybody};
+use super::target::{find_link, finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};
 use crate::Filesystem;
 use crate::lvmd::Lv;
@@ -45,7 +45,8 @@ impl<M: Mounter> Agent<M> {
         }
         let mut others = self.published_elsewhere(device.number, &target, staging.as_deref()).await?.into_iter();
         // CSI, NodePublishVolume: a volume for a single writer has one target path
-        if exclusive && let Some(other) = others.clone().find(|other| !is_kubelets_staging(other)) {
+        let is_kubelets = |other: &PathBuf| kubelet::is_staging(other) || kubelet::is_device_of(&target, other);
+        if exclusive && let Some(other) = others.clone().find(|other| !is_kubelets(other)) {
             return Err(Error::PublishedElsewhere { id, other });
         }
         let volume = Volume { object: &object, lv: &lv, device, other: others.next() };
@@ -140,6 +141,9 @@ impl<M: Mounter> Agent<M> {
         self.prepare(volume, wanted).await?;
         if let Some(other) = &volume.other {
             let mounts = self.mounter.mounts_at(other).await?;
+            if mounts.last().is_some_and(|mount| mount.device != volume.device.number) {
+                return Err(Error::UsedRaw { id: volume.lv.name.clone(), other: other.clone() });
+            }
             // The kernel gives a filesystem to be read or written as a whole; a mount of it can only be less than that
             match (mounts.last().is_some_and(|mount| mount.filesystem_readonly), options.is_readonly()) {
                 (false, true) => return self.bind_readonly(other, target, options).await,
@@ -204,6 +208,9 @@ impl<M: Mounter> Agent<M> {
 
     async fn publish_block(&self, volume: &Volume<'_>, target: &Path, readonly: bool) -> Result<(), Error> {
         let taken = |found| Error::TargetTaken { target: target.to_owned(), found };
+        if let Some(found) = blocking(STAT, target, find_link).await? {
+            return Err(taken(found));
+        }
         match self.mounter.inspect(target).await? {
             // Nothing is opened, created or chmodded any more: that would go through to the device
             PathKind::BlockDevice(number) if number == volume.device.number => {}

@@ -1,9 +1,10 @@
 //! `NodeStageVolume` and `NodeUnstageVolume`: a volume that appears once on the node, to be bound from there to each pod.
 //! Served where the agent is told to announce them.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::access::Access;
+use super::kubelet::is_staging;
 use super::publish::{Volume, Wanted};
 use super::request::{StageVolume, UnstageVolume};
 use super::{Agent, Error};
@@ -71,7 +72,7 @@ impl<M: Mounter> Agent<M> {
         let unmounted = async {
             let Some(mount) = self.mounter.mounts_at(target).await?.into_iter().next_back() else { return Ok(()) };
             let others = self.mounter.other_targets(mount.device, target).await?;
-            if !others.iter().all(|other| is_kubelets_staging(other)) {
+            if !others.iter().all(|other| is_staging(other)) {
                 return Ok(());
             }
             for leftover in others {
@@ -100,30 +101,5 @@ impl<M: Mounter> Agent<M> {
             others.retain(|other| unstaged.contains(other));
         }
         Ok(others)
-    }
-}
-
-/// Whether this is where kubelet stages a volume: `plugins/kubernetes.io/csi/DRIVER/HASH/globalmount` of its directory, and
-/// `plugins/kubernetes.io/csi/pv/NAME/globalmount` before Kubernetes 1.24.
-pub(super) fn is_kubelets_staging(path: &Path) -> bool {
-    let names: Vec<_> = path.components().rev().take(6).map(Component::as_os_str).collect();
-    matches!(names.as_slice(), [last, _, _, csi, kubernetes, plugins]
-        if *last == "globalmount" && *csi == "csi" && *kubernetes == "kubernetes.io" && *plugins == "plugins")
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("/var/lib/kubelet/plugins/kubernetes.io/csi/topolvm.io/4e07408562be/globalmount", true)]
-    #[case("/k/plugins/kubernetes.io/csi/pv/pvc-1/globalmount", true)]
-    #[case("/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pvc-1/mount", false)]
-    #[case("/mnt/globalmount", false)]
-    #[case("/", false)]
-    fn only_kubelets_own_place_is_a_staging_path(#[case] path: &str, #[case] expected: bool) {
-        assert_eq!(is_kubelets_staging(Path::new(path)), expected);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, PathKind, btrfs, ext4};
+use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, PathKind, btrfs, ext4, xfs};
 use crate::Filesystem;
 
 pub(super) fn inspect(path: &Path) -> Result<PathKind, Error> {
@@ -71,6 +71,11 @@ pub(super) fn ext4_has_room(path: &Path) -> Result<bool, Error> {
 pub(super) fn btrfs_id(path: &Path) -> Result<String, Error> {
     let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
     btrfs::id(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+}
+
+/// Whether a mkfs.xfs was broken off.
+pub(super) fn xfs_is_half_made(path: &Path) -> Result<bool, Error> {
+    superblock(path, xfs::OFFSET, xfs::LENGTH).map(|(_, superblock)| xfs::is_half_made(&superblock))
 }
 
 fn superblock(path: &Path, offset: u64, length: usize) -> Result<(BlockDevice, Vec<u8>), Error> {

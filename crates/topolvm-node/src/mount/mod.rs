@@ -12,6 +12,7 @@ mod programs;
 mod system;
 mod table;
 mod tools;
+mod xfs;
 
 use std::path::{Path, PathBuf};
 

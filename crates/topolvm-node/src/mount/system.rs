@@ -66,7 +66,16 @@ impl Mounter for SystemMounter {
         let tool = programs::look(device);
         let output = self.tools.run(&tool).await?;
         match output.status.code() {
-            Some(0) => Ok(contents(&String::from_utf8_lossy(&output.stdout))),
+            Some(0) => {
+                let found = contents(&String::from_utf8_lossy(&output.stdout));
+                let is_xfs = found == Contents::Filesystem(Filesystem::Xfs.as_str().to_owned());
+                if is_xfs && blocking(STAT, device, device::xfs_is_half_made).await? {
+                    // It would be a damaged filesystem for ever
+                    tracing::warn!(device = %device.display(), "a mkfs.xfs was broken off; the volume is taken for blank");
+                    return Ok(Contents::Blank);
+                }
+                Ok(found)
+            }
             Some(BLKID_NOTHING) => Ok(Contents::Blank),
             Some(BLKID_AMBIVALENT) => Ok(Contents::Other("signatures of more than one kind".to_owned())),
             _ => Err(failure(&tool, &output)),

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use procfs::process::{MountInfo, Process};
+use procfs::process::MountInfo;
 
 use super::{DeviceNumber, Error, Mount, PathKind, device};
 
+/// Described in proc_pid_mountinfo(5).
+const TABLE: &str = "/proc/self/mountinfo";
 const BTRFS: &str = "btrfs";
 
 /// What is mounted at exactly this path, the lowest layer first.
@@ -46,7 +48,14 @@ fn resolve(target: &Path) -> Result<Option<PathBuf>, Error> {
 }
 
 fn read() -> Result<Vec<MountInfo>, Error> {
-    Process::myself().and_then(|process| process.mountinfo()).map(|table| table.0).map_err(Error::Table)
+    let table = std::fs::read(TABLE).map_err(|error| Error::io("read", Path::new(TABLE), error))?;
+    parse(&table)
+}
+
+fn parse(table: &[u8]) -> Result<Vec<MountInfo>, Error> {
+    // A path that is no UTF-8 is not kubelet's, and must not hide the others
+    let lines = table.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter(|line| !line.is_empty()).map(|line| MountInfo::from_line(line).map_err(Error::Table)).collect()
 }
 
 /// Filesystems in which device nodes lie.
@@ -120,6 +129,15 @@ mod tests {
             }
         );
         assert_eq!(unescape(&info.mount_point), Path::new("/var/lib/kubelet/a b"));
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_hides_no_other() {
+        let ours = "36 35 253:3 / /mnt/a rw - ext4 /dev/vg/lv rw\n";
+        let table = [b"35 1 0:5 / /mnt/\xff rw - tmpfs none rw\n".as_slice(), ours.as_bytes()].concat();
+        let paths: Vec<_> = parse(&table).unwrap().into_iter().map(|info| info.mount_point).collect();
+        assert_eq!(paths, [Path::new("/mnt/a")]);
+        assert!(parse(b"nonsense").is_err());
     }
 
     #[test]

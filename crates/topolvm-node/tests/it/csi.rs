@@ -11,7 +11,7 @@ use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_testkit::fixtures::logical_volume;
-use topolvm_testkit::lvm::FakeVolume;
+use topolvm_testkit::lvm::{EXTENT, FakeVolume};
 
 use crate::lvmd_process::VG;
 use crate::node::{GIB, Node, device, mode};
@@ -51,6 +51,17 @@ async fn a_call_that_was_killed_after_the_mount_is_completed() {
     node.machine.mount_by_hand(&device(), &node.target());
     node.publish(node.filesystem()).await.unwrap();
     assert_eq!(mode(&node.target()), 0o2777);
+}
+
+/// Its pod may have taken the right to write away from everybody else.
+#[tokio::test]
+async fn the_mode_of_a_directory_with_something_in_it_is_the_pods() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    std::fs::write(node.target().join("data"), "of a pod").unwrap();
+    std::fs::set_permissions(node.target(), PermissionsExt::from_mode(0o755)).unwrap();
+    node.publish(node.filesystem()).await.unwrap();
+    assert_eq!(mode(&node.target()), 0o755);
 }
 
 #[tokio::test]
@@ -128,6 +139,31 @@ async fn a_block_volume_is_bound_once_and_its_parent_directory_is_made() {
     assert_eq!(mode(&node.target()), file_mode);
     node.unpublish().await.unwrap();
     assert!(!node.target().exists());
+}
+
+/// The mount would be at the other end, and unpublishing would not find it.
+#[tokio::test]
+async fn a_link_is_no_place_for_a_block_volume() {
+    let node = Node::start().await;
+    let elsewhere = node.dir.path().join("elsewhere");
+    std::fs::write(&elsewhere, "").unwrap();
+    std::fs::create_dir_all(node.target().parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, node.target()).unwrap();
+    let status = node.publish(node.block()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert_eq!(node.machine.mounts(), []);
+}
+
+#[tokio::test]
+async fn a_filesystem_is_not_mounted_beside_a_pod_that_writes_to_its_device() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
+    let target_path = node.dir.path().join("other").display().to_string();
+    let request = NodePublishVolumeRequest { target_path, ..node.filesystem() };
+    let status = node.publish(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert_eq!(node.machine.mounts().len(), 1);
 }
 
 #[tokio::test]
@@ -277,7 +313,7 @@ async fn a_slow_mkfs_blocks_its_own_volume_only_and_outlives_the_call() {
     let mut caller = Box::pin(async move { service.node_publish_volume(Request::new(request)).await.map(drop) });
     tokio::select! {
         result = &mut caller => panic!("mkfs cannot have ended: {result:?}"),
-        () = node.machine.mkfs_begun() => {}
+        () = node.machine.mkfs_begun(1) => {}
     }
     assert_eq!(node.publish(node.filesystem()).await.unwrap_err().code(), Code::Aborted);
     let other = NodePublishVolumeRequest {
@@ -295,4 +331,28 @@ async fn a_slow_mkfs_blocks_its_own_volume_only_and_outlives_the_call() {
     node.tasks.wait().await.unwrap();
     let targets: Vec<_> = node.machine.mounts().into_iter().map(|mount| mount.target).collect();
     assert_eq!(targets, [node.dir.path().join("other"), node.dir.path().join("pod/mount")]);
+}
+
+/// 32 volumes at the same time are enough for a disk, and more would be programs and memory without end.
+#[tokio::test]
+async fn of_many_slow_beginnings_the_last_waits_and_no_end_does() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    node.machine.hold_mkfs();
+    let beginnings = (0..33).map(|number| {
+        let (name, id) = (format!("pvc-slow{number}"), format!("slow{number}"));
+        node.lvm.add_volume(VG, &id, FakeVolume::thick(EXTENT));
+        node.api.apply_json(logical_volume(&name).uid(&id).ready(&id, "4Mi").build());
+        let target_path = node.dir.path().join(&id).display().to_string();
+        node.publish(NodePublishVolumeRequest { volume_id: id, target_path, ..node.filesystem() })
+    });
+    let end = async {
+        node.machine.mkfs_begun(1 + 32).await;
+        node.unpublish().await.unwrap();
+        node.machine.mkfs_begun(1 + 32).await;
+        node.machine.release_mkfs();
+    };
+    let (results, ()) = tokio::join!(futures::future::join_all(beginnings), end);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(node.machine.formatted(), 1 + 33);
 }

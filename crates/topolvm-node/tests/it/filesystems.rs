@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rstest::rstest;
 use tonic::Code;
-use topolvm_node::mount::Contents;
+use topolvm_node::mount::{Contents, Mounter as _};
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use topolvm_proto::csi::{NodePublishVolumeRequest, VolumeCapability};
@@ -163,6 +163,24 @@ async fn a_volume_for_a_single_pod_is_published_once(#[case] is_block: bool) {
     assert!(status.message().contains("ReadWriteOncePod"), "{status}");
     let shared = in_mode(Mode::SingleNodeMultiWriter, request);
     node.publish(elsewhere(&node, shared)).await.unwrap();
+}
+
+/// After a restart kubelet publishes what is published, and has by then bound the device to a place of its own.
+#[tokio::test]
+async fn the_block_volume_of_a_single_pod_is_published_again_for_this_pod_and_no_other() {
+    let node = Node::start().await;
+    let devices = node.dir.path().join("plugins/kubernetes.io/csi/volumeDevices");
+    let request = |pod: &str| NodePublishVolumeRequest {
+        target_path: devices.join("publish/pvc-1").join(pod).display().to_string(),
+        ..in_mode(Mode::SingleNodeSingleWriter, node.block())
+    };
+    node.publish(request("pod-1")).await.unwrap();
+    let map = devices.join("pvc-1/dev");
+    std::fs::create_dir_all(&map).unwrap();
+    std::fs::write(map.join("pod-1"), "").unwrap();
+    node.machine.bind(&device(), &map.join("pod-1")).await.unwrap();
+    node.publish(request("pod-1")).await.unwrap();
+    assert_eq!(node.publish(request("pod-2")).await.unwrap_err().code(), Code::FailedPrecondition);
 }
 
 #[tokio::test]

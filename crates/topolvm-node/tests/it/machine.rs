@@ -39,7 +39,8 @@ struct State {
     stopped: BTreeSet<PathBuf>,
     /// What was done to devices, such as `mkfs /dev/vg/lv -i 4096`.
     done: Vec<String>,
-    mkfs_started: bool,
+    /// How many times mkfs has begun.
+    mkfs_begun: usize,
 }
 
 /// A mount.
@@ -132,12 +133,13 @@ impl Machine {
         self.mkfs_may_end.send_replace(false);
     }
 
-    /// Waits until mkfs has begun.
-    pub(crate) async fn mkfs_begun(&self) {
+    /// Waits until mkfs has begun so many times.
+    pub(crate) async fn mkfs_begun(&self, times: usize) {
         let mut changes = self.mkfs_may_end.subscribe();
-        while !self.state().mkfs_started {
+        while self.state().mkfs_begun < times {
             changes.changed().await.unwrap();
         }
+        assert_eq!(self.state().mkfs_begun, times);
     }
 
     /// Lets mkfs come to its end.
@@ -232,7 +234,7 @@ impl Mounter for Machine {
 
     async fn format(&self, device: &Path, filesystem: Filesystem, options: &MkfsOptions) -> Result<(), Error> {
         let size = self.device_or_error(device)?.size_bytes;
-        self.state().mkfs_started = true;
+        self.state().mkfs_begun += 1;
         self.mkfs_may_end.send_modify(|_| {});
         drop(self.mkfs_may_end.subscribe().wait_for(|may_end| *may_end).await);
         let mut state = self.state();

@@ -356,7 +356,7 @@ async fn staging_takes_the_volume_as_publishing_does() {
     let mut first = Box::pin(node.stage(node.to_stage()));
     tokio::select! {
         result = &mut first => panic!("mkfs cannot have ended: {result:?}"),
-        () = node.machine.mkfs_begun() => {}
+        () = node.machine.mkfs_begun(1) => {}
     }
     assert_eq!(node.unstage().await.unwrap_err().code(), Code::Aborted);
     assert_eq!(node.publish(node.staged(node.filesystem())).await.unwrap_err().code(), Code::Aborted);

@@ -1,5 +1,6 @@
 //! The real machine: a sparse file behind a loop device, real programs and real mounts. Needs root and a loop device.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -172,6 +173,23 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
     assert!(mount.readonly && mount.filesystem_readonly);
     unmount(&machine, &target).await;
+}
+
+/// mkfs.xfs writes the superblock first, with a flag that it takes away at its end. No kernel mounts what has it.
+#[tokio::test]
+async fn an_xfs_whose_mkfs_was_broken_off_is_blank() {
+    const IN_PROGRESS: u64 = 126;
+    let Some(device) = device_for(Filesystem::Xfs) else { return };
+    let (machine, disk) = (SystemMounter::new(), &device.path);
+    machine.format(disk, Filesystem::Xfs, &MkfsOptions::default()).await.unwrap();
+    let raw = std::fs::OpenOptions::new().write(true).open(disk).unwrap();
+    raw.write_all_at(&[1], IN_PROGRESS).unwrap();
+    raw.sync_all().unwrap();
+    let mounted = machine.mount(disk, &device.target(), Filesystem::Xfs, &options(Filesystem::Xfs, false)).await;
+    assert!(mounted.is_err());
+    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
+    machine.format(disk, Filesystem::Xfs, &MkfsOptions::default()).await.unwrap();
+    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem("xfs".to_owned()));
 }
 
 #[rstest]
