@@ -111,6 +111,11 @@ impl Nodes {
         self.store.state().iter().filter_map(|node| self.capacity(node).free(device_class)).fold(0, u64::saturating_add)
     }
 
+    /// Whether the node of a topology segment is being deleted.
+    pub(crate) fn is_leaving_at(&self, segment: &str) -> bool {
+        self.at(segment).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
+    }
+
     /// Free bytes of a device class on the node of a topology segment; 0 where there is no such node or class.
     pub(crate) fn free_at(&self, segment: &str, device_class: &str) -> u64 {
         self.at(segment).and_then(|node| self.capacity(&node).free(device_class)).unwrap_or(0)
@@ -129,9 +134,11 @@ impl Nodes {
             .or_else(|| self.store.find(|node| label(node).as_deref() == Some(segment)))
     }
 
+    /// What there is for new volumes. On a Node that is being deleted there is nothing: its volumes go with it.
     fn capacity(&self, node: &NodeMeta) -> NodeCapacity {
         let none = BTreeMap::new();
-        NodeCapacity::from_annotations(self.flavor, node.metadata.annotations.as_ref().unwrap_or(&none))
+        let published = node.metadata.annotations.as_ref().filter(|_| node.metadata.deletion_timestamp.is_none());
+        NodeCapacity::from_annotations(self.flavor, published.unwrap_or(&none))
     }
 }
 

@@ -55,9 +55,9 @@ impl VolumeWatch {
         self.volumes.names()
     }
 
-    /// The name of the object that has this volume id.
-    pub(crate) fn name_of(&self, volume_id: &str) -> Option<String> {
-        self.volumes.name_of(volume_id)
+    /// The name of the object that has this UID or volume id.
+    pub(crate) fn name_of(&self, id: &str) -> Option<String> {
+        self.volumes.name_of(id)
     }
 
     /// Waits until `look` at the object of this name has an answer; it looks once at each state. `None` is an object that is not there, or

@@ -69,7 +69,7 @@ pub(crate) struct Origin {
 pub(crate) enum Placement {
     /// On any node; the one with the most free space is taken.
     Anywhere,
-    /// On one of these nodes. A new volume is made on the first; one that exists may be on any other.
+    /// On one of these nodes. A new volume is made on the first that has room; one that exists may be on any other.
     Nodes {
         /// The node that is preferred.
         first: String,

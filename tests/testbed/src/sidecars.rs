@@ -57,8 +57,6 @@ impl Sidecar {
                 // How long it leaves a claim alone whose growth cannot be had, also one that has just been given another size when its
                 // two notices of that change meet. Usually five minutes.
                 command.arg("--retry-interval-max=5s");
-                // It would watch all pods of the cluster, for a driver that never says "in use".
-                command.arg("--handle-volume-inuse-error=false");
             }
             Self::Snapshotter => csi(&mut command, socket),
             Self::SnapshotController => {}

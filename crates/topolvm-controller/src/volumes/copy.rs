@@ -6,6 +6,7 @@
 use tokio::time::Instant;
 use topolvm_api::{AccessType, LogicalVolume, parse_bytes};
 
+use super::existing::{Existing, judge};
 use super::record::{SourceId, size};
 use super::{Error, Origin, Placement, Volume, Volumes, Wanted};
 use crate::volume_size::VolumeSize;
@@ -30,9 +31,11 @@ impl Volumes {
         source: SourceId,
         deadline: Instant,
     ) -> Result<Volume, Error> {
-        let Some(object) = self.source(&source).await? else {
-            return self.made_before(&wanted.name, source, deadline).await;
-        };
+        let object = self.source(&source).await?;
+        if let Some(copy) = self.copied_before(&wanted, &source, object.as_ref()).await? {
+            return self.await_made(copy, deadline).await;
+        }
+        let object = object.ok_or_else(|| no_source(&source))?;
         let wanted = Wanted {
             size: copied_size(wanted.size, &object)?,
             device_class: copied_class(wanted.device_class, &object)?,
@@ -61,21 +64,50 @@ impl Volumes {
         self.ensure(&wanted, deadline).await
     }
 
+    /// The copy, if an earlier request has made it or begun to. It is compared with what is asked for and not with its source, which
+    /// may have grown since, or be gone: the same request has the same result.
+    async fn copied_before(
+        &self,
+        wanted: &Wanted,
+        source: &SourceId,
+        source_object: Option<&LogicalVolume>,
+    ) -> Result<Option<LogicalVolume>, Error> {
+        let Some(copy) = self.get(&wanted.name).await? else { return Ok(None) };
+        let remembered = SourceId::remembered(self.flavor, &copy);
+        // Only the name of its source tells of a copy that TopoLVM made whether it is the one
+        let name = match source_object {
+            Some(object) => object.name(),
+            None if remembered.as_ref() == Some(source) => copy.spec.source.as_str(),
+            None => return Ok(None),
+        };
+        let origin = Origin { name: name.to_owned(), id: source.clone(), access: AccessType::ReadWrite };
+        let mut wanted = Wanted { origin: Some(origin), ..wanted.clone() };
+        if wanted.device_class.is_empty() {
+            wanted.device_class.clone_from(&copy.spec.device_class);
+        }
+        let is_it = judge(self.flavor, &copy, &wanted) == Existing::Adopt;
+        Ok(Some(copy).filter(|_| is_it))
+    }
+
     async fn source(&self, source: &SourceId) -> Result<Option<LogicalVolume>, Error> {
         Ok(self.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
     }
 
-    /// The copy of a source that is gone. The answer to the first request may have been lost, and the source deleted since:
-    /// with "not found" nobody would ever ask for the copy again, and nobody would delete it.
+    /// The snapshot of a volume that is gone. The answer to the first request may have been lost, and the source deleted since:
+    /// with "not found" nobody would ever ask for the snapshot again, and nobody would delete it.
     async fn made_before(&self, name: &str, source: SourceId, deadline: Instant) -> Result<Volume, Error> {
         let copy = self.get(name).await?.filter(|object| {
             !object.is_deleting() && SourceId::remembered(self.flavor, object).as_ref() == Some(&source)
         });
         match copy {
             Some(object) => self.await_made(object, deadline).await,
-            None => Err(Error::NoSource { kind: source.kind(), id: source.id().to_owned() }),
+            None => Err(no_source(&source)),
         }
     }
+}
+
+fn no_source(source: &SourceId) -> Error {
+    Error::NoSource { kind: source.kind(), id: source.id().to_owned() }
 }
 
 fn origin(object: &LogicalVolume, id: SourceId, access: AccessType) -> Origin {

@@ -26,6 +26,7 @@ struct Failure {
     node: String,
     code: i32,
     message: String,
+    is_copy: bool,
     /// The object as it was when it said so.
     as_seen: Preconditions,
 }
@@ -116,22 +117,56 @@ impl Volumes {
     /// The node for a new volume.
     async fn place(&self, wanted: &Wanted, deadline: Instant) -> Result<String, Error> {
         match &wanted.placement {
-            Placement::Nodes { first, .. } => Ok(first.clone()),
-            Placement::Anywhere => {
-                match tokio::time::timeout_at(deadline, self.nodes.synced()).await {
-                    Ok(true) => {}
-                    Ok(false) => return Err(Error::Stopping),
-                    Err(_elapsed) => return Err(Error::NodesUnknown),
-                }
-                let device_class = wanted.device_class.clone();
-                match self.nodes.with_most_free(&device_class) {
-                    None => Err(Error::NoNode { device_class }),
-                    Some(node) if node.free < wanted.size.bytes => {
-                        Err(Error::NoRoom { device_class, wanted: wanted.size.bytes, node: node.name, free: node.free })
-                    }
-                    Some(node) => Ok(node.name),
-                }
+            // The scheduler has chosen. What is published is a moment old, and the node itself knows better whether it has room
+            Placement::Nodes { first, others } if others.is_empty() => self.unless_leaving(first),
+            Placement::Nodes { first, others } => {
+                self.nodes_known(deadline).await?;
+                self.first_with_room(wanted, first, others)
             }
+            Placement::Anywhere => {
+                self.nodes_known(deadline).await?;
+                self.roomiest(wanted)
+            }
+        }
+    }
+
+    /// Waits until all Nodes have been listed.
+    async fn nodes_known(&self, deadline: Instant) -> Result<(), Error> {
+        match tokio::time::timeout_at(deadline, self.nodes.synced()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Stopping),
+            Err(_elapsed) => Err(Error::NodesUnknown),
+        }
+    }
+
+    fn unless_leaving(&self, node: &str) -> Result<String, Error> {
+        let node = node.to_owned();
+        if self.nodes.is_leaving_at(&node) { Err(Error::NodeLeaving { node }) } else { Ok(node) }
+    }
+
+    /// The first node in the caller's order that has room by what it publishes. external-provisioner sends all nodes in the same
+    /// order whenever it asks for a claim that is bound immediately: were it always the first, a full one would keep the claim for ever.
+    /// If none has room the first says why not.
+    fn first_with_room(&self, wanted: &Wanted, first: &str, others: &[String]) -> Result<String, Error> {
+        let has_room = |node: &&str| self.nodes.free_at(node, &wanted.device_class) >= wanted.size.bytes;
+        let mut staying = std::iter::once(first)
+            .chain(others.iter().map(String::as_str))
+            .filter(|node| !self.nodes.is_leaving_at(node))
+            .peekable();
+        let preferred = staying.peek().copied();
+        let node = staying.find(has_room).or(preferred);
+        node.map(str::to_owned).ok_or_else(|| Error::NodeLeaving { node: first.to_owned() })
+    }
+
+    /// The node with the most free space, wherever it is.
+    fn roomiest(&self, wanted: &Wanted) -> Result<String, Error> {
+        let device_class = wanted.device_class.clone();
+        match self.nodes.with_most_free(&device_class) {
+            None => Err(Error::NoNode { device_class }),
+            Some(node) if node.free < wanted.size.bytes => {
+                Err(Error::NoRoom { device_class, wanted: wanted.size.bytes, node: node.name, free: node.free })
+            }
+            Some(node) => Ok(node.name),
         }
     }
 
@@ -234,6 +269,7 @@ impl Volumes {
                     node: volume.spec.node_name.clone(),
                     code,
                     message: message.to_owned(),
+                    is_copy: !volume.spec.source.is_empty(),
                     as_seen: exactly(volume),
                 })
             }),
@@ -247,7 +283,7 @@ fn exactly(volume: &LogicalVolume) -> Preconditions {
 }
 
 impl From<Failure> for Error {
-    fn from(Failure { node, code, message, as_seen: _ }: Failure) -> Self {
-        Self::NotMade { node, code: Code::from_i32(code), message }
+    fn from(Failure { node, code, message, is_copy, as_seen: _ }: Failure) -> Self {
+        Self::NotMade { node, code: Code::from_i32(code), message, is_copy }
     }
 }

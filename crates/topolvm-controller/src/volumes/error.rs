@@ -26,8 +26,16 @@ pub(crate) enum Error {
         "no node has room for {wanted} bytes of device class {device_class:?}; node {node} has the most with {free} bytes"
     )]
     NoRoom { device_class: String, wanted: u64, node: String, free: u64 },
+    #[error("node {node} is being deleted; no volume is made there")]
+    NodeLeaving { node: String },
     #[error("node {node} cannot make the volume: {message}")]
-    NotMade { node: String, code: Code, message: String },
+    NotMade {
+        node: String,
+        code: Code,
+        message: String,
+        /// It would have been a copy, which can be made where its source is and nowhere else.
+        is_copy: bool,
+    },
     #[error("node {node} cannot expand the volume: {message}")]
     NotExpanded { node: String, code: Code, message: String },
     #[error("there is no {} {id}", kind.as_str())]
@@ -90,18 +98,43 @@ impl GrpcCode for Error {
             // external-provisioner then lets the scheduler choose another node. It does not know where the source of a copy
             // is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which TopoLVM
             // answers, the claim would stay with the wrong node for ever.
-            Self::NoNode { .. } | Self::NoRoom { .. } | Self::SourceElsewhere { .. } => Code::ResourceExhausted,
+            Self::NoNode { .. } | Self::NoRoom { .. } | Self::SourceElsewhere { .. } | Self::NodeLeaving { .. } => {
+                Code::ResourceExhausted
+            }
             // CSI names this code for a volume that is to be smaller than its source
             Self::TooSmall { .. } => Code::OutOfRange,
-            // external-resizer keeps trying the same size after RESOURCE_EXHAUSTED, and the user cannot step back to a
-            // smaller one; after OUT_OF_RANGE he can
-            Self::NotExpanded { code, .. } if *code == Code::ResourceExhausted => Code::OutOfRange,
-            Self::NotMade { code, .. } | Self::NotExpanded { code, .. } => *code,
+            Self::NotMade { code, is_copy, .. } => not_made(*code, *is_copy),
+            Self::NotExpanded { code, .. } => not_expanded(*code),
             Self::Unknown { .. } | Self::NoSource { .. } => Code::NotFound,
             // For a token CSI names this code; the others are over when the caller asks again
             Self::StillLeaving { .. } | Self::Vanished(_) | Self::Token(_) => Code::Aborted,
             Self::Late { .. } => Code::DeadlineExceeded,
         }
+    }
+}
+
+/// The code for a volume that its node could not make. Nothing is left of it.
+fn not_made(code: Code, is_copy: bool) -> Code {
+    // The node lacks the device class, its volume group or some of its disks, or the class of lvcreate options; NOT_FOUND is what TopoLVM's
+    // lvmd says. Other nodes may have them: external-provisioner lets the scheduler choose again after RESOURCE_EXHAUSTED, and after the
+    // node's own code it would ask the same node for ever.
+    let is_lacking = matches!(code, Code::FailedPrecondition | Code::NotFound);
+    if is_lacking && !is_copy { Code::ResourceExhausted } else { code }
+}
+
+/// The code for a volume that its node could not grow.
+fn not_expanded(code: Code) -> Code {
+    if code == Code::ResourceExhausted {
+        // external-resizer keeps trying the same size after RESOURCE_EXHAUSTED, and the user cannot step back to a
+        // smaller one; after OUT_OF_RANGE he can
+        Code::OutOfRange
+    } else if code == Code::FailedPrecondition {
+        // CSI keeps this code for a volume that can grow only while nobody uses it, and external-resizer then waits until no pod
+        // does. The node means that its volume group or device class is not as it should be: external-resizer asks again, with
+        // pauses, after a code that it knows nothing special about, and the user can step back.
+        Code::Internal
+    } else {
+        code
     }
 }
 
@@ -168,20 +201,41 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_full_node_means_another_node_for_a_new_volume_and_out_of_range_for_an_old_one() {
-        let (node, code, message) = ("n1".to_owned(), Code::ResourceExhausted, "full".to_owned());
-        let made = Error::NotMade { node: node.clone(), code, message: message.clone() };
-        assert_eq!(made.code(), Code::ResourceExhausted);
-        assert_eq!(Error::NotExpanded { node, code, message }.code(), Code::OutOfRange);
+    fn all_but(special: &[Code]) -> impl Iterator<Item = Code> {
+        (1..=16).map(Code::from_i32).filter(|code| !special.contains(code))
+    }
+
+    fn made(code: Code, is_copy: bool) -> Code {
+        Error::NotMade { node: String::new(), code, message: String::new(), is_copy }.code()
+    }
+
+    fn expanded(code: Code) -> Code {
+        Error::NotExpanded { node: String::new(), code, message: String::new() }.code()
     }
 
     #[test]
-    fn a_nodes_code_travels_unchanged() {
-        for value in 1..=16 {
-            let code = Code::from_i32(value);
-            let (node, message) = (String::new(), String::new());
-            assert_eq!(i32::from(Error::NotMade { node, code, message }.code()), value);
+    fn a_node_that_lacks_what_a_new_volume_needs_means_another_node() {
+        for code in [Code::ResourceExhausted, Code::FailedPrecondition, Code::NotFound] {
+            assert_eq!(made(code, false), Code::ResourceExhausted);
+        }
+        for code in all_but(&[Code::FailedPrecondition, Code::NotFound]) {
+            assert_eq!(made(code, false), code);
+        }
+    }
+
+    #[test]
+    fn a_copy_can_be_nowhere_else_and_its_nodes_code_travels_unchanged() {
+        for code in all_but(&[]) {
+            assert_eq!(made(code, true), code);
+        }
+    }
+
+    #[test]
+    fn a_node_that_cannot_grow_a_volume_never_says_that_it_is_in_use_nor_that_the_same_size_will_do_later() {
+        assert_eq!(expanded(Code::ResourceExhausted), Code::OutOfRange);
+        assert_eq!(expanded(Code::FailedPrecondition), Code::Internal);
+        for code in all_but(&[Code::ResourceExhausted, Code::FailedPrecondition]) {
+            assert_eq!(expanded(code), code);
         }
     }
 

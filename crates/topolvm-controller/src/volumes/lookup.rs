@@ -38,7 +38,8 @@ impl Volumes {
         }
         let selected = ListParams::default().fields(&format!("{VOLUME_ID_FIELD}={id}"));
         match self.api().list(&selected).await {
-            Ok(list) => Ok(list.items.into_iter().find(has_id)),
+            // Of several that claim it, the one whose UID it is
+            Ok(list) => Ok(list.items.into_iter().filter(has_id).max_by_key(|volume| volume.uid() == id)),
             // "field label not supported": the definition is that of TopoLVM, or the server is older than 1.32
             Err(kube::Error::Api(status)) if status.code == 400 => self.scan(id).await,
             Err(error) => Err(failed("find the", id)(error)),

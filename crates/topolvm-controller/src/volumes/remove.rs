@@ -54,8 +54,8 @@ impl Volumes {
     /// Whether the watch has this very object. A watch only goes forward: once it has had an object, its absence means
     /// that the object is gone, while before, it may just not have come that far.
     pub(super) fn knows(&self, volume: &LogicalVolume) -> bool {
-        let name = volume.name();
-        self.watch.get(name).is_some_and(|watched| watched.uid() == volume.uid())
+        // Asked of the index: those who wait ask at every change of any object, and would unpack theirs each time
+        self.watch.name_of(volume.uid()).is_some_and(|name| name == volume.name())
     }
 
     /// Waits until exactly this object is gone; `false` when it is not at the deadline. `known` tells whether the watch

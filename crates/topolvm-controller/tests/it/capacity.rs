@@ -28,6 +28,15 @@ async fn free_space_follows_the_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_being_deleted_has_no_space() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
+    bench.api.delete("nodes", "", "n2");
+    bench.until_free("", 10 * GIB).await;
+    assert_eq!(bench.free("", Some(topology("n2"))).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn before_the_nodes_are_known_nothing_is_told() {
     let api = ApiServer::new();
     api.disconnect();

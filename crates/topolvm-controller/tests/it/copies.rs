@@ -3,6 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
+use topolvm_proto::csi::CreateVolumeRequest;
 use topolvm_testkit::fixtures::logical_volume;
 
 use crate::bench::{
@@ -129,6 +130,62 @@ async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
     assert_eq!(bench.create(request()).await.unwrap(), first);
     bench.delete_snapshot("s-1").await.unwrap();
     assert_eq!(bench.create(request()).await.unwrap(), first);
+}
+
+#[rstest]
+#[case::clone(|request| cloned(request, "u-1"))]
+#[case::restore(|request| restored(request, "s-1"))]
+#[tokio::test(start_paused = true)]
+async fn the_same_copy_again_is_the_same_volume_whatever_node_is_allowed_by_now(
+    #[case] copied: fn(CreateVolumeRequest) -> CreateVolumeRequest,
+) {
+    let bench = bench().await;
+    let request = |node| sized(copied(on_nodes(volume("pvc-2"), &[node])), 2 * GIB, 0);
+    let first = bench.create(request("n2")).await.unwrap();
+    let second = bench.create(request("n1")).await.unwrap();
+    assert_eq!(second, first);
+    assert_eq!(second.accessible_topology, [topology("n2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_clone_again_is_the_same_volume_although_its_source_has_grown_and_gone() {
+    let bench = bench().await;
+    let request = || sized(cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1"), 1025 * MIB, 0);
+    let first = bench.create(request()).await.unwrap();
+    bench.expand("u-1", 4 * GIB).await.unwrap();
+    assert_eq!(bench.create(request()).await.unwrap(), first);
+    bench.delete("u-1").await.unwrap();
+    assert_eq!(bench.create(request()).await.unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_does_not_fit_the_request_is_not_the_answer_to_it() {
+    let bench = bench().await;
+    let request = |bytes| sized(cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1"), bytes, 0);
+    bench.create(request(2 * GIB)).await.unwrap();
+    assert_eq!(refusal(bench.create(request(3 * GIB)).await).0, Code::AlreadyExists);
+    let other = with_parameter(request(2 * GIB), "topolvm.io/lvcreate-option-class", "raid");
+    assert_eq!(refusal(bench.create(other).await).0, Code::AlreadyExists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_still_to_be_made_where_it_is_not_allowed_any_more_is_asked_for_elsewhere() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").on("n2").uid("u-1").ready("u-1", "1Gi").build());
+    bench.api.apply_json(logical_volume("pvc-2").on("n2").from_source("pvc-1", "rw").build());
+    let answer = bench.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")).await;
+    let (code, message) = refusal(answer);
+    assert_eq!((code, message.contains("on node n2")), (Code::ResourceExhausted, true), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_its_node_cannot_make_is_not_sent_to_another_node() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let cloning = bench.beside(create(bench.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
+    bench.api.until(LVS, "", "pvc-2", |object| object.map(drop)).await;
+    bench.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"code": 9, "message": "no pool"}));
+    assert_eq!(refusal(cloning.await.unwrap()).0, Code::FailedPrecondition);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,11 @@
 //! CreateVolume where all goes well.
 
+use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::node;
 
 use crate::agent::Agent;
 use crate::bench::{Bench, GIB, LVS, MIB, block, on_nodes, refusal, sized, topology, volume, with_parameter};
@@ -94,4 +96,42 @@ async fn options_for_mkfs_reach_the_node_with_every_mount() {
     let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-i 4096");
     let context = bench.create(request).await.unwrap().volume_context;
     assert_eq!(context, [("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned())].into());
+}
+
+/// n1 publishes 10 GiB and n2 20 GiB.
+#[rstest]
+#[case::the_first_has_room(&["n1", "n2"], 10, "n1")]
+#[case::the_first_is_full(&["n1", "n2"], 11, "n2")]
+#[case::an_unknown_node_publishes_nothing(&["n9", "n1", "n2"], 1, "n1")]
+#[case::all_are_full(&["n1", "n2"], 21, "n1")]
+#[case::the_only_one_knows_better_what_it_has(&["n1"], 11, "n1")]
+#[tokio::test(start_paused = true)]
+async fn the_first_node_with_room_has_the_volume(#[case] nodes: &[&str], #[case] gib: u64, #[case] place: &str) {
+    let bench = Bench::with_agent().await;
+    let volume = bench.create(sized(on_nodes(volume("pvc-1"), nodes), gib * GIB, 0)).await.unwrap();
+    assert_eq!(volume.accessible_topology, [topology(place)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_being_deleted_gets_no_volume() {
+    let bench = Bench::with_agent().await;
+    bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
+    bench.api.delete("nodes", "", "n2");
+    bench.until_free("", 10 * GIB).await;
+    for (name, request) in [("pvc-1", volume("pvc-1")), ("pvc-2", on_nodes(volume("pvc-2"), &["n2", "n1"]))] {
+        assert_eq!(bench.create(request).await.unwrap().accessible_topology, [topology("n1")], "{name}");
+    }
+    let (code, message) = refusal(bench.create(on_nodes(volume("pvc-3"), &["n2"])).await);
+    assert_eq!((code, message.contains("n2 is being deleted")), (Code::ResourceExhausted, true), "{message}");
+    assert!(bench.object("pvc-3").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_exists_is_found_on_a_node_that_is_being_deleted() {
+    let bench = Bench::with_agent().await;
+    let first = bench.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
+    bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
+    bench.api.delete("nodes", "", "n2");
+    bench.until_free("", 10 * GIB).await;
+    assert_eq!(bench.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap(), first);
 }

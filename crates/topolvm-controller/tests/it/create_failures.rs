@@ -1,5 +1,6 @@
 //! CreateVolume where the node, the API server or somebody else gets in the way.
 
+use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
 use topolvm_testkit::api_server::Failure;
@@ -16,6 +17,24 @@ async fn a_node_that_cannot_passes_its_code_on_and_nothing_is_left() {
     assert_eq!(code, Code::ResourceExhausted);
     assert!(message.contains("node n1") && message.contains("no room"), "{message}");
     bench.api.until(LVS, "", "pvc-1", |object| object.is_none().then_some(())).await;
+}
+
+#[rstest]
+#[case::the_volume_group_is_missing(9)]
+#[case::the_class_is_missing_says_topolvm(5)]
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lacks_what_the_volume_needs_lets_the_scheduler_choose_again(#[case] code: i32) {
+    let bench = Bench::new().await;
+    let creating = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
+    bench.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
+    bench.api.edit(LVS, "", "pvc-1", |volume| {
+        volume["metadata"]["finalizers"] = json!([]);
+        volume["status"] = json!({"code": code, "message": "volume group vg does not exist"});
+    });
+    let (code, message) = refusal(creating.await.unwrap());
+    assert_eq!(code, Code::ResourceExhausted);
+    assert!(message.contains("node n1") && message.contains("volume group vg"), "{message}");
+    assert!(bench.object("pvc-1").is_null());
 }
 
 #[tokio::test(start_paused = true)]

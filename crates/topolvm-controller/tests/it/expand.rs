@@ -88,6 +88,22 @@ async fn a_full_node_is_out_of_range_so_that_the_user_can_ask_for_less() {
     assert_eq!(bench.object("pvc-1")["spec"]["size"], "3Gi");
 }
 
+/// For external-resizer "failed precondition" means that the volume is in use: it would wait until no pod uses it.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_the_volume_group_does_not_say_that_the_volume_is_in_use() {
+    let bench = Bench::new().await;
+    existing(&bench);
+    let expanding = bench.expanding();
+    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    bench.api.edit(LVS, "", "pvc-1", |volume| {
+        volume["status"]["code"] = json!(9);
+        volume["status"]["message"] = json!("volume group vg lacks physical volumes");
+    });
+    let (code, message) = refusal(expanding.await.unwrap());
+    assert_eq!(code, Code::Internal);
+    assert!(message.contains("node n1") && message.contains("lacks physical volumes"), "{message}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_failure_is_not_the_answer_to_a_new_request() {
     let bench = Bench::new().await;

@@ -40,6 +40,22 @@ async fn a_volume_without_real_size_grows_and_is_deleted() {
     assert!(bench.object("pvc-1").is_null());
 }
 
+/// Weak point 3 of what this replaces: a source without a size crashed the controller.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_volume_without_real_size_has_the_size_that_the_volume_was_asked_to_be() {
+    let bench = Bench::new().await;
+    without_size(&bench, "pvc-1", "u-1");
+    let making = async {
+        let size = bench.api.until(LVS, "", "snapshot-1", |object| Some(object?["spec"]["size"].clone())).await;
+        assert_eq!(size, "1Gi");
+        let made = json!({"volumeID": "s-1", "currentSize": "1028Mi"});
+        bench.api.edit(LVS, "", "snapshot-1", |snapshot| snapshot["status"] = made);
+    };
+    let (snapshot, ()) = tokio::join!(bench.snapshot("snapshot-1", "u-1"), making);
+    let snapshot = snapshot.unwrap();
+    assert_eq!((snapshot.snapshot_id.as_str(), snapshot.size_bytes), ("s-1", 1028 << 20));
+}
+
 /// A snapshot that TopoLVM took: no annotation says what it was taken of.
 async fn taken(bench: &Bench) -> Vec<Snapshot> {
     let snapshot = logical_volume("snapshot-1").from_source("pvc-1", "ro").uid("s-1").ready("s-1", "1Gi");
