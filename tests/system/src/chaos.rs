@@ -1,14 +1,21 @@
 //! Volumes are made, grown, copied and deleted in a real cluster while programs are killed and the API server goes away. When
-//! everything has settled, Kubernetes, lvmd and LVM must have the same volumes.
+//! everything has settled, Kubernetes, lvmd and LVM must have the same volumes: those that the plan leaves behind.
 
+mod abandoned;
 mod agreement;
+mod disagreement;
+mod expected;
+mod fields;
 mod history;
+mod lineage;
 mod objects;
 mod outage;
 mod plan;
 mod programs;
 mod random;
 mod report;
+#[cfg(test)]
+mod sample;
 mod state;
 mod steps;
 
@@ -21,23 +28,24 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::StreamExt as _;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
-use testbed::sidecars::{self, Sidecar};
+use testbed::sidecars;
 use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 use tokio::runtime;
 use topolvm_api::ApiFlavor;
 
-use self::agreement::{Disagreement, disagreements};
-use self::history::{EVENTS, History};
+use self::abandoned::Abandoned;
+use self::agreement::disagreements;
+pub use self::disagreement::Counts;
+use self::expected::Expected;
+use self::history::{EVENTS, Fact, History};
 use self::objects::Objects;
 use self::plan::{Class, Event, Plan, Sequence};
 use self::programs::Programs;
 pub use self::report::Report;
 use self::state::State;
-use self::steps::{SNAPSHOT_CLASS, hasty_uid};
+use self::steps::SNAPSHOT_CLASS;
 use crate::manifests::{snapshot_class, storage_class};
 
-/// After which a LogicalVolume without an owner does not get one any more.
-const ABANDONED: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 /// How much of it.
@@ -142,7 +150,8 @@ impl Chaos<'_> {
         let working = start.elapsed();
 
         let start = Instant::now();
-        let (settled, abandoned) = self.settle(settings.patience, history, |_| true)?;
+        let expected = Expected::after(&plan.sequences);
+        let settled = self.settle(settings.patience, history, &expected)?;
         let settling = start.elapsed();
         programs.check()?;
 
@@ -150,7 +159,7 @@ impl Chaos<'_> {
         for kind in ["volumesnapshots", "persistentvolumeclaims"] {
             self.cluster.kubectl_ok(["delete", kind, "--all", "--wait=false"])?;
         }
-        self.settle(settings.patience, history, State::is_empty)?;
+        let cleared = self.settle(settings.patience, history, &Expected::default())?;
         let (kills, sidecar_exits) = programs.counts();
         Ok(Report {
             sequences: plan.sequences.len(),
@@ -158,8 +167,11 @@ impl Chaos<'_> {
             working,
             settling,
             clearing: start.elapsed(),
-            kept: settled.objects.len(),
-            abandoned,
+            expected: expected.len(),
+            kept: settled.volumes,
+            settled: settled.counts,
+            cleared: cleared.counts,
+            abandoned: settled.abandoned + cleared.abandoned,
             kills,
             outages,
             sidecar_exits,
@@ -202,7 +214,7 @@ impl Chaos<'_> {
             match planned.event {
                 Event::Kill(victim) => programs.kill(victim)?,
                 Event::Outage { outage, seconds, meanwhile } => {
-                    history.record(EVENTS, format!("the API server is {outage:?} for {seconds} s"));
+                    history.record(EVENTS, Fact::Away { outage, seconds });
                     let half = Duration::from_secs(seconds) / 2;
                     let start = Instant::now();
                     outage.during(self.cluster, self.nodes, || {
@@ -211,7 +223,7 @@ impl Chaos<'_> {
                         sleep(half);
                         Ok(())
                     })?;
-                    history.record(EVENTS, "the API server is back");
+                    history.record(EVENTS, Fact::Back);
                     outages += 1;
                     away += start.elapsed();
                 }
@@ -220,21 +232,17 @@ impl Chaos<'_> {
         Ok((outages, away))
     }
 
-    /// Waits until everything agrees and `is_wanted`. Returns also how many volumes csi-provisioner had abandoned.
-    fn settle(
-        &self,
-        patience: Duration,
-        history: &History,
-        is_wanted: impl Fn(&State) -> bool,
-    ) -> Result<(State, usize)> {
-        let end = Instant::now() + patience;
-        let mut abandoned = Abandoned { all: Vec::new(), since: Instant::now() };
+    /// Waits until everybody agrees, and what there is is what is expected. On the way it deletes what csi-provisioner has abandoned.
+    fn settle(&self, patience: Duration, history: &History, expected: &Expected) -> Result<Settled> {
+        let mut end = Instant::now() + patience;
+        let mut abandoned = Abandoned::none();
+        let mut deleted = 0;
         let mut said = String::new();
         loop {
             let state = State::read(self.cluster, self.nodes);
-            let now = state.as_ref().map(disagreements);
+            let now = state.as_ref().map(|state| [disagreements(state), expected.compare(state)].concat());
             let open = match &now {
-                Ok(now) => now.iter().map(|disagreement| disagreement.what.as_str()).collect::<Vec<_>>().join("; "),
+                Ok(now) => now.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                 Err(error) => format!("the state cannot be read: {error:#}"),
             };
             if open != said {
@@ -242,53 +250,32 @@ impl Chaos<'_> {
                 said = open;
             }
             if let (Ok(state), Ok(now)) = (&state, &now) {
-                if now.is_empty() && is_wanted(state) {
-                    return Ok((state.clone(), 0));
+                if now.is_empty() {
+                    return Ok(Settled { volumes: state.objects.len(), counts: Counts::of(now), abandoned: deleted });
                 }
-                if abandoned.is_all(now, history) {
-                    abandoned.delete(self.cluster)?;
-                    let (state, more) = self.settle(patience, history, is_wanted)?;
-                    return Ok((state, abandoned.all.len() + more));
+                if abandoned.is_all(now, history, self.cluster)? {
+                    deleted += abandoned.delete(self.cluster)?;
+                    end = Instant::now() + patience;
+                    abandoned = Abandoned::none();
                 }
             }
             if Instant::now() >= end {
                 let now = now.map_err(|error| anyhow!("{error:#}"))?;
-                let text = report::explain(&now, history, self.cluster, self.nodes);
-                bail!("not everything agrees after {patience:?}, or something is left:\n{text}");
+                let (counts, text) = (Counts::of(&now), report::explain(&now, history, self.cluster, self.nodes));
+                bail!("not everything is as it should be after {patience:?}: {counts}\n{text}");
             }
             sleep(LOOK_AGAIN);
         }
     }
 }
 
-/// LogicalVolumes of claims that were deleted at once, and of which csi-provisioner knew nothing any more after it had lost its driver
-/// and ended: whoever only knows the object cannot know whether a PersistentVolume still comes. A person deletes them.
-struct Abandoned {
-    all: Vec<String>,
-    since: Instant,
-}
-
-impl Abandoned {
-    /// Whether all that does not agree is of this kind, and has been so for a while.
-    fn is_all(&mut self, disagreements: &[Disagreement], history: &History) -> bool {
-        let abandoned = |disagreement: &Disagreement| {
-            let name = disagreement.leaked.clone()?;
-            let claim = hasty_uid(name.strip_prefix("pvc-")?);
-            history.follows(&claim, &programs::has_ended(Sidecar::Provisioner.name())).then_some(name)
-        };
-        let all = disagreements.iter().map(abandoned).collect::<Option<Vec<_>>>().unwrap_or_default();
-        if all.is_empty() || all != self.all {
-            *self = Self { all, since: Instant::now() };
-        }
-        !self.all.is_empty() && self.since.elapsed() >= ABANDONED
-    }
-
-    fn delete(&self, cluster: &Cluster) -> Result<()> {
-        for name in &self.all {
-            cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", name])?;
-        }
-        Ok(())
-    }
+/// What there was when everything was as it should be.
+#[derive(Clone, Copy, Debug)]
+struct Settled {
+    /// LogicalVolumes.
+    volumes: usize,
+    counts: Counts,
+    abandoned: usize,
 }
 
 /// Does one sequence. Returns the seconds of each step.

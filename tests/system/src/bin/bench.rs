@@ -12,9 +12,16 @@ use testbed::{machine, program};
 #[derive(Debug, Parser)]
 #[command(about = "Measures the product and prints each figure beside its goal")]
 struct Args {
-    /// Only the parts with figures whose names begin like this, for example csi.create.
+    /// Only the parts with figures whose names begin like this, for example csi.create; csi has those of its two programs, too.
     #[arg(long, default_value = "")]
     only: String,
+}
+
+impl Args {
+    fn selects(&self, name: &str) -> bool {
+        let is_of_csi = || agent::FAMILIES.iter().any(|family| name.starts_with(family));
+        name.starts_with(&self.only) || self.only == "csi" && is_of_csi()
+    }
 }
 
 /// Whether figures of this family are asked for.
@@ -52,7 +59,7 @@ fn run(args: &Args) -> Result<()> {
     if let Some(missing) = machine::missing_for_clusters() {
         bail!("{missing}");
     }
-    let wanted = |family: &str| family.starts_with(&args.only) || args.only.starts_with(family);
+    let wanted = |family: &str| args.selects(family) || args.only.starts_with(family);
     let parts: Vec<&Part> = PARTS.iter().filter(|part| part.families.iter().any(|family| wanted(family))).collect();
     if parts.is_empty() {
         let families: Vec<&str> = PARTS.iter().flat_map(|part| part.families).copied().collect();
@@ -61,7 +68,7 @@ fn run(args: &Args) -> Result<()> {
     for part in parts {
         let directory = tempfile::Builder::new().prefix("topolvm-bench-").tempdir_in("/var/tmp")?;
         let figures = (part.measure)(directory.path(), &wanted)?;
-        for figure in figures.iter().filter(|figure| figure.name.starts_with(&args.only)) {
+        for figure in figures.iter().filter(|figure| args.selects(figure.name)) {
             println!("{figure}");
         }
     }

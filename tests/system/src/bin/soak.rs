@@ -27,7 +27,7 @@ struct Args {
     #[arg(long, default_value_t = 10)]
     workers: usize,
     /// Nodes of the cluster.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     nodes: u8,
     /// Where to leave the logs of a run that failed.
     #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]

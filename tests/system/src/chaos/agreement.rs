@@ -3,20 +3,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use topolvm_api::parse_bytes;
+use topolvm_api::ApiFlavor;
 
-use super::state::{Lv, NodeState, State};
-use super::steps::quantity;
-
-/// Something that does not agree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Disagreement {
-    /// Names and ids that lead to it in logs and histories.
-    pub(super) about: Vec<String>,
-    pub(super) what: String,
-    /// The LogicalVolume that belongs to nothing, if that is it.
-    pub(super) leaked: Option<String>,
-}
+use super::disagreement::{Disagreement, Kind};
+use super::fields::{bytes, is_deleting, named, text, with_uid};
+use super::lineage::check_lineage;
+use super::state::{NodeState, State};
 
 /// All of them. While something is still being done there are some; once everything has settled there must be none.
 pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
@@ -34,71 +26,78 @@ pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
 fn check_claim(state: &State, claim: &Value, all: &mut Vec<Disagreement>) {
     let name = text(claim, "/metadata/name");
     let volume_name = text(claim, "/spec/volumeName");
-    let mut say = |what: String| add(all, &[name, volume_name], what);
+    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, volume_name], what));
     if is_deleting(claim) {
-        return say(format!("claim {name} is still being deleted"));
+        return say(Kind::Different, format!("claim {name} is still being deleted"));
     }
     if text(claim, "/status/phase") != "Bound" {
-        return say(format!("claim {name} is {} and not Bound", text(claim, "/status/phase")));
+        return say(Kind::Different, format!("claim {name} is {} and not Bound", text(claim, "/status/phase")));
     }
-    let Some(volume) = state.volumes.iter().find(|volume| text(volume, "/metadata/name") == volume_name) else {
-        return say(format!("lost: claim {name} has no volume {volume_name}"));
+    let Some(volume) = named(&state.volumes, volume_name) else {
+        return say(Kind::Lost, format!("claim {name} has no volume {volume_name}"));
     };
     if text(volume, "/spec/claimRef/uid") != text(claim, "/metadata/uid") {
-        say(format!("volume {volume_name} of claim {name} belongs to another"));
+        say(Kind::Different, format!("volume {volume_name} of claim {name} belongs to another"));
     }
     let (wanted, has) = (bytes(claim, "/spec/resources/requests/storage"), bytes(volume, "/spec/capacity/storage"));
     if has < wanted {
-        say(format!("claim {name} wants {wanted:?} bytes, and its volume has {has:?}"));
+        say(Kind::Different, format!("claim {name} wants {wanted:?} bytes, and its volume has {has:?}"));
     }
 }
 
-/// Each volume has a claim, and one LV that is large enough.
+/// Each volume has a claim, and one LV that is large enough. Pods are sent to the node that has it.
 fn check_volume(state: &State, volume: &Value, all: &mut Vec<Disagreement>) {
     let (name, handle) = (text(volume, "/metadata/name"), text(volume, "/spec/csi/volumeHandle"));
     let claim = text(volume, "/spec/claimRef/name");
-    let mut say = |what: String| add(all, &[claim, name, handle], what);
+    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[claim, name, handle], what));
     let uid = text(volume, "/spec/claimRef/uid");
-    if is_deleting(volume) || !state.claims.iter().any(|claim| text(claim, "/metadata/uid") == uid) {
-        say(format!("volume {name} is still there, {}", text(volume, "/status/phase")));
+    if is_deleting(volume) || with_uid(&state.claims, uid).is_none() {
+        say(Kind::Leaked, format!("volume {name} is still there, {}", text(volume, "/status/phase")));
     }
-    match lvs(state, handle).as_slice() {
-        [] => say(format!("lost: volume {name} has no LV {handle}")),
+    match state.lvs(handle).as_slice() {
+        [] => say(Kind::Lost, format!("volume {name} has no LV {handle}")),
         [(_, lv)] if Some(lv.bytes) < bytes(volume, "/spec/capacity/storage") => {
-            say(format!("volume {name} is larger than its LV of {} bytes", lv.bytes));
+            say(Kind::Different, format!("volume {name} is larger than its LV of {} bytes", lv.bytes));
         }
-        [(_, lv)] if !lv.is_active => say(format!("LV {handle} of volume {name} is not active")),
+        [(_, lv)] if !lv.is_active => say(Kind::Different, format!("LV {handle} of volume {name} is not active")),
         [_] => {}
-        more => say(format!("double: volume {name} has {} LVs", more.len())),
+        more => say(Kind::Double, format!("volume {name} has {} LVs", more.len())),
+    }
+    if let Some(object) = with_uid(&state.objects, handle) {
+        let (node, allowed) = (text(object, "/spec/nodeName"), allowed_nodes(volume));
+        if allowed != [node] {
+            say(Kind::Different, format!("volume {name} is on {node}, and says that it can be used on {allowed:?}"));
+        }
     }
 }
 
 fn check_snapshot(state: &State, snapshot: &Value, all: &mut Vec<Disagreement>) {
     let name = text(snapshot, "/metadata/name");
     let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
-    let mut say = |what: String| add(all, &[name, content], what);
+    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, content], what));
     if is_deleting(snapshot) {
-        return say(format!("snapshot {name} is still being deleted"));
+        return say(Kind::Different, format!("snapshot {name} is still being deleted"));
     }
     if snapshot.pointer("/status/readyToUse") != Some(&Value::Bool(true)) {
-        return say(format!("snapshot {name} is not ready"));
+        return say(Kind::Different, format!("snapshot {name} is not ready"));
     }
-    if !state.contents.iter().any(|object| text(object, "/metadata/name") == content) {
-        say(format!("lost: snapshot {name} has no content {content}"));
+    if named(&state.contents, content).is_none() {
+        say(Kind::Lost, format!("snapshot {name} has no content {content}"));
     }
 }
 
 fn check_content(state: &State, content: &Value, all: &mut Vec<Disagreement>) {
     let (name, handle) = (text(content, "/metadata/name"), text(content, "/status/snapshotHandle"));
     let snapshot = text(content, "/spec/volumeSnapshotRef/name");
-    let mut say = |what: String| add(all, &[snapshot, name, handle], what);
+    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[snapshot, name, handle], what));
     let uid = text(content, "/spec/volumeSnapshotRef/uid");
-    if is_deleting(content) || !state.snapshots.iter().any(|snapshot| text(snapshot, "/metadata/uid") == uid) {
-        say(format!("content {name} of snapshot {snapshot} is still there"));
+    if is_deleting(content) || with_uid(&state.snapshots, uid).is_none() {
+        say(Kind::Leaked, format!("content {name} of snapshot {snapshot} is still there"));
     }
-    let found = lvs(state, handle).len();
-    if found != 1 {
-        say(format!("content {name} has {found} LVs"));
+    match state.lvs(handle).as_slice() {
+        [] => say(Kind::Lost, format!("content {name} has no LV {handle}")),
+        [_] => {}
+        more => say(Kind::Double, format!("content {name} has {} LVs", more.len())),
     }
 }
 
@@ -109,32 +108,37 @@ fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
     let contents = state.contents.iter().map(|content| text(content, "/status/snapshotHandle"));
     let owners = volumes.chain(contents).filter(|handle| *handle == uid).count();
     if owners == 0 {
-        let what = format!("leaked: LogicalVolume {name} belongs to no volume and no snapshot");
-        all.push(Disagreement { about: vec![name.to_owned(), uid.to_owned()], what, leaked: Some(name.to_owned()) });
+        let what = format!("LogicalVolume {name} belongs to no volume and no snapshot");
+        let orphan = Some(name.to_owned());
+        all.push(Disagreement { orphan, ..Disagreement::new(Kind::Leaked, &[name, uid], what) });
     }
-    let mut say = |what: String| add(all, &[name, uid], what);
+    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, uid], what));
     if owners > 1 {
-        say(format!("double: LogicalVolume {name} belongs to {owners} volumes and snapshots"));
+        say(Kind::Double, format!("LogicalVolume {name} belongs to {owners} volumes and snapshots"));
     }
     if is_deleting(object) {
-        say(format!("LogicalVolume {name} is still being deleted"));
+        say(Kind::Different, format!("LogicalVolume {name} is still being deleted"));
     }
     if text(object, "/status/volumeID") != uid {
-        say(format!("LogicalVolume {name} does not say that it is made: {:?}", object.get("status")));
+        say(Kind::Different, format!("LogicalVolume {name} does not say that it is made: {:?}", object.get("status")));
     }
     let node = text(object, "/spec/nodeName");
-    match lvs(state, uid).as_slice() {
+    match state.lvs(uid).as_slice() {
         [(place, lv)] => {
             if *place != node {
-                say(format!("LogicalVolume {name} of {node} is on {place}"));
+                say(Kind::Different, format!("LogicalVolume {name} of {node} is on {place}"));
             }
             let (wanted, current) = (bytes(object, "/spec/size"), bytes(object, "/status/currentSize"));
             if wanted > Some(lv.bytes) || current != Some(lv.bytes) {
-                say(format!("LogicalVolume {name} wants {wanted:?} and tells of {current:?}, LVM has {}", lv.bytes));
+                say(
+                    Kind::Different,
+                    format!("LogicalVolume {name} wants {wanted:?} and tells of {current:?}, LVM has {}", lv.bytes),
+                );
             }
+            check_lineage(state, object, lv, all);
         }
-        [] => say(format!("lost: LogicalVolume {name} has no LV {uid}")),
-        more => say(format!("double: LogicalVolume {name} has {} LVs", more.len())),
+        [] => say(Kind::Lost, format!("LogicalVolume {name} has no LV {uid}")),
+        more => say(Kind::Double, format!("LogicalVolume {name} has {} LVs", more.len())),
     }
 }
 
@@ -142,101 +146,74 @@ fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
 fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
     for lv in &node.lvm {
         let name = lv.name.as_str();
-        if !state.objects.iter().any(|object| text(object, "/metadata/uid") == name) {
-            add(all, &[name], format!("leaked: LV {name} of {} has no LogicalVolume; tags: {}", node.name, lv.tags));
+        if with_uid(&state.objects, name).is_none() {
+            add(
+                all,
+                Kind::Leaked,
+                &[name],
+                format!("LV {name} of {} has no LogicalVolume; tags: {}", node.name, lv.tags),
+            );
         }
         if ["/making", "/wiping"].iter().any(|tag| lv.tags.contains(tag)) {
-            add(all, &[name], format!("LV {name} of {} is marked as half made: {}", node.name, lv.tags));
+            add(
+                all,
+                Kind::Different,
+                &[name],
+                format!("LV {name} of {} is marked as half made: {}", node.name, lv.tags),
+            );
         }
     }
     let in_lvm: BTreeSet<_> = node.lvm.iter().map(|lv| (lv.name.clone(), lv.bytes)).collect();
     let listed: BTreeSet<_> = node.listed.iter().cloned().collect();
     for (name, bytes) in in_lvm.symmetric_difference(&listed) {
-        add(all, &[name], format!("lvmd of {} and LVM differ about {name} of {bytes} bytes", node.name));
+        add(
+            all,
+            Kind::Different,
+            &[name],
+            format!("lvmd of {} and LVM differ about {name} of {bytes} bytes", node.name),
+        );
     }
     if node.listed.len() != listed.len() {
-        add(all, &[], format!("double: lvmd of {} lists a volume twice", node.name));
+        add(all, Kind::Double, &[], format!("lvmd of {} lists a volume twice", node.name));
     }
-    if node.published != Some(node.free) {
-        let Some(published) = node.published else {
-            return add(all, &[], format!("Node {} publishes no capacity", node.name));
-        };
-        add(all, &[], format!("Node {} publishes {published} free bytes and has {}", node.name, node.free));
+    let classes: BTreeSet<_> = node.free.keys().chain(node.published.keys()).collect();
+    for class in classes {
+        let (free, published) = (node.free.get(class), node.published.get(class));
+        if free != published {
+            let what = format!("Node {} publishes {published:?} free bytes of {class} and has {free:?}", node.name);
+            add(all, Kind::Different, &[], what);
+        }
     }
 }
 
-/// Where this LV is.
-fn lvs<'a>(state: &'a State, name: &str) -> Vec<(&'a str, &'a Lv)> {
-    let of = |node: &'a NodeState| node.lvm.iter().map(|lv| (node.name.as_str(), lv));
-    state.nodes.iter().flat_map(of).filter(|(_, lv)| lv.name == name).collect()
+/// The nodes on which a volume says that it can be used; none where it says that otherwise than csi-provisioner does.
+fn allowed_nodes(volume: &Value) -> Vec<&str> {
+    let terms = volume.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").and_then(Value::as_array);
+    let [term] = terms.map(Vec::as_slice).unwrap_or_default() else { return Vec::new() };
+    let expressions = term.get("matchExpressions").and_then(Value::as_array);
+    let [expression] = expressions.map(Vec::as_slice).unwrap_or_default() else { return Vec::new() };
+    if text(expression, "/key") != ApiFlavor::TopoLvm.topology_key() || text(expression, "/operator") != "In" {
+        return Vec::new();
+    }
+    let values = expression.get("values").and_then(Value::as_array);
+    values.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn add(all: &mut Vec<Disagreement>, about: &[&str], what: String) {
-    let about = about.iter().filter(|name| !name.is_empty()).map(|name| (*name).to_owned()).collect();
-    all.push(Disagreement { about, what, leaked: None });
-}
-
-fn is_deleting(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
-}
-
-fn bytes(object: &Value, pointer: &str) -> Option<u64> {
-    parse_bytes(&quantity(object.pointer(pointer)?.as_str()?)).ok()
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+fn add(all: &mut Vec<Disagreement>, kind: Kind, about: &[&str], what: String) {
+    all.push(Disagreement::new(kind, about, what));
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::sample::{SIZE, agreed, lines, lv};
     use super::*;
-
-    /// One claim and one snapshot of it, and all that belongs to them.
-    fn agreed() -> State {
-        let lv = |name: &str| Lv { name: name.to_owned(), bytes: 64 << 20, tags: String::new(), is_active: true };
-        let object = |name: &str, uid: &str| {
-            json!({
-                "metadata": {"name": name, "uid": uid}, "spec": {"nodeName": "n1", "size": "64Mi"},
-                "status": {"volumeID": uid, "currentSize": "64Mi"},
-            })
-        };
-        State {
-            claims: vec![json!({
-                "metadata": {"name": "c", "uid": "c-uid"}, "status": {"phase": "Bound"},
-                "spec": {"volumeName": "pv", "resources": {"requests": {"storage": "61Mi"}}},
-            })],
-            volumes: vec![json!({
-                "metadata": {"name": "pv"}, "status": {"phase": "Bound"},
-                "spec": {
-                    "capacity": {"storage": "64Mi"}, "csi": {"volumeHandle": "lv1"}, "claimRef": {"name": "c", "uid": "c-uid"},
-                },
-            })],
-            snapshots: vec![json!({
-                "metadata": {"name": "s", "uid": "s-uid"},
-                "status": {"readyToUse": true, "boundVolumeSnapshotContentName": "content"},
-            })],
-            contents: vec![json!({
-                "metadata": {"name": "content"}, "spec": {"volumeSnapshotRef": {"name": "s", "uid": "s-uid"}},
-                "status": {"snapshotHandle": "lv2"},
-            })],
-            objects: vec![object("pv", "lv1"), object("content", "lv2")],
-            nodes: vec![NodeState {
-                name: "n1".to_owned(),
-                lvm: vec![lv("lv1"), lv("lv2")],
-                listed: vec![("lv1".to_owned(), 64 << 20), ("lv2".to_owned(), 64 << 20)],
-                free: 5,
-                published: Some(5),
-            }],
-        }
-    }
 
     fn after(change: impl FnOnce(&mut State)) -> String {
         let mut state = agreed();
         change(&mut state);
-        disagreements(&state).into_iter().map(|disagreement| disagreement.what + "\n").collect()
+        lines(&disagreements(&state))
     }
 
     #[test]
@@ -257,13 +234,15 @@ mod tests {
     #[test]
     fn what_is_leaked_is_noticed() {
         let leaked = after(|state| {
-            state.claims.clear();
-            state.volumes.clear();
+            state.claims.remove(2);
+            state.volumes.remove(2);
         });
-        assert!(leaked.contains("leaked: LogicalVolume pv"), "{leaked}");
+        assert!(leaked.contains("leaked: LogicalVolume pv-t belongs to no"), "{leaked}");
         assert!(after(|state| drop(state.objects.remove(0))).contains("leaked: LV lv1"));
-        assert!(after(|state| state.claims.clear()).contains("volume pv is still there"));
-        assert!(after(|state| state.snapshots.clear()).contains("content content of snapshot s is still there"));
+        assert!(after(|state| state.claims.clear()).contains("leaked: volume pv is still there"));
+        assert!(
+            after(|state| state.snapshots.clear()).contains("leaked: content content of snapshot s is still there")
+        );
     }
 
     #[test]
@@ -273,6 +252,14 @@ mod tests {
             state.nodes.push(other);
         });
         assert!(twice.contains("double: volume pv has 2 LVs"), "{twice}");
+        assert!(
+            twice.contains("double: content content has 2 LVs") && twice.contains("double: LogicalVolume pv has 2 LVs"),
+            "{twice}"
+        );
+        let owners = after(|state| state.volumes[1]["spec"]["csi"]["volumeHandle"] = json!("lv1"));
+        assert!(owners.contains("double: LogicalVolume pv belongs to 2 volumes"), "{owners}");
+        let listed = after(|state| state.nodes[0].listed.push(("lv1".to_owned(), SIZE)));
+        assert_eq!(listed, "double: lvmd of n1 lists a volume twice\n");
     }
 
     #[test]
@@ -286,6 +273,35 @@ mod tests {
     #[test]
     fn what_lvmd_and_the_node_tell_is_compared_with_lvm() {
         assert!(after(|state| drop(state.nodes[0].listed.remove(0))).contains("differ about lv1"));
-        assert!(after(|state| state.nodes[0].published = Some(6)).contains("publishes 6 free bytes and has 5"));
+        let publishes = |class: &str| after(|state| state.nodes[0].published.extend([(class.to_owned(), 6)]));
+        for class in ["00default", "ssd", "thin"] {
+            let other = publishes(class);
+            assert!(other.contains(&format!("publishes Some(6) free bytes of {class} and has")), "{other}");
+            assert!(
+                after(|state| state.nodes[0].published.retain(|name, _| name != class))
+                    .contains("publishes None free bytes")
+            );
+        }
+        let unknown = publishes("tape");
+        assert!(unknown.contains("free bytes of tape and has None"), "{unknown}");
+    }
+
+    #[test]
+    fn a_volume_that_sends_pods_to_another_node_is_noticed() {
+        let pointer = "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values";
+        let values = |values: Value| after(|state| *state.volumes[0].pointer_mut(pointer).unwrap() = values);
+        let other = values(json!(["n2"]));
+        assert_eq!(other, "volume pv is on n1, and says that it can be used on [\"n2\"]\n");
+        assert!(values(json!(["n1", "n2"])).contains("volume pv is on n1"));
+        assert!(after(|state| state.volumes[0]["spec"]["nodeAffinity"] = json!(null)).contains("can be used on []"));
+        let moved = after(|state| state.objects[0]["spec"]["nodeName"] = json!("n2"));
+        assert!(moved.contains("LogicalVolume pv of n2 is on n1"), "{moved}");
+    }
+
+    #[test]
+    fn a_wrong_origin_is_noticed() {
+        assert!(
+            after(|state| lv(state, "lv3").origin = "lv1".to_owned()).contains("LogicalVolume pv-r should come from")
+        );
     }
 }

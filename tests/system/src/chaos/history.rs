@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use super::plan::Outage;
+
 /// Whose lines are part of every history.
 pub(super) const EVENTS: &str = "event";
 
@@ -24,7 +26,50 @@ pub(super) struct History {
 struct Line {
     at: Duration,
     who: String,
-    what: String,
+    what: Fact,
+}
+
+/// What was done or has happened. What the checks ask for later has a variant of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// For a person.
+    Said(String),
+    /// A claim was made that is deleted at once.
+    Hasty { claim: String, uid: String },
+    /// That claim has gone.
+    HastyGone { uid: String },
+    /// A program has ended that nobody killed.
+    Ended(&'static str),
+    /// The API server goes away in this way, for so many seconds.
+    Away { outage: Outage, seconds: u64 },
+    /// It is there again.
+    Back,
+}
+
+/// From when until when something was so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Duration,
+    pub(super) until: Duration,
+}
+
+impl From<String> for Fact {
+    fn from(text: String) -> Self {
+        Self::Said(text)
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(text) => f.write_str(text),
+            Self::Hasty { claim, uid } => write!(f, "{claim} is deleted at once and has the UID {uid}"),
+            Self::HastyGone { uid } => write!(f, "the claim with the UID {uid} is gone"),
+            Self::Ended(name) => write!(f, "{name} has ended by itself"),
+            Self::Away { outage, seconds } => write!(f, "the API server is {outage:?} for {seconds} s"),
+            Self::Back => f.write_str("the API server is back"),
+        }
+    }
 }
 
 impl History {
@@ -38,7 +83,7 @@ impl History {
         self.start.elapsed()
     }
 
-    pub(super) fn record(&self, who: &str, what: impl Into<String>) {
+    pub(super) fn record(&self, who: &str, what: impl Into<Fact>) {
         let line = Line { at: self.elapsed(), who: who.to_owned(), what: what.into() };
         // Only for whoever looks
         writeln!(&self.file, "{line}").ok();
@@ -48,18 +93,44 @@ impl History {
     /// Those whose lines mention one of these words.
     pub(super) fn who_mentions(&self, words: &[String]) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let mentions = |line: &&Line| words.iter().any(|word| line.what.contains(word.as_str()));
+        let mentions = |line: &&Line| {
+            let what = line.what.to_string();
+            words.iter().any(|word| what.contains(word.as_str()))
+        };
         let mut who: Vec<String> = lines.iter().filter(mentions).map(|line| line.who.clone()).collect();
         who.sort();
         who.dedup();
         who
     }
 
-    /// Whether a line that ends with `later` came after one that ends with `first`.
-    pub(super) fn follows(&self, first: &str, later: &str) -> bool {
+    /// From when a claim that was deleted at once was asked for until it had gone.
+    pub(super) fn hasty(&self, uid: &str) -> Option<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut after = lines.iter().skip_while(|line| !line.what.ends_with(first));
-        after.any(|line| line.what.ends_with(later))
+        let made = lines.iter().position(|line| matches!(&line.what, Fact::Hasty { uid: made, .. } if made == uid))?;
+        let (before, since) = lines.split_at_checked(made)?;
+        let made = since.first()?;
+        // The answer of the API server may have been lost, and come late
+        let asked = before.iter().rfind(|line| line.who == made.who).unwrap_or(made);
+        let gone = since.iter().find(|line| matches!(&line.what, Fact::HastyGone { uid: gone } if gone == uid))?;
+        Some(Span { from: asked.at, until: gone.at })
+    }
+
+    /// When this program ended by itself.
+    pub(super) fn ends(&self, name: &str) -> Vec<Duration> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines
+            .iter()
+            .filter(|line| matches!(line.what, Fact::Ended(ended) if ended == name))
+            .map(|line| line.at)
+            .collect()
+    }
+
+    /// When the API server was away; one that has not come back yet is left out.
+    pub(super) fn outages(&self) -> Vec<Span> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = |is_it: fn(&Fact) -> bool| lines.iter().filter(move |line| is_it(&line.what)).map(|line| line.at);
+        let away = at(|fact| matches!(fact, Fact::Away { .. }));
+        away.zip(at(|fact| *fact == Fact::Back)).map(|(from, until)| Span { from, until }).collect()
     }
 
     /// What these did, and what happened meanwhile.
@@ -84,13 +155,31 @@ mod tests {
     fn a_history_has_its_own_lines_and_the_events() {
         let directory = tempfile::tempdir().unwrap();
         let history = History::new(&directory.path().join("history")).unwrap();
-        history.record("s001", "creates a");
-        history.record(EVENTS, "kills it");
-        history.record("s002", "makes b");
+        for (who, what) in [("s001", "creates a"), (EVENTS, "kills it"), ("s002", "makes b")] {
+            history.record(who, what.to_owned());
+        }
         assert_eq!(history.who_mentions(&["b".to_owned()]), ["s002"]);
-        assert!(history.follows("creates a", "makes b"));
-        assert!(!history.follows("makes b", "creates a") && !history.follows("nothing", "makes b"));
         let text = history.of(&["s001".to_owned()]);
         assert!(text.contains("creates a") && text.contains("kills it") && !text.contains("makes b"), "{text}");
+    }
+
+    #[test]
+    fn a_history_knows_when_what_matters_later_happened() {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::new(&directory.path().join("history")).unwrap();
+        history.record("s001", "creates a".to_owned());
+        history.record("s002", "creates b".to_owned());
+        history.record(EVENTS, Fact::Ended("p"));
+        history.record("s001", Fact::Hasty { claim: "a".to_owned(), uid: "u".to_owned() });
+        history.record("s002", Fact::Hasty { claim: "b".to_owned(), uid: "v".to_owned() });
+        history.record("s001", Fact::HastyGone { uid: "u".to_owned() });
+        history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
+        history.record(EVENTS, Fact::Back);
+        history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
+        let at: Vec<Duration> = history.lines.lock().unwrap().iter().map(|line| line.at).collect();
+        assert_eq!(history.hasty("u"), Some(Span { from: at[0], until: at[5] }));
+        assert_eq!((history.hasty("v"), history.hasty("w")), (None, None), "one is not gone, one was never there");
+        assert_eq!((history.ends("p"), history.ends("q")), (vec![at[2]], Vec::new()));
+        assert_eq!(history.outages(), [Span { from: at[6], until: at[7] }]);
     }
 }

@@ -71,12 +71,14 @@ impl Objects {
     /// Makes an object and returns its UID; that it is there already means that an answer was lost.
     pub(super) async fn create(&self, kind: Kind, object: &Value) -> Result<String> {
         let object: DynamicObject = serde_json::from_value(object.clone()).context("not an object")?;
+        let name = object.metadata.name.clone().unwrap_or_default();
         let (api, params) = (self.api(kind), PostParams::default());
         self.persist("create", || async {
-            match api.create(&params, &object).await {
-                Err(Error::Api(status)) if status.is_already_exists() => Ok("unknown".to_owned()),
-                answer => answer.map(|made| made.metadata.uid.unwrap_or_default()),
-            }
+            let made = match api.create(&params, &object).await {
+                Err(Error::Api(status)) if status.is_already_exists() => api.get(&name).await?,
+                answer => answer?,
+            };
+            Ok(made.metadata.uid.unwrap_or_default())
         })
         .await
     }

@@ -15,7 +15,7 @@ use testbed::process::Process;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER, LVMD, NODE, TopolvmSpec, controller_socket};
 
-use super::history::{EVENTS, History};
+use super::history::{EVENTS, Fact, History};
 use super::plan::Victim;
 
 /// The second replica of the controller.
@@ -112,7 +112,7 @@ impl<'a> Programs<'a> {
             kept.is_killed = false;
         } else {
             kept.exits += 1;
-            self.history.record(EVENTS, has_ended(kept.name));
+            self.history.record(EVENTS, Fact::Ended(kept.name));
         }
         self.cluster.stop(kept.name, Duration::ZERO)?;
         self.cluster.spawn(kept.name, &kept.command)
@@ -207,11 +207,6 @@ impl Kept {
     fn new(name: &'static str, command: Command, is_ours: bool) -> Self {
         Self { name, command, is_ours, is_killed: false, kills: 0, exits: 0 }
     }
-}
-
-/// How the history tells of a program that nobody killed.
-pub(super) fn has_ended(name: &str) -> String {
-    format!("{name} has ended by itself")
 }
 
 /// A process that the cluster started.

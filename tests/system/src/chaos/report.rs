@@ -8,7 +8,7 @@ use std::time::Duration;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 
-use super::agreement::Disagreement;
+use super::disagreement::{Counts, Disagreement};
 use super::history::History;
 
 /// What a run that ended well has done.
@@ -24,9 +24,15 @@ pub struct Report {
     pub settling: Duration,
     /// From then until everything was deleted.
     pub clearing: Duration,
-    /// How many volumes and snapshots were there when everything had settled.
+    /// Claims and snapshots that the plan leaves behind.
+    pub expected: (usize, usize),
+    /// How many LogicalVolumes were there when everything had settled.
     pub kept: usize,
-    /// Volumes that csi-provisioner abandoned.
+    /// What was wrong then.
+    pub settled: Counts,
+    /// What was wrong when everything had been deleted.
+    pub cleared: Counts,
+    /// LogicalVolumes that csi-provisioner abandoned, and that the test deleted.
     pub abandoned: usize,
     /// Programs that were killed.
     pub kills: usize,
@@ -40,7 +46,8 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequences, steps, kills, kept, abandoned, sidecar_exits, .. } = self;
+        let Self { sequences, steps, kills, kept, abandoned, sidecar_exits, settled, cleared, .. } = self;
+        let (claims, snapshots) = self.expected;
         let (outages, away) = self.outages;
         let part = |share: usize| self.seconds.get(self.seconds.len().saturating_sub(1) * share / 100).unwrap_or(&0.0);
         writeln!(f, "{sequences} sequences with {steps} steps in {:.0} s", self.working.as_secs_f64())?;
@@ -48,27 +55,28 @@ impl fmt::Display for Report {
         writeln!(f, "{kills} kills, {outages} outages of {:.0} s together", away.as_secs_f64())?;
         writeln!(f, "sidecars ended {sidecar_exits} times, the product never by itself")?;
         let (settling, clearing) = (self.settling.as_secs_f64(), self.clearing.as_secs_f64());
-        writeln!(f, "{kept} volumes and snapshots agreed after {settling:.1} s, and were gone {clearing:.1} s later")?;
-        if *abandoned > 0 {
-            writeln!(
-                f,
-                "{abandoned} volumes of claims deleted at once were abandoned by csi-provisioner when it ended"
-            )?;
-        }
-        f.write_str("0 lost, 0 leaked, 0 double")
+        writeln!(
+            f,
+            "{claims} claims and {snapshots} snapshots were to stay: {kept} LogicalVolumes after {settling:.1} s, {settled}"
+        )?;
+        writeln!(f, "then none were to stay: {clearing:.1} s later {cleared}")?;
+        write!(
+            f,
+            "{abandoned} LogicalVolumes of claims deleted at once were abandoned by csi-provisioner when it ended"
+        )
     }
 }
 
 /// The disagreements with the history of the volumes concerned.
 pub(super) fn explain(all: &[Disagreement], history: &History, cluster: &Cluster, nodes: &[Node]) -> String {
-    let mut parts: Vec<String> = all.iter().map(|disagreement| format!("- {}", disagreement.what)).collect();
+    let mut parts: Vec<String> = all.iter().map(|disagreement| format!("- {disagreement}")).collect();
     for disagreement in all.iter().take(3) {
         let ids = &disagreement.about;
         // A volume of Kubernetes is named by the UID of its claim
         let mut words: Vec<String> = ids.iter().map(|id| id.trim_start_matches("pvc-").to_owned()).collect();
         words.extend(ids.iter().map(|id| id.trim_start_matches("snapcontent-").to_owned()));
         let who = history.who_mentions(&words);
-        parts.push(format!("\n{}\nhistory:\n{}", disagreement.what, history.of(&who)));
+        parts.push(format!("\n{disagreement}\nhistory:\n{}", history.of(&who)));
         parts.extend(log_lines(cluster, nodes, ids));
     }
     parts.join("\n")

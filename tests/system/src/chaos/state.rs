@@ -1,13 +1,25 @@
 //! What there is: in the API server, in LVM, and according to lvmd.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, bail};
 use prost::Message as _;
 use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::exec::Request;
 use testbed::node::Node;
-use testbed::topolvm::{LVMD_SOCKET, THIN_CLASS, THIN_POOL};
+use testbed::topolvm::{LVMD_SOCKET, THIN_CLASS, THIN_POOL, THIN_VG};
+use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY};
 use topolvm_proto::lvmd::{GetLvListRequest, GetLvListResponse};
+
+use super::fields::named;
+
+/// The default device class of the test bed, what stands for it in an annotation, and its volume group.
+pub(super) const THICK_CLASS: &str = "ssd";
+pub(super) const DEFAULT_CLASS: &str = DEFAULT_DEVICE_CLASS_KEY;
+pub(super) const THICK_VG: &str = "myvg1";
+/// So many times its size promises the thin pool of the test bed.
+const OVERPROVISION: u64 = 20;
 
 /// Everything at about the same time.
 #[derive(Clone, Debug, Default)]
@@ -29,17 +41,22 @@ pub(super) struct NodeState {
     pub(super) lvm: Vec<Lv>,
     /// Name and size in bytes of what lvmd lists.
     pub(super) listed: Vec<(String, u64)>,
-    /// Free bytes of the volume group of the default class.
-    pub(super) free: u64,
-    /// What the Node says about them.
-    pub(super) published: Option<u64>,
+    /// Free bytes of each device class by what LVM has.
+    pub(super) free: BTreeMap<String, u64>,
+    /// What the annotations of the Node say about them.
+    pub(super) published: BTreeMap<String, u64>,
 }
 
 /// A volume of LVM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lv {
+    pub(super) group: String,
     pub(super) name: String,
     pub(super) bytes: u64,
+    /// The thin pool; empty where there is none.
+    pub(super) pool: String,
+    /// What it is a copy of, as long as that is there.
+    pub(super) origin: String,
     pub(super) tags: String,
     pub(super) is_active: bool,
 }
@@ -55,8 +72,12 @@ impl State {
         };
         let api_nodes = list("/api/v1/nodes")?;
         let published = |name: &str| {
-            let node = api_nodes.iter().find(|node| node.pointer("/metadata/name") == Some(&name.into()))?;
-            node.pointer("/metadata/annotations/capacity.topolvm.io~1ssd")?.as_str()?.parse().ok()
+            let annotations = named(&api_nodes, name)?.pointer("/metadata/annotations")?.as_object()?;
+            let capacity = |(key, value): (&String, &Value)| {
+                let class = key.strip_prefix(ApiFlavor::TopoLvm.capacity_prefix())?;
+                Some((class.to_owned(), value.as_str()?.parse().ok()?))
+            };
+            Some(annotations.iter().filter_map(capacity).collect())
         };
         Ok(Self {
             claims: list("/api/v1/namespaces/default/persistentvolumeclaims")?,
@@ -66,41 +87,60 @@ impl State {
             objects: list("/apis/topolvm.io/v1/logicalvolumes")?,
             nodes: nodes
                 .iter()
-                .map(|node| Ok(NodeState { published: published(node.name()), ..NodeState::read(node)? }))
+                .map(|node| {
+                    Ok(NodeState { published: published(node.name()).unwrap_or_default(), ..NodeState::read(node)? })
+                })
                 .collect::<Result<_>>()?,
         })
     }
 
-    /// Whether the test has nothing left.
-    pub(super) fn is_empty(&self) -> bool {
-        let objects = [&self.claims, &self.volumes, &self.snapshots, &self.contents, &self.objects];
-        objects.iter().all(|list| list.is_empty()) && self.nodes.iter().all(|node| node.lvm.is_empty())
+    /// The LVs of this name, with the nodes that have them.
+    pub(super) fn lvs(&self, name: &str) -> Vec<(&str, &Lv)> {
+        let all = self.nodes.iter().flat_map(|node| node.lvm.iter().map(|lv| (node.name.as_str(), lv)));
+        all.filter(|(_, lv)| lv.name == name).collect()
     }
 }
 
 impl NodeState {
     fn read(node: &Node) -> Result<Self> {
-        let command = "lvs -a --noheadings --units b --nosuffix --separator '|' -o lv_name,lv_size,lv_active,lv_tags";
-        let lvm =
-            node.script(command)?.lines().filter_map(|line| Lv::parse(line).transpose()).collect::<Result<_>>()?;
+        let command = "lvs -a --noheadings --units b --nosuffix --separator '|' \
+                       -o vg_name,lv_name,lv_size,lv_active,pool_lv,origin,lv_tags";
+        let all: Vec<Lv> = node.script(command)?.lines().map(Lv::parse).collect::<Result<_>>()?;
         let mut listed = lvmd_list(node, "")?;
         listed.extend(lvmd_list(node, THIN_CLASS)?);
-        let free = node.script("vgs --noheadings --units b --nosuffix -o vg_free myvg1")?;
-        Ok(Self { name: node.name().to_owned(), lvm, listed, free: free.trim().parse()?, published: None })
+        let thick =
+            node.script(&format!("vgs --noheadings --units b --nosuffix -o vg_free {THICK_VG}"))?.trim().parse()?;
+        let free = [(DEFAULT_CLASS, thick), (THICK_CLASS, thick), (THIN_CLASS, not_promised(&all)?)];
+        Ok(Self {
+            name: node.name().to_owned(),
+            lvm: all.into_iter().filter(Lv::is_volume).collect(),
+            listed,
+            free: free.into_iter().map(|(class, bytes)| (class.to_owned(), bytes)).collect(),
+            published: BTreeMap::new(),
+        })
     }
 }
 
+/// What the thin pool may still promise. Copies count in full.
+fn not_promised(all: &[Lv]) -> Result<u64> {
+    let pool = all.iter().find(|lv| lv.group == THIN_VG && lv.name == THIN_POOL).context("there is no thin pool")?;
+    let promised: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
+    Ok((pool.bytes * OVERPROVISION).saturating_sub(promised))
+}
+
 impl Lv {
-    fn parse(line: &str) -> Result<Option<Self>> {
+    fn parse(line: &str) -> Result<Self> {
         let fields: Vec<&str> = line.trim().split('|').collect();
-        let [name, bytes, active, tags] = fields.as_slice() else { bail!("lvs printed {line:?}") };
-        // The pool and its hidden parts; anything else that is hidden is something left over
-        let hidden = ["[lvol0_pmspare]".to_owned(), format!("[{THIN_POOL}_tdata]"), format!("[{THIN_POOL}_tmeta]")];
-        if *name == THIN_POOL || hidden.iter().any(|hidden| hidden == name) {
-            return Ok(None);
-        }
+        let [group, name, bytes, active, pool, origin, tags] = fields.as_slice() else { bail!("lvs printed {line:?}") };
         let bytes = bytes.parse().with_context(|| format!("lvs printed {line:?}"))?;
-        Ok(Some(Self { name: (*name).to_owned(), bytes, tags: (*tags).to_owned(), is_active: *active == "active" }))
+        let [group, name, pool, origin, tags] = [group, name, pool, origin, tags].map(|field| (*field).to_owned());
+        Ok(Self { group, name, bytes, pool, origin, tags, is_active: *active == "active" })
+    }
+
+    /// Whether it is neither the pool nor one of its hidden parts; anything else that is hidden is something left over.
+    fn is_volume(&self) -> bool {
+        let hidden = ["[lvol0_pmspare]".to_owned(), format!("[{THIN_POOL}_tdata]"), format!("[{THIN_POOL}_tmeta]")];
+        self.name != THIN_POOL && !hidden.contains(&self.name)
     }
 }
 
@@ -124,12 +164,34 @@ fn lvmd_list(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
 mod tests {
     use super::*;
 
+    fn lv(line: &str) -> Lv {
+        Lv::parse(line).unwrap()
+    }
+
     #[test]
     fn the_pool_is_no_volume_and_what_is_hidden_otherwise_is() {
-        assert_eq!(Lv::parse("  pool0|6442450944|active|").unwrap(), None);
-        assert_eq!(Lv::parse("  [pool0_tmeta]|8388608|active|").unwrap(), None);
-        let left = Lv { name: "[x_rimage_0]".to_owned(), bytes: 4, tags: "a,b".to_owned(), is_active: true };
-        assert_eq!(Lv::parse("  [x_rimage_0]|4|active|a,b").unwrap(), Some(left));
+        assert!(!lv("  thinvg|pool0|6442450944|active|||").is_volume());
+        assert!(!lv("  thinvg|[pool0_tmeta]|8388608|active|||").is_volume());
+        assert!(lv("  myvg1|[x_rimage_0]|4|active|||a,b").is_volume());
         assert!(Lv::parse("  WARNING: something").is_err());
+    }
+
+    #[test]
+    fn a_copy_has_a_pool_and_an_origin() {
+        let [group, name, pool, origin, tags] = ["thinvg", "x", "pool0", "y", "a,b"].map(str::to_owned);
+        let copy = Lv { group, name, bytes: 4, pool, origin, tags, is_active: true };
+        assert_eq!(lv("  thinvg|x|4|active|pool0|y|a,b"), copy);
+    }
+
+    #[test]
+    fn a_pool_has_promised_what_its_volumes_have_and_no_others() {
+        let lines = [
+            "thinvg|pool0|100|active|||",
+            "thinvg|x|30|active|pool0||",
+            "thinvg|y|30|active|pool0|x|",
+            "myvg1|z|7|active|||",
+        ];
+        assert_eq!(not_promised(&lines.map(lv)).unwrap(), 1940);
+        assert!(not_promised(&[]).is_err());
     }
 }

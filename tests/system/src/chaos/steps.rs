@@ -1,10 +1,12 @@
 //! Does the steps of a plan as a user would, and waits like one.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use topolvm_api::parse_bytes;
 
+use super::history::Fact;
 use super::objects::{Kind, Objects, text};
 use super::plan::{Begin, Class, Step};
 use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
@@ -14,23 +16,25 @@ pub(super) const SNAPSHOT_CLASS: &str = "chaos";
 
 impl Step {
     /// Does the step. `note` is told what later leads from ids to this step.
-    pub(super) async fn run(&self, objects: &Objects, note: impl Fn(String)) -> Result<()> {
+    pub(super) async fn run(&self, objects: &Objects, note: impl Fn(Fact)) -> Result<()> {
         match self {
             Self::Create { claim, class, mebibytes, begin } => {
                 let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, begin)).await?;
-                note(format!("{claim} has the UID {uid}"));
+                note(format!("{claim} has the UID {uid}").into());
                 objects.until(Kind::Claim, claim, "bound", |claim| claim.is_some_and(is_bound)).await
             }
             Self::CreateAndDelete { claim, class, mebibytes } => {
                 let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, &Begin::Empty)).await?;
-                note(hasty(claim, &uid));
+                note(Fact::Hasty { claim: claim.clone(), uid: uid.clone() });
                 objects.delete(Kind::Claim, claim).await?;
-                objects.until_gone(Kind::Claim, claim).await
+                objects.until_gone(Kind::Claim, claim).await?;
+                note(Fact::HastyGone { uid });
+                Ok(())
             }
             Self::Grow { claim, mebibytes, waits } => grow(objects, claim, *mebibytes, *waits).await,
             Self::Snapshot { snapshot: name, claim, waits } => {
                 let uid = objects.create(Kind::Snapshot, &snapshot(name, SNAPSHOT_CLASS, claim)).await?;
-                note(format!("{name} has the UID {uid}"));
+                note(format!("{name} has the UID {uid}").into());
                 if *waits {
                     until_ready(objects, name).await?;
                 }
@@ -40,16 +44,6 @@ impl Step {
             Self::DeleteClaim { claim } => delete_claim(objects, claim).await,
         }
     }
-}
-
-/// How the history tells of a claim that is deleted at once.
-fn hasty(claim: &str, uid: &str) -> String {
-    format!("{claim} {}", hasty_uid(uid))
-}
-
-/// The end of that.
-pub(super) fn hasty_uid(uid: &str) -> String {
-    format!("is deleted at once and has the UID {uid}")
 }
 
 fn new_claim(name: &str, class: Class, mebibytes: u64, begin: &Begin) -> Value {
@@ -75,7 +69,7 @@ async fn grow(objects: &Objects, claim: &str, mebibytes: u64, waits: bool) -> Re
     let now = objects.get(Kind::Claim, claim).await?.context("the claim is gone")?;
     let is_so = |volume: Option<&DynamicObject>| {
         let size = volume.map(|volume| text(volume, "/spec/capacity/storage")).unwrap_or_default();
-        parse_bytes(&quantity(size)).is_ok_and(|bytes| bytes >= mebibytes << 20)
+        parse_bytes(&Quantity(size.to_owned())).is_ok_and(|bytes| bytes >= mebibytes << 20)
     };
     objects.until(Kind::Volume, text(&now, "/spec/volumeName"), "as large as it should be", is_so).await
 }
@@ -109,8 +103,4 @@ async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
         Some(content) => objects.until_gone(Kind::Content, &content).await,
         None => Ok(()),
     }
-}
-
-pub(super) fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
-    k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.to_owned())
 }

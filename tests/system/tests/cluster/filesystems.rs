@@ -1,6 +1,6 @@
 //! The filesystems beside the one of the main job, and what becomes of damaged ones.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, pod, storage_class};
 use topolvm_api::ApiFlavor;
 
@@ -9,58 +9,77 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("an_xfs_volume_keeps_its_data_and_grows", |fixture| grows(fixture, "xfs", "320Mi", "640Mi")),
-        ("a_btrfs_volume_keeps_its_data_and_grows", |fixture| grows(fixture, "btrfs", "256Mi", "512Mi")),
+        ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
+            grows(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
+        }),
+        ("a_btrfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
+            grows(fixture, "btrfs", ["256Mi", "512Mi", "768Mi"])
+        }),
         ("a_filesystem_that_the_kernel_stopped_is_an_event_and_is_repaired_for_the_next_pod", stopped),
         ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damaged),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// A StorageClass for this filesystem with one mount option.
+/// What the classes of these trials have mkfs call its filesystems, with the option that ext4, xfs and btrfs share.
+const LABEL: &str = "from-class";
+
+/// A StorageClass for this filesystem with a label and one mount option.
 fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, name, None, false);
     class["mountOptions"] = vec![option].into();
     class["parameters"]["csi.storage.k8s.io/fstype"] = filesystem.into();
+    class["parameters"][ApiFlavor::TopoLvm.mkfs_options_parameter()] = format!("-L {LABEL}").into();
     fixture.apply(&class)
 }
 
-fn grows(fixture: &Fixture, filesystem: &str, small: &str, large: &str) -> Result<()> {
+/// While a pod has the volume, and while none has it.
+fn grows(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]) -> Result<()> {
     apply_class(fixture, filesystem, filesystem, "noatime")?;
     fixture.apply_claim("fs", filesystem, small)?;
-    fixture.apply(&pod("fs", "fs", VolumeMode::Filesystem))?;
-    fixture.wait_ready("fs")?;
-    let mount = fixture.in_pod("fs", "grep ' /data ' /proc/mounts")?;
-    ensure!(mount.contains(&format!(" {filesystem} ")), "mounted is: {mount}");
-    fixture.in_pod("fs", "echo kept >/data/file && sync")?;
-    let before = mebibytes(fixture)?;
+    fixture.start("fs", VolumeMode::Filesystem)?;
+    check_mount(fixture, "fs", filesystem, "noatime")?;
+    check_label(fixture)?;
+    fixture.write("fs", "kept")?;
+    let before = fixture.mebibytes("fs")?;
     fixture.request_size("fs", large)?;
     let condition = format!("--for=jsonpath={{.status.capacity.storage}}={large}");
     fixture.kubectl(&["wait", &condition, "persistentvolumeclaim/fs", "--timeout=90s"])?;
-    let after = mebibytes(fixture)?;
+    let after = fixture.mebibytes("fs")?;
     ensure!(after > before + 200, "df shows {before} MiB before and {after} MiB after");
-    fixture.kubectl(&["delete", "pod", "fs"])?;
-    fixture.apply(&pod("fs", "fs", VolumeMode::Filesystem))?;
-    fixture.wait_ready("fs")?;
-    ensure!(fixture.in_pod("fs", "cat /data/file")? == "kept\n", "the file did not survive");
-    fixture.kubectl(&["delete", "pod", "fs"])?;
-    fixture.delete_claim("fs")?;
+    fixture.stop("fs")?;
+    fixture.grow("fs", largest)?;
+    fixture.start("fs", VolumeMode::Filesystem)?;
+    ensure!(fixture.read("fs")? == "kept", "the file did not survive");
+    let offline = fixture.mebibytes("fs")?;
+    ensure!(offline > after + 200, "df shows {after} MiB before growing without a pod and {offline} MiB after");
+    fixture.end("fs")?;
     fixture.kubectl(&["delete", "storageclass", filesystem])?;
     fixture.check_volumes(0)
 }
 
-fn mebibytes(fixture: &Fixture) -> Result<u64> {
-    let output = fixture.in_pod("fs", "df -mP /data | tail -n 1")?;
-    let size = output.split_whitespace().nth(1).context("df printed no size")?;
-    size.parse().with_context(|| format!("df printed {output}"))
+/// In the pod, where it counts.
+fn check_mount(fixture: &Fixture, pod: &str, filesystem: &str, option: &str) -> Result<()> {
+    let mount = fixture.in_pod(pod, "grep ' /data ' /proc/mounts")?;
+    let mut fields = mount.split(' ').skip(2);
+    ensure!(fields.next() == Some(filesystem), "mounted is: {mount}");
+    ensure!(fields.next().is_some_and(|options| options.split(',').any(|it| it == option)), "mounted is: {mount}");
+    Ok(())
+}
+
+fn check_label(fixture: &Fixture) -> Result<()> {
+    let label = fixture.node.script(&format!("blkid -p -s LABEL -o value {}", device_of_one()))?;
+    ensure!(label.trim() == LABEL, "the filesystem is called {label:?}");
+    Ok(())
 }
 
 fn stopped(fixture: &Fixture) -> Result<()> {
     apply_class(fixture, "strict", "ext4", "errors=remount-ro")?;
     fixture.apply_claim("ill", "strict", "64Mi")?;
-    fixture.apply(&pod("ill", "ill", VolumeMode::Filesystem))?;
-    fixture.wait_ready("ill")?;
-    fixture.in_pod("ill", "echo kept >/data/file && sync")?;
+    fixture.start("ill", VolumeMode::Filesystem)?;
+    check_mount(fixture, "ill", "ext4", "errors=remount-ro")?;
+    check_label(fixture)?;
+    fixture.write("ill", "kept")?;
     fixture.node.script("for trigger in /sys/fs/ext4/dm-*/trigger_fs_error; do echo test >$trigger; done")?;
     let event = fixture.wait_event("ill", "VolumeConditionAbnormal")?;
     ensure!(event.contains("read-only"), "the event says: {event}");

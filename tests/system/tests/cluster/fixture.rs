@@ -128,6 +128,12 @@ impl Fixture {
         Ok(self.in_pod(pod, "cat /data/file")?.trim().to_owned())
     }
 
+    /// The size of the filesystem in a pod's volume.
+    pub(crate) fn mebibytes(&self, pod: &str) -> Result<u32> {
+        let size = self.in_pod(pod, "df -mP /data | awk 'END {print $2}'")?;
+        size.trim().parse().with_context(|| format!("df printed {size:?}"))
+    }
+
     /// Waits until the snapshot can be restored.
     pub(crate) fn wait_snapshot(&self, name: &str) -> Result<()> {
         let snapshot = format!("volumesnapshot/{name}");
@@ -173,19 +179,22 @@ impl Fixture {
 
     /// Waits for an event of this reason about this object, and returns its message.
     pub(crate) fn wait_event(&self, object: &str, reason: &str) -> Result<String> {
+        self.wait_event_with(object, reason, "")
+    }
+
+    /// Waits for an event whose message contains these words, whatever other messages come before.
+    pub(crate) fn wait_event_with(&self, object: &str, reason: &str, words: &str) -> Result<String> {
         let selector = format!("involvedObject.name={object},reason={reason}");
         let mut command = self.cluster.kubectl_command();
         command.args(["get", "events", "--watch", "--request-timeout=60s", "--field-selector", &selector]);
         command.args(["-o", "jsonpath={.message}{\"\\n\"}"]);
         let mut kubectl = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let mut line = String::new();
         let output = kubectl.stdout.take().context("kubectl has no output")?;
-        let read = BufReader::new(output).read_line(&mut line);
+        let mut lines = BufReader::new(output).lines();
+        let found = lines.find(|line| line.as_ref().map_or(true, |line| line.contains(words)));
         kubectl.kill()?;
         kubectl.wait()?;
-        read?;
-        ensure!(!line.is_empty(), "no event {reason} about {object} within a minute");
-        Ok(line)
+        Ok(found.with_context(|| format!("no event {reason} about {object} with {words:?} within a minute"))??)
     }
 
     /// Asks for another size of a claim.
@@ -250,13 +259,14 @@ impl Fixture {
         Ok(())
     }
 
-    /// After kubelet and the agent were killed: waits until kubelet has published the pods' volumes to the new agent.
-    pub(crate) fn wait_node_ready_again(&self) -> Result<()> {
-        let published = r#"topolvm_grpc_handled_total.method="NodePublishVolume",code="Ok". [1-9]"#;
+    /// After kubelet and the agent were killed: waits until kubelet has published the pods' volumes, so many, to the new agent.
+    pub(crate) fn wait_node_ready_again(&self, volumes: usize) -> Result<()> {
+        let published = r#"topolvm_grpc_handled_total.method="NodePublishVolume",code="Ok"."#;
         let script = format!(
-            "timeout 90 sh -c 'until curl -s http://127.0.0.1:8080/metrics | grep -q '\\''{published}'\\''; do sleep 0.2; done'"
+            "end=$((SECONDS + 90)); until curl -s http://127.0.0.1:8080/metrics | \
+             awk '/{published}/ {{n = $2}} END {{exit n < {volumes}}}'; do (( SECONDS < end )); sleep 0.2; done"
         );
-        self.node.script(&script).context("kubelet has not published the volume again").map(drop)
+        self.node.script(&script).context("kubelet has not published the volumes again").map(drop)
     }
 
     fn clean_up(&self) -> Result<()> {

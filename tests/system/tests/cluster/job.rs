@@ -13,8 +13,8 @@ use crate::fixture::{Fixture, VG};
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 8] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
-        ("a_raw_block_volume_is_a_device_that_keeps_its_data_and_grows", block),
-        ("a_mounted_volume_outlives_a_restart_of_kubelet_and_of_the_agent", restarts),
+        ("a_raw_block_volume_is_a_device_that_keeps_its_data_grows_and_can_be_read_only", block),
+        ("volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers", restarts),
         ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", ephemeral),
         ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", reader),
         ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", growth),
@@ -48,29 +48,66 @@ fn block(fixture: &Fixture) -> Result<()> {
     ensure!(text == "kept\n", "read {text:?}");
     let bytes = fixture.in_pod("block", "blockdev --getsize64 /data")?;
     ensure!(bytes.trim() == (256 << 20).to_string(), "the device has {bytes} bytes");
-    fixture.kubectl(&["delete", "pod", "block"])?;
+    fixture.stop("block")?;
+    block_reader(fixture)?;
     fixture.delete_claim("block")?;
     fixture.check_volumes(0)
 }
 
+fn block_reader(fixture: &Fixture) -> Result<()> {
+    let mut reader = pod("reader", "block", VolumeMode::Block);
+    reader["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] = json!(true);
+    fixture.apply(&reader)?;
+    fixture.wait_ready("reader")?;
+    let read = || fixture.in_pod("reader", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1");
+    ensure!(read()? == "kept\n", "read {:?}", read()?);
+    // The mount does not keep anybody from writing to a device; the permission does that kubelet gives the container
+    let written = fixture.in_pod("reader", "echo new | dd of=/data bs=512 seek=9 conv=fsync,notrunc 2>&1 || true")?;
+    ensure!(written.contains("Operation not permitted"), "the reader writes: {written}");
+    ensure!(read()? == "kept\n", "now it says {:?}", read()?);
+    fixture.stop("reader")
+}
+
+/// Volumes of both modes, each for whichever pods the node has and for one pod alone.
 fn restarts(fixture: &Fixture) -> Result<()> {
-    for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
-        fixture.apply(&claim("stay", "waiting", "64Mi", mode))?;
-        fixture.apply(&pod("stay", "stay", mode))?;
-        fixture.wait_ready("stay")?;
-        let mounts = mounts_of_volume(fixture)?;
-        // kubelet publishes every volume again when it starts
-        fixture.node.kill_kept("topolvm-node")?;
-        fixture.node.kill_kept("kubelet")?;
-        fixture.wait_node_ready_again()?;
-        fixture.wait_ready("stay")?;
-        let after = mounts_of_volume(fixture)?;
-        ensure!(mounts == after, "mounts before the restart:\n{mounts}\nafter it:\n{after}");
-        fixture.kubectl(&["delete", "pod", "stay"])?;
-        fixture.delete_claim("stay")?;
-        fixture.check_volumes(0)?;
+    let volumes = [
+        ("files", VolumeMode::Filesystem, "ReadWriteOnce"),
+        ("device", VolumeMode::Block, "ReadWriteOnce"),
+        ("own-files", VolumeMode::Filesystem, "ReadWriteOncePod"),
+        ("own-device", VolumeMode::Block, "ReadWriteOncePod"),
+    ];
+    for (name, mode, access) in volumes {
+        let mut claim = claim(name, "waiting", "64Mi", mode);
+        claim["spec"]["accessModes"] = json!([access]);
+        fixture.apply(&claim)?;
+        fixture.apply(&pod(name, name, mode))?;
     }
-    Ok(())
+    for (name, ..) in volumes {
+        fixture.wait_ready(name)?;
+    }
+    let mounts = mounts_of_volume(fixture)?;
+    // kubelet publishes every volume again when it starts
+    fixture.node.kill_kept("topolvm-node")?;
+    fixture.node.kill_kept("kubelet")?;
+    fixture.wait_node_ready_again(volumes.len())?;
+    // kubelet starts a container only when the volumes of its pod are published
+    for (name, ..) in volumes {
+        fixture.in_pod(name, "{ sleep 0.2; kill 1; } >/dev/null 2>&1 &")?;
+    }
+    for (name, mode, _) in volumes {
+        fixture.wait_value("pod", name, ".status.containerStatuses[0].restartCount", "1")?;
+        fixture.wait_ready(name)?;
+        let is_there = if mode == VolumeMode::Block { "test -b /data" } else { "grep ' /data ' /proc/mounts" };
+        fixture.in_pod(name, is_there)?;
+    }
+    let after = mounts_of_volume(fixture)?;
+    ensure!(mounts == after, "mounts before the restart:\n{mounts}\nafter it:\n{after}");
+    for (name, ..) in volumes {
+        fixture.end(name)?;
+    }
+    let left = mounts_of_volume(fixture)?;
+    ensure!(left.is_empty(), "left mounted:\n{left}");
+    fixture.check_volumes(0)
 }
 
 fn ephemeral(fixture: &Fixture) -> Result<()> {
@@ -117,14 +154,12 @@ fn growth(fixture: &Fixture) -> Result<()> {
     fixture.grow("grows", "128Mi")?;
     fixture.start("grows", VolumeMode::Filesystem)?;
     fixture.wait_value("pvc", "grows", ".status.capacity.storage", "128Mi")?;
-    let mebibytes =
-        || -> Result<u32> { Ok(fixture.in_pod("grows", "df -mP /data | awk 'END {print $2}'")?.trim().parse()?) };
-    let offline = mebibytes()?;
+    let offline = fixture.mebibytes("grows")?;
     ensure!(offline > 100, "after growing without a pod the filesystem has {offline} MiB");
     fixture.node.kill_kept("topolvm-node")?;
     fixture.request_size("grows", "256Mi")?;
     fixture.wait_value("pvc", "grows", ".status.capacity.storage", "256Mi")?;
-    let online = mebibytes()?;
+    let online = fixture.mebibytes("grows")?;
     ensure!(online > 200, "after growing across a restart the filesystem has {online} MiB");
     ensure!(fixture.read("grows")? == "kept", "the file did not survive");
     fixture.end("grows")?;

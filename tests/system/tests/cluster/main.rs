@@ -14,6 +14,7 @@ mod fixture;
 mod job;
 mod legacy;
 mod metrics;
+mod permissions;
 mod scheduling;
 mod snapshots;
 mod switching;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         claims::trials(),
         classes::trials(),
         filesystems::trials(),
+        permissions::trials(),
         snapshots::trials(),
         scheduling::trials(),
         metrics::trials(),

@@ -12,8 +12,9 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 3] = [
+    let all: [(&str, Body); 4] = [
         ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", fits_nowhere),
+        ("a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted", fits_later),
         ("a_volume_that_binds_at_once_goes_to_the_emptiest_node_and_its_pod_follows", emptiest),
         ("a_claim_for_one_pod_is_not_given_to_a_second", one_pod),
     ];
@@ -39,6 +40,24 @@ fn fits_nowhere(fixture: &Fixture) -> Result<()> {
     fixture.end("fits")?;
     fixture.kubectl(&["delete", "storageclass", "nowhere"])?;
     fixture.wait_no_volumes()
+}
+
+/// As devices: no filesystem needs to be made on so much.
+fn fits_later(fixture: &Fixture) -> Result<()> {
+    for (name, size) in [("first", "5Gi"), ("second", "4Gi")] {
+        fixture.apply(&claim(name, "waiting", size, VolumeMode::Block))?;
+    }
+    fixture.start("first", VolumeMode::Block)?;
+    fixture.apply(&pod("second", "second", VolumeMode::Block))?;
+    // kube-scheduler may learn only from the failure to make the volume that there is less room than before
+    fixture.wait_event_with("second", "FailedScheduling", "did not have enough free storage")?;
+    let phase = fixture.value("pvc", "second", ".status.phase")?;
+    ensure!(phase == "Pending", "the claim is {phase}");
+    fixture.end("first")?;
+    fixture.wait_ready("second")?;
+    fixture.check_volumes(1)?;
+    fixture.end("second")?;
+    fixture.check_volumes(0)
 }
 
 /// With a second node that has more room.

@@ -11,7 +11,7 @@ use crate::fixture::Fixture;
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
         ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", copies),
-        ("copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", beside),
+        ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", beside),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -28,8 +28,8 @@ fn copies(fixture: &Fixture) -> Result<()> {
     fixture.apply(&copied_claim("restored", "thin", "512Mi", DataSource::Snapshot("snapshot")))?;
     fixture.start("restored", VolumeMode::Filesystem)?;
     ensure!(fixture.read("restored")? == "before", "the restored volume says {:?}", fixture.read("restored")?);
-    let mebibytes = fixture.in_pod("restored", "df -mP /data | awk 'END {print $2}'")?;
-    ensure!(mebibytes.trim().parse::<u32>()? > 400, "the restored filesystem has {mebibytes} MiB");
+    let mebibytes = fixture.mebibytes("restored")?;
+    ensure!(mebibytes > 400, "the restored filesystem has {mebibytes} MiB");
 
     fixture.apply(&copied_claim("clone", "thin", "256Mi", DataSource::Claim("source")))?;
     fixture.start("clone", VolumeMode::Filesystem)?;
@@ -68,7 +68,7 @@ fn beside(fixture: &Fixture) -> Result<()> {
         fixture.wait_snapshot(filesystem)?;
         fixture.write(filesystem, "after")?;
         let copy = format!("{filesystem}-copy");
-        fixture.apply(&copied_claim(&copy, filesystem, "320Mi", DataSource::Snapshot(filesystem)))?;
+        fixture.apply(&copied_claim(&copy, filesystem, "640Mi", DataSource::Snapshot(filesystem)))?;
         fixture.apply(&pod(&copy, &copy, VolumeMode::Filesystem))?;
     }
     for filesystem in both {
@@ -76,6 +76,8 @@ fn beside(fixture: &Fixture) -> Result<()> {
         fixture.wait_ready(&copy)?;
         let texts = [fixture.read(&copy)?, fixture.read(filesystem)?];
         ensure!(texts == ["before", "after"], "{filesystem}: the copy and the source say {texts:?}");
+        let sizes = [fixture.mebibytes(&copy)?, fixture.mebibytes(filesystem)?];
+        ensure!(sizes[0] > sizes[1] + 200, "{filesystem}: the copy and the source have {sizes:?} MiB");
         fixture.end(&copy)?;
         fixture.kubectl(&["delete", "volumesnapshot", filesystem, "--timeout=60s"])?;
         fixture.end(filesystem)?;

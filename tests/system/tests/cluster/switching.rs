@@ -139,7 +139,7 @@ fn make(fixture: &Fixture) -> Result<()> {
 fn after(fixture: &Fixture) -> Result<()> {
     // kubelet publishes all volumes again, as when a node is updated
     fixture.node.kill_kept("kubelet")?;
-    fixture.wait_node_ready_again()?;
+    fixture.wait_node_ready_again(1)?;
 
     for (name, mode) in [
         ("fs", VolumeMode::Filesystem),

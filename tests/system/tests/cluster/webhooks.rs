@@ -91,6 +91,16 @@ fn create(cluster: &Cluster, scratch: &Path, object: &Value, flags: &[&str]) -> 
     Ok(serde_json::from_str(&cluster.kubectl_ok(arguments)?)?)
 }
 
+/// A claim of a class of ours in a namespace that is left out gets no finalizer.
+fn claim_is_left_alone(cluster: &Cluster, scratch: &Path, namespace: &str, class: &str) -> Result<()> {
+    let mut alone = claim("alone", class, "3Gi", VolumeMode::Filesystem);
+    alone["metadata"]["namespace"] = json!(namespace);
+    let alone = create(cluster, scratch, &alone, &["--dry-run=server"])?;
+    let finalizers = &alone["metadata"]["finalizers"];
+    ensure!(*finalizers == json!(["kubernetes.io/pvc-protection"]), "the claim in {namespace} has {finalizers}");
+    Ok(())
+}
+
 /// The same in the older API group, to which the cluster has been switched.
 fn check_legacy(cluster: &Cluster, scratch: &Path) -> Result<()> {
     cluster.apply(&storage_class(ApiFlavor::Legacy, "old", None, false).to_string())?;
@@ -98,6 +108,9 @@ fn check_legacy(cluster: &Cluster, scratch: &Path) -> Result<()> {
     let old = cluster.ready(CONTROLLER, || create(cluster, scratch, &old, &[]))?;
     let finalizers = &old["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.cybozu.com/pvc"]), "{finalizers}");
+    cluster.kubectl_ok(["create", "namespace", "old-left-alone"])?;
+    cluster.kubectl_ok(["label", "namespace", "old-left-alone", "topolvm.cybozu.com/webhook=ignore"])?;
+    claim_is_left_alone(cluster, scratch, "old-left-alone", "old")?;
     for (claim, expected) in [
         (
             "old",
@@ -145,6 +158,9 @@ fn check(cluster: &Cluster, scratch: &Path) -> Result<()> {
     alone["metadata"]["namespace"] = json!("left-alone");
     let alone = create(&alone, &["--dry-run=server"])?;
     ensure!(alone["spec"]["containers"][0]["resources"] == json!({}), "{alone}");
+    for namespace in ["left-alone", "kube-system", NAMESPACE] {
+        claim_is_left_alone(cluster, scratch, namespace, "topolvm-provisioner")?;
+    }
 
     // Whoever deletes the Secret gets a new certificate
     let served = || cluster.kubectl_ok(["get", "secret", SECRET, "-n", NAMESPACE, "-o", r"jsonpath={.data.tls\.crt}"]);

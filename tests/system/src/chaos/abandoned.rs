@@ -1,0 +1,143 @@
+//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is made in memory only, and when it ends then,
+//! nobody knows that the volume is not wanted (docs/limits.md). Whoever only knows the object cannot know whether a PersistentVolume still
+//! comes, so a person deletes it, and here the test. Nothing else that leaks is excused.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use testbed::cluster::Cluster;
+use testbed::sidecars::Sidecar;
+
+use super::disagreement::Disagreement;
+use super::history::{History, Span};
+
+/// After which a LogicalVolume without an owner does not get one any more.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+/// For so long csi-provisioner may be at a volume after its claim has gone: it waits a minute for an answer and five seconds to ask again.
+const AT_WORK: Duration = Duration::from_secs(65);
+
+/// The volumes that are left behind, and since when they are all that does not agree.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    all: Vec<String>,
+    since: Instant,
+}
+
+impl Abandoned {
+    pub(super) fn none() -> Self {
+        Self { all: Vec::new(), since: Instant::now() }
+    }
+
+    /// Whether all that does not agree is of this kind, and has been so for a while.
+    pub(super) fn is_all(
+        &mut self,
+        disagreements: &[Disagreement],
+        history: &History,
+        cluster: &Cluster,
+    ) -> Result<bool> {
+        let mut orphans = disagreements
+            .iter()
+            .map(|disagreement| disagreement.orphan.clone())
+            .collect::<Option<Vec<_>>>()
+            .unwrap_or_default();
+        if !orphans.is_empty() {
+            let log = cluster.log(Sidecar::Provisioner.name());
+            let log = fs::read(&log).with_context(|| format!("read {}", log.display()))?;
+            let log = String::from_utf8_lossy(&log);
+            if !orphans.iter().all(|orphan| is_abandoned(orphan, history, &log)) {
+                orphans.clear();
+            }
+        }
+        if orphans.is_empty() || orphans != self.all {
+            *self = Self { all: orphans, since: Instant::now() };
+        }
+        Ok(!self.all.is_empty() && self.since.elapsed() >= FORGOTTEN)
+    }
+
+    /// Deletes them, as an administrator would, and returns how many there were.
+    pub(super) fn delete(&self, cluster: &Cluster) -> Result<usize> {
+        for name in &self.all {
+            cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", name])?;
+        }
+        Ok(self.all.len())
+    }
+}
+
+/// Whether csi-provisioner ended when it was at work for this volume, and had not brought that to an end.
+fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
+    let Some(uid) = name.strip_prefix("pvc-") else { return false };
+    let Some(claim) = history.hasty(uid) else { return false };
+    let outages = history.outages();
+    let ends = history.ends(Sidecar::Provisioner.name());
+    ends.into_iter().any(|end| can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
+}
+
+/// Whether csi-provisioner can have had the claim in its memory when it ended: not before the claim was asked for, and not when it had been
+/// gone for so long that the volume had been made. While the API server is away nothing is made, nor told.
+fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
+    let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
+        if outage.from <= last { last.max(outage.until + AT_WORK) } else { last }
+    });
+    (claim.from..=last).contains(&end)
+}
+
+/// Whether csi-provisioner says that it has made the PersistentVolume, with which the volume goes, or that it has understood that there is no
+/// volume. What is there then was left behind by the product.
+fn is_finished(uid: &str, log: &str) -> bool {
+    let made = format!("successfully created PV pvc-{uid} ");
+    log.lines().any(|line| line.contains(&made) || (line.contains("Final error received") && line.contains(uid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{EVENTS, Fact};
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn span(from: u32, until: u32) -> Span {
+        Span { from: SECOND * from, until: SECOND * until }
+    }
+
+    #[test]
+    fn an_end_before_or_long_after_the_claim_is_not_the_cause() {
+        let is_cause = |end: u32| can_be_cause(SECOND * end, span(100, 102), &[]);
+        assert!(!is_cause(99) && is_cause(100) && is_cause(101));
+        assert!(is_cause(167) && !is_cause(168), "it is not at work for ever");
+    }
+
+    #[test]
+    fn only_an_outage_while_the_volume_is_made_holds_it_up() {
+        let is_cause = |end: u32, outages: &[Span]| can_be_cause(SECOND * end, span(100, 102), outages);
+        assert!(is_cause(280, &[span(150, 220)]));
+        assert!(!is_cause(286, &[span(150, 220)]));
+        assert!(!is_cause(280, &[span(20, 30), span(170, 220)]));
+        assert!(is_cause(400, &[span(150, 220), span(280, 340)]), "one after the other");
+    }
+
+    #[test]
+    fn a_volume_is_abandoned_when_its_claim_was_hasty_and_nobody_finished_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::new(&directory.path().join("history")).unwrap();
+        let hasty = |uid: &str| {
+            history.record("s1", "creates c and deletes it at once".to_owned());
+            history.record("s1", Fact::Hasty { claim: "c".to_owned(), uid: uid.to_owned() });
+            history.record("s1", Fact::HastyGone { uid: uid.to_owned() });
+        };
+        hasty("before");
+        assert!(!is_abandoned("pvc-before", &history, ""), "csi-provisioner has not ended");
+        history.record(EVENTS, Fact::Ended(Sidecar::Resizer.name()));
+        assert!(!is_abandoned("pvc-before", &history, ""), "another one has");
+        history.record(EVENTS, Fact::Ended(Sidecar::Provisioner.name()));
+        hasty("after");
+        assert!(is_abandoned("pvc-before", &history, ""));
+        assert!(!is_abandoned("pvc-after", &history, ""), "it ended before the claim was made");
+        assert!(!is_abandoned("pvc-unknown", &history, "") && !is_abandoned("snapshot-before", &history, ""));
+        let made = "I1122 controller.go:1021] successfully created PV pvc-before for PVC c and csi volume name x";
+        assert!(!is_abandoned("pvc-before", &history, made), "the product was to delete it");
+        let refused = r#"I1122 controller.go:1100] "Final error received, removing PVC from claims in progress" claimUID="before""#;
+        assert!(!is_abandoned("pvc-before", &history, refused), "the product said that there is none");
+        assert!(is_abandoned("pvc-before", &history, &made.replace("before", "other")));
+    }
+}

@@ -1,0 +1,93 @@
+//! What is wrong with a state, and how often.
+
+use std::fmt;
+
+/// How something does not agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It should be there and is not.
+    Lost,
+    /// It is there and should not be.
+    Leaked,
+    /// It is there more than once.
+    Double,
+    /// It is there, and is not what it should be, or not yet.
+    Different,
+}
+
+/// Something that does not agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Disagreement {
+    pub(super) kind: Kind,
+    /// Names and ids that lead to it in logs and histories.
+    pub(super) about: Vec<String>,
+    pub(super) what: String,
+    /// The LogicalVolume that belongs to nothing, if that is it.
+    pub(super) orphan: Option<String>,
+}
+
+impl Disagreement {
+    /// One that is no orphan. Empty names lead nowhere and are left out.
+    pub(super) fn new(kind: Kind, about: &[&str], what: impl Into<String>) -> Self {
+        let about = about.iter().filter(|name| !name.is_empty()).map(|name| (*name).to_owned()).collect();
+        Self { kind, about, what: what.into(), orphan: None }
+    }
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Lost => "lost: ",
+            Kind::Leaked => "leaked: ",
+            Kind::Double => "double: ",
+            Kind::Different => "",
+        })?;
+        f.write_str(&self.what)
+    }
+}
+
+/// How many there are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Things that should be there and are not.
+    pub lost: usize,
+    /// Things that are there and should not be.
+    pub leaked: usize,
+    /// Things that are there more than once.
+    pub double: usize,
+    /// Things that are not what they should be.
+    pub different: usize,
+}
+
+impl Counts {
+    pub(super) fn of(all: &[Disagreement]) -> Self {
+        let count = |kind| all.iter().filter(|disagreement| disagreement.kind == kind).count();
+        Self {
+            lost: count(Kind::Lost),
+            leaked: count(Kind::Leaked),
+            double: count(Kind::Double),
+            different: count(Kind::Different),
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lost, leaked, double, different } = self;
+        write!(f, "{lost} lost, {leaked} leaked, {double} double, {different} different")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_counted_by_itself() {
+        let all = [Kind::Lost, Kind::Leaked, Kind::Leaked, Kind::Double, Kind::Different]
+            .map(|kind| Disagreement::new(kind, &["", "a"], "x"));
+        assert_eq!(Counts::of(&all).to_string(), "1 lost, 2 leaked, 1 double, 1 different");
+        assert_eq!(Counts::of(&[]), Counts::default());
+        assert_eq!((all[0].to_string(), all[0].about.as_slice()), ("lost: x".to_owned(), ["a".to_owned()].as_slice()));
+    }
+}

@@ -1,0 +1,300 @@
+//! What the plan leaves behind: each claim and snapshot that a sequence made and did not delete, and nothing else. Without it a volume that
+//! went with all its traces, or a claim that came back, would agree with everybody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use testbed::topolvm::THIN_CLASS;
+
+use super::disagreement::{Disagreement, Kind};
+use super::fields::{bytes, named, text, with_uid};
+use super::plan::{Begin, Class, Sequence, Step};
+use super::state::{Lv, State};
+
+/// All of it by name; the default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Expected {
+    claims: BTreeMap<String, Wanted>,
+    snapshots: BTreeMap<String, Wanted>,
+}
+
+/// A claim or a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    class: Class,
+    /// Last asked for; of a snapshot what its claim had at least when it was taken.
+    mebibytes: u64,
+    /// Last waited for, and so what a snapshot has that is taken now.
+    had: u64,
+    /// The claim or snapshot of which it is a copy, which may be gone.
+    source: Option<String>,
+}
+
+/// What a claim or a snapshot stands on.
+#[derive(Clone, Copy, Debug)]
+struct Found<'a> {
+    /// The claim or snapshot itself, and its PersistentVolume or VolumeSnapshotContent.
+    asked: &'a Value,
+    owner: &'a Value,
+    object: &'a Value,
+    lv: &'a Lv,
+}
+
+/// The first part of it that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Itself,
+    Owner,
+    LogicalVolume,
+    Lv,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Itself => "is not there",
+            Self::Owner => "has no PersistentVolume or VolumeSnapshotContent",
+            Self::LogicalVolume => "has no LogicalVolume",
+            Self::Lv => "has no LV",
+        })
+    }
+}
+
+impl Expected {
+    /// What is there when these have been done to their ends.
+    pub(super) fn after(sequences: &[Sequence]) -> Self {
+        let mut expected = Self::default();
+        sequences.iter().flat_map(|sequence| &sequence.steps).for_each(|step| expected.follow(step));
+        expected
+    }
+
+    fn follow(&mut self, step: &Step) {
+        match step {
+            Step::Create { claim, class, mebibytes, begin } => {
+                let source = match begin {
+                    Begin::Empty => None,
+                    Begin::Snapshot(source) | Begin::Claim(source) => Some(source.clone()),
+                };
+                self.claims
+                    .insert(claim.clone(), Wanted { class: *class, mebibytes: *mebibytes, had: *mebibytes, source });
+            }
+            Step::CreateAndDelete { .. } => {}
+            Step::Grow { claim, mebibytes, waits } => {
+                if let Some(wanted) = self.claims.get_mut(claim) {
+                    wanted.mebibytes = *mebibytes;
+                    wanted.had = if *waits { *mebibytes } else { wanted.had };
+                }
+            }
+            Step::Snapshot { snapshot, claim, .. } => {
+                if let Some(of) = self.claims.get(claim) {
+                    let wanted = Wanted { mebibytes: of.had, source: Some(claim.clone()), ..of.clone() };
+                    self.snapshots.insert(snapshot.clone(), wanted);
+                }
+            }
+            Step::DeleteSnapshot { snapshot } => drop(self.snapshots.remove(snapshot)),
+            Step::DeleteClaim { claim } => drop(self.claims.remove(claim)),
+        }
+    }
+
+    /// How many claims and snapshots.
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.claims.len(), self.snapshots.len())
+    }
+
+    /// Where a state is not that. What hangs on an extra claim or snapshot, or on none, is the business of [`super::agreement`].
+    pub(super) fn compare(&self, state: &State) -> Vec<Disagreement> {
+        let mut all = Vec::new();
+        for (name, wanted) in self.claims.iter().chain(&self.snapshots) {
+            match self.find(name, state) {
+                Ok(found) => self.check(name, wanted, found, state, &mut all),
+                Err(missing) => {
+                    all.push(Disagreement::new(
+                        Kind::Lost,
+                        &[name],
+                        format!("{name} of {}Mi {missing}", wanted.mebibytes),
+                    ));
+                }
+            }
+        }
+        for (kind, wanted, there) in
+            [("claim", &self.claims, &state.claims), ("snapshot", &self.snapshots, &state.snapshots)]
+        {
+            for name in there.iter().map(|object| text(object, "/metadata/name")) {
+                if !wanted.contains_key(name) {
+                    all.push(Disagreement::new(Kind::Leaked, &[name], format!("{kind} {name} should be gone")));
+                }
+            }
+        }
+        all
+    }
+
+    fn find<'a>(&self, name: &str, state: &'a State) -> Result<Found<'a>, Missing> {
+        let (asked, owner, handle) = if self.claims.contains_key(name) {
+            let claim = named(&state.claims, name).ok_or(Missing::Itself)?;
+            let volume = named(&state.volumes, text(claim, "/spec/volumeName")).ok_or(Missing::Owner)?;
+            (claim, volume, text(volume, "/spec/csi/volumeHandle"))
+        } else {
+            let snapshot = named(&state.snapshots, name).ok_or(Missing::Itself)?;
+            let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
+            let content = named(&state.contents, content).ok_or(Missing::Owner)?;
+            (snapshot, content, text(content, "/status/snapshotHandle"))
+        };
+        let object = with_uid(&state.objects, handle).ok_or(Missing::LogicalVolume)?;
+        let (_, lv) = state.lvs(handle).into_iter().next().ok_or(Missing::Lv)?;
+        Ok(Found { asked, owner, object, lv })
+    }
+
+    /// What is there must be of the class, at least as large, and a copy of the right thing.
+    fn check(&self, name: &str, wanted: &Wanted, found: Found<'_>, state: &State, all: &mut Vec<Disagreement>) {
+        let Found { asked, owner, object, lv } = found;
+        let object_name = text(object, "/metadata/name");
+        let mut say = |what: String| all.push(Disagreement::new(Kind::Different, &[name, object_name], what));
+        let least = wanted.mebibytes << 20;
+        // Not what the LogicalVolume asks for: LVM rounds up, and a growth within that is already there
+        let mut sizes = vec![("LogicalVolume", bytes(object, "/status/currentSize")), ("LV", Some(lv.bytes))];
+        if self.claims.contains_key(name) {
+            sizes.push(("claim", bytes(asked, "/spec/resources/requests/storage")));
+            sizes.push(("PersistentVolume", bytes(owner, "/spec/capacity/storage")));
+        }
+        for (what, size) in sizes.into_iter().filter(|(_, size)| *size < Some(least)) {
+            say(format!("{name} was to have {least} bytes, and its {what} has {size:?}"));
+        }
+        let device_class = match wanted.class {
+            Class::Thick => "",
+            Class::Thin => THIN_CLASS,
+        };
+        if text(object, "/spec/deviceClass") != device_class {
+            say(format!(
+                "{name} is of class {:?}, and should be of {device_class:?}",
+                text(object, "/spec/deviceClass")
+            ));
+        }
+        let source = text(object, "/spec/source");
+        let is_right = match &wanted.source {
+            None => source.is_empty(),
+            Some(wanted) => match self.find(wanted, state) {
+                Ok(found) => source == text(found.object, "/metadata/name"),
+                // Its name has gone with it
+                Err(_) => !source.is_empty(),
+            },
+        };
+        if !is_right {
+            say(format!("{name} was to be a copy of {:?}, and is one of {source:?}", wanted.source));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::agreement::disagreements;
+    use super::super::sample::{agreed, lines, lv};
+    use super::*;
+
+    fn create(claim: &str, class: Class, begin: Begin) -> Step {
+        Step::Create { claim: claim.to_owned(), class, mebibytes: 50, begin }
+    }
+
+    /// A plan that leaves behind what [`agreed`] has.
+    fn plan() -> Vec<Sequence> {
+        let snapshot = |snapshot: &str, claim: &str| Step::Snapshot {
+            snapshot: snapshot.into(),
+            claim: claim.into(),
+            waits: true,
+        };
+        let thin = vec![
+            create("c", Class::Thin, Begin::Empty),
+            Step::Grow { claim: "c".into(), mebibytes: 61, waits: false },
+            snapshot("s", "c"),
+            snapshot("s2", "c"),
+            create("r", Class::Thin, Begin::Snapshot("s".into())),
+            Step::DeleteSnapshot { snapshot: "s2".into() },
+        ];
+        let thick = vec![
+            create("t", Class::Thick, Begin::Empty),
+            create("u", Class::Thick, Begin::Empty),
+            Step::CreateAndDelete { claim: "h".into(), class: Class::Thick, mebibytes: 50 },
+            Step::DeleteClaim { claim: "u".into() },
+        ];
+        [("s1", thin), ("s2", thick)].map(|(name, steps)| Sequence { name: name.into(), steps }).into()
+    }
+
+    fn after(change: impl FnOnce(&mut State)) -> String {
+        let mut state = agreed();
+        change(&mut state);
+        lines(&Expected::after(&plan()).compare(&state))
+    }
+
+    #[test]
+    fn a_state_that_is_as_planned_is_called_so() {
+        assert_eq!(Expected::after(&plan()).len(), (3, 1));
+        assert_eq!(after(|_| {}), "");
+    }
+
+    #[test]
+    fn a_volume_that_went_with_all_its_traces_is_lost() {
+        let without_thick = |state: &mut State| {
+            state.claims.retain(|claim| text(claim, "/metadata/name") != "t");
+            state.volumes.retain(|volume| text(volume, "/metadata/name") != "pv-t");
+            state.objects.retain(|object| text(object, "/metadata/name") != "pv-t");
+            state.nodes[0].lvm.retain(|lv| lv.name != "lv4");
+            state.nodes[0].listed.retain(|(name, _)| name != "lv4");
+        };
+        let mut state = agreed();
+        without_thick(&mut state);
+        assert_eq!(disagreements(&state), [], "only the plan knows");
+        assert_eq!(after(without_thick), "lost: t of 50Mi is not there\n");
+    }
+
+    #[test]
+    fn every_missing_part_is_lost() {
+        assert!(after(|state| state.snapshots.clear()).contains("lost: s of 50Mi is not there"));
+        assert!(
+            after(|state| state.contents.clear())
+                .contains("lost: s of 50Mi has no PersistentVolume or VolumeSnapshotContent")
+        );
+        assert!(after(|state| drop(state.volumes.remove(0))).contains("lost: c of 61Mi has no PersistentVolume"));
+        assert!(after(|state| drop(state.objects.remove(0))).contains("lost: c of 61Mi has no LogicalVolume"));
+        assert!(after(|state| drop(state.nodes[0].lvm.remove(0))).contains("lost: c of 61Mi has no LV"));
+    }
+
+    #[test]
+    fn what_should_be_gone_is_leaked() {
+        let back = after(|state| {
+            let mut claim = state.claims[0].clone();
+            claim["metadata"]["name"] = json!("u");
+            state.claims.push(claim);
+        });
+        assert_eq!(back, "leaked: claim u should be gone\n");
+        let nothing: Vec<_> = Expected::default().compare(&agreed()).iter().map(Disagreement::to_string).collect();
+        assert_eq!(nothing.len(), 4, "{nothing:?}");
+        assert!(nothing.contains(&"leaked: snapshot s should be gone".to_owned()), "{nothing:?}");
+    }
+
+    #[test]
+    fn what_was_not_grown_is_noticed_wherever_it_was_not() {
+        assert!(after(|state| lv(state, "lv1").bytes = 50 << 20).contains("its LV has Some(52428800)"));
+        assert!(
+            after(|state| state.objects[0]["status"]["currentSize"] = json!("50Mi")).contains("its LogicalVolume has")
+        );
+        assert!(
+            after(|state| state.volumes[0]["spec"]["capacity"]["storage"] = json!("50Mi"))
+                .contains("its PersistentVolume")
+        );
+        let claim = after(|state| state.claims[0]["spec"]["resources"]["requests"]["storage"] = json!("50Mi"));
+        assert!(claim.contains("its claim has"), "{claim}");
+    }
+
+    #[test]
+    fn another_class_or_source_is_noticed() {
+        assert!(after(|state| state.objects[3]["spec"]["deviceClass"] = json!("thin")).contains("t is of class"));
+        let other = after(|state| state.objects[2]["spec"]["source"] = json!("pv"));
+        assert!(other.contains(r#"r was to be a copy of Some("s"), and is one of "pv""#), "{other}");
+        assert!(after(|state| state.objects[2]["spec"]["source"] = json!("")).contains("r was to be a copy"));
+        assert!(
+            after(|state| state.objects[0]["spec"]["source"] = json!("pv-r")).contains("c was to be a copy of None")
+        );
+    }
+}

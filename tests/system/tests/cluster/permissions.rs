@@ -1,0 +1,42 @@
+//! Who may write to a fresh volume, and whose the files are.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, pod};
+
+use crate::Body;
+use crate::fixture::Fixture;
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 1] =
+        [("a_pod_that_does_not_run_as_root_writes_and_its_files_belong_to_its_fs_group", ordinary_users)];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+/// Two users at once: for one of them kubelet gives the volume to a group, the other has nothing but the mode of the root directory.
+fn ordinary_users(fixture: &Fixture) -> Result<()> {
+    let users = [
+        ("alone", json!({"runAsUser": 1000, "runAsGroup": 1000}), "2777 0", "1000 0"),
+        ("group", json!({"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000}), "2777 2000", "1000 2000"),
+    ];
+    for (name, user, ..) in &users {
+        fixture.apply_claim(name, "waiting", "64Mi")?;
+        fixture.apply(&pod_of(name, user))?;
+    }
+    for (name, _, directory, file) in users {
+        fixture.wait_ready(name)?;
+        let found = fixture.in_pod(name, "stat -c '%a %g' /data")?;
+        ensure!(found.trim() == directory, "{name}: mode and group of the root directory are {found}");
+        fixture.write(name, "mine")?;
+        let found = fixture.in_pod(name, "stat -c '%u %g' /data/file")?;
+        ensure!(found.trim() == file, "{name}: user and group of the file are {found}");
+        fixture.end(name)?;
+    }
+    fixture.check_volumes(0)
+}
+
+fn pod_of(name: &str, user: &Value) -> Value {
+    let mut pod = pod(name, name, VolumeMode::Filesystem);
+    pod["spec"]["securityContext"] = user.clone();
+    pod
+}
