@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::Stream;
-use lvm::{LogicalVolume, VolumeGroup};
+use lvm::{LogicalVolume, LvAttr, VolumeGroup};
 use tokio::sync::watch;
 use topolvm_runtime::CancellationToken;
 
@@ -47,6 +47,8 @@ pub struct ThinUsage {
     pub data_percent: f64,
     /// How full its metadata is.
     pub metadata_percent: f64,
+    /// What LVM says of its state; `None` while the pool is missing.
+    pub attr: Option<LvAttr>,
 }
 
 impl ClassUsage {
@@ -84,6 +86,7 @@ impl ThinUsage {
             // LVM says nothing while the pool is not active.
             data_percent: pool.data_percent.unwrap_or(0.0),
             metadata_percent: pool.metadata_percent.unwrap_or(0.0),
+            attr: Some(pool.attr),
         }
     }
 }

@@ -99,6 +99,11 @@ impl FakeLvm {
         self.state().devices_are_hidden = true;
     }
 
+    /// Lets them be looked at again.
+    pub fn show_devices(&self) {
+        self.state().devices_are_hidden = false;
+    }
+
     /// Puts a volume into a group behind the back of whoever is tested.
     pub fn add_volume(&self, vg: &str, name: &str, volume: FakeVolume) {
         self.state().add_volume(vg, name, volume);

@@ -103,6 +103,7 @@ fn watch_item(class: &ClassUsage) -> proto::WatchItem {
             metadata_percent: thin.metadata_percent,
             overprovision_bytes: class.free,
             size_bytes: thin.size,
+            attr: thin.attr.map(|attr| attr.to_string()).unwrap_or_default(),
         }),
     }
 }

@@ -173,15 +173,21 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
         pool.metadata_percent = 1.25;
     });
     node.notice().await;
+    let attr = "twi-aotz--".to_owned();
     let item = |class: &str, free_bytes, thin_pool| WatchItem {
         free_bytes,
         device_class: class.to_owned(),
         size_bytes: 20 * GIB,
         thin_pool,
     };
-    let pool =
-        ThinPoolItem { data_percent: 12.5, metadata_percent: 1.25, overprovision_bytes: 3 * GIB, size_bytes: 4 * GIB };
-    let other = ThinPoolItem { overprovision_bytes: 10 * GIB, size_bytes: GIB, ..ThinPoolItem::default() };
+    let pool = ThinPoolItem {
+        data_percent: 12.5,
+        metadata_percent: 1.25,
+        overprovision_bytes: 3 * GIB,
+        size_bytes: 4 * GIB,
+        attr: attr.clone(),
+    };
+    let other = ThinPoolItem { overprovision_bytes: 10 * GIB, size_bytes: GIB, attr, ..ThinPoolItem::default() };
     let expected = WatchResponse {
         free_bytes: 3 * GIB,
         items: vec![
@@ -201,7 +207,7 @@ async fn watchers_are_told_that_a_missing_pool_has_no_room() {
     let message = watched(&node).await;
     assert_eq!(message.free_bytes, 0);
     assert_eq!(message.items[1].thin_pool, Some(ThinPoolItem::default()));
-    assert_eq!(message.items[2].thin_pool.unwrap().overprovision_bytes, 10 * GIB);
+    assert_eq!(message.items[2].thin_pool.as_ref().unwrap().overprovision_bytes, 10 * GIB);
 }
 
 #[tokio::test(start_paused = true)]

@@ -128,7 +128,7 @@ async fn a_pool_that_fills_up_is_seen_without_a_process() {
     let before = node.lvm.processes();
     node.lvm.edit_volume("vg", "pool", |pool| (pool.data_percent, pool.metadata_percent) = (90.0, 10.0));
     let message = timeout(Duration::from_secs(2), stream.message()).await.unwrap().unwrap().unwrap();
-    let pool = message.items[1].thin_pool.unwrap();
+    let pool = message.items[1].thin_pool.as_ref().unwrap();
     assert_eq!((pool.data_percent, pool.metadata_percent), (90.0, 10.0));
     assert_eq!(node.lvm.processes(), before);
 }

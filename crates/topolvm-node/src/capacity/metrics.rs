@@ -141,6 +141,7 @@ mod tests {
                 metadata_percent: 0.25,
                 overprovision_bytes: 40,
                 size_bytes: 6,
+                ..ThinPoolItem::default()
             }),
         };
         gauges.show(&WatchResponse { free_bytes: 3, items: vec![thin] });

@@ -1,5 +1,6 @@
 //! What lvmd said last about the state of its volume groups and thin pools.
 
+use lvm::{LvAttr, Problem};
 use topolvm_proto::lvmd::{WatchItem, WatchResponse};
 
 /// The device classes of this node, as lvmd described them last.
@@ -35,6 +36,8 @@ pub struct ThinPool {
     pub data_percent: f64,
     /// How much of its space for metadata is used, in percent.
     pub metadata_percent: f64,
+    /// What LVM says is wrong with it. TopoLVM's lvmd does not tell.
+    pub problem: Option<Problem>,
 }
 
 impl Pools {
@@ -61,6 +64,7 @@ impl From<&WatchItem> for ClassState {
             bytes: pool.size_bytes,
             data_percent: pool.data_percent,
             metadata_percent: pool.metadata_percent,
+            problem: pool.attr.parse().ok().and_then(LvAttr::problem),
         });
         Self {
             name: item.device_class.clone(),

@@ -109,6 +109,10 @@ pub(super) fn of_class(class: &ClassState) -> Option<Finding> {
         let message = format!("the thin pool of device class {name} is not there");
         return Some(Finding::new(Severity::Inaccessible, "ThinPoolMissing", message));
     }
+    if let Some(problem) = pool.problem {
+        let message = format!("{problem} (device class {name}); lvs and dmesg on the node say more");
+        return Some(Finding { message, ..of_problem(problem) });
+    }
     let (data, metadata) = (pool.data_percent, pool.metadata_percent);
     let filled = data.max(metadata);
     if filled < ALMOST_FULL {
@@ -139,6 +143,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use topolvm_proto::lvmd::{ThinPoolItem, WatchItem};
+
     use crate::capacity::ThinPool;
 
     fn lv(attr: &str) -> Lv {
@@ -160,8 +166,12 @@ mod tests {
     }
 
     fn class(group_bytes: u64, thin_pool: Option<(u64, f64, f64)>) -> ClassState {
-        let thin_pool =
-            thin_pool.map(|(bytes, data_percent, metadata_percent)| ThinPool { bytes, data_percent, metadata_percent });
+        let thin_pool = thin_pool.map(|(bytes, data_percent, metadata_percent)| ThinPool {
+            bytes,
+            data_percent,
+            metadata_percent,
+            problem: None,
+        });
         ClassState { name: "ssd".to_owned(), group_bytes, thin_pool, free: 0 }
     }
 
@@ -175,6 +185,20 @@ mod tests {
     #[case::pool_gone(class(100, Some((0, 0.0, 0.0))), Some("ThinPoolMissing"))]
     fn pools_that_run_full_or_vanish_are_findings(#[case] class: ClassState, #[case] reason: Option<&str>) {
         assert_eq!(of_class(&class).map(|finding| finding.reason).as_deref(), reason);
+    }
+
+    #[rstest]
+    #[case("twi-aotz--", None)]
+    #[case("twi-aotzM-", Some((Severity::Inaccessible, "ThinPoolMetadataReadOnly")))]
+    #[case("twi-aotzD-", Some((Severity::Inaccessible, "ThinPoolOutOfDataSpace")))]
+    #[case("twi-aotzF-", Some((Severity::Inaccessible, "ThinPoolFailed")))]
+    #[case("twi-cotz--", Some((Severity::Degraded, "CheckNeeded")))]
+    #[case("", None)]
+    fn what_lvm_says_of_a_pool_is_a_finding(#[case] attr: &str, #[case] expected: Option<(Severity, &str)>) {
+        let thin_pool = ThinPoolItem { size_bytes: 50, attr: attr.to_owned(), ..ThinPoolItem::default() };
+        let item = WatchItem { size_bytes: 100, thin_pool: Some(thin_pool), ..WatchItem::default() };
+        let finding = of_class(&ClassState::from(&item));
+        assert_eq!(finding.as_ref().map(|finding| (finding.severity, finding.reason.as_str())), expected);
     }
 
     #[test]

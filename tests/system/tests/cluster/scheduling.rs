@@ -44,19 +44,19 @@ fn fits_nowhere(fixture: &Fixture) -> Result<()> {
 
 /// As devices: no filesystem needs to be made on so much.
 fn fits_later(fixture: &Fixture) -> Result<()> {
-    for (name, size) in [("first", "5Gi"), ("second", "4Gi")] {
+    for (name, size) in [("early", "5Gi"), ("late", "4Gi")] {
         fixture.apply(&claim(name, "waiting", size, VolumeMode::Block))?;
     }
-    fixture.start("first", VolumeMode::Block)?;
-    fixture.apply(&pod("second", "second", VolumeMode::Block))?;
+    fixture.start("early", VolumeMode::Block)?;
+    fixture.apply(&pod("late", "late", VolumeMode::Block))?;
     // kube-scheduler may learn only from the failure to make the volume that there is less room than before
-    fixture.wait_event_with("second", "FailedScheduling", "did not have enough free storage")?;
-    let phase = fixture.value("pvc", "second", ".status.phase")?;
+    fixture.wait_event_with("late", "FailedScheduling", "did not have enough free storage")?;
+    let phase = fixture.value("pvc", "late", ".status.phase")?;
     ensure!(phase == "Pending", "the claim is {phase}");
-    fixture.end("first")?;
-    fixture.wait_ready("second")?;
+    fixture.end("early")?;
+    fixture.wait_ready("late")?;
     fixture.check_volumes(1)?;
-    fixture.end("second")?;
+    fixture.end("late")?;
     fixture.check_volumes(0)
 }
 

@@ -37,7 +37,7 @@ fn tells_every_watcher_once() {
         let mut next = async || {
             let message = first.message().await.unwrap().unwrap();
             assert_eq!(third.message().await.unwrap().unwrap(), message);
-            (message.items[0].thin_pool.unwrap().overprovision_bytes, message.items[2].free_bytes)
+            (message.items[0].thin_pool.as_ref().unwrap().overprovision_bytes, message.items[2].free_bytes)
         };
         let (thin, thick) = (client.free_in("thin").await.unwrap(), client.free_in("thick").await.unwrap());
         for class in ["thick", "thin"] {

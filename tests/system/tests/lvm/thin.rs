@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_keeps_thin_and_thick_classes_of_one_group_apart", keeps_classes_apart),
     ("lvmd_removes_thin_origins_and_keeps_external_ones", removes_thin_origins_and_keeps_external_ones),
     ("lvmd_tells_watchers_how_full_a_thin_pool_is", tells_watchers_how_full_a_pool_is),
+    ("lvmd_tells_watchers_of_a_thin_pool_without_space_for_data", tells_watchers_of_a_pool_without_space),
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];
 
@@ -135,7 +136,7 @@ fn tells_watchers_how_full_a_pool_is() {
         let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
         // Writing changes no metadata of LVM's, and is noticed all the same.
         let mut message = watch.message().await.unwrap().unwrap();
-        while message.items.first().unwrap().thin_pool.unwrap().data_percent < 24.0 {
+        while message.items.first().unwrap().thin_pool.as_ref().unwrap().data_percent < 24.0 {
             let next = tokio::time::timeout(Duration::from_secs(10), watch.message());
             message = next.await.unwrap().unwrap().unwrap();
         }
@@ -143,11 +144,37 @@ fn tells_watchers_how_full_a_pool_is() {
         let [thin, exact, thick] = &message.items[..] else { panic!("{message:?}") };
         assert_eq!((thin.free_bytes, thin.size_bytes), (thick.free_bytes, thick.size_bytes));
         assert_eq!(thick.thin_pool, None);
-        let pool = thin.thin_pool.unwrap();
+        let pool = thin.thin_pool.as_ref().unwrap();
         assert_eq!((pool.overprovision_bytes, pool.size_bytes), (576 * MIB, 128 * MIB));
         assert!((pool.data_percent - 25.0).abs() < 1.0, "{pool:?}");
         assert!(pool.metadata_percent > 0.0, "{pool:?}");
-        assert_eq!(exact.thin_pool.unwrap().overprovision_bytes, 64 * MIB);
+        assert_eq!(exact.thin_pool.as_ref().unwrap().overprovision_bytes, 64 * MIB);
+    });
+}
+
+fn tells_watchers_of_a_pool_without_space() {
+    let _groups = pools();
+    // Instead of waiting a minute for somebody to extend it
+    must("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let created = client.create("a", 160 * MIB).await.unwrap();
+        let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+        let written =
+            run("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", "count=160", "oflag=direct"]);
+        assert!(!written.status.success(), "{written:?}");
+        let told = async {
+            loop {
+                let message = watch.message().await.unwrap().unwrap();
+                let attr = &message.items.first().unwrap().thin_pool.as_ref().unwrap().attr;
+                // lvs(8), volume health of thin pools: out of (D)ata space
+                if attr.starts_with('t') && attr.chars().nth(8) == Some('D') {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), told).await.unwrap();
     });
 }
 

@@ -186,7 +186,7 @@ fn notices_a_pool_that_fills_up() {
             let told = async {
                 loop {
                     let message = watch.message().await.unwrap().unwrap();
-                    if message.items.first().unwrap().thin_pool.unwrap().data_percent > percent {
+                    if message.items.first().unwrap().thin_pool.as_ref().unwrap().data_percent > percent {
                         break;
                     }
                 }
