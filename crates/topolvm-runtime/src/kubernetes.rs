@@ -1,4 +1,4 @@
-//! The Kubernetes client, with errors that say what to do.
+//! The Kubernetes client, with errors that say what to do; watches that never end, watched `LogicalVolume`s, and Events.
 
 mod events;
 mod logical_volumes;

@@ -1,7 +1,8 @@
 //! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix sockets,
 //! the gRPC layer, the admin HTTP server, files that change, systemd, a work queue and, behind the feature `kubernetes`, the Kubernetes client.
 //!
-//! It knows nothing about volumes.
+//! Of volumes it knows how watched `LogicalVolume`s are kept (`kubernetes::LogicalVolumes`), which the agent and the controller share, and
+//! nothing else.
 
 pub mod admin;
 mod backoff;

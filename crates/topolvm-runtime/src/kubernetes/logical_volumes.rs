@@ -1,5 +1,5 @@
 //! The `LogicalVolume`s that a watch has shown. Thousands lie here for hours until one is asked for, so that each is kept as compressed
-//! JSON, which is a twentieth of what the object takes in memory.
+//! JSON, which is about a tenth of what the object takes in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
