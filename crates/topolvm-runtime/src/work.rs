@@ -2,6 +2,7 @@
 //!
 //! kube's `applier` does the same behind a timer, whose whole milliseconds are a tenth of the time in which a volume is made.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::Hash;
@@ -17,7 +18,7 @@ use crate::Backoff;
 /// How the work is done.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// How many things are worked on at the same time.
+    /// How many things of one lane are worked on at the same time.
     pub concurrency: usize,
     /// Pauses between tries for one thing.
     pub retry: Backoff,
@@ -26,23 +27,25 @@ pub struct Pace {
 /// Calls `step` for each thing that `changed` names, and again when it is named while it is worked on. A thing whose step fails is told
 /// to `failed` with the pause until the next try; a change ends the pause early. When `changed` ends, nothing more is begun, and this
 /// returns when all that runs has come to its end.
-pub async fn work_through<K, F, E>(
+///
+/// `lane` tells what a thing may have to wait for: things of one lane wait for each other, and for no others.
+pub async fn work_through<K, L, F, E>(
     changed: impl Stream<Item = K>,
     pace: Pace,
+    lane: impl Fn(&K) -> L,
     step: impl Fn(K) -> F,
     failed: impl Fn(&K, &E, Duration),
 ) where
     K: Clone + Eq + Hash,
+    L: Clone + Eq + Hash,
     F: Future<Output = Result<(), E>>,
 {
-    let mut queue = Queue::<K>::new(pace.retry);
+    let mut queue = Queue::new(pace, lane);
     let mut at_work = FuturesUnordered::new();
     // What is known to have changed is gathered before the work on any of it begins
     let mut changed = pin!(changed.ready_chunks(64));
     loop {
-        while at_work.len() < pace.concurrency
-            && let Some(key) = queue.begin_next()
-        {
+        while let Some(key) = queue.begin_next() {
             at_work.push(step(key.clone()).map(|result| (key, result)));
         }
         tokio::select! {
@@ -65,32 +68,44 @@ pub async fn work_through<K, F, E>(
 }
 
 /// What is to be done, and the failures of what was tried.
-struct Queue<K> {
-    places: HashMap<K, Place>,
-    due: VecDeque<K>,
+struct Queue<K, L, F> {
+    pace: Pace,
+    lane: F,
+    lanes: HashMap<L, Lane<K>>,
+    places: HashMap<K, Place<L>>,
     paused: DelayQueue<K>,
-    fresh: Backoff,
     failures: HashMap<K, Backoff>,
 }
 
+/// Things that wait for each other. It is there for as long as it has any.
+struct Lane<K> {
+    due: VecDeque<K>,
+    at_work: usize,
+}
+
 /// Where a thing is for which something is to be done.
-enum Place {
+enum Place<L> {
     Due,
-    AtWork { is_changed: bool },
+    AtWork { lane: L, is_changed: bool },
     Paused(delay_queue::Key),
 }
 
-impl<K: Clone + Eq + Hash> Queue<K> {
-    fn new(fresh: Backoff) -> Self {
-        let (places, failures) = (HashMap::new(), HashMap::new());
-        Self { places, due: VecDeque::new(), paused: DelayQueue::new(), fresh, failures }
+impl<K, L, F> Queue<K, L, F>
+where
+    K: Clone + Eq + Hash,
+    L: Clone + Eq + Hash,
+    F: Fn(&K) -> L,
+{
+    fn new(pace: Pace, lane: F) -> Self {
+        let (lanes, places, failures) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { pace, lane, lanes, places, paused: DelayQueue::new(), failures }
     }
 
     /// There is something to do for this one.
     fn change(&mut self, key: K) {
         match self.places.get_mut(&key) {
             Some(Place::Due) => {}
-            Some(Place::AtWork { is_changed }) => *is_changed = true,
+            Some(Place::AtWork { is_changed, .. }) => *is_changed = true,
             Some(Place::Paused(pause)) => {
                 self.paused.remove(pause);
                 self.make_due(key);
@@ -101,12 +116,16 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     fn make_due(&mut self, key: K) {
         self.places.insert(key.clone(), Place::Due);
-        self.due.push_back(key);
+        let lane = self.lanes.entry((self.lane)(&key)).or_insert_with(|| Lane { due: VecDeque::new(), at_work: 0 });
+        lane.due.push_back(key);
     }
 
     fn begin_next(&mut self) -> Option<K> {
-        let key = self.due.pop_front()?;
-        self.places.insert(key.clone(), Place::AtWork { is_changed: false });
+        let has_room = |lane: &Lane<K>| lane.at_work < self.pace.concurrency && !lane.due.is_empty();
+        let (name, lane) = self.lanes.iter_mut().find(|(_, lane)| has_room(lane))?;
+        let key = lane.due.pop_front()?;
+        lane.at_work += 1;
+        self.places.insert(key.clone(), Place::AtWork { lane: name.clone(), is_changed: false });
         Some(key)
     }
 
@@ -119,7 +138,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Returns the time until the next try, which is none when the thing has changed meanwhile.
     fn fail(&mut self, key: K) -> Duration {
-        let pause = self.failures.entry(key.clone()).or_insert_with(|| self.fresh.clone()).fail();
+        let pause = self.failures.entry(key.clone()).or_insert_with(|| self.pace.retry.clone()).fail();
         if self.leave_work(&key) {
             self.make_due(key);
             return Duration::ZERO;
@@ -131,7 +150,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Whether the thing has changed while it was worked on.
     fn leave_work(&mut self, key: &K) -> bool {
-        matches!(self.places.remove(key), Some(Place::AtWork { is_changed: true }))
+        let Some(Place::AtWork { lane, is_changed }) = self.places.remove(key) else { return false };
+        if let Entry::Occupied(mut entry) = self.lanes.entry(lane) {
+            entry.get_mut().at_work -= 1;
+            if entry.get().at_work == 0 && entry.get().due.is_empty() {
+                entry.remove();
+            }
+        }
+        is_changed
     }
 }
 

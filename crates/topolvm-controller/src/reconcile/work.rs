@@ -40,5 +40,6 @@ pub(super) async fn work<K, F>(
         let error = error_chain(error);
         tracing::warn!(controller, object = %object, error, again_in = ?pause, "cannot reconcile; trying again");
     };
-    work_through(queue, PACE, step, failed).await;
+    let all_alike = |_: &ObjectRef<K>| ();
+    work_through(queue, PACE, all_alike, step, failed).await;
 }

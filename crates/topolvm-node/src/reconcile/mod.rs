@@ -35,8 +35,8 @@ use events::Events;
 use written::Written;
 
 const PACE: Pace = Pace {
-    // lvmd itself does one change per volume group; those that wait for a group that hangs must leave room for the others
-    concurrency: 32,
+    // lvmd itself does one change per volume group: with a few that wait for their turn, it never waits for the next wish
+    concurrency: 4,
     // lvmd's return ends the pauses early
     retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
@@ -97,7 +97,10 @@ impl Reconciler {
             Some(volume) => metrics.observed("logicalvolume", self.reconcile(Arc::new(volume))).await,
             None => Ok(()),
         };
-        let working = work_through(queue.take_until(shutdown.clone().cancelled_owned()), PACE, step, log_failure);
+        // A volume group that hangs holds up no volumes of others
+        let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class);
+        let queue = queue.take_until(shutdown.clone().cancelled_owned());
+        let working = work_through(queue, PACE, class, step, log_failure);
         let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed, shutdown);
         let (watched, ()) = tokio::join!(watching, working);
         watched

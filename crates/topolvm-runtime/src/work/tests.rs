@@ -51,7 +51,9 @@ impl Log {
     async fn work(&self, changes: impl AsyncFnOnce(mpsc::UnboundedSender<&'static str>)) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let failed = |_: &_, _: &_, pause: Duration| self.pauses.borrow_mut().push(pause.as_millis());
-        let working = work_through(UnboundedReceiverStream::new(receiver), PACE, |key| self.step(key), failed);
+        let first_letter = |key: &&'static str| key.chars().next();
+        let working =
+            work_through(UnboundedReceiverStream::new(receiver), PACE, first_letter, |key| self.step(key), failed);
         tokio::join!(working, changes(sender));
     }
 
@@ -77,13 +79,29 @@ async fn a_change_is_worked_on_at_once_and_without_a_timer() {
 async fn a_few_things_are_worked_on_at_once_in_their_order() {
     let log = Log::new(0, Duration::from_millis(10));
     log.work(async |changed| {
-        for key in ["a", "b", "c", "d", "a"] {
+        for key in ["a1", "a2", "a3", "a4", "a1"] {
             changed.send(key).unwrap();
         }
         sleep(LONG).await;
     })
     .await;
-    assert_eq!(log.spans(), [("a", 0, 10), ("b", 0, 10), ("c", 10, 20), ("d", 10, 20)]);
+    assert_eq!(log.spans(), [("a1", 0, 10), ("a2", 0, 10), ("a3", 10, 20), ("a4", 10, 20)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_for_things_of_another_lane() {
+    let log = Log::new(0, Duration::from_millis(10));
+    log.work(async |changed| {
+        for key in ["a1", "a2", "a3", "a4", "a5"] {
+            changed.send(key).unwrap();
+        }
+        sleep(Duration::from_millis(5)).await;
+        changed.send("b1").unwrap();
+        sleep(LONG).await;
+    })
+    .await;
+    let spans = [("a1", 0, 10), ("a2", 0, 10), ("b1", 5, 15), ("a3", 10, 20), ("a4", 10, 20), ("a5", 20, 30)];
+    assert_eq!(log.spans(), spans);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,12 +159,12 @@ async fn a_change_ends_the_pause_early(
 async fn at_the_end_what_runs_ends_and_nothing_more_begins() {
     let log = Log::new(0, Duration::from_millis(10));
     log.work(async |changed| {
-        for key in ["a", "b", "c"] {
+        for key in ["a1", "a2", "a3"] {
             changed.send(key).unwrap();
         }
         sleep(Duration::from_millis(1)).await;
     })
     .await;
-    assert_eq!(log.spans(), [("a", 0, 10), ("b", 0, 10)]);
+    assert_eq!(log.spans(), [("a1", 0, 10), ("a2", 0, 10)]);
     assert_eq!(log.now(), 10);
 }
