@@ -15,7 +15,7 @@ use crate::logical_volume::{KIND, PLURAL, VERSION};
 /// The CustomResourceDefinition for one API group.
 ///
 /// Beyond what TopoLVM installs it has printer columns, conditions and selectable fields (Kubernetes 1.32; older servers
-/// drop them): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` the controller finds
+/// drop them): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller find
 /// the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's drops the
 /// conditions.
 pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {

@@ -82,13 +82,15 @@ impl Volumes {
             return Ok(volume);
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
-        let volume = tokio::time::timeout(LIST, self.list())
+        let claiming = tokio::time::timeout(LIST, self.list(id))
             .await
             .map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
             .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
-        volume
+        claiming
             .into_iter()
-            .find(|volume| is(volume, id) && volume.spec.node_name == self.node)
+            .filter(|volume| is(volume, id) && volume.spec.node_name == self.node)
+            // Of several that claim it, the one whose UID it is
+            .max_by_key(|volume| volume.uid() == id)
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
     }
 
@@ -97,10 +99,11 @@ impl Volumes {
         self.own.is_listed() && self.own.name_of(id).is_none()
     }
 
-    async fn list(&self) -> Result<Vec<LogicalVolume>, kube::Error> {
-        let own = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
-        match self.api.list(&own).await {
-            // A server that cannot select by this field
+    /// The objects of this node that have this volume id in their status, which is one at most.
+    async fn list(&self, id: &str) -> Result<Vec<LogicalVolume>, kube::Error> {
+        let fields = format!("spec.nodeName={},status.volumeID={id}", self.node);
+        match self.api.list(&ListParams::default().fields(&fields)).await {
+            // "field label not supported": the definition is that of TopoLVM, or the server is older than 1.32
             Err(kube::Error::Api(status)) if status.code == 400 => {
                 Ok(self.api.list(&ListParams::default()).await?.items)
             }

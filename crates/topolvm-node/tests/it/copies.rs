@@ -10,11 +10,10 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
-use crate::cluster::{now, without_conditions};
+use crate::cluster::{LV, now, without_conditions};
 use crate::lvmd_process::{LvmdProcess, THIN_CLASS, VG};
 
 const GIB: u64 = 1 << 30;
-const LV: &str = "logicalvolumes.topolvm.io";
 
 /// A cluster whose node `n1` has a volume of 1 GiB in a thin pool: object `pvc-0`, LV `u0`.
 struct Cluster {

@@ -13,6 +13,7 @@ use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_testkit::fixtures::logical_volume;
 use topolvm_testkit::lvm::{EXTENT, FakeVolume};
 
+use crate::cluster::LV;
 use crate::lvmd_process::VG;
 use crate::node::{GIB, Node, device, mode};
 
@@ -203,6 +204,26 @@ async fn volumes_of_other_nodes_are_not_found() {
     node.api.apply_json(logical_volume("pvc-2").on("n2").uid("v2").ready("v2", "1Gi").build());
     let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
     assert_eq!(node.publish(request).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question() {
+    let node = Node::start().await;
+    node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
+    let selectable: [&[&str]; 2] = [&["spec.nodeName", "status.volumeID"], &[]];
+    for (number, fields) in selectable.into_iter().enumerate() {
+        node.api.set_selectable_fields(LV, fields);
+        let target_path = node.target().with_extension(number.to_string()).display().to_string();
+        let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), target_path, ..node.filesystem() };
+        assert_eq!(node.publish(request.clone()).await.unwrap_err().code(), Code::NotFound);
+        node.api.apply_json(logical_volume("pvc-2").uid("v2").ready("v2", "1Gi").build());
+        node.api.clear_requests();
+        node.publish(request.clone()).await.unwrap();
+        let lists: Vec<_> = node.api.requests().into_iter().filter(|(verb, _)| *verb == "list").collect();
+        assert!(lists[0].1.ends_with("fieldSelector=spec.nodeName=n1,status.volumeID=v2"), "{lists:?}");
+        assert_eq!(lists.len(), if fields.is_empty() { 2 } else { 1 });
+        node.api.delete(LV, "", "pvc-2");
+    }
 }
 
 #[tokio::test]

@@ -18,12 +18,11 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
-use crate::cluster::{now, without_conditions};
+use crate::cluster::{LV, now, without_conditions};
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 use crate::machine::Machine;
 
 const GIB: u64 = 1 << 30;
-const LV: &str = "logicalvolumes.topolvm.io";
 
 /// The agent of node `n1`.
 struct Agent {
