@@ -48,6 +48,11 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// Making the filesystem would destroy what was copied.
+    #[error(
+        "volume {0} is a copy of data that is no filesystem; ask for it with volumeMode Block, or empty it with blkdiscard if the data is not needed"
+    )]
+    CopiedData(String),
     /// Something else is in the way.
     #[error("{} is taken: {found}; unmount or remove it", .target.display())]
     TargetTaken {
@@ -179,6 +184,7 @@ impl GrpcCode for Error {
             Self::OtherMode { .. } | Self::OtherFilesystem { .. } => Code::AlreadyExists,
             Self::BlankReadOnly(_)
             | Self::OtherContents { .. }
+            | Self::CopiedData(_)
             | Self::TargetTaken { .. }
             | Self::PublishedElsewhere { .. }
             | Self::UsedRaw { .. }

@@ -183,13 +183,19 @@ impl<M: Mounter> Agent<M> {
         let (id, device) = (&volume.lv.name, &volume.lv.path);
         match self.mounter.contents(device).await? {
             Contents::Filesystem(found) if found == filesystem.as_str() => {}
-            Contents::Blank if options.is_readonly() => return Err(Error::BlankReadOnly(id.clone())),
+            // In a thick volume it is what a deleted one has left; copies are thin, where what nobody wrote is zero
+            Contents::Unmarked if !volume.object.spec.source.is_empty() => return Err(Error::CopiedData(id.clone())),
+            Contents::Blank | Contents::Unmarked if options.is_readonly() => {
+                return Err(Error::BlankReadOnly(id.clone()));
+            }
             // As a block volume: what a pod has written there need not look like anything
-            Contents::Blank if volume.other.is_some() => {
+            Contents::Blank | Contents::Unmarked if volume.other.is_some() => {
                 let found = "what a pod writes to it as a block volume".to_owned();
                 return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
             }
-            Contents::Blank => return Ok(self.mounter.format(device, filesystem, mkfs_options).await?),
+            Contents::Blank | Contents::Unmarked => {
+                return Ok(self.mounter.format(device, filesystem, mkfs_options).await?);
+            }
             Contents::Filesystem(found) | Contents::Other(found) => {
                 return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
             }

@@ -1,4 +1,4 @@
-//! The few fields of the btrfs superblock that say which filesystem it is (btrfs documentation, "On-disk Format").
+//! The few fields of the btrfs superblock that say which filesystem it is and how large (btrfs documentation, "On-disk Format").
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -8,14 +8,17 @@ pub(super) const OFFSET: u64 = 64 << 10;
 /// How much of it is looked at, in bytes.
 pub(super) const LENGTH: usize = 4096;
 
+/// The kernel refuses to resize a btrfs to less than this many bytes, even to the size that it has (`btrfs_ioctl_resize`).
+pub(super) const SMALLEST_RESIZED: u64 = 256 << 20;
+
 const ID: Range<usize> = 0x20..0x30;
 const MAGIC: Range<usize> = 0x40..0x48;
+const TOTAL_BYTES: Range<usize> = 0x70..0x78;
+const SECTOR_SIZE: Range<usize> = 0x90..0x94;
 
 /// The filesystem's UUID as people write it; `None` for what is no superblock.
 pub(super) fn id(superblock: &[u8]) -> Option<String> {
-    if superblock.get(MAGIC)? != b"_BHRfS_M" {
-        return None;
-    }
+    check_magic(superblock)?;
     let mut text = String::with_capacity(36);
     for (index, byte) in superblock.get(ID)?.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -24,6 +27,18 @@ pub(super) fn id(superblock: &[u8]) -> Option<String> {
         write!(text, "{byte:02x}").ok()?;
     }
     Some(text)
+}
+
+/// Size of the filesystem and of one of its sectors, in bytes; `None` for what is no superblock.
+pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
+    check_magic(superblock)?;
+    let bytes = u64::from_le_bytes(superblock.get(TOTAL_BYTES)?.try_into().ok()?);
+    let sector = u32::from_le_bytes(superblock.get(SECTOR_SIZE)?.try_into().ok()?);
+    Some((bytes, sector.into()))
+}
+
+fn check_magic(superblock: &[u8]) -> Option<()> {
+    (superblock.get(MAGIC)? == b"_BHRfS_M").then_some(())
 }
 
 #[cfg(test)]
@@ -40,8 +55,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_superblock_has_no_id() {
-        assert_eq!(id(&[0; LENGTH]), None);
-        assert_eq!(id(&[]), None);
+    fn the_size_is_that_of_the_filesystem_and_not_of_the_device() {
+        let mut superblock = vec![0; LENGTH];
+        superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
+        superblock[TOTAL_BYTES].copy_from_slice(&(5_u64 << 40).to_le_bytes());
+        superblock[SECTOR_SIZE].copy_from_slice(&4096_u32.to_le_bytes());
+        assert_eq!(size(&superblock), Some((5 << 40, 4096)));
+    }
+
+    #[test]
+    fn what_is_no_superblock_has_no_id_and_no_size() {
+        for bytes in [&[0; LENGTH][..], &[]] {
+            assert_eq!(id(bytes), None);
+            assert_eq!(size(bytes), None);
+        }
     }
 }

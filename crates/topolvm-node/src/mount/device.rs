@@ -46,18 +46,21 @@ fn is_readonly(DeviceNumber { major, minor }: DeviceNumber) -> bool {
     std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|content| content.starts_with(b"1"))
 }
 
-/// Reads the beginning and the end of a device, where the signatures of filesystems, RAID and partition tables lie.
-pub(super) fn read_signature_areas(path: &Path) -> Result<(), Error> {
+/// Whether there is nothing at the beginning and at the end of a device, where the signatures of filesystems, RAID and partition tables
+/// lie.
+pub(super) fn is_zero_where_signatures_lie(path: &Path) -> Result<bool, Error> {
     const AREA: usize = 128 << 10;
     let (file, device) = open(path)?;
     let mut area = vec![0; AREA];
     let length = AREA.min(usize::try_from(device.size_bytes).unwrap_or(AREA));
     let area = area.get_mut(..length).unwrap_or_default();
     let end = device.size_bytes.saturating_sub(u64::try_from(length).unwrap_or(device.size_bytes));
+    let mut is_zero = true;
     for offset in [0, end] {
         file.read_exact_at(area, offset).map_err(|error| Error::io("read", path, error))?;
+        is_zero &= area.iter().all(|&byte| byte == 0);
     }
-    Ok(())
+    Ok(is_zero)
 }
 
 /// Whether the device has room for at least one more block of the filesystem.
@@ -65,6 +68,23 @@ pub(super) fn ext4_has_room(path: &Path) -> Result<bool, Error> {
     let (device, superblock) = superblock(path, ext4::OFFSET, ext4::LENGTH)?;
     let (bytes, block) = ext4::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Ext4))?;
     Ok(bytes.saturating_add(block) <= device.size_bytes)
+}
+
+/// Whether the device has room for at least one more sector of the filesystem, and the kernel would give it that.
+pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, Error> {
+    let (device, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
+    // Of a mounted filesystem this may be what it was before it grew last, and growing once more does no harm
+    let (bytes, sector) = btrfs::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))?;
+    let has_room = bytes.saturating_add(sector) <= device.size_bytes;
+    let is_too_small = device.size_bytes < btrfs::SMALLEST_RESIZED;
+    if has_room && is_too_small {
+        tracing::warn!(
+            device = %path.display(),
+            bytes,
+            "the kernel does not grow a btrfs to less than 256 MiB; it stays as it is until the volume has that much"
+        );
+    }
+    Ok(has_room && !is_too_small)
 }
 
 /// The UUID by which the kernel tells btrfs filesystems apart.

@@ -67,6 +67,8 @@ pub struct Mount {
 pub enum Contents {
     /// Nothing that anybody would miss.
     Blank,
+    /// Data without a signature, which nobody can name.
+    Unmarked,
     /// A filesystem of this type.
     Filesystem(String),
     /// Something else, in words.
@@ -103,7 +105,8 @@ pub trait Mounter: Send + Sync + 'static {
     /// Number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, Error>> + Send;
 
-    /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten.
+    /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten,
+    /// as it is with [`Contents::Unmarked`] unless the data is a copy.
     fn contents(&self, device: &Path) -> impl Future<Output = Result<Contents, Error>> + Send;
 
     /// Makes a filesystem on a blank device.

@@ -62,7 +62,7 @@ impl Mounter for SystemMounter {
     async fn contents(&self, device: &Path) -> Result<Contents, Error> {
         // blkid says "nothing found" for a device that it cannot open or read, too; only a device that can be read where
         // signatures lie may be taken for blank.
-        blocking(STAT, device, device::read_signature_areas).await?;
+        let is_zero = blocking(STAT, device, device::is_zero_where_signatures_lie).await?;
         let tool = programs::look(device);
         let output = self.tools.run(&tool).await?;
         match output.status.code() {
@@ -76,7 +76,8 @@ impl Mounter for SystemMounter {
                 }
                 Ok(found)
             }
-            Some(BLKID_NOTHING) => Ok(Contents::Blank),
+            Some(BLKID_NOTHING) if is_zero => Ok(Contents::Blank),
+            Some(BLKID_NOTHING) => Ok(Contents::Unmarked),
             Some(BLKID_AMBIVALENT) => Ok(Contents::Other("signatures of more than one kind".to_owned())),
             _ => Err(failure(&tool, &output)),
         }
@@ -159,11 +160,13 @@ impl Mounter for SystemMounter {
     }
 
     async fn grow(&self, device: &Path, target: &Path, filesystem: Filesystem) -> Result<(), Error> {
-        // resize2fs is the one that takes its time to find nothing to do
-        if filesystem == Filesystem::Ext4 && !blocking(STAT, device, device::ext4_has_room).await? {
-            return Ok(());
-        }
-        self.tools.run_ok(&programs::grow(device, target, filesystem)).await.map(drop)
+        let can_grow = match filesystem {
+            // resize2fs takes its time to find nothing to do
+            Filesystem::Ext4 => blocking(STAT, device, device::ext4_has_room).await?,
+            Filesystem::Btrfs => blocking(STAT, device, device::btrfs_can_grow).await?,
+            Filesystem::Xfs => true,
+        };
+        if can_grow { self.tools.run_ok(&programs::grow(device, target, filesystem)).await.map(drop) } else { Ok(()) }
     }
 
     async fn usage(&self, path: &Path) -> Result<FilesystemUsage, Error> {

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use kube::runtime::watcher::Event;
 use rstest::rstest;
 use tonic::{Code, Request};
 use topolvm_node::mount::Contents;
@@ -87,6 +88,24 @@ async fn what_lies_on_a_volume_is_never_overwritten(#[case] contents: Contents, 
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains(found) && status.message().contains("ext4"), "{status}");
     assert_eq!((node.machine.formatted(), node.machine.mounts()), (0, Vec::new()));
+}
+
+#[rstest]
+#[case::what_a_deleted_volume_left("", 1)]
+#[case::what_a_pod_wrote_to_the_source("pvc-0", 0)]
+#[tokio::test]
+async fn data_that_nobody_can_name_is_kept_where_it_was_copied(#[case] source: &str, #[case] formatted: usize) {
+    let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").from_source(source, "rw").build();
+    let node = Node::start_with(&mut |own| drop(own.apply(Event::Apply(volume.clone())))).await;
+    node.machine.put(&device(), Contents::Unmarked);
+    let published = node.publish(node.filesystem()).await;
+    assert_eq!((published.is_ok(), node.machine.formatted()), (formatted == 1, formatted));
+    if let Err(status) = published {
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("volumeMode Block"), "{status}");
+        node.machine.put(&device(), Contents::Blank);
+        node.publish(node.filesystem()).await.unwrap();
+    }
 }
 
 #[tokio::test]

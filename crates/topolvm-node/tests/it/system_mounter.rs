@@ -175,6 +175,20 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     unmount(&machine, &target).await;
 }
 
+#[tokio::test]
+async fn data_without_a_signature_is_told_from_nothing() {
+    let Some(device) = device_for(Filesystem::Ext4) else { return };
+    let (machine, disk) = (SystemMounter::new(), &device.path);
+    let raw = std::fs::OpenOptions::new().write(true).open(disk).unwrap();
+    let end = machine.block_device(disk).await.unwrap().size_bytes - 1;
+    for offset in [0, end] {
+        raw.write_all_at(b"x", offset).unwrap();
+        assert_eq!(machine.contents(disk).await.unwrap(), Contents::Unmarked);
+        raw.write_all_at(&[0], offset).unwrap();
+        assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
+    }
+}
+
 /// mkfs.xfs writes the superblock first, with a flag that it takes away at its end. No kernel mounts what has it.
 #[tokio::test]
 async fn an_xfs_whose_mkfs_was_broken_off_is_blank() {
