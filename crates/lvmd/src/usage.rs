@@ -92,9 +92,9 @@ impl ThinUsage {
 }
 
 impl Usage {
-    /// Bytes that may still be given away in the default class; 0 when there is none.
-    pub fn default_free(&self) -> u64 {
-        self.classes.iter().find(|class| class.default).map_or(0, |class| class.free)
+    /// The default class, if there is one.
+    pub fn default_class(&self) -> Option<&ClassUsage> {
+        self.classes.iter().find(|class| class.default)
     }
 }
 

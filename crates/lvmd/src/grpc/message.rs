@@ -89,7 +89,12 @@ pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
 }
 
 pub(super) fn watch_response(usage: &Usage) -> proto::WatchResponse {
-    proto::WatchResponse { free_bytes: usage.default_free(), items: usage.classes.iter().map(watch_item).collect() }
+    let default = usage.default_class();
+    proto::WatchResponse {
+        free_bytes: default.map_or(0, |class| class.free),
+        items: usage.classes.iter().map(watch_item).collect(),
+        default_class: default.map_or_else(String::new, |class| class.name.clone()),
+    }
 }
 
 fn watch_item(class: &ClassUsage) -> proto::WatchItem {

@@ -195,6 +195,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
             item("thin", 15 * GIB, Some(pool)),
             item("other", 15 * GIB, Some(other)),
         ],
+        default_class: "thin".to_owned(),
     };
     assert_eq!(watched(&node).await, expected);
 }

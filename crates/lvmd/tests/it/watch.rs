@@ -35,6 +35,7 @@ async fn the_first_message_comes_at_once_and_has_every_class() {
     let expected = WatchResponse {
         free_bytes: 9 * GIB,
         items: vec![item("ssd", 9 * GIB, 10 * GIB), item("hdd", 20 * GIB, 20 * GIB)],
+        default_class: "ssd".to_owned(),
     };
     assert_eq!(next(&mut stream).await, expected);
     assert!(is_quiet(&mut stream).await);
@@ -140,7 +141,11 @@ async fn a_missing_group_has_no_room_and_does_not_hide_the_others() {
     node.lvm.lose_group("vg-ssd");
     node.notice().await;
     let mut stream = watch(&node).await;
-    let expected = WatchResponse { free_bytes: 0, items: vec![item("ssd", 0, 0), item("hdd", 20 * GIB, 20 * GIB)] };
+    let expected = WatchResponse {
+        free_bytes: 0,
+        items: vec![item("ssd", 0, 0), item("hdd", 20 * GIB, 20 * GIB)],
+        default_class: "ssd".to_owned(),
+    };
     assert_eq!(next(&mut stream).await, expected);
 }
 

@@ -87,6 +87,7 @@ mod tests {
                     thin_pool: Some(ThinPoolItem { overprovision_bytes: 70, ..ThinPoolItem::default() }),
                 },
             ],
+            ..WatchResponse::default()
         };
         let mut expected = NodeCapacity::default();
         expected.set("", 5);

@@ -144,7 +144,7 @@ mod tests {
                 ..ThinPoolItem::default()
             }),
         };
-        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thin] });
+        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thin], ..WatchResponse::default() });
         insta::assert_snapshot!(page(&registry), @r#"
         topolvm_lvmd_connected{node="n1"} 0
         topolvm_volumegroup_available_bytes{node="n1",device_class="thin"} 3
@@ -154,7 +154,7 @@ mod tests {
         topolvm_thinpool_data_percent{node="n1",device_class="thin"} 1.5
         topolvm_thinpool_metadata_percent{node="n1",device_class="thin"} 0.25
         "#);
-        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thick] });
+        gauges.show(&WatchResponse { free_bytes: 3, items: vec![thick], ..WatchResponse::default() });
         insta::assert_snapshot!(page(&registry), @r#"
         topolvm_lvmd_connected{node="n1"} 0
         topolvm_volumegroup_available_bytes{node="n1",device_class="hdd"} 3

@@ -10,8 +10,8 @@ pub struct Pools {
     pub is_connected: bool,
     /// In lvmd's order.
     pub classes: Vec<ClassState>,
-    /// Free bytes of the default class. Nothing else says which class that is.
-    pub default_free: u64,
+    /// Name of the default class, where it is known.
+    pub default_class: Option<String>,
 }
 
 /// One device class.
@@ -41,20 +41,28 @@ pub struct ThinPool {
 }
 
 impl Pools {
-    /// The class of this name. The empty name is the default class; it is `None` where more than one class may be that.
+    /// The class of this name. The empty name is the default class.
     pub fn class(&self, name: &str) -> Option<&ClassState> {
-        if !name.is_empty() {
-            return self.classes.iter().find(|class| class.name == name);
-        }
-        let mut candidates = self.classes.iter().filter(|class| class.free == self.default_free);
-        candidates.next().filter(|_| candidates.next().is_none())
+        let name = if name.is_empty() { self.default_class.as_deref()? } else { name };
+        self.classes.iter().find(|class| class.name == name)
     }
+}
+
+/// TopoLVM's lvmd tells of the default class nothing but its free bytes, which more than one class may have.
+fn with_free(classes: &[ClassState], free: u64) -> Option<&ClassState> {
+    let mut candidates = classes.iter().filter(|class| class.free == free);
+    candidates.next().filter(|_| candidates.next().is_none())
 }
 
 impl From<&WatchResponse> for Pools {
     fn from(reading: &WatchResponse) -> Self {
-        let classes = reading.items.iter().map(ClassState::from).collect();
-        Self { is_connected: true, classes, default_free: reading.free_bytes }
+        let classes: Vec<_> = reading.items.iter().map(ClassState::from).collect();
+        let default_class = if reading.default_class.is_empty() {
+            with_free(&classes, reading.free_bytes).map(|class| class.name.clone())
+        } else {
+            Some(reading.default_class.clone())
+        };
+        Self { is_connected: true, classes, default_class }
     }
 }
 
@@ -78,24 +86,23 @@ impl From<&WatchItem> for ClassState {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn item(class: &str, free_bytes: u64) -> WatchItem {
         WatchItem { device_class: class.to_owned(), free_bytes, size_bytes: 100, thin_pool: None }
     }
 
-    #[test]
-    fn the_default_class_is_told_by_its_free_space() {
-        let reading = WatchResponse { free_bytes: 5, items: vec![item("hdd", 4), item("ssd", 5)] };
-        let pools = Pools::from(&reading);
-        assert_eq!(pools.class("").unwrap().name, "ssd");
+    #[rstest]
+    #[case::named("ssd", 5, Some("ssd"))]
+    #[case::told_by_its_free_space("", 4, Some("ssd"))]
+    #[case::like_another("", 5, None)]
+    fn the_empty_name_is_the_default_class(#[case] named: &str, #[case] other: u64, #[case] expected: Option<&str>) {
+        let items = vec![item("hdd", other), item("ssd", 5)];
+        let pools = Pools::from(&WatchResponse { free_bytes: 5, items, default_class: named.to_owned() });
+        assert_eq!(pools.class("").map(|class| class.name.as_str()), expected);
         assert_eq!(pools.class("hdd").unwrap().name, "hdd");
         assert_eq!(pools.class("nosuch"), None);
-    }
-
-    #[test]
-    fn a_default_class_that_cannot_be_told_from_another_is_none() {
-        let reading = WatchResponse { free_bytes: 5, items: vec![item("hdd", 5), item("ssd", 5)] };
-        assert_eq!(Pools::from(&reading).class(""), None);
     }
 }

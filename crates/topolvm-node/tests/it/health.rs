@@ -104,7 +104,8 @@ async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_t
     node.publish(node.block()).await.unwrap();
     let pool = ThinPool { bytes: GIB, data_percent: 100.0, metadata_percent: 20.0, problem: None };
     let classes = vec![ClassState { name: "ssd".to_owned(), group_bytes: GIB, thin_pool: Some(pool), free: 0 }];
-    node.pools.send_replace(Pools { is_connected: true, classes, ..Pools::default() });
+    let default_class = Some("ssd".to_owned());
+    node.pools.send_replace(Pools { is_connected: true, classes, default_class });
     let (abnormal, message) = node.condition().await;
     assert!(abnormal && message.contains("100.0 % full"), "{message}");
     assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "ThinPoolFull".to_owned())]);
