@@ -38,6 +38,8 @@ pub const THIN_VG: &str = "thinvg";
 pub const THIN_POOL: &str = "pool0";
 /// Its device class.
 pub const THIN_CLASS: &str = "thin";
+/// So many times its size it promises.
+pub const THIN_OVERPROVISION: u64 = 20;
 
 /// Device classes of [`TopolvmSpec::with_raid_classes`], and their volume groups. Volumes of the first are mirrored; those of the second by
 /// the class `mirrored` of options for lvcreate.
@@ -121,7 +123,7 @@ impl TopolvmSpec {
         (self.flavor == ApiFlavor::Legacy).then(|| ("USE_LEGACY".to_owned(), "true".to_owned()))
     }
 
-    /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises 120, in the volume group [`THIN_VG`] on a disk of its own.
+    /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises [`THIN_OVERPROVISION`] times that, in the volume group [`THIN_VG`] on a disk of its own.
     #[must_use]
     pub fn with_thin_class(mut self) -> Self {
         for node in &mut self.nodes {
@@ -137,7 +139,7 @@ impl TopolvmSpec {
         let _written = writeln!(
             self.lvmd_config,
             "- {{name: {THIN_CLASS}, volume-group: {THIN_VG}, spare-gb: 0, type: thin, \
-             thin-pool: {{name: {THIN_POOL}, overprovision-ratio: 20}}}}"
+             thin-pool: {{name: {THIN_POOL}, overprovision-ratio: {THIN_OVERPROVISION}}}}}"
         );
         self
     }

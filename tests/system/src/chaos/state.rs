@@ -8,7 +8,7 @@ use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::exec::Request;
 use testbed::node::Node;
-use testbed::topolvm::{LVMD_SOCKET, THIN_CLASS, THIN_POOL, THIN_VG};
+use testbed::topolvm::{LVMD_SOCKET, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG};
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY};
 use topolvm_proto::lvmd::{GetLvListRequest, GetLvListResponse};
 
@@ -18,8 +18,6 @@ use super::fields::named;
 pub(super) const THICK_CLASS: &str = "ssd";
 pub(super) const DEFAULT_CLASS: &str = DEFAULT_DEVICE_CLASS_KEY;
 pub(super) const THICK_VG: &str = "myvg1";
-/// So many times its size promises the thin pool of the test bed.
-const OVERPROVISION: u64 = 20;
 
 /// Everything at about the same time.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +123,7 @@ impl NodeState {
 fn not_promised(all: &[Lv]) -> Result<u64> {
     let pool = all.iter().find(|lv| lv.group == THIN_VG && lv.name == THIN_POOL).context("there is no thin pool")?;
     let promised: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
-    Ok((pool.bytes * OVERPROVISION).saturating_sub(promised))
+    Ok((pool.bytes * THIN_OVERPROVISION).saturating_sub(promised))
 }
 
 impl Lv {
