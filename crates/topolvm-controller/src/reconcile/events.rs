@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType};
+use topolvm_runtime::error_chain;
 use topolvm_runtime::kubernetes::EventRecorder;
 
 /// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
@@ -29,17 +30,12 @@ impl Events {
         self.publish(EventType::Warning, about, reason, action, note).await;
     }
 
-    /// An Event that cannot be written holds up nothing.
+    /// An Event that cannot be written holds up nothing. The recorder warns of the first.
     async fn publish(&self, type_: EventType, about: &ObjectReference, reason: &str, action: &str, note: String) {
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
         if let Err(error) = self.recorder.publish(event, about).await {
-            tracing::warn!(
-                reason,
-                object = about.name,
-                error = format!("{:#}", anyhow::Error::from(error)),
-                "cannot write an Event; allow create and patch of events (events.k8s.io) in the ClusterRole"
-            );
+            tracing::debug!(reason, object = about.name, error = error_chain(&error), "cannot write an Event");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! GetCapacity.
 
+use rstest::rstest;
 use tonic::Code;
 use topolvm_api::ApiFlavor;
-use topolvm_proto::csi::{GetCapacityRequest, Topology};
+use topolvm_proto::csi::{GetCapacityRequest, Topology, VolumeCapability};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
 
-use crate::bench::{Bench, GIB, refusal, topology};
+use crate::bench::{Bench, GIB, MIB, block, mount, refusal, topology};
 
 #[tokio::test(start_paused = true)]
 async fn free_space_is_told_of_the_cluster_or_of_one_node() {
@@ -50,4 +51,40 @@ async fn nodes_are_watched_by_their_metadata_only() {
     let bench = Bench::new().await;
     assert_eq!(bench.api.count("list", "nodes"), 1);
     assert_eq!(bench.api.count("get", "nodes"), 0);
+}
+
+/// The first three as external-provisioner asks, which sends the parameters of the StorageClass and no capabilities: the class may be used
+/// for block volumes too, which may be smaller than those with a filesystem.
+#[rstest]
+#[case::any_use("", None, 8 * MIB)]
+#[case::any_use_of_a_class_with_xfs("xfs", None, 8 * MIB)]
+#[case::any_use_of_a_class_with_a_filesystem_without_a_minimum("zfs", None, 0)]
+#[case::block("xfs", Some(block()), 8 * MIB)]
+#[case::ext4("", Some(mount("")), 32 * MIB)]
+#[case::xfs("", Some(mount("xfs")), 300 * MIB)]
+#[tokio::test(start_paused = true)]
+async fn less_than_the_smallest_volume_is_nothing(
+    #[case] filesystem: &str,
+    #[case] capability: Option<VolumeCapability>,
+    #[case] smallest: u64,
+) {
+    let bench = Bench::new().await;
+    let full = node("n1").capacity_bytes("", smallest.saturating_sub(1)).build();
+    let enough = node("n2").capacity_bytes("", smallest).build();
+    bench.api.apply_json(full);
+    bench.api.apply_json(enough);
+    let told = async |node: &str| {
+        let request = GetCapacityRequest {
+            volume_capabilities: capability.clone().into_iter().collect(),
+            parameters: [("csi.storage.k8s.io/fstype".to_owned(), filesystem.to_owned())].into(),
+            accessible_topology: Some(topology(node)),
+        };
+        let answer = bench.csi.clone().get_capacity(request).await.unwrap().into_inner();
+        (u64::try_from(answer.available_capacity).unwrap(), u64::try_from(answer.minimum_volume_size.unwrap()).unwrap())
+    };
+    while told("n2").await.0 > smallest {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(told("n2").await, (smallest, smallest));
+    assert_eq!(told("n1").await, (0, smallest));
 }

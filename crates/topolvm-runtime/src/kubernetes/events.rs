@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::time::Instant;
+
+use crate::error_chain;
 
 /// For how long kube's recorder takes an Event for the same as the last one.
 const REMEMBERED: Duration = Duration::from_mins(6);
@@ -19,11 +22,15 @@ const LONGEST_NOTE: usize = 1024;
 ///
 /// Events that differ in nothing but the note are the same to kube's recorder, which shows the first note for as long as they come. So each
 /// note has a recorder of its own.
+///
+/// The first Event that cannot be written is a warning in the log, and the next one only after one could be written.
 #[derive(Clone)]
 pub struct EventRecorder {
     client: Client,
     reporter: Reporter,
     by_note: Arc<Mutex<HashMap<String, Recent>>>,
+    /// Whether the last Event could not be written.
+    is_failing: Arc<AtomicBool>,
 }
 
 /// The recorder of a note, and when it was last used.
@@ -42,26 +49,47 @@ impl EventRecorder {
     /// A recorder of this component (`controller`) and of the one of its processes that is `instance`.
     pub fn new(client: Client, controller: &str, instance: String) -> Self {
         let reporter = Reporter { controller: controller.to_owned(), instance: Some(instance) };
-        Self { client, reporter, by_note: Arc::default() }
+        Self { client, reporter, by_note: Arc::default(), is_failing: Arc::default() }
     }
 
     /// Writes or counts an Event. A note that is too long for the API server is cut.
     pub async fn publish(&self, mut event: Event, regarding: &ObjectReference) -> Result<(), kube::Error> {
         let mut note = event.note.take().unwrap_or_default();
         note.truncate(note.floor_char_boundary(LONGEST_NOTE));
-        let recorder = self.recorder_of(&note);
-        event.note = Some(note);
-        recorder.publish(&event, regarding).await
+        event.note = Some(note.clone());
+        let written = match self.recorder_of(&note).publish(&event, regarding).await {
+            // What was to be counted has expired, or somebody has deleted it
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.lock().remove(&note);
+                self.recorder_of(&note).publish(&event, regarding).await
+            }
+            written => written,
+        };
+        let was_failing = self.is_failing.swap(written.is_err(), Ordering::Relaxed);
+        if let (Err(error), false) = (&written, was_failing) {
+            tracing::warn!(
+                object = regarding.name,
+                reason = event.reason,
+                error = error_chain(error),
+                "cannot write Events, in which users look for what failed; if that is forbidden, allow create and patch of events \
+                 (events.k8s.io) in the ClusterRole"
+            );
+        }
+        written
     }
 
     fn recorder_of(&self, note: &str) -> Recorder {
         let used = Instant::now();
-        let mut by_note = self.by_note.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_note = self.lock();
         by_note.retain(|_, recent| used.duration_since(recent.used) < REMEMBERED);
         let new = || Recent { recorder: Recorder::new(self.client.clone(), self.reporter.clone()), used };
         let recent = by_note.entry(note.to_owned()).or_insert_with(new);
         recent.used = used;
         recent.recorder.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Recent>> {
+        self.by_note.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,7 +97,7 @@ impl EventRecorder {
 mod tests {
     use kube::runtime::events::EventType;
     use serde_json::{Value, json};
-    use topolvm_testkit::ApiServer;
+    use topolvm_testkit::{ApiServer, Log};
 
     use super::*;
 
@@ -80,6 +108,10 @@ mod tests {
     }
 
     async fn publish(recorder: &EventRecorder, object: &str, note: &str) {
+        try_to_publish(recorder, object, note).await.unwrap();
+    }
+
+    async fn try_to_publish(recorder: &EventRecorder, object: &str, note: &str) -> Result<(), kube::Error> {
         let event = Event {
             type_: EventType::Warning,
             reason: "Failed".to_owned(),
@@ -88,7 +120,7 @@ mod tests {
             secondary: None,
         };
         let regarding = ObjectReference { name: Some(object.to_owned()), ..ObjectReference::default() };
-        recorder.publish(event, &regarding).await.unwrap();
+        recorder.publish(event, &regarding).await
     }
 
     /// Object, note and count of each Event, sorted.
@@ -137,5 +169,42 @@ mod tests {
         publish(&recorder, "a", "disk is gone").await;
         let by_note = recorder.by_note.lock().unwrap();
         assert_eq!(by_note.keys().collect::<Vec<_>>(), ["disk is gone"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_to_be_counted_and_has_been_deleted_is_written_anew() {
+        let server = ApiServer::new();
+        let recorder = recorder(&server);
+        publish(&recorder, "a", "full").await;
+        let name = server.list_json(EVENTS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        server.delete(EVENTS, "default", &name);
+        publish(&recorder, "a", "full").await;
+        publish(&recorder, "a", "full").await;
+        assert_eq!(shown(&server), [("a".to_owned(), "full".to_owned(), 2)]);
+    }
+
+    #[tokio::test]
+    async fn the_first_event_that_is_refused_is_a_warning_and_the_next_after_one_was_written() {
+        let server = ApiServer::new();
+        let recorder = recorder(&server);
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        for _ in 0..2 {
+            server.fail_next("create", EVENTS, 2, 403);
+            try_to_publish(&recorder, "a", "full").await.unwrap_err();
+            try_to_publish(&recorder.clone(), "b", "full").await.unwrap_err();
+            publish(&recorder, "c", "full").await;
+            // So that the next one is created and not counted
+            publish(&recorder, "d", "no disk").await;
+        }
+        let lines = log.take();
+        let warnings: Vec<_> = lines.lines().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(warnings.len(), 2, "{lines}");
+        assert!(
+            warnings.iter().all(|line| line.contains("object=\"a\"") && line.contains("reason=\"Failed\"")),
+            "{lines}"
+        );
     }
 }
