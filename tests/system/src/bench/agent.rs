@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -14,7 +14,7 @@ use testbed::cluster::Cluster;
 use testbed::process::Process;
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use tokio::runtime;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use topolvm_proto::csi::DeleteVolumeRequest;
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -23,24 +23,27 @@ use super::Figure;
 use super::create;
 use super::memory::{AT_REST, Resident};
 
+/// Whether figures of this family are asked for.
+type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+
 /// The beginnings of the names of its figures.
 pub const FAMILIES: [&str; 2] = ["node.", "controller."];
-/// Volumes for which memory is looked at, and of other nodes.
+/// Volumes for which memory is looked at, and other nodes with a volume each.
 const MANY: usize = 1000;
 const AT_ONCE: usize = 20;
 /// Something that comes once a minute anyway is not in all of them.
 const WINDOWS: usize = 3;
 
-/// Starts a control plane and the programs in `directory`, and measures.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+/// Starts a control plane and the programs in `directory`, and measures what is asked for.
+pub fn run(directory: &Path, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
     let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
-    let figures = measure(&topolvm, &spec);
+    let figures = measure(&topolvm, &spec, wanted);
     topolvm.cluster.down(None)?;
     figures
 }
 
-fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
+fn measure(topolvm: &Topolvm, spec: &TopolvmSpec, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
     let lvmd_socket = cluster.directory().join("lvmd.sock");
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -50,35 +53,51 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     create::start_agent(cluster, spec, &lvmd_socket)?;
     let figures = cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(sample(cluster))
+        runtime.block_on(sample(cluster, wanted))
     })?;
     shutdown.cancel();
     runtime.block_on(tasks.wait())?;
     figures
 }
 
-async fn sample(cluster: &Cluster) -> Result<Vec<Figure>> {
+async fn sample(cluster: &Cluster, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
     let socket = topolvm::controller_socket(cluster);
     let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?.connect().await?;
     let csi = ControllerClient::new(channel);
-    let create = |number| {
-        let mut csi = csi.clone();
-        async move { create::create(&mut csi, number).await }
-    };
-    let delete = |volume_id| {
-        let mut csi = csi.clone();
-        async move { csi.delete_volume(DeleteVolumeRequest { volume_id, ..DeleteVolumeRequest::default() }).await }
-    };
+    let mut figures = Vec::new();
+    if wanted("node.rss_mib") || wanted("controller.rss_mib") {
+        figures.extend(memory(cluster, &csi).await?);
+    }
+    if wanted("node.foreign_bytes") {
+        let value = foreign(cluster, &csi).await?;
+        figures.push(Figure { name: "node.foreign_bytes", value, unit: "bytes", goal: 0.0 });
+    }
+    Ok(figures)
+}
+
+async fn create(csi: &ControllerClient<Channel>, number: usize) -> Result<String> {
+    create::create(&mut csi.clone(), number).await
+}
+
+async fn delete(csi: &ControllerClient<Channel>, volume_id: String) -> Result<()> {
+    let request = DeleteVolumeRequest { volume_id, ..DeleteVolumeRequest::default() };
+    csi.clone().delete_volume(request).await?;
+    Ok(())
+}
+
+/// What both programs need without volumes and with many.
+async fn memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Vec<Figure>> {
     // What only the start needed has been given back, everything has been done once, and there is no volume
     tokio::time::sleep(AT_REST).await;
     for number in 0..AT_ONCE {
-        delete(create(number).await?).await?;
+        delete(csi, create(csi, number).await?).await?;
     }
     let rest = Both::at_rest(cluster).await?;
-    let created: Vec<String> = stream::iter((0..MANY).map(create)).buffer_unordered(AT_ONCE).try_collect().await?;
+    let creating = (0..MANY).map(|number| create(csi, number));
+    let created: Vec<String> = stream::iter(creating).buffer_unordered(AT_ONCE).try_collect().await?;
     let full = Both::at_rest(cluster).await?;
-    stream::iter(created.into_iter().map(delete)).buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
-    let foreign_bytes = foreign(cluster).await?;
+    let deleting = created.into_iter().map(|id| delete(csi, id));
+    stream::iter(deleting).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
 
     let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
     // Where there is no goal of its own, what TopoLVM's programs have fresh
@@ -91,7 +110,6 @@ async fn sample(cluster: &Cluster) -> Result<Vec<Figure>> {
         mib("controller.rss_mib.anon", rest.controller.anonymous_mebibytes(), 11.7),
         mib("controller.rss_mib.1000", full.controller.mebibytes(), 10.0),
         mib("controller.rss_mib.1000.anon", full.controller.anonymous_mebibytes(), 11.7),
-        Figure { name: "node.foreign_bytes", value: foreign_bytes, unit: "bytes", goal: 0.0 },
     ])
 }
 
@@ -114,8 +132,14 @@ fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
     Ok(Process::from_file(&file)?.with_context(|| format!("{name} does not run"))?.pid)
 }
 
-/// Bytes that reached the agent from the API server while each of other nodes' volumes was changed: the least of a few times.
-async fn foreign(cluster: &Cluster) -> Result<f64> {
+/// Bytes that reached the agent from the API server while the volume of each of many other nodes was changed: the least of a few times.
+async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
+    // The agent watches its own volumes, and what it hears of them is counted
+    let before = received(cluster)?;
+    delete(csi, create(csi, 0).await?).await?;
+    let own_bytes = more(&before, &received(cluster)?);
+    ensure!(own_bytes > 0.0, "the agent has made and removed a volume, and heard nothing of it");
+
     let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let api: Api<topolvm_api::LogicalVolume> = Api::all(Client::try_from(config)?);
@@ -124,7 +148,7 @@ async fn foreign(cluster: &Cluster) -> Result<f64> {
         async move {
             let volume = json!({
                 "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": name},
-                "spec": {"name": name, "nodeName": format!("other{}", number % 100), "size": "1Gi"},
+                "spec": {"name": name, "nodeName": format!("other{number}"), "size": "1Gi"},
             });
             api.create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
             anyhow::Ok(())
@@ -143,11 +167,14 @@ async fn foreign(cluster: &Cluster) -> Result<f64> {
             }
         });
         stream::iter(changes).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
-        let after = received(cluster)?;
-        let new = after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0));
-        least = least.min(new.sum());
+        least = least.min(more(&before, &received(cluster)?));
     }
     Ok(least)
+}
+
+/// Bytes received since, also by connections that are new.
+fn more(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> f64 {
+    after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0)).sum()
 }
 
 /// Bytes that each TCP connection of the agent has received, by its own port. lvmd and the CSI clients use unix sockets, and its metrics
@@ -158,7 +185,7 @@ fn received(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let connections: BTreeMap<String, f64> =
         text.lines().filter(|line| line.contains(&owner)).map(connection).collect::<Result<_>>()?;
-    anyhow::ensure!(!connections.is_empty(), "the agent {owner} has no connection: {text}");
+    ensure!(!connections.is_empty(), "the agent {owner} has no connection: {text}");
     Ok(connections)
 }
 

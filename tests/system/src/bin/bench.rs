@@ -38,7 +38,7 @@ struct Part {
 const PARTS: [Part; 4] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
-    Part { families: &agent::FAMILIES, measure: |directory, _| agent::run(directory) },
+    Part { families: &agent::FAMILIES, measure: agent::run },
     Part { families: &cluster::FAMILIES, measure: cluster::run },
 ];
 
