@@ -75,8 +75,9 @@ fn run(args: &Args) -> Result<()> {
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = TopolvmSpec::nodes(args.nodes)?.with_thin_class();
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
-    // A minute without an API server, and the pauses of the sidecars after it
-    let patience = Duration::from_secs(150);
+    // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it looks again, for up to
+    // a minute
+    let patience = Duration::from_mins(5);
     let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
