@@ -1,17 +1,21 @@
 //! What a volume is made of: device classes, options of lvcreate, promises of a thin pool.
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::topolvm::{RAID_CLASSES, THIN_POOL, THIN_VG};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG};
+use crate::events::{make, remove};
+use crate::fixture::{Fixture, VG, volumes_of};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 3] = [
+    let all: [(&str, Body); 5] = [
         ("raid_volumes_are_made_by_the_options_of_the_device_class_and_of_the_storage_class", raid),
         ("each_class_has_its_volume_group_and_the_default_is_taken_when_none_is_named", groups),
+        ("pods_whose_class_names_no_device_class_run_on_the_default_class", default_class),
+        ("a_volume_made_by_hand_is_used_by_a_claim_without_a_class_and_goes_by_hand", by_hand),
         ("a_thin_class_promises_more_than_its_pool_has_and_no_more_than_its_ratio_allows", promises),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -51,6 +55,66 @@ fn groups(fixture: &Fixture) -> Result<()> {
     }
     fixture.kubectl(&["delete", "storageclass", "named"])?;
     fixture.wait_no_volumes()
+}
+
+fn default_class(fixture: &Fixture) -> Result<()> {
+    let mut blank = storage_class(TopoLvm, "blank", None, false);
+    blank["parameters"] = json!({"topolvm.io/device-class": ""});
+    fixture.apply(&blank)?;
+    let mut bare = storage_class(TopoLvm, "bare", None, false);
+    bare["parameters"] = json!({});
+    fixture.apply(&bare)?;
+    for name in ["blank", "bare"] {
+        fixture.apply_claim(name, name, "64Mi")?;
+        fixture.start(name, VolumeMode::Filesystem)?;
+        fixture.write(name, name)?;
+    }
+    for name in ["blank", "bare"] {
+        ensure!(fixture.read(name)? == name, "{name} reads {}", fixture.read(name)?);
+        let volume = fixture.object(&volumes_of(TopoLvm), &fixture.volume(name)?)?;
+        ensure!(volume["spec"]["deviceClass"].as_str().unwrap_or_default().is_empty(), "{}", volume["spec"]);
+        let id = volume["metadata"]["uid"].as_str().unwrap_or("no UID");
+        let group = fixture.node.script(&format!("lvs --noheadings -o vg_name,lv_size --units m -S lv_name={id}"))?;
+        ensure!(group.split_whitespace().eq([VG, "64.00m"]), "{name} is in {group}");
+    }
+    // None in another group
+    fixture.check_volumes(2)?;
+    for name in ["blank", "bare"] {
+        fixture.end(name)?;
+        fixture.kubectl(&["delete", "storageclass", name])?;
+    }
+    fixture.wait_no_volumes()
+}
+
+/// As an administrator does who brings a volume of his own: a LogicalVolume, a PersistentVolume for it, a claim with no class.
+fn by_hand(fixture: &Fixture) -> Result<()> {
+    let id = make(fixture, "by-hand", "64Mi")?;
+    let volumes = volumes_of(TopoLvm);
+    fixture.wait_value(&volumes, "by-hand", ".status.currentSize", "64Mi")?;
+    fixture.wait_value(&volumes, "by-hand", ".metadata.finalizers", r#"["topolvm.io/logicalvolume"]"#)?;
+    let here = json!({"key": "topology.topolvm.io/node", "operator": "In", "values": [fixture.node.name()]});
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "by-hand"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "64Mi"},
+            "csi": {"driver": "topolvm.io", "volumeHandle": id, "fsType": "ext4"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    }))?;
+    let mut claim = claim("by-hand", "", "64Mi", VolumeMode::Filesystem);
+    claim["spec"]["volumeName"] = json!("by-hand");
+    fixture.apply(&claim)?;
+    fixture.start("by-hand", VolumeMode::Filesystem)?;
+    fixture.write("by-hand", "mine")?;
+    fixture.check_volumes(1)?;
+    fixture.stop("by-hand")?;
+    fixture.kubectl(&["delete", "pvc", "by-hand", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pv", "by-hand", "--timeout=60s"])?;
+    // Nobody but who made it takes it away
+    fixture.check_volumes(1)?;
+    remove(fixture, &["by-hand"])?;
+    fixture.check_volumes(0)
 }
 
 /// The pool has 6 GiB and promises 120.

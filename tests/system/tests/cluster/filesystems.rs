@@ -8,13 +8,14 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 4] = [
+    let all: [(&str, Body); 5] = [
         ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
             grows(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
         }),
         ("a_btrfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
             grows(fixture, "btrfs", ["256Mi", "512Mi", "768Mi"])
         }),
+        ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", smallest),
         ("a_filesystem_that_the_kernel_stopped_is_an_event_and_is_repaired_for_the_next_pod", stopped),
         ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damaged),
     ];
@@ -56,6 +57,55 @@ fn grows(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]
     fixture.end("fs")?;
     fixture.kubectl(&["delete", "storageclass", filesystem])?;
     fixture.check_volumes(0)
+}
+
+/// One byte is asked for: the controller makes of it what the filesystem needs at least.
+fn smallest(fixture: &Fixture) -> Result<()> {
+    let all = [("xfs", 300), ("btrfs", 200), ("ext4", 32)];
+    for (filesystem, _) in all {
+        let name = format!("least-{filesystem}");
+        apply_class(fixture, &name, filesystem, "noatime")?;
+        fixture.apply_claim(&name, &name, "1")?;
+        fixture.apply(&pod(&name, &name, VolumeMode::Filesystem))?;
+    }
+    for (filesystem, mebibytes) in all {
+        let name = format!("least-{filesystem}");
+        fixture.wait_ready(&name)?;
+        check_mount(fixture, &name, filesystem, "noatime")?;
+        fixture.wait_value("pvc", &name, ".status.capacity.storage", &format!("{mebibytes}Mi"))?;
+        let id = fixture.value("pv", &fixture.volume(&name)?, ".spec.csi.volumeHandle")?;
+        let size = fixture.node.script(&format!("lvs --noheadings --nosuffix --units m -o lv_size {VG}/{id}"))?;
+        ensure!(size.trim() == format!("{mebibytes}.00"), "the LV for {filesystem} has {size} MiB");
+        fixture.in_pod(&name, "dd if=/dev/urandom of=/data/file bs=1M count=16 conv=fsync 2>/dev/null")?;
+        let sum = || fixture.in_pod(&name, "md5sum /data/file");
+        let written = sum()?;
+        fixture.stop(&name)?;
+        fixture.start(&name, VolumeMode::Filesystem)?;
+        ensure!(sum()? == written, "{filesystem} has lost what was written to it");
+        if filesystem == "btrfs" {
+            slightly_larger(fixture, &name)?;
+        }
+        fixture.end(&name)?;
+        fixture.kubectl(&["delete", "storageclass", &name])?;
+    }
+    fixture.check_volumes(0)
+}
+
+/// The kernel grows no Btrfs to less than 256 MiB. Its volume can be used all the same, and all of it when it has as much.
+fn slightly_larger(fixture: &Fixture, name: &str) -> Result<()> {
+    let grow = |size: &str| {
+        fixture.request_size(name, size)?;
+        fixture.wait_value("pvc", name, ".status.capacity.storage", size)
+    };
+    grow("240Mi")?;
+    fixture.stop(name)?;
+    fixture.start(name, VolumeMode::Filesystem)?;
+    let before = fixture.mebibytes(name)?;
+    ensure!(before <= 200, "the kernel grows a Btrfs to {before} MiB: the agent need not leave it as it is");
+    grow("256Mi")?;
+    let after = fixture.mebibytes(name)?;
+    ensure!(after == 256, "df shows {after} MiB where 256 are");
+    Ok(())
 }
 
 /// In the pod, where it counts.

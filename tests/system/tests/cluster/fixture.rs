@@ -273,6 +273,8 @@ impl Fixture {
         self.node.script("rm -f /run/crash/arm")?;
         self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=60s"])?;
         self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
+        // Of those that a trial made without a claim
+        self.kubectl(&["delete", &volumes_of(ApiFlavor::TopoLvm), "--all", "--wait=false"])?;
         self.wait_no_volumes()
     }
 

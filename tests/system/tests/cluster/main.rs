@@ -9,12 +9,17 @@
 mod claims;
 mod classes;
 mod crashes;
+mod events;
 mod filesystems;
 mod fixture;
+mod health;
 mod job;
 mod legacy;
 mod metrics;
+mod nudge;
+mod past;
 mod permissions;
+mod replicas;
 mod scheduling;
 mod snapshots;
 mod switching;
@@ -34,10 +39,14 @@ fn main() -> ExitCode {
         claims::trials(),
         classes::trials(),
         filesystems::trials(),
+        health::trials(),
         permissions::trials(),
         snapshots::trials(),
         scheduling::trials(),
         metrics::trials(),
+        events::trials(),
+        nudge::trials(),
+        replicas::trials(),
         switching::trials(),
         legacy::trials(),
     ];

@@ -2,13 +2,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::manifests::VolumeMode;
+use testbed::size::GIB;
 use testbed::topolvm::{RAID_CLASSES, THIN_CLASS, THIN_VG};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups".to_owned(), measured)]
+    let all: [(&str, Body); 2] = [
+        ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", measured),
+        ("what_is_available_is_told_without_the_spare_to_monitoring_and_to_the_scheduler", spared),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
 fn measured(fixture: &Fixture) -> Result<()> {
@@ -49,6 +54,61 @@ fn measured(fixture: &Fixture) -> Result<()> {
     })?;
     fixture.end("measured")?;
     fixture.check_volumes(0)
+}
+
+fn spared(fixture: &Fixture) -> Result<()> {
+    let done = less_the_spare(fixture);
+    keep_spare(fixture, 0)?;
+    done?;
+    fixture.delete_claim("spared")?;
+    fixture.check_volumes(0)
+}
+
+fn less_the_spare(fixture: &Fixture) -> Result<()> {
+    keep_spare(fixture, 3)?;
+    let all = told(fixture, 3)?;
+    fixture.apply_claim("spared", "immediate", "1Gi")?;
+    fixture.wait_bound("spared")?;
+    let rest = told(fixture, 3)?;
+    ensure!(rest > 0 && rest + GIB == all, "{rest} bytes are available where there were {all}");
+    fixture.request_size("spared", &(rest + GIB).to_string())?;
+    fixture.cluster.ready("apiserver", || {
+        let rest = told(fixture, 3)?;
+        ensure!(rest == 0, "{rest} bytes are still available");
+        Ok(())
+    })?;
+    // Less is free than is to be kept, which is not less than nothing
+    keep_spare(fixture, 4)?;
+    told(fixture, 4).map(drop)
+}
+
+/// Has lvmd keep so many GiB of the default class.
+fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
+    let change = format!("s/default: true, spare-gb: [0-9]*/default: true, spare-gb: {gib}/");
+    fixture.node.script(&format!("sed -i '{change}' /etc/topolvm/lvmd.yaml"))?;
+    fixture.node.kill_kept("lvmd")
+}
+
+/// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it tells.
+fn told(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
+    let class = "ssd";
+    fixture.cluster.ready("apiserver", || {
+        let groups = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_size,vg_free {VG}"))?;
+        let (size, free) = groups.trim().split_once(' ').context("vgs prints two numbers")?;
+        let available = free.trim().parse::<u64>()?.saturating_sub(spare_gib * GIB);
+        let agent = fixture.node.script("curl -sf http://127.0.0.1:8080/metrics")?;
+        let shown = series(&agent, "topolvm_volumegroup_available_bytes", class)?;
+        ensure!(shown == available.to_string(), "{shown} bytes are available of {free}, with {spare_gib} GiB to spare");
+        // The spare belongs to the group
+        let whole = series(&agent, "topolvm_volumegroup_size_bytes", class)?;
+        ensure!(whole == size, "the group has {size} bytes, and {whole} are shown");
+        let node = fixture.object("node", fixture.node.name())?;
+        for class in ["00default", class] {
+            let said = &node["metadata"]["annotations"][format!("capacity.topolvm.io/{class}")];
+            ensure!(said.as_str() == Some(shown), "the Node says that {said} bytes of {class} are available");
+        }
+        Ok(available)
+    })
 }
 
 /// The value of a series of this node and device class.

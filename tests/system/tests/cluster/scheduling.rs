@@ -9,13 +9,13 @@ use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
         ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", fits_nowhere),
         ("a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted", fits_later),
-        ("a_volume_that_binds_at_once_goes_to_the_emptiest_node_and_its_pod_follows", emptiest),
+        ("volumes_that_bind_at_once_go_where_there_is_room_and_their_pods_follow", where_there_is_room),
         ("a_claim_for_one_pod_is_not_given_to_a_second", one_pod),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -61,7 +61,7 @@ fn fits_later(fixture: &Fixture) -> Result<()> {
 }
 
 /// With a second node that has more room.
-fn emptiest(fixture: &Fixture) -> Result<()> {
+fn where_there_is_room(fixture: &Fixture) -> Result<()> {
     let spec = NodeSpec { vg_disks: vec![12 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
     let placed = place(fixture, &node);
@@ -72,28 +72,72 @@ fn emptiest(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
+/// csi-provisioner prefers one node after the other for claims whose names end in consecutive numbers, whatever they have free. The first
+/// two show that: where all have room its order counts. The others have room on the new node alone, and every second of them prefers the other.
 fn place(fixture: &Fixture, node: &Node) -> Result<()> {
     // It has none of the further device classes
     topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
     topolvm::wait_for_driver(&fixture.cluster, node, TopoLvm)?;
-    let annotation = r".metadata.annotations.capacity\.topolvm\.io/00default";
-    fixture.wait_some("node", node.name(), annotation)?;
-    fixture.apply_claim("roomy", "immediate", "64Mi")?;
-    // Only the new node has so much
-    fixture.apply_claim("large", "waiting", "10Gi")?;
-    for name in ["roomy", "large"] {
-        fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
+    fixture.wait_some("node", node.name(), FREE)?;
+    let numbered = |name: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{name}-{n}")).collect() };
+    let immediate = |name: &str, size: &str| fixture.apply(&claim(name, "immediate", size, VolumeMode::Block));
+    let on = |claim: &str| -> Result<String> {
+        fixture.wait_bound(claim)?;
+        let path = ".spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]";
+        fixture.value("pv", &fixture.volume(claim)?, path)
+    };
+    let either = numbered("either", 2);
+    for claim in &either {
+        immediate(claim, "64Mi")?;
     }
-    for name in ["roomy", "large"] {
+    let nodes = [on(&either[0])?, on(&either[1])?];
+    ensure!(nodes[0] != nodes[1], "neither is preferred: both are on {}", nodes[0]);
+
+    // What is left of 8 GiB then is less than any of the others wants, and everybody knows it
+    let here = json!({"key": TopoLvm.topology_key(), "values": [fixture.node.name()]});
+    let mut pinned = storage_class(TopoLvm, "here", None, true);
+    pinned["allowedTopologies"] = json!([{"matchLabelExpressions": [here]}]);
+    fixture.apply(&pinned)?;
+    fixture.apply(&claim("filling", "here", "7Gi", VolumeMode::Block))?;
+    ensure!(on("filling")? == fixture.node.name(), "the claim for the first node is elsewhere");
+    let free = || fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {VG}"));
+    fixture.wait_value("node", fixture.node.name(), FREE, free()?.trim())?;
+    let roomy = numbered("roomy", 6);
+    for claim in &roomy {
+        immediate(claim, "1280Mi")?;
+    }
+    for claim in &roomy {
+        let on = on(claim)?;
+        ensure!(on == node.name(), "{claim} is on {on}, which has no room");
+        let failed = format!("--field-selector=reason=ProvisioningFailed,involvedObject.name={claim}");
+        let failures = fixture.kubectl(&["get", "events", &failed, "-o", "jsonpath={.items[*].message}"])?;
+        ensure!(failures.is_empty(), "not at the first try: {failures}");
+    }
+
+    // Only the new node has so much for a pod that comes before its volume
+    fixture.apply(&claim("large", "waiting", "3Gi", VolumeMode::Block))?;
+    let pods = ["roomy-0", "roomy-1", "large"];
+    for name in pods {
+        fixture.apply(&pod(name, name, VolumeMode::Block))?;
+    }
+    for name in pods {
         fixture.wait_ready(name)?;
-        let on = fixture.kubectl(&["get", "pod", name, "-o", "jsonpath={.spec.nodeName}"])?;
+        let on = fixture.value("pod", name, ".spec.nodeName")?;
         ensure!(on == node.name(), "{name} runs on {on}");
     }
-    let volumes = node.script("lvs --noheadings -o lv_name myvg1")?;
-    ensure!(volumes.split_whitespace().count() == 2, "LVs of the new node: {volumes}");
-    fixture.end("roomy")?;
-    fixture.end("large")
+    let volumes = node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
+    ensure!(volumes.split_whitespace().count() == roomy.len() + 2, "LVs of the new node: {volumes}");
+    for name in pods {
+        fixture.stop(name)?;
+    }
+    for claim in either.iter().chain(&roomy).map(String::as_str).chain(["filling", "large"]) {
+        fixture.delete_claim(claim)?;
+    }
+    fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
 }
+
+/// What a node has free of its default class, as a path for kubectl.
+const FREE: &str = r".metadata.annotations.capacity\.topolvm\.io/00default";
 
 fn one_pod(fixture: &Fixture) -> Result<()> {
     let mut only = claim("only", "waiting", "64Mi", VolumeMode::Filesystem);

@@ -8,15 +8,21 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
 use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_POOL, THIN_VG, TopolvmSpec};
-use topolvm_api::ApiFlavor::TopoLvm;
+use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
+use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG, volumes_of};
+use crate::past::{HOLD, Marks, Past};
 use crate::webhooks::path_of_manifests;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 3] = [
+    let all: [(&str, Body); 4] = [
         ("what_topolvm_made_is_mounted_grown_copied_and_deleted_after_the_switch", switched),
+        (
+            "what_topolvm_made_in_the_older_api_group_is_mounted_grown_copied_and_deleted_after_the_switch",
+            switched_legacy,
+        ),
         ("what_is_written_here_has_the_shape_that_topolvm_reads", back),
         ("a_size_that_the_status_lacks_is_learned_from_lvm", learned),
     ];
@@ -36,24 +42,56 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.start(name, mode)?;
     }
     fixture.write("running", "theirs")?;
-    let mut class = storage_class(TopoLvm, XFS_CLASS, Some(THIN_CLASS), false);
+    let past = Past { fixture, flavor: TopoLvm };
+    let meanwhile = || {
+        make(&past)?;
+        mount_as_theirs(fixture)
+    };
+    let then = || {
+        // kubelet publishes all volumes again, as when a node is updated
+        fixture.node.kill_kept("kubelet")?;
+        fixture.wait_node_ready_again(1)?;
+        fixture.wait_ready("running")?;
+        check_file(fixture, "running")?;
+        after(&past, &["running", "device"])
+    };
+    switch(&past, &fixture.spec, "base", meanwhile, then)
+}
+
+fn switched_legacy(fixture: &Fixture) -> Result<()> {
+    fixture.apply_classes(Legacy)?;
+    let past = Past { fixture, flavor: Legacy };
+    switch(&past, &fixture.spec.clone().legacy(), "overlays/legacy", || make(&past), || after(&past, &[]))
+}
+
+/// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with TopoLVM's definition.
+fn switch(
+    past: &Past<'_>,
+    spec: &TopolvmSpec,
+    manifests: &str,
+    meanwhile: impl FnOnce() -> Result<()>,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let fixture = past.fixture;
+    let mut class = storage_class(past.flavor, &past.name(XFS_CLASS), Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "xfs".into();
     fixture.apply(&class)?;
     let directory = tempfile::tempdir()?;
-    let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..fixture.spec.clone() };
-    write_their_definition(directory.path())?;
-    fixture.switched(&their_definition, || make(fixture), || after(fixture))?;
-    fixture.kubectl(&["delete", "storageclass", XFS_CLASS])?;
+    let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..spec.clone() };
+    write_their_definition(directory.path(), manifests)?;
+    fixture.switched(&their_definition, meanwhile, then)?;
+    fixture.kubectl(&["delete", "storageclass", &past.name(XFS_CLASS)])?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG} {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     fixture.check_volumes(0)
 }
 
-/// The base with the definition and the CSIDriver as TopoLVM installs them: without columns, fields to select by and a policy for `fsGroup`.
-fn write_their_definition(directory: &Path) -> Result<()> {
+/// These manifests with the definition and the CSIDriver as TopoLVM installs them: without columns, fields to select by and a policy for
+/// `fsGroup`.
+fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{}/base", path_of_manifests(directory)?)],
+        "resources": [format!("{}/{manifests}", path_of_manifests(directory)?)],
         "patches": [{
             "target": {"kind": "CustomResourceDefinition"},
             "patch": json!([
@@ -69,122 +107,155 @@ fn write_their_definition(directory: &Path) -> Result<()> {
 }
 
 /// Everything that TopoLVM leaves, made while nothing of ours but lvmd runs.
-fn make(fixture: &Fixture) -> Result<()> {
+fn make(past: &Past<'_>) -> Result<()> {
+    let fixture = past.fixture;
     let node = &fixture.node;
     // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before 0.33
-    let id = object(fixture, "pvc-fs", &json!({"size": SMALL}), &[FINALIZER])?;
+    let volume = past.volume("fs");
+    let id = past.object(&volume, &json!({"size": SMALL}), Marks::Both)?;
     node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?;
-    format(fixture, "ext4 -q -F -m0", &format!("{VG}/{id}"))?;
+    past.format("ext4 -q -F -m0", &format!("{VG}/{id}"))?;
     node.script(&format!("mkdir -p /dev/topolvm && cp -a $(readlink -f /dev/{VG}/{id}) /dev/topolvm/{id}"))?;
-    status(fixture, "pvc-fs", &json!({"volumeID": id}))?;
-    bound(fixture, "fs", "waiting", SMALL, VolumeMode::Filesystem, &id)?;
+    past.status(&volume, &json!({"volumeID": id}))?;
+    past.bound("fs", "waiting", SMALL, Some("ext4"), &id)?;
 
+    // Without the label, which somebody has taken away
+    let volume = past.volume("block");
     let spec = json!({"size": SMALL, "deviceClass": "ssd"});
-    let id = object(fixture, "pvc-block", &spec, &[FINALIZER])?;
+    let id = past.object(&volume, &spec, Marks::Finalizer { behind_another: false })?;
     // Not active, as after a boot of a machine that activates nothing
     node.script(&format!(
         "lvcreate -qq -n {id} -L 67108864b -W y -y {VG} && echo theirs >/dev/{VG}/{id} && sync && lvchange -qq -a n {VG}/{id}"
     ))?;
-    status(fixture, "pvc-block", &json!({"volumeID": id, "currentSize": SMALL}))?;
-    bound(fixture, "block", "waiting", SMALL, VolumeMode::Block, &id)?;
+    past.status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
+    past.bound("block", "waiting", SMALL, None, &id)?;
 
-    // A snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid
-    let class = json!({"size": XFS, "deviceClass": "thin"});
-    let source = object(fixture, "pvc-source", &class, &[FINALIZER])?;
-    node.script(&format!("lvcreate -qq -T {THIN_VG}/{THIN_POOL} -n {source} -V 335544320b -W y -y"))?;
-    format(fixture, "xfs -f", &format!("{THIN_VG}/{source}"))?;
-    status(fixture, "pvc-source", &json!({"volumeID": source}))?;
-    bound(fixture, "source", XFS_CLASS, XFS, VolumeMode::Filesystem, &source)?;
-    let copy = |access: &str, source: &str| json!({"size": XFS, "deviceClass": "thin", "source": source, "accessType": access});
-    let taken = object(fixture, "snapshot-taken", &copy("ro", "pvc-source"), &[FINALIZER])?;
-    node.script(&format!(
-        "lvcreate -qq -s -k n -n {taken} {THIN_VG}/{source} && lvchange -p r /dev/{THIN_VG}/{taken}"
-    ))?;
-    status(fixture, "snapshot-taken", &json!({"volumeID": taken}))?;
-    ready(fixture, "taken", &taken)?;
-    let restored = object(fixture, "pvc-restored", &copy("rw", "snapshot-taken"), &[FINALIZER])?;
-    node.script(&format!(
-        "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{taken} && lvchange -k n -a y /dev/{THIN_VG}/{restored}"
-    ))?;
-    status(fixture, "pvc-restored", &json!({"volumeID": restored, "currentSize": XFS}))?;
-    bound(fixture, "restored", XFS_CLASS, XFS, VolumeMode::Filesystem, &restored)?;
+    make_copies(past)?;
 
-    // Claims on whose volume TopoLVM was still working: nothing done yet; the LV made and not reported, with somebody else's finalizer before
-    // its own; failed, and not deleted
-    for (name, finalizers) in
-        [("wished", &[][..]), ("half", &["example.com/hold", FINALIZER]), ("failed", &[FINALIZER])]
+    // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind somebody else's,
+    // and the LV made all the same; failed, and not deleted
+    for (name, marks) in
+        [("wished", Marks::None), ("half", Marks::Finalizer { behind_another: true }), ("failed", Marks::Both)]
     {
-        fixture.apply_claim(name, "immediate", SMALL)?;
-        let volume = format!("pvc-{}", fixture.kubectl(&["get", "pvc", name, "-o", "jsonpath={.metadata.uid}"])?);
-        let id = object(fixture, &volume, &json!({"size": SMALL}), finalizers)?;
+        let claim = past.name(name);
+        fixture.apply_claim(&claim, &past.name("immediate"), SMALL)?;
+        let volume = format!("pvc-{}", fixture.value("pvc", &claim, ".metadata.uid")?);
+        let id = past.object(&volume, &json!({"size": SMALL}), marks)?;
         match name {
             "half" => drop(node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?),
-            "failed" => status(fixture, &volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
+            "failed" => past.status(&volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
             _ => {}
         }
     }
-
-    // The mounts of the running pods: one by mount(8), and one that a second publish has stacked
-    node.script(&format!(
-        "fs=$(awk '$5 ~ /csi.pvc-.*.mount$/ {{print $5}}' /proc/self/mountinfo | sort -u) && [ -n \"$fs\" ] \
-         && device=$(findmnt -n -o SOURCE $fs | head -n 1) && umount $fs && mount -t ext4 -o defaults $device $fs \
-         && publish=$(awk '$5 ~ /volumeDevices.publish/ {{print $5}}' /proc/self/mountinfo) && [ -n \"$publish\" ] \
-         && chmod 755 $publish && mount --bind /dev/{VG}/{} $publish",
-        volume_id(fixture, "device")?,
-    ))?;
     Ok(())
 }
 
-/// What the programs do with it.
-fn after(fixture: &Fixture) -> Result<()> {
-    // kubelet publishes all volumes again, as when a node is updated
-    fixture.node.kill_kept("kubelet")?;
-    fixture.wait_node_ready_again(1)?;
+/// A snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
+fn make_copies(past: &Past<'_>) -> Result<()> {
+    let node = &past.fixture.node;
+    let (original, taken) = (past.volume("source"), format!("snapshot-{}", past.name("taken")));
+    let class = json!({"size": XFS, "deviceClass": "thin"});
+    let source = past.object(&original, &class, Marks::Both)?;
+    node.script(&format!("lvcreate -qq -T {THIN_VG}/{THIN_POOL} -n {source} -V 335544320b -W y -y"))?;
+    past.format("xfs -f", &format!("{THIN_VG}/{source}"))?;
+    past.status(&original, &json!({"volumeID": source}))?;
+    past.bound("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
+    let copy = |access: &str, source: &str| json!({"size": XFS, "deviceClass": "thin", "source": source, "accessType": access});
+    let id = past.object(&taken, &copy("ro", &original), Marks::Both)?;
+    node.script(&format!("lvcreate -qq -s -k n -n {id} {THIN_VG}/{source} && lvchange -p r /dev/{THIN_VG}/{id}"))?;
+    past.status(&taken, &json!({"volumeID": id}))?;
+    past.ready("taken", &id)?;
+    let volume = past.volume("restored");
+    let restored = past.object(&volume, &copy("rw", &taken), Marks::Both)?;
+    node.script(&format!(
+        "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{id} && lvchange -k n -a y /dev/{THIN_VG}/{restored}"
+    ))?;
+    past.status(&volume, &json!({"volumeID": restored, "currentSize": XFS}))?;
+    past.bound("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
+}
 
-    for (name, mode) in [
+/// The mounts of the running pods: one by mount(8), and one that a second publish has stacked.
+fn mount_as_theirs(fixture: &Fixture) -> Result<()> {
+    let volume = fixture.volume("device")?;
+    let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
+    let script = format!(
+        "fs=$(awk '$5 ~ /csi.pvc-.*.mount$/ {{print $5}}' /proc/self/mountinfo | sort -u) && [ -n \"$fs\" ] \
+         && device=$(findmnt -n -o SOURCE $fs | head -n 1) && umount $fs && mount -t ext4 -o defaults $device $fs \
+         && publish=$(awk '$5 ~ /volumeDevices.publish/ {{print $5}}' /proc/self/mountinfo) && [ -n \"$publish\" ] \
+         && chmod 755 $publish && mount --bind /dev/{VG}/{id} $publish",
+    );
+    fixture.node.script(&script).map(drop)
+}
+
+fn check_file(fixture: &Fixture, pod: &str) -> Result<()> {
+    let text = fixture.read(pod)?;
+    ensure!(text == "theirs", "{pod} reads {text:?}");
+    Ok(())
+}
+
+/// What the programs do with it, and with the claims of pods that run.
+fn after(past: &Past<'_>, running: &[&str]) -> Result<()> {
+    let fixture = past.fixture;
+    let group = volumes_of(past.flavor);
+    let name = |name: &str| past.name(name);
+    for (of, mode) in [
         ("fs", VolumeMode::Filesystem),
         ("block", VolumeMode::Block),
         ("source", VolumeMode::Filesystem),
         ("restored", VolumeMode::Filesystem),
     ] {
-        fixture.apply(&pod(name, name, mode))?;
+        fixture.apply(&pod(&name(of), &name(of), mode))?;
     }
-    fixture.apply(&copied_claim("again", XFS_CLASS, XFS, DataSource::Snapshot("taken")))?;
-    fixture.apply(&pod("again", "again", VolumeMode::Filesystem))?;
-    fixture.apply(&snapshot("new", "snapshots", "source"))?;
-    for name in ["fs", "source", "restored", "again", "running"] {
-        fixture.wait_ready(name)?;
-        let text = fixture.read(name)?;
-        ensure!(text == "theirs", "{name} reads {text:?}");
+    let taken = name("taken");
+    fixture.apply(&copied_claim(&name("again"), &name(XFS_CLASS), XFS, DataSource::Snapshot(&taken)))?;
+    fixture.apply(&pod(&name("again"), &name("again"), VolumeMode::Filesystem))?;
+    fixture.apply(&snapshot(&name("new"), &name("snapshots"), &name("source")))?;
+    for pod in ["fs", "source", "restored", "again"].map(name) {
+        fixture.wait_ready(&pod)?;
+        check_file(fixture, &pod)?;
     }
-    fixture.wait_ready("block")?;
-    ensure!(fixture.in_pod("block", "head -c 6 /data")? == "theirs", "the block volume has other data");
-    fixture.wait_snapshot("new")?;
-    for name in ["wished", "half", "failed"] {
-        fixture.wait_bound(name)?;
+    fixture.wait_ready(&name("block"))?;
+    ensure!(fixture.in_pod(&name("block"), "head -c 6 /data")? == "theirs", "the block volume has other data");
+    fixture.wait_snapshot(&name("new"))?;
+    let pending = ["wished", "half", "failed"].map(name);
+    for claim in &pending {
+        fixture.wait_bound(claim)?;
     }
-    fixture.wait_value(&volumes_of(TopoLvm), "pvc-fs", ".status.currentSize", SMALL)?;
-    fixture.wait_value(&volumes_of(TopoLvm), "snapshot-taken", ".status.currentSize", XFS)?;
-    for name in ["fs", "block"] {
-        fixture.request_size(name, "128Mi")?;
+    let half = fixture.volume(&name("half"))?;
+    let label = format!(".metadata.labels.{}", CREATED_BY_LABEL.replace('.', r"\."));
+    for volume in [&past.volume("block"), &half] {
+        fixture.wait_value(&group, volume, &label, CREATED_BY)?;
     }
-    for name in ["fs", "block"] {
-        fixture.wait_value("pvc", name, ".status.capacity.storage", "128Mi")?;
+    fixture.wait_value(&group, &past.volume("fs"), ".status.currentSize", SMALL)?;
+    fixture.wait_value(&group, &format!("snapshot-{taken}"), ".status.currentSize", XFS)?;
+    for claim in ["fs", "block"].map(name) {
+        fixture.request_size(&claim, "128Mi")?;
     }
-    let mebibytes = fixture.in_pod("fs", "df -mP /data | awk 'END {print $2}'")?;
-    ensure!(mebibytes.trim().parse::<u32>()? > 100, "the filesystem has {mebibytes} MiB");
-    let bytes = fixture.in_pod("block", "blockdev --getsize64 /data")?;
+    for claim in ["fs", "block"].map(name) {
+        fixture.wait_value("pvc", &claim, ".status.capacity.storage", "128Mi")?;
+    }
+    let mebibytes = fixture.mebibytes(&name("fs"))?;
+    ensure!(mebibytes > 100, "the filesystem has {mebibytes} MiB");
+    let bytes = fixture.in_pod(&name("block"), "blockdev --getsize64 /data")?;
     ensure!(bytes.trim() == (128 << 20).to_string(), "the device has {bytes} bytes");
 
     let log = fs::read_to_string(fixture.node.log(NODE))?;
-    ensure!(log.contains("cannot select LogicalVolumes by node"), "the definition is not that of TopoLVM");
+    // It has the lines of earlier agents, which knew another definition
+    let last = log.rsplit("starting").next().unwrap_or_default();
+    ensure!(last.contains("cannot select LogicalVolumes by node"), "the definition is not that of TopoLVM");
 
-    let half = fixture.volume("half")?;
-    let all = ["fs", "block", "source", "restored", "again", "running", "device"];
-    for name in all {
+    let users = ["fs", "block", "source", "restored", "again"].map(name).into_iter();
+    let users: Vec<String> = users.chain(running.iter().map(|&name| name.to_owned())).collect();
+    end(past, &users, &pending, &half)
+}
+
+/// Deletes it all and looks for what is left.
+fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
+    let fixture = past.fixture;
+    for name in users {
         fixture.kubectl(&["delete", "pod", name, "--wait=false"])?;
     }
-    for name in all {
+    for name in users {
         fixture.kubectl(&["wait", "--for=delete", &format!("pod/{name}"), "--timeout=90s"])?;
     }
     fixture.cluster.ready("apiserver", || {
@@ -193,117 +264,15 @@ fn after(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     fixture.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=90s"])?;
-    for name in all.iter().chain(&["wished", "half", "failed"]) {
+    for name in users.iter().chain(pending) {
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
     }
     // Its LV has gone when only the finalizer is left that is not ours
-    let group = volumes_of(TopoLvm);
-    fixture.wait_value(&group, &half, ".metadata.finalizers", r#"["example.com/hold"]"#)?;
-    fixture.kubectl(&["patch", &group, &half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+    let group = volumes_of(past.flavor);
+    fixture.wait_value(&group, half, ".metadata.finalizers", &json!([HOLD]).to_string())?;
+    fixture.kubectl(&["patch", &group, half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
     fixture.kubectl(&["wait", "--for=delete", "pvc,pv", "--all", "--timeout=90s"])?;
     fixture.wait_no_volumes()
-}
-
-const FINALIZER: &str = "topolvm.io/logicalvolume";
-
-/// A LogicalVolume as TopoLVM's controller creates it and its agent marks it; its UID.
-fn object(fixture: &Fixture, name: &str, spec: &Value, finalizers: &[&str]) -> Result<String> {
-    let mut volume = json!({
-        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
-        "metadata": {"name": name, "finalizers": finalizers},
-        "spec": {"name": name, "nodeName": fixture.node.name()},
-    });
-    if !finalizers.is_empty() {
-        volume["metadata"]["labels"] = json!({"app.kubernetes.io/created-by": "topolvm-controller"});
-    }
-    for (key, value) in spec.as_object().context("the spec is no object")? {
-        volume["spec"][key] = value.clone();
-    }
-    fixture.apply(&volume)?;
-    fixture.kubectl(&["get", &volumes_of(TopoLvm), name, "-o", "jsonpath={.metadata.uid}"])
-}
-
-fn status(fixture: &Fixture, name: &str, status: &Value) -> Result<()> {
-    let patch = json!({"status": status}).to_string();
-    let group = volumes_of(TopoLvm);
-    fixture.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
-}
-
-/// A filesystem with a file in it, on a volume group's volume.
-fn format(fixture: &Fixture, make: &str, device: &str) -> Result<()> {
-    let script = format!(
-        "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null && mkdir -p /run/old && mount /dev/{device} /run/old \
-         && chmod 2777 /run/old && echo theirs >/run/old/file && umount /run/old"
-    );
-    fixture.node.script(&script).map(drop)
-}
-
-/// A claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM.
-fn bound(fixture: &Fixture, name: &str, class: &str, size: &str, mode: VolumeMode, id: &str) -> Result<()> {
-    let mut csi = json!({
-        "driver": "topolvm.io", "volumeHandle": id,
-        "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-8081-topolvm.io"},
-    });
-    if mode == VolumeMode::Filesystem {
-        csi["fsType"] = json!(if class == XFS_CLASS { "xfs" } else { "ext4" });
-    }
-    let nodes = json!({"key": "topology.topolvm.io/node", "operator": "In", "values": [fixture.node.name()]});
-    fixture.apply(&json!({
-        "apiVersion": "v1", "kind": "PersistentVolume",
-        "metadata": {
-            "name": format!("pvc-{name}"),
-            "annotations": {
-                "pv.kubernetes.io/provisioned-by": "topolvm.io",
-                "volume.kubernetes.io/provisioner-deletion-secret-name": "",
-                "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
-            },
-            "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer", "kubernetes.io/pv-protection"],
-        },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, "csi": csi,
-            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [nodes]}]}},
-            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class, "volumeMode": format!("{mode:?}"),
-        },
-    }))?;
-    let mut claim = claim(name, class, size, mode);
-    claim["metadata"]["annotations"] = json!({
-        "volume.beta.kubernetes.io/storage-provisioner": "topolvm.io",
-        "volume.kubernetes.io/storage-provisioner": "topolvm.io",
-        "volume.kubernetes.io/selected-node": fixture.node.name(),
-    });
-    // A finalizer of before 0.40
-    claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection", "topolvm.io/pvc"]);
-    claim["spec"]["volumeName"] = json!(format!("pvc-{name}"));
-    fixture.apply(&claim)
-}
-
-/// A VolumeSnapshot as external-snapshotter has it for TopoLVM.
-fn ready(fixture: &Fixture, name: &str, id: &str) -> Result<()> {
-    fixture.apply(&json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
-        "metadata": {
-            "name": format!("snapcontent-{name}"),
-            "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"],
-        },
-        "spec": {
-            "deletionPolicy": "Delete", "driver": "topolvm.io", "source": {"snapshotHandle": id},
-            "volumeSnapshotClassName": "snapshots", "volumeSnapshotRef": {"namespace": "default", "name": name},
-        },
-    }))?;
-    fixture.apply(&json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "volumeSnapshotClassName": "snapshots",
-            "source": {"volumeSnapshotContentName": format!("snapcontent-{name}")},
-        },
-    }))
-}
-
-fn volume_id(fixture: &Fixture, claim: &str) -> Result<String> {
-    let volume = fixture.volume(claim)?;
-    fixture.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])
 }
 
 /// One volume of each kind, field by field: nothing is missing that TopoLVM relies on, and nothing is said otherwise.
@@ -348,7 +317,7 @@ fn back(fixture: &Fixture) -> Result<()> {
         let mut known = status.clone();
         known.as_object_mut().context("no status")?.remove("conditions");
         ensure!(known == json!({"volumeID": metadata["uid"], "currentSize": size}), "{status}");
-        ensure!(metadata["finalizers"] == json!([FINALIZER]), "{metadata}");
+        ensure!(metadata["finalizers"] == json!([TopoLvm.logical_volume_finalizer()]), "{metadata}");
         ensure!(metadata["labels"] == json!({"app.kubernetes.io/created-by": "topolvm-controller"}), "{metadata}");
         ensure!(metadata["annotations"]["topolvm.io/pendingdeletion"].is_null(), "{metadata}");
         let id = metadata["uid"].as_str().context("no UID")?;
@@ -394,7 +363,7 @@ fn learned(fixture: &Fixture) -> Result<()> {
         let volume = fixture.volume(name)?;
         let wish = json!({"spec": {"size": size}}).to_string();
         fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &wish])?;
-        status(fixture, &volume, &json!({"currentSize": null}))?;
+        Past { fixture, flavor: TopoLvm }.status(&volume, &json!({"currentSize": null}))?;
     }
     topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
     for (name, _, size) in wishes {

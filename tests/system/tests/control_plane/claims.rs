@@ -47,6 +47,7 @@ fn stateful_set(fixture: &Fixture) -> Result<()> {
         let new = [fixture.value("pvc", "data-db-0", ".metadata.uid")?, fixture.value("pod", "db-0", ".metadata.uid")?];
         ensure!(old[0] != new[0], "the claim is the same");
         ensure!(old[1] != new[1], "the pod still waits for the claim that is gone");
+        fixture.wait_event("Pod", "db-0", "Normal ClaimGone", "data-db-0")?;
         fixture.check_rights()?;
         fixture.kubectl(&["delete", "statefulset", "db", "--timeout=60s"])?;
         fixture.kubectl(&["delete", "pod", "db-0", "--ignore-not-found", "--timeout=60s"])?;

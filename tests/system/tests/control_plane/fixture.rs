@@ -93,6 +93,18 @@ impl Fixture {
         self.apply(&claim)
     }
 
+    /// Waits until an Event of this type and reason is about an object, with these words.
+    pub(crate) fn wait_event(&self, kind: &str, name: &str, what: &str, words: &str) -> Result<()> {
+        let selector = format!("--field-selector=involvedObject.kind={kind},involvedObject.name={name}");
+        let format = r#"jsonpath={range .items[*]}{.type} {.reason}: {.message}{"\n"}{end}"#;
+        self.cluster.ready("apiserver", || {
+            let events = self.kubectl(&["get", "events", &selector, "-o", format])?;
+            let is_there = events.lines().any(|event| event.starts_with(&format!("{what}: ")) && event.contains(words));
+            ensure!(is_there, "no event {what} with {words:?} about {kind} {name}: {events}");
+            Ok(())
+        })
+    }
+
     /// What the controller must never be told.
     pub(crate) fn check_rights(&self) -> Result<()> {
         let log = fs::read_to_string(self.cluster.log(CONTROLLER))?.to_lowercase();

@@ -1,57 +1,209 @@
-//! Two replicas, of which one leads.
+//! Who leads: one of two replicas, or a program of client-go that wants the same Lease, as TopoLVM's controller is.
 
+use std::fs;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use testbed::topolvm::{self, CONTROLLER};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
 use crate::Body;
-use crate::fixture::{ELECTION, Fixture, LV, spec};
+use crate::fixture::{Fixture, LV, spec};
 
-pub(crate) const ALL: &[(&str, Body)] =
-    &[("when_the_leader_stops_or_is_killed_the_other_replica_leads_and_goes_on", take_over)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("when_the_leader_stops_or_is_killed_the_other_replica_leads_and_goes_on", take_over),
+    ("the_controller_and_a_program_of_client_go_respect_each_others_lease", client_go),
+];
 
 const SECOND: &str = "topolvm-controller-2";
+/// kube-scheduler, which elects with client-go as TopoLVM's controller does, and schedules nothing here.
+const CONTENDER: &str = "contender";
+/// Where the replicas serve metrics.
+const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
+/// Of `ELECTION`.
+const LEASE_SECONDS: f64 = 3.0;
+/// For a process to end in order.
+const GRACE: Duration = Duration::from_secs(10);
+/// More than any trial waits for anything.
+const FOR_EVER: &str = "600s";
 
 fn take_over(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    let first = holder(fixture)?;
-    let mut command = cluster.command(spec(&[])?.programs.join(CONTROLLER));
-    command.arg("--csi-socket").arg(cluster.directory().join("controller/second.sock")).args(ELECTION);
-    command.args(["--metrics-bind-address=", "--health-probe-bind-address="]);
-    command.arg("--leader-election-namespace=topolvm-system");
-    command.env("KUBECONFIG", cluster.directory().join("topolvm-controller.kubeconfig"));
-    cluster.spawn(SECOND, &command)?;
-    // It serves CSI whether or not it leads
-    cluster.ready(SECOND, || {
-        Ok(std::os::unix::net::UnixStream::connect(cluster.directory().join("controller/second.sock"))?)
-    })?;
-    ensure!(holder(fixture)? == first, "the second replica has taken the Lease from a leader that lives");
+    let first = changed(fixture, "")?;
+    ensure!(first.seconds == 3, "the Lease holds for {} seconds", first.seconds);
+    start_second(fixture)?;
+    renewed_for_long(fixture, &first)?;
+    ensure!(leading(fixture)? == ["1", "0"], "the replicas lead: {:?}", leading(fixture)?);
 
-    cluster.stop(CONTROLLER, Duration::from_secs(10))?;
-    let second = changed(fixture, &first)?;
+    cluster.stop(CONTROLLER, GRACE)?;
+    let second = changed(fixture, &first.holder)?;
+    ensure!(second.transitions == first.transitions + 1, "{first:?}, then {second:?}");
     works(fixture, "after-stop")?;
     topolvm::start_controller(cluster, &spec(&[])?)?;
-    ensure!(holder(fixture)? == second, "a replica that has just started has taken the Lease from a leader that lives");
+    let last = renewed_for_long(fixture, &second)?;
+    ensure!(leading(fixture)? == ["0", "1"], "the replicas lead: {:?}", leading(fixture)?);
 
     cluster.stop(SECOND, Duration::ZERO)?;
-    changed(fixture, &second)?;
+    let third = taken_when_it_ran_out(fixture, &last)?;
+    ensure!(third.holder != first.holder, "an identity was used again");
     works(fixture, "after-kill")?;
     fixture.check_rights()
 }
 
-/// Who leads; waits for the first leader.
-fn holder(fixture: &Fixture) -> Result<String> {
-    changed(fixture, "")
+fn client_go(fixture: &Fixture) -> Result<()> {
+    let done = contend(fixture);
+    // Whatever came of it, others find a controller that can lead, and nobody else
+    fixture.cluster.stop(CONTENDER, Duration::ZERO)?;
+    fixture.cluster.stop(CONTROLLER, GRACE)?;
+    topolvm::start_controller(&fixture.cluster, &spec(&[])?)?;
+    done?;
+    fixture.check_rights()
 }
 
-fn changed(fixture: &Fixture, from: &str) -> Result<String> {
+fn contend(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    let ours = changed(fixture, "")?;
+    start_contender(fixture)?;
+    let last = renewed_for_long(fixture, &ours)?;
+    cluster.stop(CONTROLLER, Duration::ZERO)?;
+    let theirs = taken_when_it_ran_out(fixture, &last)?;
+    said(fixture, "successfully acquired lease")?;
+
+    topolvm::start_controller(cluster, &spec(&[])?)?;
+    let last = renewed_for_long(fixture, &theirs)?;
+    cluster.stop(CONTENDER, Duration::ZERO)?;
+    let ours = taken_when_it_ran_out(fixture, &last)?;
+    works(fixture, "after-contender")?;
+
+    // One that holds for ever is given back when its holder is told to stop
+    cluster.stop(CONTROLLER, GRACE)?;
+    let arguments = ["--leader-election-lease-duration", FOR_EVER].map(str::to_owned).into();
+    topolvm::start_controller(cluster, &TopolvmSpec { controller_arguments: arguments, ..spec(&[])? })?;
+    let ours = changed(fixture, &ours.holder)?;
+    ensure!(ours.seconds == 600, "{ours:?}");
+    start_contender(fixture)?;
+    cluster.stop(CONTROLLER, GRACE)?;
+    let theirs = changed(fixture, &ours.holder)?;
+    ensure!(theirs.transitions == ours.transitions + 1, "{ours:?}, then {theirs:?}");
+    Ok(())
+}
+
+fn start_second(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    let socket = cluster.directory().join("controller/second.sock");
+    let mut command = topolvm::controller_command(cluster, &spec(&[])?, &socket)?;
+    command.args([&format!("--metrics-bind-address={}", METRICS[1]), "--health-probe-bind-address="]);
+    cluster.spawn(SECOND, &command)?;
+    // It serves CSI whether or not it leads
+    cluster.ready(SECOND, || UnixStream::connect(&socket).context("no socket yet")).map(drop)
+}
+
+/// Starts kube-scheduler with our Lease, and returns when it waits for it.
+fn start_contender(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    let config = cluster.directory().join("contender.yaml");
+    let text = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": cluster.inner_kubeconfig()},
+        "leaderElection": {
+            "leaderElect": true, "resourceLock": "leases", "resourceName": "topolvm", "resourceNamespace": "topolvm-system",
+            "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms",
+        },
+        "profiles": [{"schedulerName": "nobodys"}],
+    });
+    fs::write(&config, text.to_string()).context("write the configuration of kube-scheduler")?;
+    let mut command = cluster.command(cluster.tool("kube-scheduler"));
+    command.arg("--config").arg(config).args(["--secure-port=0", "-v=2"]);
+    if cluster.log(CONTENDER).exists() {
+        fs::remove_file(cluster.log(CONTENDER)).context("remove the log of the last contender")?;
+    }
+    cluster.spawn(CONTENDER, &command)?;
+    said(fixture, "attempting to acquire leader lease")
+}
+
+/// Waits until this stands in the log of the contender.
+fn said(fixture: &Fixture, words: &str) -> Result<()> {
+    fixture.cluster.ready(CONTENDER, || {
+        let log = fs::read_to_string(fixture.cluster.log(CONTENDER))?.to_lowercase();
+        ensure!(log.contains(words), "it has not said {words:?}");
+        Ok(())
+    })
+}
+
+/// What the Lease says.
+#[derive(Debug)]
+struct Term {
+    holder: String,
+    transitions: i32,
+    seconds: i32,
+    acquired: Timestamp,
+    renewed: Timestamp,
+}
+
+/// The Lease, when there is one with a holder.
+fn term(fixture: &Fixture) -> Result<Term> {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/topolvm-system/leases/topolvm";
+    let lease: Lease = fixture.cluster.get(path)?;
+    let LeaseSpec { holder_identity, lease_transitions, lease_duration_seconds, acquire_time, renew_time, .. } =
+        lease.spec.context("an empty Lease")?;
+    Ok(Term {
+        holder: holder_identity.filter(|holder| !holder.is_empty()).context("nobody holds the Lease")?,
+        transitions: lease_transitions.context("no leaseTransitions")?,
+        seconds: lease_duration_seconds.context("no leaseDurationSeconds")?,
+        acquired: acquire_time.context("no acquireTime")?.0,
+        renewed: renew_time.context("no renewTime")?.0,
+    })
+}
+
+/// Waits until somebody else leads.
+fn changed(fixture: &Fixture, from: &str) -> Result<Term> {
     fixture.cluster.ready("apiserver", || {
-        let words = ["get", "lease", "topolvm", "-n", "topolvm-system", "-o", "jsonpath={.spec.holderIdentity}"];
-        let now = fixture.kubectl(&words)?;
-        ensure!(!now.is_empty() && now != from, "the holder is still {from:?}");
+        let now = term(fixture)?;
+        ensure!(now.holder != from, "the holder is still {from:?}");
         Ok(now)
     })
+}
+
+/// Waits until the holder has renewed the Lease for so long that it would have run out twice, whoever else wants it.
+fn renewed_for_long(fixture: &Fixture, since: &Term) -> Result<Term> {
+    let start = term(fixture)?.renewed;
+    let now = fixture.cluster.ready("apiserver", || {
+        let now = term(fixture)?;
+        let long = now.renewed.duration_since(start).as_secs_f64() > 2.0 * LEASE_SECONDS;
+        ensure!(long || now.holder != since.holder, "not renewed for long");
+        Ok(now)
+    })?;
+    let is_same = (&now.holder, now.transitions) == (&since.holder, since.transitions);
+    ensure!(is_same, "the Lease was taken from one who lives: {since:?}, then {now:?}");
+    Ok(now)
+}
+
+/// Waits until somebody else holds the Lease of one who was killed: after it has run out, and in one step.
+fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
+    let next = changed(fixture, &last.holder)?;
+    ensure!(next.transitions == last.transitions + 1, "{last:?}, then {next:?}");
+    let seconds = next.acquired.duration_since(last.renewed).as_secs_f64();
+    ensure!(seconds >= LEASE_SECONDS, "taken after {seconds} s: {last:?}, then {next:?}");
+    // Which is as long as the usual Lease holds
+    ensure!(seconds < 15.0, "taken after {seconds} s: {last:?}, then {next:?}");
+    Ok(next)
+}
+
+/// Whether each replica says that it leads.
+fn leading(fixture: &Fixture) -> Result<[String; 2]> {
+    let told = METRICS.map(|address| {
+        let mut curl = fixture.cluster.command("curl");
+        let output = curl.args(["-sf", &format!("http://{address}/metrics")]).output().context("run curl")?;
+        let metrics = String::from_utf8_lossy(&output.stdout);
+        let value =
+            metrics.lines().find_map(|line| line.strip_prefix("leader_election_master_status{name=\"topolvm\"} "));
+        anyhow::Ok(value.with_context(|| format!("{address} does not say whether it leads"))?.to_owned())
+    });
+    let [first, second] = told;
+    Ok([first?, second?])
 }
 
 /// Whoever leads does the work.

@@ -40,18 +40,10 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     for (kind, name) in [("node", "n2"), ("pvc", "waiting-n2"), ("pvc", "foreign"), (LV, "pvc-n2")] {
         ensure!(fixture.exists(kind, name)?, "{kind} {name} has gone too");
     }
-    let events = fixture.kubectl(&[
-        "get",
-        "events",
-        "--field-selector=reason=NodeDeleted",
-        "-o",
-        "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {.type}: {.message};{end}",
-    ])?;
-    for about in
-        ["PersistentVolumeClaim/waiting-n1 Warning", "PersistentVolumeClaim/immediate", "LogicalVolume/pvc-n1 Normal"]
-    {
-        ensure!(events.contains(about), "no event about {about}: {events}");
+    for claim in ["waiting-n1", "immediate"] {
+        fixture.wait_event("PersistentVolumeClaim", claim, "Warning NodeDeleted", "Node n1, which has the volume")?;
     }
+    fixture.wait_event("LogicalVolume", "pvc-n1", "Normal NodeDeleted", "Node n1 was deleted")?;
     fixture.kubectl(&["delete", "node", "n2", "--timeout=60s"])?;
     fixture.kubectl(&["delete", "pvc", "--all", "--timeout=60s"])?;
     fixture.check_rights()

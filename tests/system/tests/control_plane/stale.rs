@@ -28,16 +28,10 @@ fn stale(fixture: &Fixture) -> Result<()> {
         }))?;
         fixture.kubectl(&["delete", LV, "forgotten", "referred", "alive", "--wait=false"])?;
         fixture.wait("--for=delete", LV, "forgotten")?;
+        fixture.wait_event("LogicalVolume", "forgotten", "Normal StaleVolumeForgotten", "vanished")?;
         // Both have been looked at when there are Events about them
-        for name in ["referred", "alive"] {
-            let about = format!("--field-selector=reason=StaleVolume,involvedObject.name={name}");
-            fixture.cluster.ready("apiserver", || {
-                ensure!(
-                    !fixture.kubectl(&["get", "events", &about, "-o", "name"])?.is_empty(),
-                    "no event about {name}"
-                );
-                Ok(())
-            })?;
+        for (name, why) in [("referred", "referrer"), ("alive", "alive")] {
+            fixture.wait_event("LogicalVolume", name, "Warning StaleVolume", why)?;
             ensure!(fixture.exists(LV, name)?, "{name} has gone");
         }
         ensure!(fixture.exists(LV, "kept")?, "a volume that nobody deleted has gone");

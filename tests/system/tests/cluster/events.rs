@@ -1,0 +1,169 @@
+//! What the agent tells in Events of LogicalVolumes: the API server takes them, with the rights that the manifests give, and users find
+//! them.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use testbed::topolvm::NODE;
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::Body;
+use crate::fixture::{Fixture, VG, volumes_of};
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 2] = [
+        ("what_cannot_be_made_grown_or_removed_is_told_in_an_event_of_the_volume", told),
+        ("events_that_the_api_server_refuses_are_one_warning_and_hold_up_no_volume", refused),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+/// More than the volume group has.
+const TOO_MUCH: &str = "100Gi";
+/// The same in bytes.
+const TOO_MANY_BYTES: &str = "107374182400";
+
+/// A LogicalVolume without a claim; its UID.
+pub(crate) fn make(fixture: &Fixture, name: &str, size: &str) -> Result<String> {
+    fixture.apply(&json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": name},
+        "spec": {"name": name, "nodeName": fixture.node.name(), "size": size},
+    }))?;
+    fixture.value(&volumes_of(TopoLvm), name, ".metadata.uid")
+}
+
+/// Deletes LogicalVolumes and waits until they are gone.
+pub(crate) fn remove(fixture: &Fixture, names: &[&str]) -> Result<()> {
+    let group = volumes_of(TopoLvm);
+    let arguments: Vec<_> = ["delete", &group, "--timeout=90s"].into_iter().chain(names.iter().copied()).collect();
+    fixture.kubectl(&arguments).map(drop)
+}
+
+fn resize(fixture: &Fixture, name: &str, size: &str) -> Result<()> {
+    let patch = json!({"spec": {"size": size}}).to_string();
+    fixture.kubectl(&["patch", &volumes_of(TopoLvm), name, "--type=merge", "-p", &patch]).map(drop)
+}
+
+/// All Events of a reason about an object, in the namespace where those of objects without a namespace are.
+fn events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
+    let selector = format!("--field-selector=involvedObject.uid={uid},reason={reason}");
+    let list: Value = serde_json::from_str(&fixture.kubectl(&["get", "events", &selector, "-o", "json"])?)?;
+    list["items"].as_array().cloned().context("kubectl prints no list")
+}
+
+/// Waits for the one Event of a reason about a LogicalVolume: who tells it, and where users see it. Returns its message.
+fn event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<String> {
+    let event = fixture.cluster.ready("apiserver", || {
+        let events = events(fixture, uid, reason)?;
+        ensure!(events.len() == 1, "{} events {reason} of {name}: {events:?}", events.len());
+        events.into_iter().next().context("no event")
+    })?;
+    let about = json!({"apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "name": name, "uid": uid});
+    ensure!(event["involvedObject"] == about, "the event is about {}", event["involvedObject"]);
+    let who = ["type", "action", "reportingComponent", "reportingInstance"].map(|key| event[key].clone());
+    let action = reason.trim_end_matches("Failed");
+    ensure!(json!(who) == json!(["Warning", action, "topolvm-node", fixture.node.name()]), "{event}");
+    let message = event["message"].as_str().context("an event without a message")?;
+    let described = fixture.kubectl(&["describe", &volumes_of(TopoLvm), name])?;
+    let shown = described.lines().any(|line| line.contains(reason) && line.contains(message));
+    ensure!(shown, "kubectl describe does not show {reason}, {message:?}: {described}");
+    Ok(message.to_owned())
+}
+
+fn told(fixture: &Fixture) -> Result<()> {
+    let group = volumes_of(TopoLvm);
+    let large = make(fixture, "told-large", TOO_MUCH)?;
+    let message = event(fixture, "told-large", &large, "CreateFailed")?;
+    ensure!(message.contains("no enough space") && message.contains(TOO_MANY_BYTES), "the event says: {message}");
+    ensure!(message == fixture.value(&group, "told-large", ".status.message")?, "the status says something else");
+    remove(fixture, &["told-large"])?;
+
+    let uid = make(fixture, "told", "64Mi")?;
+    fixture.wait_value(&group, "told", ".status.currentSize", "64Mi")?;
+    fixture.check_volumes(1)?;
+    resize(fixture, "told", TOO_MUCH)?;
+    let message = event(fixture, "told", &uid, "ExpandFailed")?;
+    ensure!(message.contains("no enough space"), "the event says: {message}");
+    resize(fixture, "told", "128Mi")?;
+    fixture.wait_value(&group, "told", ".status.currentSize", "128Mi")?;
+
+    let opener = fixture.node.script(&format!("setsid sleep 3600 </dev/{VG}/{uid} >/dev/null 2>&1 & echo $!"))?;
+    let stays = stays(fixture, &uid);
+    fixture.node.script(&format!("kill {}", opener.trim()))?;
+    stays?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("{group}/told"), "--timeout=90s"])?;
+    fixture.check_volumes(0)
+}
+
+/// Each attempt to remove what is open is the same Event again.
+fn stays(fixture: &Fixture, uid: &str) -> Result<()> {
+    fixture.kubectl(&["delete", &volumes_of(TopoLvm), "told", "--wait=false"])?;
+    let message = event(fixture, "told", uid, "RemoveFailed")?;
+    ensure!(message.contains(&format!("{VG}/{uid}")) && message.contains("in use"), "the event says: {message}");
+    fixture.cluster.ready("apiserver", || {
+        let events = events(fixture, uid, "RemoveFailed")?;
+        let count = events.iter().map(|event| &event["series"]["count"]).next().and_then(Value::as_u64);
+        ensure!(events.len() == 1 && count.is_some_and(|count| count >= 3), "not counted: {events:?}");
+        Ok(())
+    })?;
+    fixture.check_volumes(1)
+}
+
+const ROLE: &str = "topolvm-system:node";
+
+fn refused(fixture: &Fixture) -> Result<()> {
+    let rules = fixture.object("clusterrole", ROLE)?["rules"].clone();
+    let mut fewer = rules.as_array().cloned().context("a role without rules")?;
+    fewer.retain(|rule| rule["resources"] != json!(["events"]));
+    ensure!(json!(fewer) != rules, "the role says nothing of events");
+    allow(fixture, &json!(fewer), "no")?;
+    let done = without_events(fixture);
+    allow(fixture, &rules, "yes")?;
+    let warnings = done?;
+
+    // Written again, and what was refused is no longer news
+    let uid = make(fixture, "unsaid-last", TOO_MUCH)?;
+    event(fixture, "unsaid-last", &uid, "CreateFailed")?;
+    let now = warnings_of_agent(fixture)?;
+    ensure!(now == warnings + 1, "{} warnings of three refused events", now - warnings);
+    remove(fixture, &["unsaid-1", "unsaid-2", "unsaid-3", "unsaid-good", "unsaid-last"])?;
+    fixture.check_volumes(0)
+}
+
+/// How many warnings the agent had written before three failures of which it may not tell.
+fn without_events(fixture: &Fixture) -> Result<usize> {
+    let group = volumes_of(TopoLvm);
+    let before = warnings_of_agent(fixture)?;
+    for name in ["unsaid-1", "unsaid-2", "unsaid-3"] {
+        make(fixture, name, TOO_MUCH)?;
+        fixture.wait_value(&group, name, ".status.conditions[0].reason", "CreateFailed")?;
+    }
+    make(fixture, "unsaid-good", "64Mi")?;
+    fixture.wait_value(&group, "unsaid-good", ".status.currentSize", "64Mi")?;
+    fixture.cluster.ready("apiserver", || {
+        ensure!(warnings_of_agent(fixture)? > before, "no warning in the log of the agent");
+        Ok(())
+    })?;
+    Ok(before)
+}
+
+/// Gives the agent these rights, and waits until it may, or may not, write Events.
+fn allow(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules,
+    }))?;
+    fixture.cluster.ready("apiserver", || {
+        let account = "--as=system:serviceaccount:topolvm-system:topolvm-node";
+        // Its exit status says "no" too
+        let output = fixture.cluster.kubectl(["auth", "can-i", "create", "events.events.k8s.io", account])?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(said == may, "kubectl says {said}");
+        Ok(())
+    })
+}
+
+fn warnings_of_agent(fixture: &Fixture) -> Result<usize> {
+    let log = fs::read_to_string(fixture.node.log(NODE))?;
+    Ok(log.lines().filter(|line| line.contains("cannot write Events") && line.contains("WARN")).count())
+}

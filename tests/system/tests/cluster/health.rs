@@ -1,0 +1,133 @@
+//! What LVM says of volumes and of their thin pool reaches kubelet, for filesystems and for raw block volumes, and goes when it is mended.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, ensure};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use testbed::topolvm::{LVMD, RAID_CLASSES};
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::Body;
+use crate::fixture::Fixture;
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 2] = [
+        ("a_thin_pool_without_space_is_an_event_of_filesystems_and_devices_until_it_is_extended", pool_without_space),
+        ("a_mirror_that_has_lost_an_image_is_an_event_of_filesystems_and_devices_until_it_is_whole", broken_mirror),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+/// A small thin pool in a volume group that other trials leave empty, and its device class.
+const SMALL: &str = "small";
+
+fn pool_without_space(fixture: &Fixture) -> Result<()> {
+    let [_, group] = RAID_CLASSES;
+    // Instead of waiting a minute for somebody to extend it
+    fixture.node.script(&format!(
+        "lvcreate -qqy -L 64m -T {group}/{SMALL} && lvchange -qqy --errorwhenfull y {group}/{SMALL} && cp /etc/topolvm/lvmd.yaml /run/lvmd.yaml"
+    ))?;
+    let tried = with_small_pool(fixture, group);
+    let mut undo = "mv /run/lvmd.yaml /etc/topolvm/lvmd.yaml".to_owned();
+    if tried.is_ok() {
+        // Else the volumes in it are deleted first
+        write!(undo, " && lvremove -qqy {group}/{SMALL}")?;
+    }
+    fixture.node.script(&undo)?;
+    fixture.node.kill_kept(LVMD)?;
+    tried?;
+    fixture.check_volumes(0)
+}
+
+fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
+    let class = format!(
+        "- {{name: {SMALL}, volume-group: {group}, spare-gb: 0, type: thin, thin-pool: {{name: {SMALL}, overprovision-ratio: 10}}}}"
+    );
+    fixture.node.script(&format!("sed -i '/^device-classes:/a {class}' /etc/topolvm/lvmd.yaml"))?;
+    fixture.node.kill_kept(LVMD)?;
+    fixture.apply(&storage_class(TopoLvm, SMALL, Some(SMALL), false))?;
+    let names = ["dry-files", "dry-device"];
+    start_both(fixture, names, SMALL)?;
+    let written = fixture.in_pod("dry-device", "dd if=/dev/zero of=/data bs=1M count=96 oflag=direct 2>&1 || true")?;
+    ensure!(written.contains("No space left") || written.contains("I/O error"), "the pool is not full: {written}");
+    for name in names {
+        // Not only that it is full, which lvmd may see a moment before
+        let words = "the thin pool is out of data space (device class small)";
+        fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
+    }
+    wait_abnormal(fixture, names, 1)?;
+    fixture.node.script(&format!("lvextend -qqy -L 256m {group}/{SMALL}"))?;
+    wait_abnormal(fixture, names, 0)?;
+    fixture.write("dry-files", "kept")?;
+    for name in names {
+        fixture.end(name)?;
+    }
+    fixture.kubectl(&["delete", "storageclass", SMALL]).map(drop)
+}
+
+fn broken_mirror(fixture: &Fixture) -> Result<()> {
+    let [group, _] = RAID_CLASSES;
+    fixture.apply(&storage_class(TopoLvm, "mirror", Some(group), false))?;
+    let names = ["mirror-files", "mirror-device"];
+    start_both(fixture, names, "mirror")?;
+    fixture.write("mirror-files", "before")?;
+    let mirrors = format!("$(lvs --noheadings -o lv_name {group})");
+    fixture.node.script(&format!(
+        "for lv in {mirrors}; do until [[ $(lvs --noheadings -o sync_percent {group}/$lv) == *100.00* ]]; do sleep 0.2; done; done"
+    ))?;
+    // One disk of each gives errors from now on
+    fixture.node.script(&format!(
+        "for lv in {mirrors}; do for part in rimage rmeta; do \
+           device={group}-${{lv//-/--}}_${{part}}_1; \
+           dmsetup load $device --table \"0 $(blockdev --getsz /dev/mapper/$device) error\" && dmsetup suspend --noflush --nolockfs $device && dmsetup resume $device; \
+         done; done"
+    ))?;
+    fixture.write("mirror-files", "after")?;
+    fixture.in_pod("mirror-device", "echo after | dd of=/data bs=512 conv=fsync 2>/dev/null")?;
+    for name in names {
+        let words = "a device of the RAID volume had errors and must be refreshed or replaced";
+        fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
+    }
+    wait_abnormal(fixture, names, 1)?;
+    // Nobody has lost anything
+    ensure!(fixture.read("mirror-files")? == "after", "the file has other data");
+    ensure!(fixture.in_pod("mirror-device", "head -c 5 /data")? == "after", "the device has other data");
+    fixture.node.script(&format!("for lv in {mirrors}; do lvchange -qq --refresh {group}/$lv; done"))?;
+    wait_abnormal(fixture, names, 0)?;
+    for name in names {
+        fixture.end(name)?;
+    }
+    fixture.kubectl(&["delete", "storageclass", "mirror"])?;
+    fixture.check_volumes(0)
+}
+
+/// A pod with a filesystem and one with a device, both well, and kubelet knows it.
+fn start_both(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
+    let modes = [VolumeMode::Filesystem, VolumeMode::Block];
+    for (name, mode) in names.into_iter().zip(modes) {
+        fixture.apply(&claim(name, class, "96Mi", mode))?;
+        fixture.apply(&pod(name, name, mode))?;
+    }
+    for name in names {
+        fixture.wait_ready(name)?;
+    }
+    wait_abnormal(fixture, names, 0)
+}
+
+/// Waits until kubelet's metric says so of all these claims.
+fn wait_abnormal(fixture: &Fixture, claims: [&str; 2], abnormal: u8) -> Result<()> {
+    let path = format!("/api/v1/nodes/{}/proxy/metrics", fixture.node.name());
+    fixture.cluster.ready("apiserver", || {
+        let metrics = fixture.kubectl(&["get", "--raw", &path])?;
+        for claim in claims {
+            let (family, claim) =
+                ("kubelet_volume_stats_health_status_abnormal{", format!("persistentvolumeclaim=\"{claim}\""));
+            let line = metrics.lines().find(|line| line.starts_with(family) && line.contains(&claim));
+            ensure!(
+                line.is_some_and(|line| line.ends_with(&format!(" {abnormal}"))),
+                "kubelet says of {claim}: {line:?}"
+            );
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,89 @@
+//! Why the controller touches pods: kubelet looks whether a filesystem is to be grown only when it has a reason to look at the pod.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::VolumeMode;
+
+use crate::Body;
+use crate::fixture::Fixture;
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let name = "a_filesystem_of_which_kubelet_does_not_know_that_it_may_grow_is_grown_when_a_controller_leads";
+    vec![(name.to_owned(), nudged)]
+}
+
+const KUBELET: &str = "/etc/kubelet.yaml";
+const LEASE: [&str; 4] = ["lease", "topolvm", "-n", "topolvm-system"];
+
+/// kubelet looks at each pod every minute or two. With an hour instead only a reason to look can be the cause of what is seen.
+fn nudged(fixture: &Fixture) -> Result<()> {
+    fixture.node.script(&format!("echo 'syncFrequency: 1h' >>{KUBELET}"))?;
+    let done = restart_kubelet(fixture, "1h0m0s").and_then(|()| grow(fixture));
+    fixture.node.script(&format!("sed -i '/^syncFrequency/d' {KUBELET}"))?;
+    restart_kubelet(fixture, "1m0s")?;
+    done?;
+    fixture.end("nudged")?;
+    fixture.check_volumes(0)
+}
+
+fn grow(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("nudged", "waiting", "64Mi")?;
+    fixture.start("nudged", VolumeMode::Filesystem)?;
+    fixture.write("nudged", "kept")?;
+    // Who does not lead makes and grows volumes all the same
+    hold_lease(fixture, Some("somebody"))?;
+    let waiting = wait_leading(fixture, 0).and_then(|()| grown_alone(fixture));
+    hold_lease(fixture, None)?;
+    waiting?;
+    wait_leading(fixture, 1)?;
+    fixture.wait_value("pvc", "nudged", ".status.capacity.storage", "256Mi")?;
+    fixture.wait_value("pvc", "nudged", ".status.conditions", "")?;
+    let after = fixture.mebibytes("nudged")?;
+    ensure!(after > 200, "the filesystem has {after} MiB");
+    ensure!(fixture.read("nudged")? == "kept", "the file did not survive");
+    let restarts = fixture.value("pod", "nudged", ".status.containerStatuses[0].restartCount")?;
+    ensure!(restarts == "0", "the container was started {restarts} times again");
+    Ok(())
+}
+
+/// The state that is to be mended: the volume has grown, the claim waits for kubelet, and the pod has as little room as before.
+fn grown_alone(fixture: &Fixture) -> Result<()> {
+    fixture.grow("nudged", "256Mi")?;
+    fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=60s"])?;
+    let before = fixture.mebibytes("nudged")?;
+    ensure!(before < 100, "the filesystem has {before} MiB without anybody having told kubelet");
+    let shown = fixture.value("pvc", "nudged", ".status.capacity.storage")?;
+    ensure!(shown == "64Mi", "the claim shows {shown}");
+    Ok(())
+}
+
+/// Has somebody hold the Lease for an hour, or nobody.
+fn hold_lease(fixture: &Fixture, holder: Option<&str>) -> Result<()> {
+    let seconds = if holder.is_some() { 3600 } else { 1 };
+    let patch = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds}}).to_string();
+    let arguments = ["patch"].into_iter().chain(LEASE).chain(["--type=merge", "-p", &patch]);
+    fixture.kubectl(&arguments.collect::<Vec<_>>()).map(drop)
+}
+
+fn wait_leading(fixture: &Fixture, leading: u8) -> Result<()> {
+    let wanted = format!("leader_election_master_status{{name=\"topolvm\"}} {leading}");
+    fixture.cluster.ready("topolvm-controller", || {
+        let mut curl = fixture.cluster.command("curl");
+        let output = curl.args(["-sf", "http://127.0.0.1:8080/metrics"]).output().context("run curl")?;
+        let metrics = String::from_utf8_lossy(&output.stdout);
+        ensure!(metrics.lines().any(|line| line == wanted), "no {wanted}");
+        Ok(())
+    })
+}
+
+/// Kills kubelet and waits until the new one has taken its configuration over.
+fn restart_kubelet(fixture: &Fixture, frequency: &str) -> Result<()> {
+    fixture.node.kill_kept("kubelet")?;
+    let path = format!("/api/v1/nodes/{}/proxy/configz", fixture.node.name());
+    fixture.cluster.ready("apiserver", || {
+        let config: Value = serde_json::from_str(&fixture.kubectl(&["get", "--raw", &path])?)?;
+        let now = &config["kubeletconfig"]["syncFrequency"];
+        ensure!(*now == json!(frequency), "kubelet looks at pods every {now}");
+        Ok(())
+    })
+}

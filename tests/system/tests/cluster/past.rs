@@ -1,0 +1,151 @@
+//! What TopoLVM leaves in a cluster: objects, volumes and filesystems in the shapes that its programs and the sidecars beside them give
+//! them, in either API group.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim};
+use topolvm_api::{ApiFlavor, CREATED_BY, CREATED_BY_LABEL};
+
+use crate::fixture::{Fixture, volumes_of};
+
+/// A finalizer of somebody else.
+pub(crate) const HOLD: &str = "example.com/hold";
+
+/// How far TopoLVM's agent has come with an object: it adds its finalizer, the label a second later, and then makes the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// Nothing: the controller has just created it.
+    None,
+    /// The finalizer, behind one of somebody else if so, and no label.
+    Finalizer { behind_another: bool },
+    /// Both.
+    Both,
+}
+
+/// What there was while TopoLVM served an API group.
+#[derive(Clone, Copy)]
+pub(crate) struct Past<'a> {
+    pub(crate) fixture: &'a Fixture,
+    pub(crate) flavor: ApiFlavor,
+}
+
+impl Past<'_> {
+    /// The name of an object of this past; another past has others.
+    pub(crate) fn name(&self, name: &str) -> String {
+        match self.flavor {
+            ApiFlavor::TopoLvm => name.to_owned(),
+            ApiFlavor::Legacy => format!("legacy-{name}"),
+        }
+    }
+
+    /// The name of the LogicalVolume and of the PersistentVolume that [`bound`](Self::bound) gives a claim.
+    pub(crate) fn volume(&self, claim: &str) -> String {
+        format!("pvc-{}", self.name(claim))
+    }
+
+    /// A LogicalVolume as TopoLVM's controller creates it and its agent marks it; its UID.
+    pub(crate) fn object(&self, name: &str, spec: &Value, marks: Marks) -> Result<String> {
+        let mut volume = json!({
+            "apiVersion": format!("{}/v1", self.flavor.group()), "kind": "LogicalVolume",
+            "metadata": {"name": name},
+            "spec": {"name": name, "nodeName": self.fixture.node.name()},
+        });
+        let ours = self.flavor.logical_volume_finalizer();
+        volume["metadata"]["finalizers"] = match marks {
+            Marks::None => json!([]),
+            Marks::Finalizer { behind_another: true } => json!([HOLD, ours]),
+            Marks::Finalizer { behind_another: false } | Marks::Both => json!([ours]),
+        };
+        if marks == Marks::Both {
+            volume["metadata"]["labels"] = json!({CREATED_BY_LABEL: CREATED_BY});
+        }
+        for (key, value) in spec.as_object().context("the spec is no object")? {
+            volume["spec"][key] = value.clone();
+        }
+        self.fixture.apply(&volume)?;
+        self.fixture.value(&volumes_of(self.flavor), name, ".metadata.uid")
+    }
+
+    /// Writes to the status of a LogicalVolume.
+    pub(crate) fn status(&self, name: &str, status: &Value) -> Result<()> {
+        let patch = json!({"status": status}).to_string();
+        let group = volumes_of(self.flavor);
+        self.fixture.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
+    }
+
+    /// A filesystem with a file in it, on a volume group's volume.
+    pub(crate) fn format(&self, make: &str, device: &str) -> Result<()> {
+        let script = format!(
+            "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null && mkdir -p /run/old && mount /dev/{device} /run/old \
+             && chmod 2777 /run/old && echo theirs >/run/old/file && umount /run/old"
+        );
+        self.fixture.node.script(&script).map(drop)
+    }
+
+    /// A claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this filesystem if any.
+    pub(crate) fn bound(&self, name: &str, class: &str, size: &str, filesystem: Option<&str>, id: &str) -> Result<()> {
+        let driver = self.flavor.driver_name();
+        let (volume, name, class) = (self.volume(name), self.name(name), self.name(class));
+        let mode = if filesystem.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
+        let identity = format!("1700000000000-8081-{driver}");
+        let mut csi = json!({
+            "driver": driver, "volumeHandle": id,
+            "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": identity},
+        });
+        if let Some(filesystem) = filesystem {
+            csi["fsType"] = json!(filesystem);
+        }
+        let node = self.fixture.node.name();
+        let nodes = json!({"key": self.flavor.topology_key(), "operator": "In", "values": [node]});
+        self.fixture.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {
+                "name": volume,
+                "annotations": {
+                    "pv.kubernetes.io/provisioned-by": driver,
+                    "volume.kubernetes.io/provisioner-deletion-secret-name": "",
+                    "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
+                },
+                "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer", "kubernetes.io/pv-protection"],
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, "csi": csi,
+                "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [nodes]}]}},
+                "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class, "volumeMode": format!("{mode:?}"),
+            },
+        }))?;
+        let mut claim = claim(&name, &class, size, mode);
+        claim["metadata"]["annotations"] = json!({
+            "volume.beta.kubernetes.io/storage-provisioner": driver,
+            "volume.kubernetes.io/storage-provisioner": driver,
+            "volume.kubernetes.io/selected-node": node,
+        });
+        // A finalizer of before 0.40
+        claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection", self.flavor.pvc_finalizer()]);
+        claim["spec"]["volumeName"] = json!(volume);
+        self.fixture.apply(&claim)
+    }
+
+    /// A VolumeSnapshot as external-snapshotter has it for TopoLVM.
+    pub(crate) fn ready(&self, name: &str, id: &str) -> Result<()> {
+        let (name, class) = (self.name(name), self.name("snapshots"));
+        let content = format!("snapcontent-{name}");
+        self.fixture.apply(&json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": {
+                "name": content,
+                "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"],
+            },
+            "spec": {
+                "deletionPolicy": "Delete", "driver": self.flavor.driver_name(), "source": {"snapshotHandle": id},
+                "volumeSnapshotClassName": class, "volumeSnapshotRef": {"namespace": "default", "name": name},
+            },
+        }))?;
+        self.fixture.apply(&json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"volumeSnapshotClassName": class, "source": {"volumeSnapshotContentName": content}},
+        }))
+    }
+}

@@ -1,0 +1,141 @@
+//! A control plane whose API server calls the webhooks, and the words that the trials use about it. It has no nodes, because nothing has to run.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+use testbed::cluster::{Cluster, ClusterSpec};
+use testbed::network::GATEWAY;
+use testbed::topolvm::{self, TopolvmSpec};
+
+/// The namespace of the product.
+pub(super) const NAMESPACE: &str = "topolvm-system";
+/// The name by which the API server calls the webhooks, and which their certificate has to have.
+pub(super) const SERVER: &str = "topolvm-controller.topolvm-system.svc";
+/// The Secret of a certificate that the controllers make themselves.
+pub(super) const SECRET: &str = "topolvm-webhook-certificate";
+/// The class of `deploy/manifests/base/storageclass.yaml`.
+pub(super) const CLASS: &str = "topolvm-provisioner";
+/// Name of the process of a second replica.
+pub(super) const SECOND: &str = "topolvm-controller-2";
+
+/// A control plane, and a directory for the files of a trial.
+pub(super) struct Bed {
+    pub(super) cluster: Cluster,
+    pub(super) scratch: PathBuf,
+}
+
+/// A trial that has a control plane for itself.
+pub(super) fn trial(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
+    Trial::test(name, move || with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+}
+
+fn with(body: fn(&Bed) -> Result<()>) -> Result<()> {
+    let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
+    let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
+    let bed = Bed { cluster, scratch: directory.path().to_owned() };
+    let result = body(&bed).map_err(|error| error.context(bed.logs()));
+    bed.cluster.down(None)?;
+    result
+}
+
+impl Bed {
+    /// A controller without sidecars that has these arguments too, and the manifests that users apply for an overlay, with the finalizer of
+    /// claims. The controllers are no pods here, so that their Service has to be told where they are.
+    pub(super) fn spec(&self, overlay: &str, endpoints: &[Ipv4Addr], arguments: &[&str]) -> Result<TopolvmSpec> {
+        let mut spec = TopolvmSpec::nodes(0)?;
+        spec.manifests = self.scratch.join(overlay);
+        write_manifests(&spec.manifests, overlay, endpoints)?;
+        spec.sidecars.clear();
+        spec.controller_arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Ok(spec)
+    }
+
+    /// The same with one controller, or something that stands before it, on the usual port.
+    pub(super) fn usual_spec(&self, overlay: &str, arguments: &[&str]) -> Result<TopolvmSpec> {
+        self.spec(overlay, &[GATEWAY], arguments)
+    }
+
+    /// Creates an object and returns what the API server made of it.
+    pub(super) fn create(&self, object: &Value, flags: &[&str]) -> Result<Value> {
+        let file = self.scratch.join("object.json");
+        fs::write(&file, object.to_string())?;
+        let file = file.to_string_lossy();
+        let arguments = ["create", "-o", "json", "-f", &file].into_iter().chain(flags.iter().copied());
+        Ok(serde_json::from_str(&self.cluster.kubectl_ok(arguments)?)?)
+    }
+
+    /// What the API server would make of an object.
+    pub(super) fn would_create(&self, object: &Value) -> Result<Value> {
+        self.create(object, &["--dry-run=server"])
+    }
+
+    /// An object, or a list of them.
+    pub(super) fn get(&self, what: &[&str]) -> Result<Value> {
+        let arguments = ["get", "-o", "json"].iter().chain(what);
+        serde_json::from_str(&self.cluster.kubectl_ok(arguments)?).context("kubectl prints no JSON")
+    }
+
+    /// The certificate, PEM, that somebody gets who opens a connection to a controller at this address and trusts the authorities in the file
+    /// and no others.
+    pub(super) fn served(&self, address: IpAddr, port: u16, authorities: &Path) -> Result<String> {
+        let mut command = self.cluster.command("curl");
+        command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]).arg("--cacert");
+        command.arg(authorities).arg("--resolve").arg(format!("{SERVER}:{port}:{address}"));
+        // A GET is no question and is answered with 405; it is the certificate that is looked at
+        command.args(["--write-out", "%{http_code} %{certs}"]);
+        let output = command.arg(format!("https://{SERVER}:{port}/pod/mutate")).output().context("run curl")?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let certificate = said.strip_prefix("405 ").and_then(pem);
+        certificate.with_context(|| format!("{address}: {said} {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// What all programs of the product have logged.
+    fn logs(&self) -> String {
+        let names = [topolvm::CONTROLLER, SECOND];
+        let logs = names.map(|name| fs::read_to_string(self.cluster.log(name)).unwrap_or_default());
+        format!("log of the controllers:\n{}", logs.join("\n"))
+    }
+}
+
+/// The first certificate in a text, as a line: whoever prints it may break lines elsewhere.
+pub(super) fn pem(text: &str) -> Option<String> {
+    let (_, text) = text.split_once("-----BEGIN CERTIFICATE-----")?;
+    let (text, _) = text.split_once("-----END CERTIFICATE-----")?;
+    Some(text.split_whitespace().collect())
+}
+
+fn write_manifests(directory: &Path, overlay: &str, endpoints: &[Ipv4Addr]) -> Result<()> {
+    fs::create_dir(directory)?;
+    let ours = path_of_manifests(directory)?;
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": [format!("{ours}/overlays/{overlay}"), "endpoints.yaml"],
+        "components": [format!("{ours}/components/pvc-finalizer")],
+        "patches": [{
+            "target": {"kind": "Service", "name": "topolvm-controller"},
+            "patch": json!([{"op": "remove", "path": "/spec/selector"}]).to_string(),
+        }],
+    });
+    fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
+    let endpoints = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": "topolvm-controller", "namespace": NAMESPACE,
+            "labels": {"kubernetes.io/service-name": "topolvm-controller"},
+        },
+        "addressType": "IPv4", "ports": [{"name": "webhook", "port": 9443}],
+        "endpoints": endpoints.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
+    });
+    fs::write(directory.join("endpoints.yaml"), endpoints.to_string()).context("write the endpoints")
+}
+
+/// The manifests that users apply, as a kustomization in this directory names them: it takes no absolute paths.
+pub(crate) fn path_of_manifests(directory: &Path) -> Result<String> {
+    let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
+    let ours = topolvm::manifests().canonicalize()?;
+    Ok(format!("{up}{}", ours.strip_prefix("/")?.display()))
+}

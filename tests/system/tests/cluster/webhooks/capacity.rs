@@ -1,0 +1,157 @@
+//! What pods with claims and generic ephemeral volumes get, with each setting of `--pod-capacity-resource`.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use testbed::topolvm::{self, CONTROLLER};
+use topolvm_api::ApiFlavor;
+
+use super::bed::{Bed, CLASS, NAMESPACE};
+
+const MIB: u64 = 1 << 20;
+const RESOURCE: &str = "topolvm.io/capacity";
+/// Volumes of the device class of this name.
+const FAST: &str = "fast";
+/// A namespace without webhooks.
+const LEFT_ALONE: &str = "left-alone";
+
+pub(super) fn counted(bed: &Bed) -> Result<()> {
+    let cluster = &bed.cluster;
+    let namespace = format!("--webhook-namespace={NAMESPACE}");
+    let flags = ["--enable-webhooks", "--pvc-finalizer", &namespace];
+    let mut spec = bed.usual_spec("extender", &flags)?;
+    spec.controller_arguments.push("--pod-capacity-resource=bytes".to_owned());
+    topolvm::start(cluster, &[], &spec)?;
+
+    // Of the node's default device class, and now also the cluster's default
+    let default = "storageclass.kubernetes.io/is-default-class=true";
+    cluster.kubectl_ok(["annotate", "storageclass", CLASS, default])?;
+    cluster.apply(&storage_class(ApiFlavor::TopoLvm, FAST, Some(FAST), false).to_string())?;
+    cluster.kubectl_ok(["create", "namespace", LEFT_ALONE])?;
+    cluster.kubectl_ok(["label", "namespace", LEFT_ALONE, "topolvm.io/webhook=ignore"])?;
+    cluster.ready(CONTROLLER, || cluster.kubectl_ok(["get", "serviceaccount", "default", "-n", LEFT_ALONE]))?;
+    for (name, class, size) in [("usual", CLASS, "800Mi"), ("quick", FAST, "600Mi")] {
+        // Refused until the API server has heard of the authority
+        cluster.ready(CONTROLLER, || bed.create(&claim(name, class, size, VolumeMode::Filesystem), &[]))?;
+    }
+
+    // The default class: 800 Mi, 268 Mi, and 32 Mi, which is the least that ext4 gets; the other: 600 Mi and 300 Mi
+    let sizes = [("00default", 1100 * MIB), (FAST, 900 * MIB)];
+    // Each class rounded up by itself would be 3 GiB, and each volume by itself 5
+    check(bed, &many(), &sizes, Some("2147483648"))?;
+    let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
+    check(bed, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
+    one_more_byte(bed)?;
+    check(bed, &with_volumes(&[ephemeral("theirs", Some("somebody-elses"), "2Gi")]), &[], None)?;
+    made(bed)?;
+
+    for (setting, amount) in [("marker", Some("1")), ("none", None)] {
+        cluster.stop(CONTROLLER, Duration::from_secs(10))?;
+        spec.controller_arguments.pop();
+        spec.controller_arguments.push(format!("--pod-capacity-resource={setting}"));
+        topolvm::start_controller(cluster, &spec)?;
+        // Refused until the new controller serves
+        cluster.ready(CONTROLLER, || bed.would_create(&many()))?;
+        check(bed, &many(), if amount.is_some() { &sizes } else { &[] }, amount)?;
+    }
+    Ok(())
+}
+
+fn one_more_byte(bed: &Bed) -> Result<()> {
+    let above = with_volumes(&[ephemeral("scratch", Some(CLASS), "2147483649")]);
+    check(bed, &above, &[("00default", 2048 * MIB + 1)], Some("3221225472"))
+}
+
+/// A pod is really made, and so is the claim of its ephemeral volume.
+fn made(bed: &Bed) -> Result<()> {
+    let user = bed.create(&with_volumes(&[ephemeral("scratch", Some(FAST), "300Mi")]), &[])?;
+    let claim = bed.cluster.ready(CONTROLLER, || bed.get(&["persistentvolumeclaim", "user-scratch"]))?;
+    let finalizers = &claim["metadata"]["finalizers"];
+    ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.io/pvc"]), "{claim}");
+    ensure!(claim["metadata"]["ownerReferences"][0]["uid"] == user["metadata"]["uid"], "{claim}");
+    bed.cluster.kubectl_ok(["delete", "pod", "user", "--now"]).map(drop)
+}
+
+/// The pod gets annotations with these sizes and, on its first container, this amount of the resource, if any. Everything else is as in a pod
+/// that no webhook has seen.
+fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
+    let changed = bed.would_create(pod)?;
+    let mut expected = pod.clone();
+    expected["metadata"]["namespace"] = json!(LEFT_ALONE);
+    let mut expected = bed.would_create(&expected)?;
+    for field in ["namespace", "uid", "creationTimestamp"] {
+        expected["metadata"][field] = changed["metadata"][field].clone();
+    }
+    for (class, bytes) in sizes {
+        expected["metadata"]["annotations"][format!("capacity.topolvm.io/{class}")] = json!(bytes.to_string());
+    }
+    for kind in ["requests", "limits"] {
+        if let Some(amount) = amount {
+            expected["spec"]["containers"][0]["resources"][kind][RESOURCE] = json!(amount);
+        }
+    }
+    ensure!(changed == expected, "is\n{changed:#}\nand not\n{expected:#}");
+    // What the API server itself drops would prove nothing
+    for field in ["hostnameOverride", "resources", "topologySpreadConstraints"] {
+        ensure!(expected["spec"].get(field) == pod["spec"].get(field), "the API server drops {field}: {expected:#}");
+    }
+    let rules = |pod: &Value| pod["spec"]["containers"][1]["restartPolicyRules"].clone();
+    ensure!(rules(&expected) == rules(pod), "the API server drops rules: {expected:#}");
+    Ok(())
+}
+
+/// Volumes of all kinds, and fields of all ages.
+fn many() -> Value {
+    let claimed = |name: &str, claim: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}});
+    let mut pod = with_volumes(&[
+        claimed("data", "usual"),
+        claimed("again", "usual"),
+        claimed("quick", "quick"),
+        claimed("missing", "not-there-yet"),
+        ephemeral("scratch", Some(FAST), "300Mi"),
+        ephemeral("unnamed", None, "268Mi"),
+        ephemeral("tiny", Some(CLASS), "1Mi"),
+        ephemeral("theirs", Some("somebody-elses"), "5Gi"),
+        json!({"name": "empty", "emptyDir": {"sizeLimit": "5Gi"}}),
+    ]);
+    pod["metadata"]["annotations"] = json!({"team": "blue", "capacity.topolvm.io/other": "kept"});
+    let spec = &mut pod["spec"];
+    spec["containers"][0]["resources"] = json!({
+        "requests": {"cpu": "100m", "memory": "16Mi", "example.com/other": "2"},
+        "limits": {"memory": "32Mi", "example.com/other": "2"},
+    });
+    let second = json!({
+        "name": "second", "image": "example.com/second", "resources": {"requests": {"cpu": "1"}},
+        "restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+    });
+    spec["containers"].as_array_mut().into_iter().for_each(|containers| containers.push(second.clone()));
+    spec["initContainers"] = json!([{"name": "first", "image": "example.com/first", "restartPolicy": "Always"}]);
+    // Younger than the oldest Kubernetes that the product is for
+    spec["hostnameOverride"] = json!("elsewhere");
+    spec["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+    spec["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["c"],
+    }]);
+    pod
+}
+
+fn with_volumes(volumes: &[Value]) -> Value {
+    let mut pod = pod("user", "usual", VolumeMode::Filesystem);
+    pod["spec"]["volumes"] = json!(volumes);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([]);
+    // Its volume would have a name by chance
+    pod["spec"]["automountServiceAccountToken"] = json!(false);
+    pod["metadata"]["annotations"] = json!({"team": "blue"});
+    pod
+}
+
+fn ephemeral(name: &str, class: Option<&str>, size: &str) -> Value {
+    let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}});
+    if let Some(class) = class {
+        spec["storageClassName"] = json!(class);
+    }
+    json!({"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": spec}}})
+}

@@ -1,0 +1,219 @@
+//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new connection.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, pod};
+use testbed::topolvm::{self, CONTROLLER};
+use tokio::runtime;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, pem};
+use super::relay::Relay;
+
+/// Where the Service finds the replicas. Nobody else has these addresses (RFC 5737).
+const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+/// The port of the relays, to which the Service leads, and that of the replicas.
+const PORTS: [u16; 2] = [9443, 9444];
+/// The first certificate, and two that take its place.
+const CERTIFICATES: usize = 3;
+/// A certificate of a minute is renewed after two thirds of that, twice, and its authority stays a minute.
+const LIMIT: Duration = Duration::from_mins(4);
+/// Refused calls after which it is not worth going on.
+const ENOUGH: usize = 20;
+/// How often the API server is asked for a pod and a claim.
+const PACE: Duration = Duration::from_millis(200);
+
+pub(super) fn renewed(bed: &Bed) -> Result<()> {
+    let relays = start(bed)?;
+    bed.cluster.ready(CONTROLLER, || bed.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run().await })
+}
+
+/// Two replicas, each behind a relay.
+fn start(bed: &Bed) -> Result<[Relay; 2]> {
+    let cluster = &bed.cluster;
+    for address in REPLICAS {
+        let address = format!("{address}/32");
+        let status = cluster.command("ip").args(["address", "add", &address, "dev", "lo"]).status()?;
+        ensure!(status.success(), "ip address add {address}: {status}");
+    }
+    let namespace = format!("--webhook-namespace={NAMESPACE}");
+    // The shortest life that there is, so that API servers get five seconds to hear of a new authority
+    let common = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];
+    let listen = |address| format!("--webhook-addr={address}:{}", PORTS[1]);
+    let mut spec = bed.spec("extender", &REPLICAS, &common)?;
+    let mut second = spec.clone();
+    spec.controller_arguments.push(listen(REPLICAS[0]));
+    topolvm::start(cluster, &[], &spec)?;
+
+    second.controller_arguments.push(listen(REPLICAS[1]));
+    second.controller_arguments.extend(["--metrics-bind-address=", "--health-probe-bind-address="].map(str::to_owned));
+    let socket = cluster.directory().join("controller/second.sock");
+    cluster.spawn(SECOND, &topolvm::controller_command(cluster, &second, &socket)?)?;
+    cluster.ready(SECOND, || UnixStream::connect(&socket).context("no socket yet"))?;
+
+    let relay = |address| {
+        let [at, to] = PORTS.map(|port| (IpAddr::V4(address), port).into());
+        Relay::start(cluster.netns(), at, to)
+    };
+    Ok([relay(REPLICAS[0])?, relay(REPLICAS[1])?])
+}
+
+/// Those who call: the API server on behalf of one who makes pods and claims, and one who asks each replica himself and trusts what the
+/// configuration says at that moment.
+struct Callers<'a> {
+    bed: &'a Bed,
+    relays: [Relay; 2],
+    authorities: PathBuf,
+    pods: Api<Pod>,
+    claims: Api<PersistentVolumeClaim>,
+    configurations: Api<MutatingWebhookConfiguration>,
+    secrets: Api<Secret>,
+    /// The certificates that each replica has served, in this order.
+    served: [Vec<String>; 2],
+    /// The certificates that the Secret had to be served.
+    kept: Vec<String>,
+    /// How often the API server has called.
+    calls: usize,
+    refused: Vec<String>,
+}
+
+impl<'a> Callers<'a> {
+    fn new(bed: &'a Bed, client: Client, relays: [Relay; 2]) -> Self {
+        Self {
+            bed,
+            relays,
+            authorities: bed.scratch.join("authorities.crt"),
+            pods: Api::default_namespaced(client.clone()),
+            claims: Api::default_namespaced(client.clone()),
+            configurations: Api::all(client.clone()),
+            secrets: Api::namespaced(client, NAMESPACE),
+            served: [const { Vec::new() }; 2],
+            kept: Vec::new(),
+            calls: 0,
+            refused: Vec::new(),
+        }
+    }
+
+    async fn run(mut self) -> Result<()> {
+        let began = Instant::now();
+        let bundle = self.bundle().await?;
+        let first = pem(&bundle).context("the configuration has no authority")?;
+        fs::write(&self.authorities, bundle)?;
+        for address in REPLICAS {
+            // A Service does not lead to a replica that is not ready
+            self.bed.cluster.ready(CONTROLLER, || self.bed.served(address.into(), PORTS[1], &self.authorities))?;
+        }
+        let mut tick = interval(PACE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut most = 0;
+        // Until both replicas have served what the Secret had, and the authority of the first certificate is not trusted any more
+        let (bundle, cut) = loop {
+            ensure!(self.refused.len() < ENOUGH, "{}, refused: {:#?}", self.sum(), self.refused);
+            ensure!(began.elapsed() < LIMIT, "not renewed: {}, refused: {:#?}", self.sum(), self.refused);
+            tick.tick().await;
+            self.call_by_api_server().await;
+            let bundle = self.bundle().await?;
+            self.call_directly(&bundle)?;
+            self.look_at_secret().await?;
+            let cut = [self.relays[0].cut()?, self.relays[1].cut()?];
+            let trusted = authorities(&bundle);
+            most = most.max(trusted.len());
+            let [one, other] = &self.served;
+            let is_same = one == other && *one == self.kept;
+            if is_same && one.len() >= CERTIFICATES && !trusted.contains(&first) {
+                break (bundle, cut);
+            }
+        };
+        eprintln!("renewal: {:?}, {cut:?} connections, at most {most} authorities: {}", began.elapsed(), self.sum());
+        ensure!(self.refused.is_empty(), "refused: {:#?}", self.refused);
+        ensure!(most <= 3, "{most} authorities were trusted at a time");
+        // Each call had a connection of its own, and the API server takes a replica by chance
+        ensure!(cut.iter().sum::<usize>() >= self.calls, "{cut:?} connections for {} calls", self.calls);
+        ensure!(cut.iter().all(|connections| *connections > self.calls / 10), "{cut:?} of {}", self.calls);
+        let secret = self.secrets.get(SECRET).await?;
+        let known = text(&secret, "ca.crt")?;
+        ensure!(authorities(&bundle).iter().all(|trusted| authorities(&known).contains(trusted)), "{bundle}\n{known}");
+        Ok(())
+    }
+
+    /// A pod and a claim are made. What the webhooks do shows in each, so that they have been called.
+    async fn call_by_api_server(&mut self) {
+        let trying = PostParams { dry_run: true, ..PostParams::default() };
+        self.calls += 2;
+        let made = async {
+            let user = serde_json::from_value(pod("user", "data", VolumeMode::Filesystem))?;
+            let user = self.pods.create(&trying, &user).await.context("a pod")?;
+            let annotations = user.metadata.annotations.unwrap_or_default();
+            ensure!(annotations.contains_key("capacity.topolvm.io/00default"), "the pod was not changed");
+            let claim = serde_json::from_value(claim("another", CLASS, "3Gi", VolumeMode::Filesystem))?;
+            let claim = self.claims.create(&trying, &claim).await.context("a claim")?;
+            let finalizers = claim.metadata.finalizers.unwrap_or_default();
+            ensure!(finalizers.iter().any(|entry| entry == "topolvm.io/pvc"), "the claim was not changed");
+            Ok(())
+        };
+        if let Err(error) = made.await {
+            self.refused.push(format!("{error:#}"));
+        }
+    }
+
+    fn call_directly(&mut self, bundle: &str) -> Result<()> {
+        fs::write(&self.authorities, bundle)?;
+        for (address, seen) in REPLICAS.into_iter().zip(&mut self.served) {
+            match self.bed.served(address.into(), PORTS[1], &self.authorities) {
+                Ok(certificate) => note(seen, certificate),
+                Err(error) => self.refused.push(format!("{error:#}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at_secret(&mut self) -> Result<()> {
+        let secret = self.secrets.get(SECRET).await?;
+        note(&mut self.kept, pem(&text(&secret, "tls.crt")?).context("no certificate in the Secret")?);
+        Ok(())
+    }
+
+    /// What all webhooks of the configuration trust.
+    async fn bundle(&self) -> Result<String> {
+        let configuration = self.configurations.get("topolvm-hook").await?;
+        let webhooks = configuration.webhooks.unwrap_or_default();
+        let bundles: Vec<_> = webhooks.into_iter().map(|webhook| webhook.client_config.ca_bundle).collect();
+        ensure!(bundles.len() == 2 && bundles[0] == bundles[1], "the webhooks do not trust the same: {bundles:?}");
+        let bundle = bundles.into_iter().flatten().next().context("no authority")?;
+        Ok(String::from_utf8(bundle.0)?)
+    }
+
+    fn sum(&self) -> String {
+        let served = self.served.each_ref().map(Vec::len);
+        let Self { calls, refused, kept, .. } = self;
+        json!({"calls": calls, "refused": refused.len(), "served": served, "kept": kept.len()}).to_string()
+    }
+}
+
+fn note(seen: &mut Vec<String>, certificate: String) {
+    if seen.last() != Some(&certificate) {
+        seen.push(certificate);
+    }
+}
+
+fn text(secret: &Secret, key: &str) -> Result<String> {
+    let value = secret.data.as_ref().and_then(|data| data.get(key)).with_context(|| format!("no {key}"))?;
+    Ok(String::from_utf8(value.0.clone())?)
+}
+
+/// All certificates in a text.
+fn authorities(bundle: &str) -> Vec<String> {
+    bundle.split_inclusive("-----END CERTIFICATE-----").filter_map(pem).collect()
+}
