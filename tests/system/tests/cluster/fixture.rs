@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, pod, snapshot_class, storage_class};
 use system_tests::shared::{Shared, TestCluster};
 use testbed::node::Node;
-use testbed::topolvm::{self, THIN_CLASS, TopolvmSpec};
+use testbed::topolvm::{self, LVMD, THIN_CLASS, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
 /// Volume group of the node.
@@ -247,6 +247,12 @@ impl Fixture {
         Ok(())
     }
 
+    /// Has lvmd read its configuration again, and returns when it serves.
+    pub(crate) fn restart_lvmd(&self) -> Result<()> {
+        self.node.kill_kept(LVMD)?;
+        self.cluster.ready("apiserver", || self.node.script("curl -sf http://127.0.0.1:8082/metrics").map(drop))
+    }
+
     /// From now on lvmd calls this script for LVM.
     pub(crate) fn use_lvm(&self, script: &str) -> Result<()> {
         let install = "mkdir -p /run/crash && rm -f /run/crash/arm* && cat >/run/crash/lvm.new && chmod 755 /run/crash/lvm.new \
@@ -254,7 +260,7 @@ impl Fixture {
         self.node.script_with_input(install, script.as_bytes())?;
         if !self.node.script("cat /etc/topolvm/lvmd.yaml")?.contains("/run/crash/lvm") {
             self.node.script("sed -i '/^lvm-command-prefix/d' /etc/topolvm/lvmd.yaml && echo 'lvm-command-prefix: [/run/crash/lvm]' >>/etc/topolvm/lvmd.yaml")?;
-            self.node.kill_kept("lvmd")?;
+            self.node.kill_kept(LVMD)?;
         }
         Ok(())
     }

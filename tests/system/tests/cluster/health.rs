@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
-use testbed::topolvm::{LVMD, RAID_CLASSES};
+use testbed::topolvm::RAID_CLASSES;
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
@@ -34,7 +34,7 @@ fn pool_without_space(fixture: &Fixture) -> Result<()> {
         write!(undo, " && lvremove -qqy {group}/{SMALL}")?;
     }
     fixture.node.script(&undo)?;
-    fixture.node.kill_kept(LVMD)?;
+    fixture.restart_lvmd()?;
     tried?;
     fixture.check_volumes(0)
 }
@@ -44,7 +44,7 @@ fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
         "- {{name: {SMALL}, volume-group: {group}, spare-gb: 0, type: thin, thin-pool: {{name: {SMALL}, overprovision-ratio: 10}}}}"
     );
     fixture.node.script(&format!("sed -i '/^device-classes:/a {class}' /etc/topolvm/lvmd.yaml"))?;
-    fixture.node.kill_kept(LVMD)?;
+    fixture.restart_lvmd()?;
     fixture.apply(&storage_class(TopoLvm, SMALL, Some(SMALL), false))?;
     let names = ["dry-files", "dry-device"];
     start_both(fixture, names, SMALL)?;

@@ -78,15 +78,19 @@ fn less_the_spare(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     // Less is free than is to be kept, which is not less than nothing
-    keep_spare(fixture, 4)?;
-    told(fixture, 4).map(drop)
+    for (spare, expected) in [(2, GIB), (4, 0)] {
+        keep_spare(fixture, spare)?;
+        let rest = told(fixture, spare)?;
+        ensure!(rest == expected, "{rest} bytes are available with {spare} GiB to spare");
+    }
+    Ok(())
 }
 
 /// Has lvmd keep so many GiB of the default class.
 fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
     let change = format!("s/default: true, spare-gb: [0-9]*/default: true, spare-gb: {gib}/");
     fixture.node.script(&format!("sed -i '{change}' /etc/topolvm/lvmd.yaml"))?;
-    fixture.node.kill_kept("lvmd")
+    fixture.restart_lvmd()
 }
 
 /// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it tells.
