@@ -249,6 +249,15 @@ pub fn controller_socket(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("controller/csi.sock")
 }
 
+/// Whether the controller that serves metrics at this address of the cluster's namespace says that it leads.
+pub fn is_leading(cluster: &Cluster, address: &str) -> Result<bool> {
+    let url = format!("http://{address}/metrics");
+    let output = cluster.command("curl").args(["-sf", "--max-time", "5", &url]).output().context("run curl")?;
+    let metrics = String::from_utf8_lossy(&output.stdout);
+    let said = metrics.lines().find(|line| line.starts_with("leader_election_master_status{"));
+    said.map(|line| line.ends_with(" 1")).with_context(|| format!("{address} does not say whether it leads"))
+}
+
 /// Starts topolvm-controller and waits until its socket answers; also after a test has stopped it with [`Cluster::stop`].
 pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let socket = controller_socket(cluster);

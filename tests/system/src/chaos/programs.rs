@@ -178,12 +178,7 @@ impl<'a> Programs<'a> {
     }
 
     fn is_leading(&self, address: &str) -> bool {
-        let mut curl = self.cluster.command("curl");
-        let output = curl.args(["--silent", "--max-time", "5", &format!("http://{address}/metrics")]).output();
-        output.is_ok_and(|output| {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
-        })
+        topolvm::is_leading(self.cluster, address).unwrap_or(false)
     }
 
     /// How often programs were killed, and how often sidecars ended, which they do when they lose their driver.

@@ -92,7 +92,7 @@ fn by_hand(fixture: &Fixture) -> Result<()> {
     let volumes = volumes_of(TopoLvm);
     fixture.wait_value(&volumes, "by-hand", ".status.currentSize", "64Mi")?;
     fixture.wait_value(&volumes, "by-hand", ".metadata.finalizers", r#"["topolvm.io/logicalvolume"]"#)?;
-    let here = json!({"key": "topology.topolvm.io/node", "operator": "In", "values": [fixture.node.name()]});
+    let here = json!({"key": TopoLvm.topology_key(), "operator": "In", "values": [fixture.node.name()]});
     fixture.apply(&json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "by-hand"},
         "spec": {

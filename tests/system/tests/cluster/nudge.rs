@@ -1,8 +1,9 @@
 //! Why the controller touches pods: kubelet looks whether a filesystem is to be grown only when it has a reason to look at the pod.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::VolumeMode;
+use testbed::topolvm::{self, CONTROLLER};
 
 use crate::Body;
 use crate::fixture::Fixture;
@@ -32,10 +33,10 @@ fn grow(fixture: &Fixture) -> Result<()> {
     fixture.write("nudged", "kept")?;
     // Who does not lead makes and grows volumes all the same
     hold_lease(fixture, Some("somebody"))?;
-    let waiting = wait_leading(fixture, 0).and_then(|()| grown_alone(fixture));
+    let waiting = wait_leading(fixture, false).and_then(|()| grown_alone(fixture));
     hold_lease(fixture, None)?;
     waiting?;
-    wait_leading(fixture, 1)?;
+    wait_leading(fixture, true)?;
     fixture.wait_value("pvc", "nudged", ".status.capacity.storage", "256Mi")?;
     fixture.wait_value("pvc", "nudged", ".status.conditions", "")?;
     let after = fixture.mebibytes("nudged")?;
@@ -65,13 +66,10 @@ fn hold_lease(fixture: &Fixture, holder: Option<&str>) -> Result<()> {
     fixture.kubectl(&arguments.collect::<Vec<_>>()).map(drop)
 }
 
-fn wait_leading(fixture: &Fixture, leading: u8) -> Result<()> {
-    let wanted = format!("leader_election_master_status{{name=\"topolvm\"}} {leading}");
-    fixture.cluster.ready("topolvm-controller", || {
-        let mut curl = fixture.cluster.command("curl");
-        let output = curl.args(["-sf", "http://127.0.0.1:8080/metrics"]).output().context("run curl")?;
-        let metrics = String::from_utf8_lossy(&output.stdout);
-        ensure!(metrics.lines().any(|line| line == wanted), "no {wanted}");
+fn wait_leading(fixture: &Fixture, wanted: bool) -> Result<()> {
+    fixture.cluster.ready(CONTROLLER, || {
+        let now = topolvm::is_leading(&fixture.cluster, "127.0.0.1:8080")?;
+        ensure!(now == wanted, "whether it leads: {now}");
         Ok(())
     })
 }

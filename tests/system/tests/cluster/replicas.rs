@@ -86,7 +86,7 @@ async fn delete(mut csi: ControllerClient<Channel>, id: &str) -> Result<()> {
 }
 
 fn request(fixture: &Fixture, name: &str) -> CreateVolumeRequest {
-    let here = Topology { segments: [("topology.topolvm.io/node".to_owned(), fixture.node.name().to_owned())].into() };
+    let here = Topology { segments: [(TopoLvm.topology_key().to_owned(), fixture.node.name().to_owned())].into() };
     CreateVolumeRequest {
         name: name.to_owned(),
         capacity_range: Some(CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 }),

@@ -36,7 +36,7 @@ fn take_over(fixture: &Fixture) -> Result<()> {
     ensure!(first.seconds == 3, "the Lease holds for {} seconds", first.seconds);
     start_second(fixture)?;
     renewed_for_long(fixture, &first)?;
-    ensure!(leading(fixture)? == ["1", "0"], "the replicas lead: {:?}", leading(fixture)?);
+    ensure!(leading(fixture)? == [true, false], "the replicas lead: {:?}", leading(fixture)?);
 
     cluster.stop(CONTROLLER, GRACE)?;
     let second = changed(fixture, &first.holder)?;
@@ -44,7 +44,7 @@ fn take_over(fixture: &Fixture) -> Result<()> {
     works(fixture, "after-stop")?;
     topolvm::start_controller(cluster, &spec(&[])?)?;
     let last = renewed_for_long(fixture, &second)?;
-    ensure!(leading(fixture)? == ["0", "1"], "the replicas lead: {:?}", leading(fixture)?);
+    ensure!(leading(fixture)? == [false, true], "the replicas lead: {:?}", leading(fixture)?);
 
     cluster.stop(SECOND, Duration::ZERO)?;
     let third = taken_when_it_ran_out(fixture, &last)?;
@@ -191,16 +191,8 @@ fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
 }
 
 /// Whether each replica says that it leads.
-fn leading(fixture: &Fixture) -> Result<[String; 2]> {
-    let told = METRICS.map(|address| {
-        let mut curl = fixture.cluster.command("curl");
-        let output = curl.args(["-sf", &format!("http://{address}/metrics")]).output().context("run curl")?;
-        let metrics = String::from_utf8_lossy(&output.stdout);
-        let value =
-            metrics.lines().find_map(|line| line.strip_prefix("leader_election_master_status{name=\"topolvm\"} "));
-        anyhow::Ok(value.with_context(|| format!("{address} does not say whether it leads"))?.to_owned())
-    });
-    let [first, second] = told;
+fn leading(fixture: &Fixture) -> Result<[bool; 2]> {
+    let [first, second] = METRICS.map(|address| topolvm::is_leading(&fixture.cluster, address));
     Ok([first?, second?])
 }
 
