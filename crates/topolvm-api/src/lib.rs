@@ -8,6 +8,7 @@ mod condition;
 mod crd;
 mod flavor;
 mod logical_volume;
+mod mkfs_options;
 mod quantity;
 
 pub use capacity::{DEFAULT_DEVICE_CLASS_KEY, NodeCapacity};
@@ -18,6 +19,7 @@ pub use flavor::{
     SELECTED_NODE,
 };
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
+pub use mkfs_options::{MkfsOptionError, MkfsOptions};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.

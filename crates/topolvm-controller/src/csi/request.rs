@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tonic::Code;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, MkfsOptionError, MkfsOptions};
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, GetCapacityRequest,
@@ -37,6 +37,8 @@ pub(crate) enum RequestError {
     Mutable(String),
     #[error("max_entries is {0}; a page has at least 0 entries")]
     MaxEntries(i32),
+    #[error(transparent)]
+    MkfsOptions(#[from] MkfsOptionError),
     #[error("capacity range")]
     Range(#[from] CapacityRangeError),
     #[error(transparent)]
@@ -55,6 +57,7 @@ impl GrpcCode for RequestError {
             | Self::Source
             | Self::Mutable(_)
             | Self::MaxEntries(_)
+            | Self::MkfsOptions(_)
             | Self::Range(_)
             | Self::Topology(_) => Code::InvalidArgument,
         }
@@ -70,6 +73,7 @@ pub(crate) fn create_volume(
     // Kubernetes wants lower case; external-provisioner's names (pvc-<uid>) are already
     let name = required(&request.name, "name")?.to_lowercase();
     let accesses = accesses(&request.volume_capabilities)?;
+    check_mkfs_options(&request.parameters, flavor, &accesses)?;
     let minimum = accesses.first().map_or(0, |access| minimums.of(access));
     // What is mutable takes precedence, says CSI
     let option_class = mutable(&request.mutable_parameters, flavor)?
@@ -82,6 +86,22 @@ pub(crate) fn create_volume(
         placement: placement(flavor, request.accessibility_requirements.as_ref())?,
         origin: None,
     })
+}
+
+/// Options that the node would refuse when the volume is to be used. A block volume has no filesystem to make.
+fn check_mkfs_options(
+    parameters: &HashMap<String, String>,
+    flavor: ApiFlavor,
+    accesses: &[Access],
+) -> Result<(), RequestError> {
+    let Some(options) = parameters.get(flavor.mkfs_options_parameter()) else { return Ok(()) };
+    for access in accesses {
+        match access {
+            Access::Mount(filesystem) => drop(MkfsOptions::parse(filesystem, options)?),
+            Access::Block => {}
+        }
+    }
+    Ok(())
 }
 
 /// What the node has to know when it mounts the volume.

@@ -98,6 +98,16 @@ async fn options_for_mkfs_reach_the_node_with_every_mount() {
     assert_eq!(context, [("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned())].into());
 }
 
+#[tokio::test(start_paused = true)]
+async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything_is_made() {
+    let bench = Bench::with_agent().await;
+    let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-d etc");
+    let status = bench.create(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("\"-d\" cannot be used for ext4: allowed are -b"), "{status}");
+    assert!(bench.object("pvc-1").is_null());
+}
+
 /// n1 publishes 10 GiB and n2 20 GiB.
 #[rstest]
 #[case::the_first_has_room(&["n1", "n2"], 10, "n1")]

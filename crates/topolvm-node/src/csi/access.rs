@@ -6,13 +6,14 @@ use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
 
 use super::request::RequestError;
 use crate::Filesystem;
-use crate::mount::{MkfsOptions, MountOptions};
+use crate::mount::{MkfsOptionError, MkfsOptions, MountOptions};
 
 /// How a volume is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// A filesystem in a directory.
-    Mount { filesystem: Filesystem, options: MountOptions, mkfs_options: MkfsOptions },
+    /// A filesystem in a directory. Options for mkfs that cannot be given are an error where a filesystem is to be made; a volume that has
+    /// one since earlier versions made it is mounted.
+    Mount { filesystem: Filesystem, options: MountOptions, mkfs_options: Result<MkfsOptions, MkfsOptionError> },
     /// The device itself.
     Block { readonly: bool },
 }
@@ -51,7 +52,7 @@ pub(super) fn access(
         AccessType::Mount(mount) => Access::Mount {
             filesystem: Filesystem::parse(&mount.fs_type)?,
             options: MountOptions::parse(readonly, &mount.mount_flags)?,
-            mkfs_options: MkfsOptions::parse(mkfs_options.map_or("", String::as_str))?,
+            mkfs_options: MkfsOptions::parse(&mount.fs_type, mkfs_options.map_or("", String::as_str)),
         },
         AccessType::Block(_) => Access::Block { readonly },
     };

@@ -6,12 +6,14 @@ use topolvm_api::LogicalVolume;
 
 use super::access::Access;
 use super::kubelet;
-use super::request::PublishVolume;
+use super::request::{PublishVolume, RequestError};
 use super::target::{find_link, finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};
 use crate::Filesystem;
 use crate::lvmd::Lv;
-use crate::mount::{self, BlockDevice, Contents, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking};
+use crate::mount::{
+    self, BlockDevice, Contents, MkfsOptionError, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking,
+};
 
 /// A volume and its device.
 pub(super) struct Volume<'a> {
@@ -26,7 +28,7 @@ pub(super) struct Volume<'a> {
 pub(super) struct Wanted<'a> {
     pub(super) filesystem: Filesystem,
     pub(super) options: &'a MountOptions,
-    pub(super) mkfs_options: &'a MkfsOptions,
+    pub(super) mkfs_options: &'a Result<MkfsOptions, MkfsOptionError>,
     /// Where it is mounted already and to be bound from.
     pub(super) staging: Option<&'a Path>,
 }
@@ -194,6 +196,7 @@ impl<M: Mounter> Agent<M> {
                 return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
             }
             Contents::Blank | Contents::Unmarked => {
+                let mkfs_options = mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
                 return Ok(self.mounter.format(device, filesystem, mkfs_options).await?);
             }
             Contents::Filesystem(found) | Contents::Other(found) => {

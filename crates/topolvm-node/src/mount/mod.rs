@@ -6,7 +6,6 @@ mod btrfs;
 mod device;
 mod error;
 mod ext4;
-mod mkfs_options;
 mod options;
 mod programs;
 mod system;
@@ -21,9 +20,9 @@ use crate::Filesystem;
 pub use blocking::Stuck;
 pub(crate) use blocking::{STAT, StuckAt, blocking};
 pub use error::Error;
-pub use mkfs_options::{MkfsOptionError, MkfsOptions};
 pub use options::{MountOptions, OptionError};
 pub use system::SystemMounter;
+pub use topolvm_api::{MkfsOptionError, MkfsOptions};
 
 /// Major and minor number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -101,6 +101,10 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     .filter(|option| !option.is_empty())
 }
 
+/// Options that mount a part of the device, or that name another one: the journal of ext4, the log and the real-time part of XFS, more devices of
+/// Btrfs.
+const REACHING: [&str; 8] = ["loop", "offset", "sizelimit", "journal_path", "journal_dev", "logdev", "rtdev", "device"];
+
 fn meaning(option: &str) -> Meaning {
     use Meaning::{Clear, ForFilesystem, Forbidden, Ignored, Set};
     match option {
@@ -137,7 +141,7 @@ fn meaning(option: &str) -> Meaning {
         "bind" | "rbind" | "remount" | "move" | "loop" | "shared" | "rshared" | "private" | "rprivate" | "slave"
         | "rslave" | "unbindable" | "runbindable" => Forbidden,
         other if other.starts_with("x-") || other.starts_with("X-") || other.starts_with("comment=") => Ignored,
-        other if other.starts_with("loop=") || other.starts_with("offset=") || other.starts_with("sizelimit=") => {
+        other if REACHING.iter().any(|name| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))) => {
             Forbidden
         }
         _ => ForFilesystem,
@@ -185,6 +189,11 @@ mod tests {
     #[case(false, &["bind"], OptionError::Forbidden("bind".to_owned()))]
     #[case(false, &["noatime,remount"], OptionError::Forbidden("remount".to_owned()))]
     #[case(false, &["loop=/dev/loop3"], OptionError::Forbidden("loop=/dev/loop3".to_owned()))]
+    #[case(false, &["journal_path=/dev/sda"], OptionError::Forbidden("journal_path=/dev/sda".to_owned()))]
+    #[case(false, &["journal_dev=0x801"], OptionError::Forbidden("journal_dev=0x801".to_owned()))]
+    #[case(false, &["noatime,logdev=/dev/sda"], OptionError::Forbidden("logdev=/dev/sda".to_owned()))]
+    #[case(false, &["rtdev=/dev/sda"], OptionError::Forbidden("rtdev=/dev/sda".to_owned()))]
+    #[case(false, &["device=/dev/sda"], OptionError::Forbidden("device=/dev/sda".to_owned()))]
     #[case(false, &["data=ordered\0"], OptionError::ZeroByte)]
     fn options_that_cannot_be_are_refused(
         #[case] readonly: bool,

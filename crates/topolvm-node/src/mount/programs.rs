@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Filesystem::Ext4, "mkfs.ext4 -F -m0 -i 4096 /dev/x")]
-    #[case(Filesystem::Xfs, "mkfs.xfs -i 4096 /dev/x")]
-    #[case(Filesystem::Btrfs, "mkfs.btrfs -i 4096 /dev/x")]
+    #[case(Filesystem::Ext4, "mkfs.ext4 -F -m0 -L a /dev/x")]
+    #[case(Filesystem::Xfs, "mkfs.xfs -L a /dev/x")]
+    #[case(Filesystem::Btrfs, "mkfs.btrfs -L a /dev/x")]
     fn options_come_before_the_device(#[case] filesystem: Filesystem, #[case] expected: &str) {
-        let options = MkfsOptions::parse("-i 4096").unwrap();
+        let options = MkfsOptions::parse(filesystem.as_str(), "-L a").unwrap();
         assert_eq!(make(Path::new("/dev/x"), filesystem, &options).to_string(), expected);
     }
 }

@@ -73,19 +73,21 @@ impl Tools {
     #[expect(clippy::disallowed_methods, reason = "this is the mount module's one place that starts processes")]
     pub(super) async fn run(&self, tool: &Tool) -> Result<Output, Error> {
         let program = self.paths.get(tool.program).ok_or(Error::NoTool(tool.program))?;
+        let failed = |source| Error::Spawn { command: tool.to_string(), source };
+        // Its own, and empty, so that no name without a slash means a file of the node. It goes when the program has ended
+        let directory = tempfile::tempdir().map_err(failed)?;
         tracing::debug!(command = %tool, "starting");
         let child = tokio::process::Command::new(program)
             .args(&tool.args)
             .env_clear()
             .env("PATH", SEARCH_PATH)
             .env("LC_ALL", "C")
-            .current_dir("/")
+            .current_dir(directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn();
-        let failed = |source| Error::Spawn { command: tool.to_string(), source };
         let mut child = child.map_err(failed)?;
         if let Ok(output) = tokio::time::timeout(tool.limit, end(&mut child)).await {
             return output.map_err(failed);
@@ -162,6 +164,15 @@ mod tests {
         let tool = Tool::new("sh", Duration::from_secs(30), &["-c", "echo \"$LC_ALL $0\""], Path::new("/dev/x"));
         let output = tools.run_ok(&tool).await.unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "C /dev/x\n");
+    }
+
+    #[tokio::test]
+    async fn a_program_runs_in_an_empty_directory_of_its_own() {
+        let tools = Tools::find(&["sh"]);
+        for _ in 0..2 {
+            let tool = Tool::new("sh", Duration::from_secs(30), &["-c", "ls -A; touch left"], Path::new("/dev/x"));
+            assert_eq!(String::from_utf8(tools.run_ok(&tool).await.unwrap().stdout).unwrap(), "");
+        }
     }
 
     #[tokio::test]

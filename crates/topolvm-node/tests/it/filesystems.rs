@@ -56,6 +56,30 @@ async fn options_of_the_storage_class_reach_mkfs() {
     assert_eq!(node.machine.done(), ["mkfs /dev/myvg/v1 -i 4096"]);
 }
 
+#[rstest]
+#[case::a_directory_of_the_agent("", "-d etc")]
+#[case::a_file_to_write("ext4", "-z undo")]
+#[case::forced_twice("ext4", "-F")]
+#[case::the_device_is_taken_for_a_label("ext4", "victim -L")]
+#[case::another_file("xfs", "-d file,name=victim,size=1g")]
+#[case::a_directory_of_the_agent("btrfs", "--rootdir etc")]
+#[tokio::test]
+async fn options_that_reach_beyond_the_filesystem_never_come_to_mkfs(#[case] fs_type: &str, #[case] options: &str) {
+    let node = Node::start().await;
+    let mut request = with_filesystem(&node, fs_type);
+    request.volume_context.insert("topolvm.io/mkfs-options".to_owned(), options.to_owned());
+    let status = node.publish(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().contains("allowed") || status.message().contains("value"), "{status}");
+    assert_eq!((node.machine.done(), node.machine.mounts()), (Vec::new(), Vec::new()));
+
+    // What an earlier version made with them is mounted as before
+    let found = if fs_type.is_empty() { "ext4" } else { fs_type };
+    node.machine.put(&device(), Contents::Filesystem(found.to_owned()));
+    node.publish(request).await.unwrap();
+    assert_eq!(node.machine.formatted(), 0);
+}
+
 #[tokio::test]
 async fn a_damaged_filesystem_is_not_mounted_and_the_message_says_what_to_do() {
     let node = Node::start().await;

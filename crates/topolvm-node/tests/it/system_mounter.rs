@@ -132,7 +132,7 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     assert_eq!(machine.inspect(disk).await.unwrap(), PathKind::BlockDevice(before.number));
     assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
 
-    let label = MkfsOptions::parse("-L precious").unwrap();
+    let label = MkfsOptions::parse(filesystem.as_str(), "-L precious").unwrap();
     machine.format(disk, filesystem, &label).await.unwrap();
     assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
     machine.check(disk, filesystem).await.unwrap();
@@ -173,6 +173,47 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
     assert!(mount.readonly && mount.filesystem_readonly);
     unmount(&machine, &target).await;
+}
+
+/// A file instead of a device, which is all the same to mkfs.
+#[expect(clippy::disallowed_methods, reason = "looks at what was made")]
+async fn format_file(filesystem: Filesystem, options: &str) -> Result<Contents, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(512 * MIB).unwrap();
+    let options = MkfsOptions::parse(filesystem.as_str(), options).map_err(|error| error.to_string())?;
+    let machine = SystemMounter::new();
+    machine.format(&disk, filesystem, &options).await.map_err(|error| error.to_string())?;
+    let blkid = Command::new("blkid").args(["-p", "-o", "value", "-s", "TYPE"]).arg(&disk).output().unwrap();
+    Ok(Contents::Filesystem(String::from_utf8(blkid.stdout).unwrap().trim().to_owned()))
+}
+
+#[rstest]
+#[case(Filesystem::Ext4, "-m 0 -T largefile -q")]
+#[case(Filesystem::Ext4, "-m0.5 -i 65536 -I 512 -b 4096 -v")]
+#[case(Filesystem::Ext4, "-N 1000 -O ^has_journal,quota -K")]
+#[case(Filesystem::Ext4, "-E lazy_itable_init=0,lazy_journal_init,nodiscard,stride=4,stripe_width=8 -e remount-ro")]
+#[case(Filesystem::Ext4, "-E packed_meta_blocks=1,resize=1000000,quotatype=usrquota:grpquota")]
+#[case(Filesystem::Ext4, "-E mmp_update_interval=10,num_backup_sb=1 -O mmp,sparse_super2")]
+#[case(Filesystem::Ext4, "-E encoding=utf8,encoding_flags=strict -O casefold,encrypt,verity,project -I 256")]
+#[case(Filesystem::Ext4, "-O bigalloc,inline_data,large_dir,ea_inode,stable_inodes -C 65536")]
+#[case(Filesystem::Ext4, "-j -J size=8,location=0 -G 8 -g 8192 -L data-1 -U random")]
+#[case(Filesystem::Ext4, "-U 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -O ext_attr,filetype,^resize_inode")]
+#[case(Filesystem::Xfs, "-m reflink=0,crc=1,finobt=1,rmapbt=1,inobtcount=1,bigtime=1 -K -q")]
+#[case(
+    Filesystem::Xfs,
+    "-i size=1024,maxpct=5,attr=2,projid32bit=1,sparse=1,nrext64=0 -n size=8192,version=ci -L data"
+)]
+#[case(Filesystem::Xfs, "-n ftype=1 -b size=4096 -s size=4096 -l internal,size=64m,version=2,su=4096,lazy-count=1")]
+#[case(Filesystem::Xfs, "-d agcount=4,su=64k,sw=2 -m uuid=0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a")]
+#[case(Filesystem::Xfs, "-d agsize=128m,noalign,extszinherit=4,projinherit=1 -l agnum=1 -m crc=0,finobt=0,reflink=0")]
+#[case(Filesystem::Btrfs, "-m dup -d single -n 16k -s 4096 -K -q")]
+#[case(Filesystem::Btrfs, "--metadata=single --csum xxhash -L data --nodesize 32k -v")]
+#[case(Filesystem::Btrfs, "-M -O ^no-holes,extref -R free-space-tree --checksum=sha256")]
+#[tokio::test]
+async fn mkfs_takes_every_option_that_is_allowed(#[case] filesystem: Filesystem, #[case] options: &str) {
+    let made = format_file(filesystem, options).await;
+    assert_eq!(made, Ok(Contents::Filesystem(filesystem.to_string())));
 }
 
 #[tokio::test]

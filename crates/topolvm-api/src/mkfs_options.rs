@@ -1,0 +1,255 @@
+//! Options for mkfs, as a StorageClass gives them. Only those are taken that concern nothing but the filesystem that is made: mkfs runs as root on
+//! the node, and others name files and devices, or make mkfs do something else.
+
+mod allowed;
+
+use std::fmt;
+
+use allowed::{MkfsOption, Value};
+
+/// No value that is allowed is longer, in characters.
+const LONGEST_VALUE: usize = 255;
+
+/// Options for the program that makes a filesystem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MkfsOptions(Vec<String>);
+
+/// An option that cannot be given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "mkfs option {option:?} cannot be used for {filesystem}: {reason}; correct the mkfs-options of the StorageClass, or of the PersistentVolume"
+)]
+pub struct MkfsOptionError {
+    option: String,
+    filesystem: String,
+    reason: Reason,
+}
+
+/// Why an option cannot be given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    NotAllowed { allowed: String },
+    NoValue,
+    NoValueWanted,
+    Value { expected: String },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAllowed { allowed } => write!(f, "allowed are {allowed}"),
+            Self::NoValue => f.write_str("it needs a value"),
+            Self::NoValueWanted => f.write_str("it takes no value and stands alone"),
+            Self::Value { expected } => write!(f, "its value must be {expected}"),
+        }
+    }
+}
+
+impl MkfsOptions {
+    /// Reads options that are separated by spaces, such as `-i size=512 -K`, for a filesystem type as CSI spells it; the empty one is ext4. There
+    /// is no shell and no quoting. Of filesystems that are not known no option is allowed.
+    pub fn parse(filesystem: &str, text: &str) -> Result<Self, MkfsOptionError> {
+        let filesystem = if filesystem.is_empty() { "ext4" } else { filesystem };
+        let known = allowed::options(filesystem);
+        let fails = |option: &str, reason| {
+            let option = option.chars().take(LONGEST_VALUE).collect();
+            Err(MkfsOptionError { option, filesystem: filesystem.to_owned(), reason })
+        };
+        let mut args = Vec::new();
+        let mut words = text.split_whitespace();
+        while let Some(word) = words.next() {
+            let (name, attached) = split(word);
+            let Some(option) = known.iter().find(|option| option.names.contains(&name)) else {
+                return fails(word, Reason::NotAllowed { allowed: names(known) });
+            };
+            args.push(name.to_owned());
+            if matches!(option.value, Value::None) {
+                if attached.is_some() {
+                    return fails(word, Reason::NoValueWanted);
+                }
+                continue;
+            }
+            // A value that begins with a dash is an option whose predecessor has none
+            let Some(value) = attached.or_else(|| words.next()).filter(|value| !value.starts_with('-')) else {
+                return fails(word, Reason::NoValue);
+            };
+            if let Err(reason) = check(&option.value, value) {
+                return fails(&format!("{name} {value}"), reason);
+            }
+            args.push(value.to_owned());
+        }
+        Ok(Self(args))
+    }
+
+    /// One argument each: each option that has a value is followed by it.
+    pub fn as_slice(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// Name and value of an option as getopt_long(3) understands `-m0`, `-m` and `--csum=xxhash`.
+fn split(word: &str) -> (&str, Option<&str>) {
+    if word.starts_with("--") {
+        return word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+    }
+    // Two characters, which may have more bytes
+    let end = word.char_indices().nth(2).map_or(word.len(), |(index, _)| index);
+    let (name, value) = word.split_at(end);
+    (name, (!value.is_empty()).then_some(value))
+}
+
+fn names(options: &[MkfsOption]) -> String {
+    if options.is_empty() {
+        return "none".to_owned();
+    }
+    options.iter().map(|option| option.names.join("|")).collect::<Vec<_>>().join(" ")
+}
+
+fn check(kind: &Value, value: &str) -> Result<(), Reason> {
+    let expects = |is_valid: bool, expected: &str| {
+        if is_valid { Ok(()) } else { Err(Reason::Value { expected: expected.to_owned() }) }
+    };
+    if value.len() > LONGEST_VALUE {
+        return expects(false, "shorter");
+    }
+    match kind {
+        Value::None => Err(Reason::NoValueWanted),
+        Value::Size => expects(is_size(value), "a number, which a unit such as k may follow"),
+        Value::Percent => expects(is_percent(value), "a number"),
+        Value::Label => expects(is_label(value), "letters, digits and the characters . _ : + -"),
+        Value::Uuid => expects(is_uuid(value), "a UUID"),
+        Value::UuidOrRandom => expects(matches!(value, "random" | "time") || is_uuid(value), "random, time or a UUID"),
+        Value::OneOf(words) => expects(words.contains(&value), &format!("one of {}", words.join(", "))),
+        Value::Names => expects(value.split(',').all(is_name), "names that are separated by commas"),
+        Value::Features(features) => {
+            let is_feature = |name: &str| features.contains(&name.strip_prefix('^').unwrap_or(name));
+            expects(value.split(',').all(is_feature), &format!("features out of {}", features.join(", ")))
+        }
+        Value::Settings(settings) => value.split(',').try_for_each(|setting| {
+            let (name, value) = setting.split_once('=').map_or((setting, None), |(name, value)| (name, Some(value)));
+            let Some((_, kind)) = settings.iter().find(|(known, _)| *known == name) else {
+                let names: Vec<_> = settings.iter().map(|(name, _)| *name).collect();
+                return Err(Reason::Value { expected: format!("settings out of {}", names.join(", ")) });
+            };
+            match (kind, value) {
+                (Value::None | Value::Switch, None) => Ok(()),
+                (_, Some(value)) => check(kind, value),
+                (_, None) => expects(false, &format!("{name}=VALUE")),
+            }
+        }),
+        Value::Switch => expects(matches!(value, "0" | "1"), "0 or 1"),
+    }
+}
+
+fn is_size(value: &str) -> bool {
+    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = value.len() - unit.len();
+    (1..=20).contains(&digits) && unit.len() <= 3 && unit.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+fn is_percent(value: &str) -> bool {
+    let is_number = |digits: &str| (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    value.split_once('.').map_or_else(|| is_number(value), |(whole, part)| is_number(whole) && is_number(part))
+}
+
+/// No slash: it would look like a path.
+fn is_label(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:+-".contains(&byte))
+}
+
+fn is_uuid(value: &str) -> bool {
+    let groups: Vec<_> = value.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn is_name(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("ext4", "  -m 1\t-E nodiscard,lazy_itable_init=1 ", &["-m", "1", "-E", "nodiscard,lazy_itable_init=1"])]
+    #[case("", "-m0.5 -L data-1", &["-m", "0.5", "-L", "data-1"])]
+    #[case("ext4", "-O ^has_journal,quota -T largefile -i 65536 -N 1000 -b 4096 -I 256", &["-O", "^has_journal,quota", "-T", "largefile", "-i", "65536", "-N", "1000", "-b", "4096", "-I", "256"])]
+    #[case("ext4", "-J size=8 -q -U random", &["-J", "size=8", "-q", "-U", "random"])]
+    #[case("xfs", "-m reflink=0,crc=1 -i size=512 -n ftype=1 -l size=64m -s size=4096 -d agcount=4,su=64k,sw=2 -K", &["-m", "reflink=0,crc=1", "-i", "size=512", "-n", "ftype=1", "-l", "size=64m", "-s", "size=4096", "-d", "agcount=4,su=64k,sw=2", "-K"])]
+    #[case("btrfs", "-m dup --data=single -n 16k -O ^no-holes,quota -R free-space-tree -K --csum xxhash -M", &["-m", "dup", "--data", "single", "-n", "16k", "-O", "^no-holes,quota", "-R", "free-space-tree", "-K", "--csum", "xxhash", "-M"])]
+    #[case("btrfs", " ", &[])]
+    #[case("zfs", "", &[])]
+    fn options_about_the_filesystem_alone_become_arguments(
+        #[case] filesystem: &str,
+        #[case] text: &str,
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(MkfsOptions::parse(filesystem, text).unwrap().as_slice(), expected);
+    }
+
+    #[rstest]
+    #[case::device("ext4", "/dev/sda")]
+    #[case::device_by_another_name("xfs", "victim")]
+    #[case::end_of_options("ext4", "--")]
+    #[case::dash("ext4", "-")]
+    #[case::directory("ext4", "-d etc")]
+    #[case::undo_file("ext4", "-z undo")]
+    #[case::bad_blocks_file("ext4", "-l blocks")]
+    #[case::forced("ext4", "-F")]
+    #[case::forced_attached("ext4", "-qF")]
+    #[case::dry_run("ext4", "-n")]
+    #[case::another_type("ext4", "-t ext3")]
+    #[case::journal_elsewhere("ext4", "-J device=LABEL=x")]
+    #[case::journal_only("ext4", "-O journal_dev")]
+    #[case::elsewhere_on_the_device("ext4", "-E offset=4096")]
+    #[case::nodes_that_panic("ext4", "-e panic")]
+    #[case::swallows_the_device("ext4", "-L")]
+    #[case::swallows_the_next_option("ext4", "-L -m 0")]
+    #[case::swallows_the_device("xfs", "-K -L")]
+    #[case::file("xfs", "-d file,name=x,size=1g")]
+    #[case::log_elsewhere("xfs", "-l logdev=x")]
+    #[case::log_elsewhere_later("xfs", "-l size=64m,logdev=x")]
+    #[case::real_time_device("xfs", "-r rtdev=x")]
+    #[case::configuration_file("xfs", "-c options=x")]
+    #[case::prototype("xfs", "-p proto")]
+    #[case::dry_run("xfs", "-N")]
+    #[case::forced("xfs", "-f")]
+    #[case::directory("btrfs", "--rootdir etc")]
+    #[case::directory("btrfs", "--rootdir=etc")]
+    #[case::directory_abbreviated("btrfs", "--root etc")]
+    #[case::directory_attached("btrfs", "-retc")]
+    #[case::swallows_the_device("btrfs", "--label")]
+    #[case::several_devices("btrfs", "-d raid0")]
+    #[case::makes_nothing("btrfs", "-O list-all")]
+    #[case::one_identity_for_all("btrfs", "-U 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a")]
+    #[case::help("btrfs", "--help")]
+    #[case::path_as_label("btrfs", "-L a/b")]
+    #[case::not_ascii("ext4", "-L größe")]
+    #[case::not_ascii("ext4", "-ü 1")]
+    #[case::no_number("ext4", "-i many")]
+    #[case::negative("ext4", "-b -1024")]
+    #[case::empty_setting("xfs", "-i size=512,")]
+    #[case::without_its_value("xfs", "-i size")]
+    #[case::flag_with_value("xfs", "-K1")]
+    #[case::unknown_filesystem("zfs", "-m 1")]
+    fn whatever_reaches_further_is_refused(#[case] filesystem: &str, #[case] text: &str) {
+        MkfsOptions::parse(filesystem, text).unwrap_err();
+    }
+
+    #[test]
+    fn the_message_names_the_option_and_what_is_allowed() {
+        let error = MkfsOptions::parse("btrfs", "-K -r etc").unwrap_err().to_string();
+        let expected = "mkfs option \"-r\" cannot be used for btrfs: allowed are -d|--data -m|--metadata -M|--mixed \
+                        --csum|--checksum -n|--nodesize -s|--sectorsize -O|--features -R|--runtime-features -L|--label \
+                        -K|--nodiscard -q|--quiet -v|--verbose; correct the mkfs-options of the StorageClass, or of the \
+                        PersistentVolume";
+        assert_eq!(error, expected);
+        let error = MkfsOptions::parse("ext4", "-J device=x").unwrap_err().to_string();
+        assert!(error.contains("\"-J device=x\"") && error.contains("settings out of size, "), "{error}");
+        let error = MkfsOptions::parse("", "-L").unwrap_err().to_string();
+        assert!(error.contains("\"-L\" cannot be used for ext4: it needs a value"), "{error}");
+    }
+}
