@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
@@ -62,31 +62,33 @@ impl NodeDeletion {
         Ok(())
     }
 
-    /// Deletes the claims and volumes of a node until there are none. A volume that is asked for meanwhile would stay for ever, so that
-    /// the volumes are listed again until none is left.
+    /// Deletes the claims and volumes of a node until there are none. A volume that is asked for meanwhile would stay for ever, and so
+    /// would its claim, so that the volumes are listed again until none is left.
     async fn tidy_up(&self, node: &str) -> Result<(), Error> {
         if !self.claims.synced().await {
             return Err(Error::ClaimsUnknown);
         }
-        let mut volumes = self.volumes_of(node).await?;
-        let names = volumes.iter().map(ResourceExt::name_any).collect();
-        self.delete_claims(node, &names).await?;
-        while !volumes.is_empty() {
+        loop {
+            let volumes = self.volumes_of(node).await?;
+            self.delete_claims(node, &volumes).await?;
+            if volumes.is_empty() {
+                return Ok(());
+            }
             for volume in &volumes {
                 self.let_go(node, volume).await?;
             }
-            volumes = self.volumes_of(node).await?;
         }
-        Ok(())
     }
 
-    /// Claims that were scheduled to the node, and those that are bound to one of its volumes: a claim that was bound at once has no
-    /// node written on it.
-    async fn delete_claims(&self, node: &str, volumes: &HashSet<String>) -> Result<(), Error> {
-        let is_here = |claim: &PersistentVolumeClaim| {
-            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|volume| volumes.contains(volume))
+    /// Deletes the claims that are bound to one of these volumes of the node, and those that wait for a volume there. `selected-node`
+    /// says where the scheduler wanted a volume; it survives binding, and the volume can have been made elsewhere.
+    async fn delete_claims(&self, node: &str, volumes: &[LogicalVolume]) -> Result<(), Error> {
+        // csi-provisioner names a PersistentVolume like the volume that it asked for. A claim that was bound at once has no node on it
+        let names: HashSet<_> = volumes.iter().map(ResourceExt::name_any).collect();
+        let may_be_here = |claim: &PersistentVolumeClaim| {
+            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|name| names.contains(name))
         };
-        let claims = self.claims.all(is_here);
+        let claims = self.claims.all(may_be_here);
         if claims.is_empty() {
             return Ok(());
         }
@@ -96,11 +98,18 @@ impl NodeDeletion {
             let full_name = format!("{namespace}/{name}");
             let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
             let found = api.get_opt(&name).await.map_err(Error::api("read claim", &full_name))?;
-            let Some(claim) = found.filter(|claim| {
-                is_here(claim) && self.is_ours(claim, &classes) && claim.metadata.deletion_timestamp.is_none()
-            }) else {
+            let Some(claim) =
+                found.filter(|claim| self.is_ours(claim, &classes) && claim.metadata.deletion_timestamp.is_none())
+            else {
                 continue;
             };
+            let is_here = match volume_name(&claim) {
+                None => selected_node(&claim) == Some(node),
+                Some(persistent_volume) => self.has_volume(&claim, persistent_volume, volumes).await?,
+            };
+            if !is_here {
+                continue;
+            }
             let exactly = Preconditions { uid: claim.uid(), resource_version: claim.resource_version() };
             // A claim that has changed may be for another node by now: then this fails, and all is done again
             let gone = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
@@ -112,6 +121,30 @@ impl NodeDeletion {
             self.events.warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
         }
         Ok(())
+    }
+
+    /// Whether the claim is bound to one of these volumes. Its PersistentVolume has the id of the volume; any name may have been given to
+    /// it by hand. Where the PersistentVolume or the LogicalVolume is gone nobody knows where the data is, and the answer is no.
+    async fn has_volume(
+        &self,
+        claim: &PersistentVolumeClaim,
+        persistent_volume: &str,
+        volumes: &[LogicalVolume],
+    ) -> Result<bool, Error> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        // Listing is all that the ClusterRole allows
+        let named = ListParams::default().fields(&format!("metadata.name={persistent_volume}"));
+        let found = api.list(&named).await.map_err(Error::api("read PersistentVolume", persistent_volume))?;
+        let spec = found.items.into_iter().next().and_then(|persistent| persistent.spec).unwrap_or_default();
+        let is_bound = spec.claim_ref.is_some_and(|owner| owner.uid.is_some() && owner.uid == claim.metadata.uid);
+        let ours = spec.csi.filter(|csi| is_bound && csi.driver == self.flavor.driver_name());
+        Ok(ours.is_some_and(|csi| {
+            let has_id = |volume: &LogicalVolume| {
+                volume.volume_id() == Some(&csi.volume_handle)
+                    || volume.metadata.uid.as_ref() == Some(&csi.volume_handle)
+            };
+            volumes.iter().any(has_id)
+        }))
     }
 
     /// Names of our StorageClasses, for claims that do not say yet whose they are.

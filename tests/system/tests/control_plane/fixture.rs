@@ -93,6 +93,23 @@ impl Fixture {
         self.apply(&claim)
     }
 
+    /// Binds a claim to the volume of a LogicalVolume, through a PersistentVolume of the same name.
+    pub(crate) fn bind(&self, claim: &str, volume: &str) -> Result<()> {
+        let claim_ref = json!({
+            "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim,
+            "uid": self.value("pvc", claim, ".metadata.uid")?,
+        });
+        let handle = self.value(LV, volume, ".metadata.uid")?;
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": CLASS,
+                "claimRef": claim_ref, "csi": {"driver": "topolvm.io", "volumeHandle": handle},
+            },
+        }))?;
+        self.wait("--for=jsonpath={.status.phase}=Bound", "pvc", claim)
+    }
+
     /// Waits until an Event of this type and reason is about an object, with these words.
     pub(crate) fn wait_event(&self, kind: &str, name: &str, what: &str, words: &str) -> Result<()> {
         let selector = format!("--field-selector=involvedObject.kind={kind},involvedObject.name={name}");

@@ -25,7 +25,10 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     }
     // As one of a class that binds at once
     fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
-    fixture.kubectl(&["patch", "pvc", "immediate", "-p", r#"{"spec":{"volumeName":"pvc-n1"}}"#])?;
+    fixture.bind("immediate", "pvc-n1")?;
+    // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be full
+    fixture.claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
+    fixture.bind("made-elsewhere", "pvc-n2")?;
     let mut foreign = storage_class(ApiFlavor::TopoLvm, "foreign", None, false);
     foreign["provisioner"] = json!("ebs.example");
     fixture.apply(&foreign)?;
@@ -37,15 +40,23 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     for (kind, name) in [("pvc", "waiting-n1"), ("pvc", "immediate"), (LV, "pvc-n1")] {
         fixture.wait("--for=delete", kind, name)?;
     }
-    for (kind, name) in [("node", "n2"), ("pvc", "waiting-n2"), ("pvc", "foreign"), (LV, "pvc-n2")] {
+    for (kind, name) in
+        [("node", "n2"), ("pvc", "waiting-n2"), ("pvc", "foreign"), ("pvc", "made-elsewhere"), (LV, "pvc-n2")]
+    {
         ensure!(fixture.exists(kind, name)?, "{kind} {name} has gone too");
+        let deleted = fixture.value(kind, name, ".metadata.deletionTimestamp")?;
+        ensure!(deleted.is_empty(), "{kind} {name} is on its way out");
     }
     for claim in ["waiting-n1", "immediate"] {
         fixture.wait_event("PersistentVolumeClaim", claim, "Warning NodeDeleted", "Node n1, which has the volume")?;
     }
     fixture.wait_event("LogicalVolume", "pvc-n1", "Normal NodeDeleted", "Node n1 was deleted")?;
     fixture.kubectl(&["delete", "node", "n2", "--timeout=60s"])?;
+    for claim in ["waiting-n2", "made-elsewhere"] {
+        fixture.wait("--for=delete", "pvc", claim)?;
+    }
     fixture.kubectl(&["delete", "pvc", "--all", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "--timeout=60s"])?;
     fixture.check_rights()
 }
 

@@ -1,7 +1,8 @@
+use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
-use topolvm_testkit::fixtures::{claim, logical_volume, node, storage_class};
+use topolvm_testkit::fixtures::{ClaimBuilder, claim, logical_volume, node, storage_class};
 
 use super::super::Settings;
 use super::super::bench::{Bench, DEFAULTS};
@@ -19,10 +20,31 @@ fn cluster() -> ApiServer {
     for name in ["n1", "n2"] {
         server.apply_json(node(name).finalizer("topolvm.io/node").build());
         server.apply_json(claim(&format!("data-{name}")).class("ours").selected_node(name).build());
-        let volume = logical_volume(&format!("pvc-{name}")).on(name).finalizer("topolvm.io/logicalvolume");
+        let (volume, id) = (format!("pvc-{name}"), format!("id-{name}"));
+        let volume = logical_volume(&volume).on(name).uid(&id).ready(&id, "1Gi").finalizer("topolvm.io/logicalvolume");
         server.apply_json(volume.build());
     }
     server
+}
+
+/// Binds a claim to a PersistentVolume of this name, whose volume has this id.
+fn bind(server: &ApiServer, claim: PersistentVolumeClaim, persistent_volume: &str, driver: &str, handle: &str) {
+    let name = claim.name_any();
+    server.apply_json(claim);
+    let uid = server.get_json(CLAIMS, "default", &name).unwrap()["metadata"]["uid"].clone();
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": persistent_volume},
+        "spec": {
+            "claimRef": {"namespace": "default", "name": name, "uid": uid},
+            "csi": {"driver": driver, "volumeHandle": handle},
+        },
+        "status": {"phase": "Bound"},
+    }));
+}
+
+/// A claim of ours that is bound to this PersistentVolume.
+fn bound(name: &str, persistent_volume: &str) -> ClaimBuilder {
+    claim(name).class("ours").bound_to(persistent_volume)
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,13 +123,81 @@ async fn claims_of_other_drivers_stay() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_bound_at_once_goes_with_its_volume() {
     let server = cluster();
-    let mut immediate = claim("immediate").class("ours").bound_to("pvc-n1").build();
+    let mut immediate = bound("immediate", "pvc-n1").build();
     immediate.annotations_mut().insert(PROVISIONER.to_owned(), "topolvm.io".to_owned());
-    server.apply_json(immediate);
+    bind(&server, immediate, "pvc-n1", "topolvm.io", "id-n1");
     let bench = Bench::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
     bench.gone("nodes", "", "n1").await;
     assert!(!bench.has(CLAIMS, "default", "immediate"));
+    bench.end().await;
+}
+
+/// Scheduled to the deleted node: the annotation survives binding, and the volume may have been made elsewhere.
+#[rstest]
+#[case::its_volume("pvc-n1", "topolvm.io", "id-n1", false)]
+#[case::under_another_name("by-hand", "topolvm.io", "id-n1", false)]
+#[case::a_volume_of_another_node("pvc-n2", "topolvm.io", "id-n2", true)]
+#[case::a_volume_of_another_node_under_the_name_of_one_of_this("pvc-n1", "topolvm.io", "id-n2", true)]
+#[case::a_volume_of_which_nobody_knows_where_it_is("pvc-lost", "topolvm.io", "id-lost", true)]
+#[case::a_volume_of_another_driver("pvc-n1", "ebs.example", "id-n1", true)]
+#[tokio::test(start_paused = true)]
+async fn a_bound_claim_is_judged_by_its_volume_alone(
+    #[case] persistent_volume: &str,
+    #[case] driver: &str,
+    #[case] handle: &str,
+    #[case] stays: bool,
+) {
+    let server = cluster();
+    let scheduled = bound("scheduled", persistent_volume).selected_node("n1").build();
+    bind(&server, scheduled, persistent_volume, driver, handle);
+    let bench = Bench::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    bench.gone("nodes", "", "n1").await;
+    assert_eq!(bench.has(CLAIMS, "default", "scheduled"), stays);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_goes_with_its_volume_though_it_was_scheduled_to_another_node() {
+    let server = cluster();
+    bind(&server, bound("elsewhere", "pvc-n1").selected_node("n2").build(), "pvc-n1", "topolvm.io", "id-n1");
+    let bench = Bench::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    bench.gone("nodes", "", "n1").await;
+    assert!(!bench.has(CLAIMS, "default", "elsewhere"));
+    bench.end().await;
+}
+
+#[rstest]
+#[case::without_its_persistent_volume(|_: &ApiServer| {})]
+#[case::beside_the_claim_that_has_the_persistent_volume(|server: &ApiServer| {
+    bind(server, bound("owner", "pvc-n1").build(), "pvc-n1", "topolvm.io", "id-n1");
+})]
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_only_names_a_volume_of_the_node_stays(#[case] prepare: fn(&ApiServer)) {
+    let server = cluster();
+    server.apply_json(bound("hopeful", "pvc-n1").selected_node("n1").build());
+    prepare(&server);
+    let bench = Bench::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    bench.gone("nodes", "", "n1").await;
+    assert!(bench.has(CLAIMS, "default", "hopeful"));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_bound_meanwhile_to_a_late_volume_goes_with_it() {
+    let server = cluster();
+    server.before_next("delete", LVS, |server| {
+        let late = logical_volume("pvc-late").on("n1").uid("id-late").ready("id-late", "1Gi");
+        server.apply_json(late.finalizer("topolvm.io/logicalvolume").build());
+        bind(server, bound("late", "pvc-late").selected_node("n1").build(), "pvc-late", "topolvm.io", "id-late");
+    });
+    let bench = Bench::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    bench.gone("nodes", "", "n1").await;
+    assert!(!bench.has(CLAIMS, "default", "late"));
     bench.end().await;
 }
 
@@ -167,6 +257,7 @@ async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
         ("get", "nodes"),
         ("list", LVS),
         ("get", CLAIMS),
+        ("list", "persistentvolumes"),
         ("delete", CLAIMS),
         ("patch", LVS),
         ("delete", LVS),
@@ -174,13 +265,16 @@ async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
     ] {
         for failure in [Failure::Status(500), Failure::Status(409), Failure::Unreachable, Failure::LostAnswer] {
             let server = cluster();
+            bind(&server, bound("bound", "pvc-n1").selected_node("n1").build(), "pvc-n1", "topolvm.io", "id-n1");
             let what = format!("{verb} {resource} {failure:?}");
             let bench = Bench::start(&server, DEFAULTS);
             bench.settle().await;
             server.inject(verb, resource, 1, failure);
             server.delete("nodes", "", "n1");
             bench.gone("nodes", "", "n1").await;
-            assert!(!bench.has(CLAIMS, "default", "data-n1"), "{what}");
+            for claim in ["data-n1", "bound"] {
+                assert!(!bench.has(CLAIMS, "default", claim), "{what}: {claim}");
+            }
             assert!(!bench.has(LVS, "", "pvc-n1"), "{what}");
             bench.end().await;
         }
