@@ -48,7 +48,7 @@ impl Driver {
         tasks.spawn("watch of Nodes", node_task);
         let volumes = Volumes { client: client.clone(), flavor, watch: watch.clone(), nodes: nodes.clone(), now };
         Self {
-            identity: IdentityService { client, flavor, volumes: watch, nodes, snapshots: true },
+            identity: IdentityService { client, flavor, volumes: watch, nodes },
             controller: ControllerService::new(volumes.clone(), minimums),
             volumes,
         }
@@ -58,7 +58,6 @@ impl Driver {
     /// announce them.
     #[must_use]
     pub fn without_snapshots(mut self) -> Self {
-        self.identity.snapshots = false;
         self.controller.snapshots = false;
         self
     }

@@ -19,10 +19,11 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics};
+use topolvm_runtime::{CancellationToken, ReconcileMetrics, watch_and_work};
 
 use claims::Claims;
 use events::Events;
@@ -66,7 +67,7 @@ impl Controllers {
         let Self { client, flavor, settings, nodes, volumes, instance, metrics, now } = self;
         let events = Events::new(client.clone(), instance);
         let (claims, sources) = Claims::new(client.clone(), flavor, settings.claim_finalizer, term.clone());
-        let nudge = ResizeNudge { client: client.clone(), metrics: metrics.clone(), now };
+        let nudge = ResizeNudge { client: client.clone(), volumes: volumes.clone(), metrics: metrics.clone(), now };
         let finalizer = claim_finalizer::ClaimFinalizer {
             client: client.clone(),
             flavor,
@@ -95,14 +96,13 @@ impl Controllers {
         // Dropped where they stand when the term ends: everything they do can be done again
         let working = async {
             tokio::join!(
-                nudge.run(sources.waiting),
+                nudge.run(sources.growths),
                 finalizer.run(claims.clone(), sources.finalizable),
                 Arc::new(deletion).run(nodes),
                 stale.run(),
             )
         };
-        let (watched, _) = tokio::join!(sources.watch, term.run_until_cancelled(working));
-        watched
+        watch_and_work(sources.watch, Box::pin(term.run_until_cancelled(working).map(drop))).await
     }
 }
 

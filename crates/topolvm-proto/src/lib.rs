@@ -1,4 +1,5 @@
-//! Generated gRPC code, and nothing else: the CSI services, lvmd's services and kubelet's plugin registration.
+//! Generated gRPC code: the CSI services, lvmd's services and kubelet's plugin registration; and the one answer that every CSI socket of the
+//! driver gives, whichever program serves it.
 //!
 //! The sources are in `proto/` at the top of the repository.
 
@@ -6,6 +7,8 @@
 pub mod csi {
     tonic::include_proto!("csi.v1");
 }
+
+pub mod plugin;
 
 /// lvmd's own protocol; the package on the wire is literally `proto`.
 pub mod lvmd {

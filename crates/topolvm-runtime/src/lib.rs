@@ -32,4 +32,4 @@ pub use reconciles::ReconcileMetrics;
 pub use retired::RetiredArgs;
 pub use tasks::Tasks;
 pub use tokio_util::sync::CancellationToken;
-pub use work::{Pace, work_through};
+pub use work::{Pace, watch_and_work, work_through};

@@ -24,6 +24,19 @@ pub struct Pace {
     pub retry: Backoff,
 }
 
+/// Runs a watch and the work that it feeds. An error of the watch ends both at once: nobody would ever tell the work of another change.
+/// Otherwise both run to their ends.
+pub async fn watch_and_work(
+    watch: impl Future<Output = anyhow::Result<()>>,
+    work: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    tokio::try_join!(watch, async {
+        work.await;
+        Ok(())
+    })
+    .map(drop)
+}
+
 /// Calls `step` for each thing that `changed` names, and again when it is named while it is worked on. A thing whose step fails is told
 /// to `failed` with the pause until the next try; a change ends the pause early. When `changed` ends, nothing more is begun, and this
 /// returns when all that runs has come to its end.

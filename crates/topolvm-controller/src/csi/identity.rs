@@ -11,8 +11,8 @@ use topolvm_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     ProbeRequest, ProbeResponse,
 };
+use topolvm_proto::plugin;
 
-use super::capability;
 use crate::nodes::Nodes;
 use crate::volume_watch::VolumeWatch;
 
@@ -26,8 +26,6 @@ pub(crate) struct IdentityService {
     pub(crate) flavor: ApiFlavor,
     pub(crate) volumes: VolumeWatch,
     pub(crate) nodes: Nodes,
-    /// Whether the controller service takes snapshots.
-    pub(crate) snapshots: bool,
 }
 
 impl IdentityService {
@@ -81,7 +79,7 @@ impl Identity for IdentityService {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: capability::plugin(self.snapshots) }))
+        Ok(Response::new(plugin::capabilities()))
     }
 
     /// Not ready is no error: external-provisioner then asks again every second instead of giving up.

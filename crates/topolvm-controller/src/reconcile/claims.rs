@@ -18,7 +18,7 @@ use topolvm_runtime::kubernetes::watching::follow;
 
 use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
 use super::finalizers;
-use super::resize_nudge::Waiting;
+use super::resize_nudge::Growth;
 
 /// Annotations with which kube-controller-manager names the driver of a claim.
 const PROVISIONER: [&str; 2] =
@@ -34,8 +34,8 @@ pub(super) struct Claims {
 pub(super) struct Sources {
     /// Keeps the claims current until the process, or this replica's term, ends.
     pub(super) watch: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
-    /// Claims whose filesystem waits to be grown.
-    pub(super) waiting: mpsc::UnboundedReceiver<Waiting>,
+    /// What changes of claims say about the growth of filesystems.
+    pub(super) growths: mpsc::UnboundedReceiver<Growth>,
     /// Claims with a finalizer to take off.
     pub(super) finalizable: mpsc::UnboundedReceiver<ObjectRef<PersistentVolumeClaim>>,
 }
@@ -46,14 +46,12 @@ impl Claims {
         let mut writer = store::Writer::default();
         let claims = Self { store: writer.as_reader() };
         let store = claims.store();
-        let (found, waiting) = mpsc::unbounded_channel();
+        let (found, growths) = mpsc::unbounded_channel();
         let (to_finalize, finalizable) = mpsc::unbounded_channel();
         let watch = follow("PersistentVolumeClaims", Api::all(client), end, move |event| {
-            if let Event::Apply(claim) | Event::InitApply(claim) = &event
-                && let Some(waiting) = Waiting::of(flavor, claim)
-            {
+            if let Some(growth) = Growth::of(flavor, &event) {
                 // Nobody listens only when everything ends
-                drop(found.send(waiting));
+                drop(found.send(growth));
             }
             let Some(event) = kept(flavor, event) else { return };
             writer.apply_watcher_event(&event);
@@ -67,7 +65,7 @@ impl Claims {
                 drop(to_finalize.send(ObjectRef::from_obj(&**claim)));
             }
         });
-        (claims, Sources { watch: Box::pin(watch), waiting, finalizable })
+        (claims, Sources { watch: Box::pin(watch), growths, finalizable })
     }
 
     /// The claims themselves.

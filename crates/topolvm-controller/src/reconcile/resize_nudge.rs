@@ -3,28 +3,51 @@
 //! kubelet looks at the size of a mounted volume only when it syncs the pod, which without a reason is every minute or two. A changed
 //! annotation of the pod is a reason. Nothing is lost when a nudge is: kubelet then grows the filesystem at its next sync. So nothing is
 //! retried.
+//!
+//! Pods are annotated once for each size that a claim waits for. Which those were is remembered and not read from times: the condition of
+//! the claim has whole seconds and the clock of another machine, and two growths fit into one second.
+
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
 use topolvm_runtime::ReconcileMetrics;
 
-use super::claims::{provisioner, selected_node};
+use super::claims::{provisioner, volume_name};
+use crate::volume_watch::VolumeWatch;
 
 /// Condition of a claim whose volume has grown and whose filesystem has not.
 const PENDING: &str = "FileSystemResizePending";
+
+/// What `status.allocatedResourceStatuses` says while nobody has begun to grow the filesystem. csi-resizer writes it; kubelet replaces it by
+/// `NodeResizeInProgress`, `NodeResizeInfeasible` and so on when it tries, each time that it tries.
+const NODE_PENDING: &str = "NodeResizePending";
 
 /// Tells kubelet about claims whose filesystem waits to be grown.
 #[derive(Clone)]
 pub(super) struct ResizeNudge {
     pub(super) client: Client,
+    pub(super) volumes: VolumeWatch,
     pub(super) metrics: ReconcileMetrics,
     /// The wall clock.
     pub(super) now: fn() -> Timestamp,
+}
+
+/// What a change of a claim says about the growth of its filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// kubelet has to grow it.
+    Waiting(Waiting),
+    /// The claim with this UID does not wait for kubelet, or is gone.
+    Settled(String),
+    /// All claims are listed anew. Those that went meanwhile are not named.
+    Listing,
 }
 
 /// A claim whose filesystem waits to be grown.
@@ -32,29 +55,51 @@ pub(super) struct ResizeNudge {
 pub(super) struct Waiting {
     namespace: String,
     claim: String,
-    /// The node of its pod, where the scheduler chose it.
-    node: Option<String>,
-    /// Since when.
-    since: Option<Timestamp>,
+    uid: String,
+    /// The name of its PersistentVolume.
+    volume: Option<String>,
+    /// The size that it waits for, as Kubernetes writes it.
+    size: String,
 }
 
 impl ResizeNudge {
-    /// Works for as long as claims come.
-    pub(super) async fn run(self, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
-        while let Some(claim) = waiting.recv().await {
-            if let Err(error) = self.metrics.observed("filesystemresize", self.nudge(&claim)).await {
-                let Waiting { namespace, claim, .. } = &claim;
-                let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::warn!(namespace, claim, error, "kubelet will grow the filesystem at its next sync only");
+    /// Works for as long as changes of claims come.
+    pub(super) async fn run(self, mut changes: mpsc::UnboundedReceiver<Growth>) {
+        // By UID of the claim: the size for which its pods were annotated last
+        let mut told = HashMap::new();
+        while let Some(change) = changes.recv().await {
+            match change {
+                Growth::Waiting(claim) if told.get(&claim.uid) == Some(&claim.size) => {}
+                Growth::Waiting(claim) => match self.metrics.observed("filesystemresize", self.nudge(&claim)).await {
+                    Ok(()) => {
+                        told.insert(claim.uid, claim.size);
+                    }
+                    Err(error) => {
+                        let Waiting { namespace, claim, .. } = &claim;
+                        let error = format!("{:#}", anyhow::Error::from(error));
+                        tracing::warn!(
+                            namespace,
+                            claim,
+                            error,
+                            "kubelet will grow the filesystem at its next sync only"
+                        );
+                    }
+                },
+                Growth::Settled(uid) => {
+                    told.remove(&uid);
+                }
+                Growth::Listing => told.clear(),
             }
         }
     }
 
-    /// Annotates the pods that use the claim, unless that was done since it began to wait.
+    /// Annotates the pods that use the claim.
     async fn nudge(&self, waiting: &Waiting) -> kube::Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &waiting.namespace);
-        // Pods cannot be selected by claim, but by node, and those of one node and namespace are few
-        let on_node = waiting.node.as_ref().map(|node| format!("spec.nodeName={node}"));
+        // Pods cannot be selected by claim, but by node, and those of one node and namespace are few. They run where the volume is, which
+        // need not be where the scheduler wanted it
+        let volume = waiting.volume.as_ref().and_then(|name| self.volumes.get(name));
+        let on_node = volume.map(|volume| format!("spec.nodeName={}", volume.spec.node_name));
         let list = ListParams { field_selector: on_node, ..ListParams::default() };
         for pod in pods.list(&list).await?.items.iter().filter(|pod| waiting.is_used_by(pod)) {
             let patch = json!({"metadata": {
@@ -69,134 +114,57 @@ impl ResizeNudge {
     }
 }
 
+impl Growth {
+    /// What this event says, if the claim is ours.
+    pub(super) fn of(flavor: ApiFlavor, event: &Event<PersistentVolumeClaim>) -> Option<Self> {
+        let (Event::Apply(claim) | Event::InitApply(claim) | Event::Delete(claim)) = event else {
+            return matches!(event, Event::Init).then_some(Self::Listing);
+        };
+        if provisioner(claim)? != flavor.driver_name() {
+            return None;
+        }
+        let waiting = Waiting::of(claim).filter(|_| !matches!(event, Event::Delete(_)));
+        Some(waiting.map_or_else(|| Self::Settled(claim.uid().unwrap_or_default()), Self::Waiting))
+    }
+}
+
 impl Waiting {
-    /// The claim, if it is ours and waits.
-    pub(super) fn of(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> Option<Self> {
-        let provisioner = provisioner(claim)?;
-        let conditions = claim.status.as_ref()?.conditions.iter().flatten();
-        let pending =
-            conditions.into_iter().find(|condition| condition.type_ == PENDING && condition.status == "True")?;
-        (provisioner == flavor.driver_name() && claim.metadata.deletion_timestamp.is_none()).then(|| Self {
+    /// The claim, if it waits.
+    fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
+        let status = claim.status.as_ref()?;
+        let is_pending = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == PENDING && condition.status == "True");
+        let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
+        if !is_pending
+            || state.is_some_and(|state| state != NODE_PENDING)
+            || claim.metadata.deletion_timestamp.is_some()
+        {
+            return None;
+        }
+        // Kubernetes before 1.23 does not tell what was allocated
+        let allocated = status.allocated_resources.as_ref().and_then(|allocated| allocated.get("storage"));
+        let requested = || claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage");
+        Some(Self {
             namespace: claim.namespace().unwrap_or_default(),
             claim: claim.name_any(),
-            node: selected_node(claim).map(str::to_owned),
-            since: pending.last_transition_time.as_ref().map(|time| time.0),
+            uid: claim.uid().unwrap_or_default(),
+            volume: volume_name(claim).map(str::to_owned),
+            size: allocated.or_else(requested).map(|size| size.0.clone()).unwrap_or_default(),
         })
     }
 
-    /// Whether the pod mounts the claim and has not been told since it began to wait.
+    /// Whether the pod mounts the claim.
     fn is_used_by(&self, pod: &Pod) -> bool {
         let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         let uses = volumes.any(|volume| {
             volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name == self.claim)
         });
-        let told = pod.annotations().get(RESIZEFS_REQUESTED_AT).and_then(|time| time.parse::<Timestamp>().ok());
         uses && pod.metadata.deletion_timestamp.is_none()
-            && told.is_none_or(|told| self.since.is_none_or(|since| told <= since))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use topolvm_api::SELECTED_NODE;
-    use topolvm_runtime::{CancellationToken, Tasks};
-    use topolvm_testkit::ApiServer;
-    use topolvm_testkit::api_server::Failure;
-
-    use super::super::bench::Bench;
-    use super::*;
-
-    const SINCE: &str = "2026-01-01T00:00:00Z";
-
-    fn now() -> Timestamp {
-        "2026-01-01T00:00:05Z".parse().unwrap()
-    }
-
-    fn claim(provisioner: &str, pending: &str) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": "ns", "annotations": {
-                "volume.kubernetes.io/storage-provisioner": provisioner, SELECTED_NODE: "n1"}},
-            "status": {"conditions": [{"type": PENDING, "status": pending, "lastTransitionTime": SINCE}]},
-        })
-    }
-
-    fn pod(name: &str, claim: &str, told: Option<&str>) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "ns", "annotations": told.map(|told| json!({RESIZEFS_REQUESTED_AT: told}))},
-            "spec": {"nodeName": "n1", "containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
-        })
-    }
-
-    fn start(server: &ApiServer) -> (Tasks, CancellationToken) {
-        let shutdown = CancellationToken::new();
-        let tasks = Tasks::new(shutdown.clone());
-        let controllers = Bench::controllers(server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
-        tasks.spawn("controllers", controllers.run(shutdown.clone()));
-        (tasks, shutdown)
-    }
-
-    fn told(pod: &Value) -> Option<String> {
-        pod["metadata"]["annotations"][RESIZEFS_REQUESTED_AT].as_str().map(str::to_owned)
-    }
-
-    #[tokio::test]
-    async fn pods_of_a_waiting_claim_are_annotated_once() {
-        let server = ApiServer::new();
-        server.apply_json(pod("user", "data", None));
-        server.apply_json(pod("told-before", "data", Some("2025-12-31T00:00:00Z")));
-        server.apply_json(pod("told-since", "data", Some("2026-01-01T00:00:01Z")));
-        server.apply_json(pod("other", "else", None));
-        let (tasks, shutdown) = start(&server);
-        server.apply_json(claim("topolvm.io", "True"));
-        for name in ["user", "told-before"] {
-            server.until("pods", "ns", name, |pod| (told(pod?)? == now().to_string()).then_some(())).await;
-        }
-        shutdown.cancel();
-        tasks.wait().await.unwrap();
-        assert_eq!(told(&server.get_json("pods", "ns", "told-since").unwrap()).unwrap(), "2026-01-01T00:00:01Z");
-        assert_eq!(told(&server.get_json("pods", "ns", "other").unwrap()), None);
-    }
-
-    #[tokio::test]
-    async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
-        let server = ApiServer::new();
-        let (asked, is_asked) = tokio::sync::oneshot::channel();
-        let mut asked = Some(asked);
-        server.before_next("list", "pods", move |_| asked.take().unwrap().send(()).unwrap());
-        server.inject("patch", "pods", 1, Failure::Hang);
-        server.apply_json(pod("user", "data", None));
-        let (tasks, shutdown) = start(&server);
-        server.apply_json(claim("topolvm.io", "True"));
-        is_asked.await.unwrap();
-        shutdown.cancel();
-        tasks.wait().await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn claims_of_others_and_claims_that_do_not_wait_are_left_alone() {
-        let of = |value: Value| Waiting::of(ApiFlavor::TopoLvm, &serde_json::from_value(value).unwrap());
-        assert_eq!(of(claim("ebs.example", "True")), None);
-        assert_eq!(of(claim("topolvm.io", "False")), None);
-        let waiting = of(claim("topolvm.io", "True")).unwrap();
-        assert_eq!((waiting.claim.as_str(), waiting.node.as_deref()), ("data", Some("n1")));
-    }
-
-    #[tokio::test]
-    async fn a_failed_nudge_does_not_end_the_watch() {
-        let server = ApiServer::new();
-        server.apply_json(pod("user", "data", None));
-        server.apply_json(claim("topolvm.io", "True"));
-        server.fail_next("list", "pods", 1, 500);
-        let (tasks, shutdown) = start(&server);
-        server.until_requested("list", "pods", 1).await;
-        let mut again = claim("topolvm.io", "True");
-        again["status"]["capacity"] = json!({"storage": "1Gi"});
-        server.apply_json(again);
-        server.until("pods", "ns", "user", |pod| told(pod?)).await;
-        shutdown.cancel();
-        tasks.wait().await.unwrap();
-    }
-}
+mod tests;

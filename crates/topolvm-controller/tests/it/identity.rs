@@ -25,6 +25,7 @@ async fn the_name_is_that_of_the_driver_in_the_api_group() {
 async fn volumes_have_a_place_and_grow_online_and_offline() {
     let bench = Bench::new().await;
     let answer = bench.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
+    assert_eq!(*answer.get_ref(), topolvm_proto::plugin::capabilities());
     let (mut services, mut expansions) = (vec![], vec![]);
     for capability in answer.into_inner().capabilities {
         match capability.r#type.unwrap() {

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
 use topolvm_proto::csi::identity_server::Identity;
-use topolvm_proto::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+use topolvm_proto::plugin;
 
 use crate::Health;
 
@@ -41,18 +41,7 @@ impl Identity for IdentityService {
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
-        let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });
-        // The same on every socket of the driver: sidecars and the conformance suite ask either
-        let capabilities = [
-            service(service::Type::ControllerService),
-            service(service::Type::VolumeAccessibilityConstraints),
-            expansion(volume_expansion::Type::Online),
-            expansion(volume_expansion::Type::Offline),
-        ]
-        .map(|kind| csi::PluginCapability { r#type: Some(kind) })
-        .into();
-        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
+        Ok(Response::new(plugin::capabilities()))
     }
 
     async fn probe(&self, _: Request<csi::ProbeRequest>) -> Result<Response<csi::ProbeResponse>, Status> {

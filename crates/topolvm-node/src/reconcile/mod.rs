@@ -26,7 +26,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{Backoff, CancellationToken, Pace, ReconcileMetrics, error_chain, kubernetes, work_through};
+use topolvm_runtime::{
+    Backoff, CancellationToken, Pace, ReconcileMetrics, error_chain, kubernetes, watch_and_work, work_through,
+};
 
 use crate::lvmd::Lvmd;
 
@@ -102,8 +104,7 @@ impl Reconciler {
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = work_through(queue, PACE, class, step, log_failure);
         let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed, shutdown);
-        let (watched, ()) = tokio::join!(watching, working);
-        watched
+        watch_and_work(watching, working).await
     }
 
     /// Does what one object asks for.

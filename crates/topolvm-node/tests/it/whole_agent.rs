@@ -11,7 +11,7 @@ use topolvm_node::lvmd::Lvmd;
 use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
-use topolvm_proto::csi::{GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
+use topolvm_proto::csi::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -91,6 +91,8 @@ async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both
     let mut identity = IdentityClient::new(agent.csi().await);
     let info = identity.get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.name, "topolvm.io");
+    let capabilities = identity.get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap().into_inner();
+    assert_eq!(capabilities, topolvm_proto::plugin::capabilities(), "as on the controller's socket");
     let status = identity.probe(ProbeRequest {}).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("lvmd"), "{status}");

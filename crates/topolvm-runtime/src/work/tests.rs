@@ -168,3 +168,21 @@ async fn at_the_end_what_runs_ends_and_nothing_more_begins() {
     assert_eq!(log.spans(), [("a1", 0, 10), ("a2", 0, 10)]);
     assert_eq!(log.now(), 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_watch_ends_the_work_at_once() {
+    let watch = async { anyhow::bail!("the stream ended") };
+    let ended = tokio::time::timeout(LONG, watch_and_work(watch, std::future::pending())).await;
+    assert_eq!(ended.unwrap().unwrap_err().to_string(), "the stream ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_has_begun_comes_to_its_end_after_an_orderly_end_of_the_watch() {
+    let is_done = Cell::new(false);
+    let work = async {
+        sleep(LONG).await;
+        is_done.set(true);
+    };
+    watch_and_work(async { Ok(()) }, work).await.unwrap();
+    assert!(is_done.get());
+}

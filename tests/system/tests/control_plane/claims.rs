@@ -62,20 +62,24 @@ fn nudge(fixture: &Fixture) -> Result<()> {
         "growing",
         system_tests::manifests::VolumeMode::Filesystem,
     ))?;
-    let pending = json!({"status": {"conditions": [{
-        "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}});
-    fixture.kubectl(&[
-        "patch",
-        "pvc",
-        "growing",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &pending.to_string(),
-    ])?;
-    let told = r"--for=jsonpath={.metadata.annotations.topolvm\.io/last-resizefs-requested-at}";
-    fixture.wait(told, "pod", "grower")?;
+    // In the same second by the clock of the condition, which stands in the past of whoever compares it with the time of the first nudge
+    let mut last = String::new();
+    for size in ["2Gi", "3Gi"] {
+        let pending = json!({"status": {
+            "allocatedResources": {"storage": size},
+            "conditions": [{
+                "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        }});
+        let patch = pending.to_string();
+        fixture.kubectl(&["patch", "pvc", "growing", "--subresource=status", "--type=merge", "-p", &patch])?;
+        fixture.cluster.ready("apiserver", || {
+            let now = fixture.value("pod", "grower", r".metadata.annotations.topolvm\.io/last-resizefs-requested-at")?;
+            ensure!(!now.is_empty() && now != last, "kubelet is not told that the filesystem is to have {size}: {now:?}");
+            last = now;
+            Ok(())
+        })?;
+    }
     fixture.kubectl(&["delete", "pod", "grower", "--timeout=60s"])?;
     fixture.kubectl(&["delete", "pvc", "growing", "--timeout=60s"])?;
     fixture.check_rights()
