@@ -37,10 +37,10 @@ generate: ## Write the files that are generated from the code
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
 
-soak: prerequisites ## Everything is killed at random moments: real LVM for half an hour, then a cluster; ONLY=lvm|csi SEED=N SEQUENCES=N
+soak: prerequisites ## Everything is killed at random moments: real LVM for half an hour, then a cluster; ONLY=lvm|csi SEED=N SEQUENCES=N DISTURB=KIND
 	$(if $(filter csi,$(ONLY)),,cargo xtask soak)
 	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
-	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)))
+	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)))
 
 # Cargo does not know of files that the linker reads: a flag that changes with them makes it link again
 linked_anew_with = -C metadata=$(firstword $(shell cksum $1))

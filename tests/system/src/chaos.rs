@@ -4,21 +4,27 @@
 mod abandoned;
 mod agreement;
 mod disagreement;
+mod disturb;
+mod disturbance;
 mod expected;
 mod fields;
 mod history;
 mod lineage;
+mod node_deleted;
 mod objects;
 mod outage;
 mod plan;
 mod programs;
 mod random;
+mod remap;
 mod report;
 #[cfg(test)]
 mod sample;
 mod state;
 mod steps;
+mod workload;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, sleep};
@@ -28,7 +34,6 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::StreamExt as _;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
-use testbed::sidecars;
 use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 use tokio::runtime;
 use topolvm_api::ApiFlavor;
@@ -36,6 +41,8 @@ use topolvm_api::ApiFlavor;
 use self::abandoned::Abandoned;
 use self::agreement::disagreements;
 pub use self::disagreement::Counts;
+use self::disturb::Disturbed;
+pub use self::disturbance::DisturbanceKind;
 use self::expected::Expected;
 use self::history::{EVENTS, Fact, History};
 use self::objects::Objects;
@@ -47,6 +54,8 @@ use self::steps::SNAPSHOT_CLASS;
 use crate::manifests::{snapshot_class, storage_class};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
+/// How long a pod of a workload may take until it runs.
+const POD_START: Duration = Duration::from_mins(2);
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +68,26 @@ pub struct Settings {
     pub workers: usize,
     /// How long one step may take, and how long it may take at the end until everything agrees.
     pub patience: Duration,
+    /// This kind of disturbance and nothing else, more often than usual.
+    pub alone: Option<DisturbanceKind>,
 }
 
-/// A cluster with the product, a thin class, and no volumes.
+/// What a run wants: so many nodes with a thin class and a second volume group, and all sidecars. Of two seeds that follow each other one has
+/// csi-provisioner with its default flags.
+pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
+    let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
+    Ok(if seed.is_multiple_of(2) { spec } else { spec.with_default_provisioner_flags() })
+}
+
+/// How often what happened, and for how long.
+#[derive(Debug, Default)]
+struct Happened {
+    outages: usize,
+    away: Duration,
+    disturbances: BTreeMap<DisturbanceKind, usize>,
+}
+
+/// A cluster of [`spec`] without volumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Chaos<'a> {
     /// The cluster.
@@ -108,10 +134,11 @@ impl Chaos<'_> {
     }
 
     fn run_with(&self, settings: Settings, history: &History) -> Result<Report> {
-        let plan = Plan::new(settings.seed, settings.sequences);
-        sidecars::apply_snapshot_crds(self.cluster)?;
+        let plan = Plan::new(settings.seed, settings.sequences, settings.alone);
         for (class, device_class) in [(Class::Thick, None), (Class::Thin, Some(THIN_CLASS))] {
-            self.cluster.apply(&storage_class(ApiFlavor::TopoLvm, class.name(), device_class, true).to_string())?;
+            for (name, immediate) in [(class.name(), true), (class.waiting_name(), false)] {
+                self.cluster.apply(&storage_class(ApiFlavor::TopoLvm, name, device_class, immediate).to_string())?;
+            }
         }
         self.cluster.apply(&snapshot_class(ApiFlavor::TopoLvm, SNAPSHOT_CLASS).to_string())?;
 
@@ -119,7 +146,9 @@ impl Chaos<'_> {
         let stop = AtomicBool::new(false);
         let report = thread::scope(|scope| {
             let keeping = scope.spawn(|| programs.keep(&stop));
-            let report = self.disturb_and_check(settings, &plan, history, &programs);
+            let report = Disturbed::start(self.cluster, self.nodes, history, POD_START)
+                .context("start the workloads")
+                .and_then(|disturbed| self.disturb_and_check(settings, &plan, history, &programs, &disturbed));
             stop.store(true, Ordering::Relaxed);
             keeping.join().map_err(|_| anyhow!("a thread panicked"))??;
             report
@@ -134,28 +163,44 @@ impl Chaos<'_> {
         plan: &Plan,
         history: &History,
         programs: &Programs<'_>,
+        disturbed: &Disturbed<'_>,
     ) -> Result<Report> {
         let start = Instant::now();
         let progress = Progress::default();
-        let (seconds, outages) = thread::scope(|scope| {
+        let (seconds, mut happened) = thread::scope(|scope| {
             let working = scope.spawn(|| {
                 let done = self.work(settings, plan, history, &progress);
                 progress.finish();
                 done
             });
-            let outages = self.disturb(plan, history, programs, &progress);
-            let seconds = working.join().map_err(|_| anyhow!("a thread panicked"))??;
-            Ok::<_, anyhow::Error>((seconds, outages?))
+            let happened = self.disturb(plan, history, programs, disturbed, &progress);
+            let seconds = working.join().map_err(|_| anyhow!("a thread panicked"))?;
+            // Why the sequences could not go on may be in the disturbance
+            let happened = happened?;
+            Ok::<_, anyhow::Error>((seconds?, happened))
         })?;
         let working = start.elapsed();
 
         let start = Instant::now();
-        let expected = Expected::after(&plan.sequences);
+        let expected = disturbed.workloads.iter().fold(Expected::after(&plan.sequences), |expected, workload| {
+            expected.with_claim(workload.name(), workload.class(), workload::MEBIBYTES)
+        });
         let settled = self.settle(settings.patience, history, &expected)?;
         let settling = start.elapsed();
         programs.check()?;
+        let mut abandoned = settled.abandoned;
+        if let Some(node) = plan.deleted_node {
+            let doomed = disturbed.delete_node(node, self.spec)?;
+            let gone: Vec<_> = doomed.claims.into_iter().chain(doomed.snapshots).collect();
+            let is_workload = |name: &String| disturbed.workloads.iter().any(|workload| workload.name() == name);
+            let gone: Vec<_> = gone.into_iter().filter(|name| !is_workload(name)).collect();
+            abandoned += self.settle(settings.patience, history, &expected.clone().without(&gone))?.abandoned;
+            *happened.disturbances.entry(DisturbanceKind::NodeDeleted).or_default() += 1;
+        }
+        disturbed.workloads.iter().try_for_each(workload::Workload::check)?;
 
         let start = Instant::now();
+        self.cluster.kubectl_ok(["delete", "pods", "--all", "--timeout=120s"])?;
         for kind in ["volumesnapshots", "persistentvolumeclaims"] {
             self.cluster.kubectl_ok(["delete", kind, "--all", "--wait=false"])?;
         }
@@ -171,9 +216,10 @@ impl Chaos<'_> {
             kept: settled.volumes,
             settled: settled.counts,
             cleared: cleared.counts,
-            abandoned: settled.abandoned + cleared.abandoned,
+            abandoned: abandoned + cleared.abandoned,
             kills,
-            outages,
+            outages: (happened.outages, happened.away),
+            disturbances: happened.disturbances,
             sidecar_exits,
             seconds,
         })
@@ -200,20 +246,21 @@ impl Chaos<'_> {
         Ok(seconds)
     }
 
-    /// Lets the events happen. Returns the number of outages and how long they were together.
+    /// Lets the events happen.
     fn disturb(
         &self,
         plan: &Plan,
         history: &History,
         programs: &Programs<'_>,
+        disturbed: &Disturbed<'_>,
         progress: &Progress,
-    ) -> Result<(usize, Duration)> {
-        let (mut outages, mut away) = (0, Duration::ZERO);
+    ) -> Result<Happened> {
+        let mut happened = Happened::default();
         for planned in &plan.events {
             progress.wait(planned.after);
-            match planned.event {
-                Event::Kill(victim) => programs.kill(victim)?,
-                Event::Outage { outage, seconds, meanwhile } => {
+            match &planned.event {
+                Event::Kill(victim) => programs.kill(*victim)?,
+                &Event::Outage { outage, seconds, meanwhile } => {
                     history.record(EVENTS, Fact::Away { outage, seconds });
                     let half = Duration::from_secs(seconds) / 2;
                     let start = Instant::now();
@@ -224,12 +271,16 @@ impl Chaos<'_> {
                         Ok(())
                     })?;
                     history.record(EVENTS, Fact::Back);
-                    outages += 1;
-                    away += start.elapsed();
+                    happened.outages += 1;
+                    happened.away += start.elapsed();
+                }
+                Event::Disturb { node, disturbance } => {
+                    disturbed.happen(disturbance, *node)?;
+                    *happened.disturbances.entry(disturbance.kind()).or_default() += 1;
                 }
             }
         }
-        Ok((outages, away))
+        Ok(happened)
     }
 
     /// Waits until everybody agrees, and what there is is what is expected. On the way it deletes what csi-provisioner has abandoned.

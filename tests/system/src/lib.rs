@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chaos;
+pub mod lvm_settings;
 pub mod manifests;
 pub mod sanity;
 pub mod scenario;

@@ -118,6 +118,17 @@ impl TopolvmSpec {
         self
     }
 
+    /// Has csi-provisioner run with the flags of upstream's chart, without `--strict-topology`.
+    #[must_use]
+    pub fn with_default_provisioner_flags(mut self) -> Self {
+        for sidecar in &mut self.sidecars {
+            if *sidecar == Sidecar::Provisioner {
+                *sidecar = Sidecar::ProvisionerWithDefaultFlags;
+            }
+        }
+        self
+    }
+
     /// The environment that makes the programs speak the flavor.
     fn environment(&self) -> Option<(String, String)> {
         (self.flavor == ApiFlavor::Legacy).then(|| ("USE_LEGACY".to_owned(), "true".to_owned()))

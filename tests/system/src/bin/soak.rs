@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use system_tests::chaos::{Chaos, Settings};
-use testbed::topolvm::{self, Topolvm, TopolvmSpec};
+use system_tests::chaos::{self, Chaos, DisturbanceKind, Settings};
+use testbed::topolvm::{self, Topolvm};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -29,6 +29,9 @@ struct Args {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 2)]
     nodes: u8,
+    /// This kind of disturbance and nothing else: neither kills nor outages.
+    #[arg(long)]
+    disturb: Option<DisturbanceKind>,
     /// Where to leave the logs of a run that failed.
     #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]
     logs: PathBuf,
@@ -73,12 +76,12 @@ fn run(args: &Args) -> Result<()> {
 
 /// CSI calls in a real cluster while programs die and the API server goes away.
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
-    let spec = TopolvmSpec::nodes(args.nodes)?.with_thin_class();
+    let spec = chaos::spec(args.nodes, seed)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
     // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it looks again, for up to
     // a minute
     let patience = Duration::from_mins(5);
-    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience };
+    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, alone: args.disturb };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome.map(|report| report.to_string())

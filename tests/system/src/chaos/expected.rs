@@ -69,6 +69,21 @@ impl Expected {
         expected
     }
 
+    /// With a claim besides.
+    #[must_use]
+    pub(super) fn with_claim(mut self, name: &str, class: Class, mebibytes: u64) -> Self {
+        self.claims.insert(name.to_owned(), Wanted { class, mebibytes, had: mebibytes, source: None });
+        self
+    }
+
+    /// Without these claims and snapshots.
+    #[must_use]
+    pub(super) fn without(mut self, names: &[String]) -> Self {
+        self.claims.retain(|claim, _| !names.contains(claim));
+        self.snapshots.retain(|snapshot, _| !names.contains(snapshot));
+        self
+    }
+
     fn follow(&mut self, step: &Step) {
         match step {
             Step::Create { claim, class, mebibytes, begin } => {
@@ -246,6 +261,16 @@ mod tests {
         without_thick(&mut state);
         assert_eq!(disagreements(&state), [], "only the plan knows");
         assert_eq!(after(without_thick), "lost: t of 50Mi is not there\n");
+    }
+
+    #[test]
+    fn claims_are_expected_besides_and_others_no_longer() {
+        let expected = Expected::after(&plan()).with_claim("w", Class::Thick, 40);
+        let lost = lines(&expected.compare(&agreed()));
+        assert_eq!(lost, "lost: w of 40Mi is not there\n");
+        let expected = expected.without(&["w".to_owned(), "s".to_owned()]);
+        assert_eq!(expected.len(), (3, 0));
+        assert_eq!(lines(&expected.compare(&agreed())), "leaked: snapshot s should be gone\n");
     }
 
     #[test]

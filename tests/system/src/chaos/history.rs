@@ -44,6 +44,10 @@ pub(super) enum Fact {
     Away { outage: Outage, seconds: u64 },
     /// It is there again.
     Back,
+    /// A node is disturbed in this way.
+    Disturbed(String),
+    /// It is as before.
+    Restored,
 }
 
 /// From when until when something was so.
@@ -68,6 +72,8 @@ impl fmt::Display for Fact {
             Self::Ended(name) => write!(f, "{name} has ended by itself"),
             Self::Away { outage, seconds } => write!(f, "the API server is {outage:?} for {seconds} s"),
             Self::Back => f.write_str("the API server is back"),
+            Self::Disturbed(how) => f.write_str(how),
+            Self::Restored => f.write_str("the node is as before"),
         }
     }
 }
@@ -125,12 +131,14 @@ impl History {
             .collect()
     }
 
-    /// When the API server was away; one that has not come back yet is left out.
+    /// When the API server was away or a node disturbed, so that volumes may have waited; what has not come to its end is left out.
     pub(super) fn outages(&self) -> Vec<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |is_it: fn(&Fact) -> bool| lines.iter().filter(move |line| is_it(&line.what)).map(|line| line.at);
-        let away = at(|fact| matches!(fact, Fact::Away { .. }));
-        away.zip(at(|fact| *fact == Fact::Back)).map(|(from, until)| Span { from, until }).collect()
+        let away = at(|fact| matches!(fact, Fact::Away { .. } | Fact::Disturbed(_)));
+        away.zip(at(|fact| matches!(fact, Fact::Back | Fact::Restored)))
+            .map(|(from, until)| Span { from, until })
+            .collect()
     }
 
     /// What these did, and what happened meanwhile.
@@ -175,11 +183,17 @@ mod tests {
         history.record("s001", Fact::HastyGone { uid: "u".to_owned() });
         history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
         history.record(EVENTS, Fact::Back);
+        history.record(EVENTS, Fact::Disturbed("the power is cut".to_owned()));
+        history.record(EVENTS, Fact::Restored);
         history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
         let at: Vec<Duration> = history.lines.lock().unwrap().iter().map(|line| line.at).collect();
         assert_eq!(history.hasty("u"), Some(Span { from: at[0], until: at[5] }));
         assert_eq!((history.hasty("v"), history.hasty("w")), (None, None), "one is not gone, one was never there");
         assert_eq!((history.ends("p"), history.ends("q")), (vec![at[2]], Vec::new()));
-        assert_eq!(history.outages(), [Span { from: at[6], until: at[7] }]);
+        assert_eq!(
+            history.outages(),
+            [Span { from: at[6], until: at[7] }, Span { from: at[8], until: at[9] }],
+            "one after the other"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::disturbance::{Disturbance, DisturbanceKind};
 use super::random::Random;
 
 /// Smallest volume in MiB: that of ext4, which smaller requests would be raised to.
@@ -21,6 +22,14 @@ impl Class {
         match self {
             Self::Thick => "chaos-thick",
             Self::Thin => "chaos-thin",
+        }
+    }
+
+    /// The same for claims that wait for a pod.
+    pub(super) const fn waiting_name(self) -> &'static str {
+        match self {
+            Self::Thick => "chaos-thick-waiting",
+            Self::Thin => "chaos-thin-waiting",
         }
     }
 }
@@ -104,6 +113,11 @@ pub(super) enum Event {
         seconds: u64,
         meanwhile: Option<Victim>,
     },
+    /// To the node of this number.
+    Disturb {
+        node: usize,
+        disturbance: Disturbance,
+    },
 }
 
 /// An event, and after how many steps of all sequences together it happens.
@@ -118,21 +132,46 @@ pub(super) struct Planned {
 pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
     pub(super) events: Vec<Planned>,
+    /// The number of the node that is deleted when all sequences have been done, and comes back.
+    pub(super) deleted_node: Option<usize>,
 }
 
 impl Plan {
-    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, and one of a minute for every
-    /// fifty sequences.
-    pub(super) fn new(seed: u64, sequences: usize) -> Self {
+    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, one of a minute for every fifty
+    /// sequences, each kind of disturbance once for every thirty, and a deleted node at the end. With `alone` this kind of disturbance and
+    /// nothing else, at least four times.
+    pub(super) fn new(seed: u64, sequences: usize, alone: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| sequence(&mut random, number)).collect();
         let steps = sequences.iter().map(|sequence| sequence.steps.len()).sum();
-        let events = events(&mut random, sequences.len(), steps);
-        Self { sequences, events }
+        let all = match alone {
+            None => {
+                let mut all = kills_and_outages(&mut random, sequences.len());
+                for kind in DisturbanceKind::MEANWHILE {
+                    all.extend(disturbances(&mut random, kind, (sequences.len() / 30).max(1)));
+                }
+                all
+            }
+            Some(kind) => disturbances(&mut random, kind, (sequences.len() / 5).max(4)),
+        };
+        let events = planned(&mut random, all, steps);
+        let is_deleted = alone.is_none_or(|kind| kind == DisturbanceKind::NodeDeleted);
+        let deleted_node = is_deleted.then(|| number(&mut random));
+        Self { sequences, events, deleted_node }
     }
 }
 
-fn events(random: &mut Random, sequences: usize, steps: usize) -> Vec<Planned> {
+/// Of a node, of which there are fewer.
+fn number(random: &mut Random) -> usize {
+    usize::try_from(random.between(0, 240)).unwrap_or(0)
+}
+
+fn disturbances(random: &mut Random, kind: DisturbanceKind, times: usize) -> Vec<Event> {
+    let one = |_| Some(Event::Disturb { node: number(random), disturbance: Disturbance::choose(kind, random)? });
+    (0..times).filter_map(one).collect()
+}
+
+fn kills_and_outages(random: &mut Random, sequences: usize) -> Vec<Event> {
     let mut all = Vec::new();
     for victim in [Victim::Node, Victim::Lvmd, Victim::Controller, Victim::OtherController] {
         all.extend(std::iter::repeat_n(Event::Kill(victim), (sequences / 8).max(2)));
@@ -150,6 +189,11 @@ fn events(random: &mut Random, sequences: usize, steps: usize) -> Vec<Planned> {
         let meanwhile = if random.percent(60) { random.of(victims).copied() } else { None };
         all.push(Event::Outage { outage, seconds, meanwhile });
     }
+    all
+}
+
+/// Gives each its moment.
+fn planned(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<Planned> {
     // Not in the last tenth, so that something is left to be disturbed
     let end = u64::try_from(steps * 9 / 10).unwrap_or(u64::MAX);
     let mut planned: Vec<Planned> = all
@@ -349,18 +393,18 @@ mod tests {
 
     #[test]
     fn a_plan_follows_from_its_seed() {
-        assert_eq!(Plan::new(7, 20), Plan::new(7, 20));
-        assert_ne!(Plan::new(7, 20), Plan::new(8, 20));
+        assert_eq!(Plan::new(7, 20, None), Plan::new(7, 20, None));
+        assert_ne!(Plan::new(7, 20, None), Plan::new(8, 20, None));
     }
 
     #[test]
     fn a_small_plan_kills_every_process_twice_and_has_a_short_outage() {
-        let plan = Plan::new(1, 10);
+        let plan = Plan::new(1, 10, None);
         for victim in [Victim::Node, Victim::Lvmd, Victim::Controller, Victim::OtherController] {
             let kills = plan.events.iter().filter(|planned| planned.event == Event::Kill(victim)).count();
             assert_eq!(kills, 2, "{victim}");
         }
-        let outages: Vec<_> = plan.events.iter().filter(|event| !matches!(event.event, Event::Kill(_))).collect();
+        let outages: Vec<_> = plan.events.iter().filter(|event| matches!(event.event, Event::Outage { .. })).collect();
         assert!(
             matches!(outages.as_slice(), [Planned { event: Event::Outage { seconds: 3..8, .. }, .. }]),
             "{outages:?}"
@@ -368,8 +412,31 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_disturbance_happens_and_can_be_had_alone() {
+        let kinds = |plan: &Plan| {
+            let kind = |planned: &Planned| match &planned.event {
+                Event::Disturb { disturbance, .. } => Some(disturbance.kind()),
+                Event::Kill(_) | Event::Outage { .. } => None,
+            };
+            plan.events.iter().map(kind).collect::<Vec<_>>()
+        };
+        let all = Plan::new(1, 10, None);
+        let mut happen: Vec<_> = kinds(&all).into_iter().flatten().collect();
+        happen.sort();
+        assert_eq!(happen, DisturbanceKind::MEANWHILE);
+        assert!(all.deleted_node.is_some());
+        for kind in DisturbanceKind::MEANWHILE {
+            let plan = Plan::new(1, 10, Some(kind));
+            assert_eq!((kinds(&plan), plan.deleted_node), (vec![Some(kind); 4], None));
+            assert_eq!(plan.sequences, all.sequences, "the same sequences, whatever disturbs them");
+        }
+        let plan = Plan::new(1, 10, Some(DisturbanceKind::NodeDeleted));
+        assert!(plan.events.is_empty() && plan.deleted_node.is_some());
+    }
+
+    #[test]
     fn two_hundred_sequences_have_outages_of_a_minute_and_all_events_before_their_end() {
-        let plan = Plan::new(1, 200);
+        let plan = Plan::new(1, 200, None);
         let steps: usize = plan.sequences.iter().map(|sequence| sequence.steps.len()).sum();
         assert!(plan.events.iter().all(|planned| planned.after < steps));
         let long = plan.events.iter().filter(|event| matches!(event.event, Event::Outage { seconds: 60, .. })).count();
@@ -379,7 +446,7 @@ mod tests {
     #[test]
     fn steps_use_what_exists_and_copies_are_large_enough() {
         for seed in 0..50 {
-            for sequence in Plan::new(seed, 20).sequences {
+            for sequence in Plan::new(seed, 20, None).sequences {
                 let mut sizes = std::collections::HashMap::new();
                 let mut ever = HashSet::new();
                 for step in &sequence.steps {

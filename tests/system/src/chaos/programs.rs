@@ -12,7 +12,6 @@ use rustix::process::Signal;
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::process::Process;
-use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER, LVMD, NODE, TopolvmSpec, controller_socket};
 
 use super::history::{EVENTS, Fact, History};
@@ -25,8 +24,6 @@ const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
 /// In seconds, so that a new leader is there soon.
 const ELECTION: [&str; 3] =
     ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
-const SIDECARS: [Sidecar; 4] =
-    [Sidecar::Provisioner, Sidecar::Resizer, Sidecar::Snapshotter, Sidecar::SnapshotController];
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The programs of a cluster.
@@ -64,7 +61,7 @@ impl<'a> Programs<'a> {
     ) -> Result<Self> {
         let mut kept = Vec::new();
         let socket = controller_socket(cluster);
-        for sidecar in SIDECARS {
+        for &sidecar in &spec.sidecars {
             sidecar.stop(cluster)?;
             let mut command = sidecar.command(cluster, &socket);
             command.arg("--retry-interval-max=5s");

@@ -1,5 +1,6 @@
 //! What a run says about itself.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -9,6 +10,7 @@ use testbed::cluster::Cluster;
 use testbed::node::Node;
 
 use super::disagreement::{Counts, Disagreement};
+use super::disturbance::DisturbanceKind;
 use super::history::History;
 
 /// What a run that ended well has done.
@@ -38,6 +40,8 @@ pub struct Report {
     pub kills: usize,
     /// Outages of the API server, and how long they were together.
     pub outages: (usize, Duration),
+    /// How often nodes were disturbed, by kind.
+    pub disturbances: BTreeMap<DisturbanceKind, usize>,
     /// Ends of sidecars, which end when they lose their driver.
     pub sidecar_exits: usize,
     /// Seconds that single steps took, sorted.
@@ -53,6 +57,9 @@ impl fmt::Display for Report {
         writeln!(f, "{sequences} sequences with {steps} steps in {:.0} s", self.working.as_secs_f64())?;
         writeln!(f, "a step took {:.2} s (median), {:.2} s (95 %), {:.2} s (longest)", part(50), part(95), part(100))?;
         writeln!(f, "{kills} kills, {outages} outages of {:.0} s together", away.as_secs_f64())?;
+        let disturbances: Vec<_> =
+            self.disturbances.iter().map(|(kind, times)| format!("{} {times}x", kind.name())).collect();
+        writeln!(f, "nodes were disturbed: {}", disturbances.join(", "))?;
         writeln!(f, "sidecars ended {sidecar_exits} times, the product never by itself")?;
         let (settling, clearing) = (self.settling.as_secs_f64(), self.clearing.as_secs_f64());
         writeln!(

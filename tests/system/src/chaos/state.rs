@@ -69,14 +69,6 @@ impl State {
             }
         };
         let api_nodes = list("/api/v1/nodes")?;
-        let published = |name: &str| {
-            let annotations = named(&api_nodes, name)?.pointer("/metadata/annotations")?.as_object()?;
-            let capacity = |(key, value): (&String, &Value)| {
-                let class = key.strip_prefix(ApiFlavor::TopoLvm.capacity_prefix())?;
-                Some((class.to_owned(), value.as_str()?.parse().ok()?))
-            };
-            Some(annotations.iter().filter_map(capacity).collect())
-        };
         Ok(Self {
             claims: list("/api/v1/namespaces/default/persistentvolumeclaims")?,
             volumes: list("/api/v1/persistentvolumes")?,
@@ -86,7 +78,10 @@ impl State {
             nodes: nodes
                 .iter()
                 .map(|node| {
-                    Ok(NodeState { published: published(node.name()).unwrap_or_default(), ..NodeState::read(node)? })
+                    Ok(NodeState {
+                        published: named(&api_nodes, node.name()).map(capacities).unwrap_or_default(),
+                        ..NodeState::read(node)?
+                    })
                 })
                 .collect::<Result<_>>()?,
         })
@@ -97,6 +92,20 @@ impl State {
         let all = self.nodes.iter().flat_map(|node| node.lvm.iter().map(|lv| (node.name.as_str(), lv)));
         all.filter(|(_, lv)| lv.name == name).collect()
     }
+}
+
+/// Free bytes of each device class by the annotations of a Node.
+pub(super) fn published(cluster: &Cluster, node: &str) -> Result<BTreeMap<String, u64>> {
+    Ok(capacities(&cluster.get(&format!("/api/v1/nodes/{node}"))?))
+}
+
+fn capacities(node: &Value) -> BTreeMap<String, u64> {
+    let annotations = node.pointer("/metadata/annotations").and_then(Value::as_object);
+    let capacity = |(key, value): (&String, &Value)| {
+        let class = key.strip_prefix(ApiFlavor::TopoLvm.capacity_prefix())?;
+        Some((class.to_owned(), value.as_str()?.parse().ok()?))
+    };
+    annotations.into_iter().flatten().filter_map(capacity).collect()
 }
 
 impl NodeState {

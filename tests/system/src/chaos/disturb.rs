@@ -1,0 +1,160 @@
+//! Lets disturbances happen to a node, checks what must hold meanwhile, and puts everything back.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::topolvm::LVMD;
+
+use super::disturbance::Disturbance;
+use super::history::{EVENTS, Fact, History};
+use super::plan::Class;
+use super::remap::{Remap, is_as_before};
+use super::state::published;
+use super::workload::Workload;
+
+const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
+const LVM_LOCAL: &str = "/etc/lvm/lvmlocal.conf";
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The nodes with the pods that keep data on them.
+#[derive(Debug)]
+pub(super) struct Disturbed<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) nodes: &'a [Node],
+    pub(super) history: &'a History,
+    pub(super) workloads: Vec<Workload<'a>>,
+    /// How long a pod may take to start.
+    pub(super) patience: Duration,
+}
+
+impl<'a> Disturbed<'a> {
+    /// Starts a thick and a thin workload on each node.
+    pub(super) fn start(
+        cluster: &'a Cluster,
+        nodes: &'a [Node],
+        history: &'a History,
+        patience: Duration,
+    ) -> Result<Self> {
+        let of_class = |class| nodes.iter().map(move |node| Workload::new(cluster, node, patience, "workload", class));
+        let workloads: Vec<_> = of_class(Class::Thick).chain(of_class(Class::Thin)).collect();
+        workloads.iter().try_for_each(Workload::start)?;
+        Ok(Self { cluster, nodes, history, workloads, patience })
+    }
+
+    /// The node of this number; there may be fewer.
+    pub(super) fn node(&self, number: usize) -> Result<&'a Node> {
+        self.nodes.iter().cycle().nth(number).context("there are no nodes")
+    }
+
+    /// The workloads of a node.
+    pub(super) fn of<'b>(&'b self, node: &'b Node) -> impl Iterator<Item = &'b Workload<'a>> {
+        self.workloads.iter().filter(|workload| workload.node().name() == node.name())
+    }
+
+    /// Lets it happen, and returns when all is as before. Each workload of the node must have kept its data.
+    pub(super) fn happen(&self, disturbance: &Disturbance, number: usize) -> Result<()> {
+        let node = self.node(number)?;
+        self.history.record(EVENTS, Fact::Disturbed(format!("on {} {disturbance}", node.name())));
+        let done = match disturbance {
+            Disturbance::ClassRemapped(remap) => self.remap(node, *remap),
+            Disturbance::LvmConfig(setting) => self.configure_lvm(node, setting),
+            Disturbance::LvmKilled(pauses) => kill_lvm(node, pauses),
+            Disturbance::PowerCut => self.cut_power(node),
+            Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
+        };
+        let kept = done.and_then(|()| self.of(node).try_for_each(Workload::check));
+        self.history.record(EVENTS, Fact::Restored);
+        kept.with_context(|| format!("on {}: {disturbance}", node.name()))
+    }
+
+    /// Existing volumes get new pods and are removed while their class means something else.
+    fn remap(&self, node: &Node, remap: Remap) -> Result<()> {
+        let before = node.script(&format!("cat {LVMD_CONFIG}"))?;
+        let probes =
+            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "removed", class));
+        probes.iter().try_for_each(Workload::start)?;
+        let done = self
+            .configure_lvmd(node, &remap.apply(&before)?, |node| remap.is_published(node))
+            .and_then(|()| self.of(node).try_for_each(Workload::restart))
+            .and_then(|()| probes.iter().try_for_each(Workload::end));
+        self.configure_lvmd(node, &before, is_as_before)?;
+        done
+    }
+
+    /// Returns when the Node publishes the classes of this configuration.
+    fn configure_lvmd(
+        &self,
+        node: &Node,
+        config: &str,
+        is_published: impl Fn(&std::collections::BTreeMap<String, u64>) -> bool,
+    ) -> Result<()> {
+        let write = format!("cat >{LVMD_CONFIG}.new; mv {LVMD_CONFIG}.new {LVMD_CONFIG}; sync {LVMD_CONFIG}");
+        node.script_with_input(&write, config.as_bytes())?;
+        let end = Instant::now() + self.patience;
+        while !is_published(&published(self.cluster, node.name())?) {
+            if Instant::now() > end {
+                bail!("lvmd of {} does not work with this configuration:\n{config}", node.name());
+            }
+            sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Old volumes get new pods, and new ones are made and removed.
+    fn configure_lvm(&self, node: &Node, setting: &str) -> Result<()> {
+        let before = node.script(&format!("cat {LVM_LOCAL}"))?;
+        let write = format!("cat >{LVM_LOCAL}");
+        node.script_with_input(&write, format!("{before}{setting}\n").as_bytes())?;
+        let probes =
+            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
+        let done = self
+            .of(node)
+            .try_for_each(Workload::restart)
+            .and_then(|()| probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end())));
+        node.script_with_input(&write, before.as_bytes())?;
+        done
+    }
+
+    fn cut_power(&self, node: &Node) -> Result<()> {
+        self.of(node).try_for_each(Workload::write)?;
+        node.restart(true)
+    }
+
+    /// No pod may get an empty filesystem instead of the one that is damaged. An administrator then repairs it.
+    fn destroy_signature(&self, node: &Node, class: Class) -> Result<()> {
+        let workload = self.of(node).find(|workload| workload.class() == class).context("no such workload")?;
+        workload.write()?;
+        workload.stop_pod()?;
+        let device = workload.device()?;
+        let saved = "/run/node/first-block";
+        let unused = format!(
+            "until [ \"$(lvs --noheadings -o lv_device_open {device} | tr -d ' ')\" != open ]; do sleep 0.1; done"
+        );
+        node.script(&format!("{unused}; dd if={device} of={saved} bs=4096 count=1 iflag=direct status=none"))?;
+        let copy = |from: &str| {
+            format!(
+                "dd if={from} of={device} bs=4096 count=1 oflag=direct conv=notrunc,fsync status=none; blockdev --flushbufs {device}"
+            )
+        };
+        node.script(&copy("/dev/zero"))?;
+        workload.start_pod()?;
+        let why = workload.is_refused().context("a volume whose first 4 KiB are destroyed was published")?;
+        self.history.record(EVENTS, format!("{} is refused: {why}", workload.name()));
+        // kubelet would wait longer and longer before it tries again
+        workload.stop_pod()?;
+        node.script(&copy(saved))?;
+        workload.start_pod()
+    }
+}
+
+/// Kills all processes of LVM, again and again.
+fn kill_lvm(node: &Node, pauses: &[u64]) -> Result<()> {
+    let kill = r#"for p in /proc/[0-9]*; do if read -r name 2>/dev/null <"$p/comm" && [ "$name" = lvm ]; then kill -KILL "${p#/proc/}" && echo killed || :; fi; done"#;
+    let pauses: Vec<_> = pauses.iter().map(|pause| format!("{}.{:03}", pause / 1000, pause % 1000)).collect();
+    let output = node.script(&format!("for pause in {}; do sleep $pause; {kill}; done", pauses.join(" ")))?;
+    ensure!(output.contains("killed"), "no LVM was running in {}, whose {LVMD} keeps one", node.name());
+    Ok(())
+}

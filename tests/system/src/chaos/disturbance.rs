@@ -1,0 +1,98 @@
+//! What happens to one node, its volume groups or the bytes on its disks, chosen from the seed.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+use super::plan::Class;
+use super::random::Random;
+use super::remap::Remap;
+use crate::lvm_settings::LVM_SETTINGS;
+
+/// Kinds of disturbances of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum DisturbanceKind {
+    /// lvmd's configuration gives a device class another volume group, moves the default, or leaves a class out, and later all is as before.
+    ClassRemapped,
+    /// lvm.conf has a setting that changes what LVM prints.
+    LvmConfig,
+    /// Processes of LVM are killed, and lvmd is not.
+    LvmKilled,
+    /// The node loses its power and boots again.
+    PowerCut,
+    /// The first 4 KiB of a volume that no pod uses are overwritten.
+    SignatureDestroyed,
+    /// The Node object is deleted, and later the node registers again. Once, at the end of a run.
+    NodeDeleted,
+}
+
+impl DisturbanceKind {
+    /// Those that happen while the sequences go on.
+    pub(super) const MEANWHILE: [Self; 5] =
+        [Self::ClassRemapped, Self::LvmConfig, Self::LvmKilled, Self::PowerCut, Self::SignatureDestroyed];
+
+    /// How a report calls it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::ClassRemapped => "class remapped",
+            Self::LvmConfig => "lvm.conf changed",
+            Self::LvmKilled => "LVM killed",
+            Self::PowerCut => "power cut",
+            Self::SignatureDestroyed => "signature destroyed",
+            Self::NodeDeleted => "node deleted",
+        }
+    }
+}
+
+/// One of them with all that is left to chance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Disturbance {
+    ClassRemapped(Remap),
+    /// With this line in lvmlocal.conf.
+    LvmConfig(&'static str),
+    /// After each of these pauses, in milliseconds.
+    LvmKilled(Vec<u64>),
+    PowerCut,
+    /// Of the volume of this class of the node's workloads.
+    SignatureDestroyed(Class),
+}
+
+impl Disturbance {
+    /// One of this kind; `None` for a kind that does not happen while sequences go on.
+    pub(super) fn choose(kind: DisturbanceKind, random: &mut Random) -> Option<Self> {
+        Some(match kind {
+            DisturbanceKind::ClassRemapped => Self::ClassRemapped(random.of(&Remap::ALL).copied()?),
+            DisturbanceKind::LvmConfig => Self::LvmConfig(random.of(&LVM_SETTINGS).copied()?),
+            DisturbanceKind::LvmKilled => Self::LvmKilled((0..12).map(|_| random.between(20, 600)).collect()),
+            DisturbanceKind::PowerCut => Self::PowerCut,
+            DisturbanceKind::SignatureDestroyed => {
+                Self::SignatureDestroyed(random.of(&[Class::Thick, Class::Thin]).copied()?)
+            }
+            DisturbanceKind::NodeDeleted => return None,
+        })
+    }
+
+    pub(super) const fn kind(&self) -> DisturbanceKind {
+        match self {
+            Self::ClassRemapped(_) => DisturbanceKind::ClassRemapped,
+            Self::LvmConfig(_) => DisturbanceKind::LvmConfig,
+            Self::LvmKilled(_) => DisturbanceKind::LvmKilled,
+            Self::PowerCut => DisturbanceKind::PowerCut,
+            Self::SignatureDestroyed(_) => DisturbanceKind::SignatureDestroyed,
+        }
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClassRemapped(remap) => write!(f, "in lvmd's configuration {remap}"),
+            Self::LvmConfig(setting) => write!(f, "lvmlocal.conf has {setting}"),
+            Self::LvmKilled(pauses) => write!(f, "LVM is killed {} times", pauses.len()),
+            Self::PowerCut => f.write_str("the power is cut"),
+            Self::SignatureDestroyed(class) => {
+                write!(f, "the first 4 KiB of a {class:?} volume without a pod are overwritten")
+            }
+        }
+    }
+}

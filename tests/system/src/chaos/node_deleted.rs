@@ -1,0 +1,111 @@
+//! A Node object is deleted while its machine is off, and the machine registers again: the claims whose volumes are on it go, and no others.
+//! Their LVs stay on its disks until an administrator removes them (docs/node-maintenance.md).
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use testbed::node::Node;
+use testbed::topolvm::{self, NODE, TopolvmSpec};
+
+use super::disturb::Disturbed;
+use super::fields::{named, text, with_uid};
+use super::history::{EVENTS, Fact};
+use super::state::State;
+use super::workload::Workload;
+
+/// What has its volume on a node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Doomed {
+    pub(super) claims: Vec<String>,
+    pub(super) snapshots: Vec<String>,
+    /// Names of all LVs of the node.
+    lvs: BTreeSet<String>,
+    /// Claims whose volumes are elsewhere.
+    others: Vec<String>,
+}
+
+impl Doomed {
+    fn on(node: &str, state: &State) -> Self {
+        let is_here = |handle: &str| {
+            with_uid(&state.objects, handle).is_some_and(|object| text(object, "/spec/nodeName") == node)
+        };
+        let claim_is_here = |claim: &Value| {
+            let volume = named(&state.volumes, text(claim, "/spec/volumeName"));
+            volume.is_some_and(|volume| is_here(text(volume, "/spec/csi/volumeHandle")))
+        };
+        let snapshot_is_here = |snapshot: &Value| {
+            let content = named(&state.contents, text(snapshot, "/status/boundVolumeSnapshotContentName"));
+            content.is_some_and(|content| is_here(text(content, "/status/snapshotHandle")))
+        };
+        let name = |object: &Value| text(object, "/metadata/name").to_owned();
+        let (here, elsewhere): (Vec<&Value>, Vec<&Value>) = state.claims.iter().partition(|claim| claim_is_here(claim));
+        let lvs = state.nodes.iter().filter(|state| state.name == node).flat_map(|state| &state.lvm);
+        Self {
+            claims: here.into_iter().map(name).collect(),
+            snapshots: state.snapshots.iter().filter(|snapshot| snapshot_is_here(snapshot)).map(name).collect(),
+            lvs: lvs.map(|lv| lv.name.clone()).collect(),
+            others: elsewhere.into_iter().map(name).collect(),
+        }
+    }
+}
+
+impl Disturbed<'_> {
+    /// Deletes the Node and lets it come back. Returns what has gone with it; the workloads of the node have been made anew.
+    pub(super) fn delete_node(&self, number: usize, spec: &TopolvmSpec) -> Result<Doomed> {
+        let node = self.node(number)?;
+        self.history.record(EVENTS, Fact::Disturbed(format!("{} is deleted", node.name())));
+        let doomed = self.delete_node_and_wait(node).with_context(|| format!("delete {}", node.name()))?;
+        self.register_again(node, spec).with_context(|| format!("register {} again", node.name()))?;
+        self.history.record(EVENTS, Fact::Restored);
+        Ok(doomed)
+    }
+
+    fn delete_node_and_wait(&self, node: &Node) -> Result<Doomed> {
+        let doomed = Doomed::on(node.name(), &State::read(self.cluster, self.nodes)?);
+        // As csi-provisioner leaves a claim whose volume was made elsewhere than where its pod was first sent
+        if let Some(claim) = doomed.others.first() {
+            let annotation = format!("volume.kubernetes.io/selected-node={}", node.name());
+            self.cluster.kubectl_ok(["annotate", "--overwrite", "persistentvolumeclaim", claim, &annotation])?;
+        }
+        self.of(node).try_for_each(Workload::stop_pod)?;
+        node.stop_kept(NODE)?;
+        self.cluster.kubectl_ok(["delete", "node", node.name(), "--timeout=120s"])?;
+        for claim in &doomed.claims {
+            let claim = format!("persistentvolumeclaim/{claim}");
+            self.cluster.kubectl_ok(["wait", "--for=delete", &claim, "--timeout=120s"])?;
+        }
+        for snapshot in &doomed.snapshots {
+            self.cluster.kubectl_ok(["delete", "volumesnapshot", snapshot, "--timeout=120s"])?;
+        }
+        for claim in &doomed.others {
+            let phase = self.cluster.kubectl_ok([
+                "get",
+                "persistentvolumeclaim",
+                claim,
+                "-o",
+                "jsonpath={.status.phase}{.metadata.deletionTimestamp}",
+            ])?;
+            ensure!(phase == "Bound", "claim {claim}, whose volume is not on {}, is {phase:?}", node.name());
+        }
+        let there = Doomed::on(node.name(), &State::read(self.cluster, self.nodes)?).lvs;
+        ensure!(there == doomed.lvs, "LVs of {} did not stay: {:?} became {there:?}", node.name(), doomed.lvs);
+        Ok(doomed)
+    }
+
+    fn register_again(&self, node: &Node, spec: &TopolvmSpec) -> Result<()> {
+        self.remove_what_stayed(node)?;
+        // kubelet registers when it starts; the token of the old Node is worth nothing
+        node.kill_kept("kubelet")?;
+        self.cluster.ready("apiserver", || self.cluster.kubectl_ok(["get", "node", node.name()]))?;
+        topolvm::start_agent(self.cluster, node, spec)?;
+        topolvm::wait_for_driver(self.cluster, node, spec.flavor)?;
+        self.of(node).try_for_each(Workload::start)
+    }
+
+    /// What an administrator does with the LVs.
+    fn remove_what_stayed(&self, node: &Node) -> Result<()> {
+        node.script("lvs --noheadings -o vg_name,lv_name @topolvm.io/managed-by=lvmd | while read -r group lv; do lvremove -qqfy $group/$lv; done")
+            .map(drop)
+    }
+}

@@ -1,0 +1,184 @@
+//! Pods that keep data in volumes, beside the sequences: what they have written and synced must be there after whatever has happened.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+
+use super::fields::text;
+use super::plan::Class;
+use crate::manifests::{VolumeMode, claim, pod};
+
+/// Of each volume.
+pub(super) const MEBIBYTES: u64 = 48;
+const FILE: &str = "/data/number";
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
+
+/// A pod with a volume on a certain node. Claim and pod have the same name.
+#[derive(Debug)]
+pub(super) struct Workload<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    patience: Duration,
+    name: String,
+    class: Class,
+    /// The number that the pod has written and synced last.
+    written: AtomicU64,
+}
+
+impl<'a> Workload<'a> {
+    /// One that is not started.
+    pub(super) fn new(cluster: &'a Cluster, node: &'a Node, patience: Duration, purpose: &str, class: Class) -> Self {
+        let name = format!("{purpose}-{}-{}", node.name(), class.name());
+        Self { cluster, node, patience, name, class, written: AtomicU64::new(0) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(super) fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    /// Makes the claim, starts the pod, and writes a number.
+    pub(super) fn start(&self) -> Result<()> {
+        let size = format!("{MEBIBYTES}Mi");
+        let claim = claim(&self.name, self.class.waiting_name(), &size, VolumeMode::Filesystem).to_string();
+        self.cluster.apply(&claim)?;
+        self.start_pod()?;
+        self.write()
+    }
+
+    /// Starts the pod and does not wait for it.
+    pub(super) fn start_pod(&self) -> Result<()> {
+        let mut pod = pod(&self.name, &self.name, VolumeMode::Filesystem);
+        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("nodeSelector".to_owned(), json!({"kubernetes.io/hostname": self.node.name()}));
+        }
+        self.cluster.apply(&pod.to_string()).map(drop)
+    }
+
+    /// Deletes the pod and waits until its volume is no longer in use.
+    pub(super) fn stop_pod(&self) -> Result<()> {
+        self.cluster.kubectl_ok(["delete", "pod", &self.name, "--ignore-not-found", "--timeout=120s"]).map(drop)
+    }
+
+    /// Has the pod write the next number and sync it.
+    pub(super) fn write(&self) -> Result<()> {
+        let number = self.written.load(Ordering::Relaxed) + 1;
+        self.until("writes", || self.in_pod(&format!("echo {number} >{FILE} && sync")))?;
+        self.written.store(number, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until the pod runs, and reads what it has written.
+    pub(super) fn check(&self) -> Result<()> {
+        let has = self.until("reads", || self.in_pod(&format!("cat {FILE} 2>/dev/null || echo nothing")))?;
+        let written = self.written.load(Ordering::Relaxed).to_string();
+        ensure!(has.trim() == written, "{} has written and synced {written}, and reads {has:?}", self.name);
+        Ok(())
+    }
+
+    /// Replaces the pod by another one, which must find the data.
+    pub(super) fn restart(&self) -> Result<()> {
+        self.write()?;
+        self.stop_pod()?;
+        self.start_pod()?;
+        self.check()
+    }
+
+    /// Waits until kubelet tells why the new pod has no volume. That the pod runs is an error.
+    pub(super) fn is_refused(&self) -> Result<String> {
+        let end = Instant::now() + self.patience;
+        loop {
+            let pod = self.object("pod", &self.name)?;
+            let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+            let is_ready =
+                |condition: &Value| text(condition, "/type") == "Ready" && text(condition, "/status") == "True";
+            ensure!(!conditions.into_iter().flatten().any(is_ready), "pod {} is Ready", self.name);
+            let selector = format!("involvedObject.uid={},reason=FailedMount", text(&pod, "/metadata/uid"));
+            let format = "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}";
+            let said = self.cluster.kubectl_ok(["get", "events", "--field-selector", &selector, "-o", format])?;
+            if let Some(line) = said.lines().find(|line| !line.is_empty()) {
+                return Ok(line.to_owned());
+            }
+            if Instant::now() > end {
+                bail!("pod {} is not Ready, and no event FailedMount says why", self.name);
+            }
+            sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Deletes pod and claim, and waits until the volume is gone from Kubernetes and from LVM.
+    pub(super) fn end(&self) -> Result<()> {
+        let (volume, lv) = (self.volume()?, self.lv()?);
+        self.stop_pod()?;
+        self.cluster.kubectl_ok(["delete", "persistentvolumeclaim", &self.name, "--timeout=120s"])?;
+        self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=120s"])?;
+        let there = self.node.script("lvs --noheadings -o lv_name")?;
+        ensure!(!there.contains(&lv), "LV {lv} of {} is still there when its PersistentVolume is gone", self.name);
+        Ok(())
+    }
+
+    /// The path of the volume's device in the node.
+    pub(super) fn device(&self) -> Result<String> {
+        let lv = self.lv()?;
+        let group = self.node.script(&format!("lvs --noheadings -o vg_name -S lv_name={lv}"))?;
+        Ok(format!("/dev/{}/{lv}", group.trim()))
+    }
+
+    /// The name of the LV.
+    fn lv(&self) -> Result<String> {
+        Ok(text(&self.object("persistentvolume", &self.volume()?)?, "/spec/csi/volumeHandle").to_owned())
+    }
+
+    fn volume(&self) -> Result<String> {
+        Ok(text(&self.object("persistentvolumeclaim", &self.name)?, "/spec/volumeName").to_owned())
+    }
+
+    fn object(&self, kind: &str, name: &str) -> Result<Value> {
+        serde_json::from_str(&self.cluster.kubectl_ok(["get", kind, name, "-o", "json"])?)
+            .context("kubectl prints no JSON")
+    }
+
+    fn in_pod(&self, script: &str) -> Result<String> {
+        let request_timeout = "--request-timeout=20s";
+        self.cluster.kubectl_ok(["exec", request_timeout, &self.name, "--", "sh", "-c", script])
+    }
+
+    /// Tries until it succeeds: the pod may not run yet, or again.
+    fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let end = Instant::now() + self.patience;
+        loop {
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(error) if Instant::now() > end => {
+                    let events = self.cluster.kubectl_ok([
+                        "get",
+                        "events",
+                        "--field-selector",
+                        &format!("involvedObject.name={}", self.name),
+                    ]);
+                    return Err(error).with_context(|| {
+                        format!(
+                            "pod {} {what} nothing for {:?}; events:\n{}",
+                            self.name,
+                            self.patience,
+                            events.unwrap_or_default()
+                        )
+                    });
+                }
+                Err(_) => sleep(LOOK_AGAIN),
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Settings of lvm.conf that are an administrator's right and change what LVM prints. A program that reads LVM's output must not depend on them.
+
+/// Each is one or more lines of lvmlocal.conf.
+pub const LVM_SETTINGS: [&str; 14] = [
+    "report { binary_values_as_numeric=1 }",
+    "report { compact_output=1 }",
+    "report { quoted=0 }",
+    "report { columns_as_rows=1 }",
+    "report { list_item_separator=\";\" }",
+    "report { output_format=\"json\" }",
+    "report { prefixes=1 headings=2 }",
+    "report { separator=\",\" aligned=0 buffered=0 }",
+    "log { command_names=1 }",
+    "log { verbose=2 }",
+    "global { units=\"h\" }",
+    "global { units=\"S\" suffix=0 }",
+    "global { si_unit_consistency=0 units=\"G\" }",
+    "activation { auto_set_activation_skip=0 }",
+];
