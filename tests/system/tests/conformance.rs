@@ -75,6 +75,9 @@ const THIN: Kind = Kind {
     skipped: &[ATTACHING, GROUPS, PENDING],
 };
 
+/// As they are without a flag: published at once.
+const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PENDING, STAGING], ..THIN };
+
 /// All trials share a cluster; the first starts it.
 static SHARED: Shared<TestCluster> = Shared::new(1);
 
@@ -89,6 +92,9 @@ fn main() -> ExitCode {
         trial("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
+        Trial::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || {
+            SHARED.with(up, unstaged).map_err(|error| Failed::from(format!("{error:#}")))
+        }),
         Trial::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
             SHARED.with(up, embedded).map_err(|error| Failed::from(format!("{error:#}")))
         }),
@@ -128,13 +134,29 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
 
 /// The suite once more while the agent of the node does the work of lvmd, with its flags as they are by default, and back again.
 fn embedded(bed: &TestCluster) -> Result<()> {
-    let apart = spec()?;
-    let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..apart.clone() };
-    exchange(bed, &apart, &together, "the embedded lvmd works")?;
-    let done = run(bed, THICK_UNSTAGED, AccessType::Mount);
-    exchange(bed, &together, &apart, "lvmd answers")?;
+    let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
+    exchanged(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
+}
+
+/// The suite for a filesystem and for a device while the agent has its flags as they are by default.
+fn unstaged(bed: &TestCluster) -> Result<()> {
+    let by_default = TopolvmSpec { node_arguments: Vec::new(), ..spec()? };
+    exchanged(bed, &by_default, ANSWERS, || {
+        run(bed, THIN_UNSTAGED, AccessType::Mount).and_then(|()| run(bed, THIN_UNSTAGED, AccessType::Block))
+    })
+}
+
+/// Does something with the programs of another specification, which work when their agent has said so, and puts the usual ones back.
+fn exchanged(bed: &TestCluster, other: &TopolvmSpec, sign: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let usual = spec()?;
+    exchange(bed, &usual, other, sign)?;
+    let done = body();
+    exchange(bed, other, &usual, ANSWERS)?;
     done
 }
+
+/// What an agent says when it works with an lvmd of its own.
+const ANSWERS: &str = "lvmd answers";
 
 /// Ends the programs of the node and starts others. They work when their agent has said so.
 fn exchange(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, sign: &str) -> Result<()> {

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         ("environment_and_directory_reach_the_command", environment_and_directory_reach_the_command),
         ("only_the_output_directory_is_written_to", only_the_output_directory_is_written_to),
         ("disks_are_blank_and_of_the_chosen_size", disks_are_blank_and_of_the_chosen_size),
+        ("disks_in_a_directory_outlive_a_power_cut", disks_in_a_directory_outlive_a_power_cut),
         ("lvm_works_down_to_a_file_system", lvm_works_down_to_a_file_system),
         ("a_disk_is_added_and_removed_while_the_guest_runs", a_disk_is_added_and_removed_while_the_guest_runs),
         ("the_agent_runs_commands_and_its_death_is_noticed", the_agent_runs_commands_and_its_death_is_noticed),
@@ -119,6 +120,17 @@ fn disks_are_blank_and_of_the_chosen_size() {
     spec.disks = vec![16 * MIB, 5 * GIB];
     let output = stdout(guest::run(spec).unwrap());
     assert_eq!(output, format!("{}\n{}\ncmp: EOF on /dev/ubda after byte {0}, in line 1\n", 16 * MIB, 5 * GIB));
+}
+
+fn disks_in_a_directory_outlive_a_power_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec =
+        |script: &str| GuestSpec { disk_dir: Some(directory.path().to_owned()), disks: vec![16 * MIB], ..keep(script) };
+    let write = "echo kept | dd of=/dev/ubda bs=512 conv=sync,fsync status=none; echo written; sleep 1000";
+    let guest = Guest::start(spec(write)).unwrap();
+    guest.wait_for_stdout("written", LONG).unwrap();
+    guest.kill();
+    assert_eq!(stdout(guest::run(spec("head -n1 /dev/ubda")).unwrap()), "kept\n");
 }
 
 fn lvm_works_down_to_a_file_system() {

@@ -45,6 +45,9 @@ pub struct GuestSpec {
     pub memory: u64,
     /// Sizes in bytes of the blank disks `/dev/ubda`, `/dev/ubdb`, ... They take what is written to them, of the machine's memory.
     pub disks: Vec<u64>,
+    /// A directory of the machine for the files of the disks. Those that are there are used with what is on them, the others are made; they stay
+    /// when the guest has ended, so that another guest can go on with them. Without it disks are blank and go with the guest.
+    pub disk_dir: Option<PathBuf>,
     /// After this time from the start the guest is ended and the run fails.
     pub timeout: Duration,
     /// The CPU it is pinned to; the guests take turns when not given.
@@ -106,6 +109,7 @@ impl Default for GuestSpec {
             kind: GuestKind::default(),
             memory: 768 * MIB,
             disks: vec![4 * GIB],
+            disk_dir: None,
             timeout: Duration::from_mins(10),
             cpu: None,
             command: Vec::new(),
@@ -128,6 +132,11 @@ impl GuestSpec {
     pub fn script(script: impl Into<String>) -> Self {
         Self::new(["bash".to_owned(), "-euc".to_owned(), script.into()])
     }
+}
+
+/// Whether this program runs in a guest.
+pub fn is_inside() -> bool {
+    std::env::var_os(MARKER).is_some()
 }
 
 /// Boots a guest, runs its command and waits for the end.

@@ -94,7 +94,7 @@ impl Disturbed<'_> {
     }
 
     fn register_again(&self, node: &Node, spec: &TopolvmSpec) -> Result<()> {
-        self.remove_what_stayed(node)?;
+        remove_what_stayed(node)?;
         // kubelet registers when it starts; the token of the old Node is worth nothing
         node.kill_kept("kubelet")?;
         self.cluster.ready("apiserver", || self.cluster.kubectl_ok(["get", "node", node.name()]))?;
@@ -102,10 +102,10 @@ impl Disturbed<'_> {
         topolvm::wait_for_driver(self.cluster, node, spec.flavor)?;
         self.of(node).try_for_each(Workload::start)
     }
+}
 
-    /// What an administrator does with the LVs.
-    fn remove_what_stayed(&self, node: &Node) -> Result<()> {
-        node.script("lvs --noheadings -o vg_name,lv_name @topolvm.io/managed-by=lvmd | while read -r group lv; do lvremove -qqfy $group/$lv; done")
-            .map(drop)
-    }
+/// What an administrator does with the LVs.
+fn remove_what_stayed(node: &Node) -> Result<()> {
+    let all = "lvs --noheadings -o vg_name,lv_name @topolvm.io/managed-by=lvmd";
+    node.script(&format!("{all} | while read -r group lv; do lvremove -qqfy $group/$lv; done")).map(drop)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
 use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
@@ -78,7 +79,8 @@ pub(super) fn with_small_group(mut spec: TopolvmSpec) -> Result<TopolvmSpec> {
     // After those of kubelet and containerd
     let index = u8::try_from(1 + node.vg_disks.len() + node.spare_disks.len())?;
     let disk = format!("/dev/ubd{}", char::from(b'a' + index));
-    spec.node_script += &format!("vgs {SMALL_VG} >/dev/null 2>&1 || vgcreate -q {SMALL_VG} {disk}\n");
+    // Writing to text cannot fail
+    let _written = writeln!(spec.node_script, "vgs {SMALL_VG} >/dev/null 2>&1 || vgcreate -q {SMALL_VG} {disk}");
     Ok(spec)
 }
 

@@ -114,6 +114,32 @@ impl Drop for Failing {
     }
 }
 
+/// Where the settings of the LVM are that the tests run by hand, so that they can read what it prints whatever stands in lvm.conf. Not that of
+/// lvmd, which gives its LVM no environment.
+pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
+
+/// The file lvmlocal.conf of the guest, as it was when this is dropped.
+pub(crate) struct LocalSettings(String);
+
+impl LocalSettings {
+    const FILE: &str = "/etc/lvm/lvmlocal.conf";
+
+    pub(crate) fn new() -> Self {
+        Self(std::fs::read_to_string(Self::FILE).unwrap())
+    }
+
+    /// Adds these lines to what was there first.
+    pub(crate) fn write(&self, more: &str) {
+        std::fs::write(Self::FILE, format!("{}{more}\n", self.0)).unwrap();
+    }
+}
+
+impl Drop for LocalSettings {
+    fn drop(&mut self) {
+        self.write("");
+    }
+}
+
 /// LVM as lvmd uses it unless configured otherwise.
 pub(crate) fn lvm() -> Lvm<SystemRunner> {
     Lvm::new(SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap())

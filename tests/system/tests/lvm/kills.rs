@@ -8,10 +8,11 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use system_tests::lvm_settings::LVM_SETTINGS;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
 
-use crate::bench::{EXTENT, Groups, MIB, Random, must, run, runs, seed, wait};
+use crate::bench::{EXTENT, Groups, LocalSettings, MIB, Random, must, run, runs, seed, wait};
 use crate::daemon::{Client, Lvmd, signed};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
@@ -28,17 +29,17 @@ const TRIES: u32 = 20;
 
 /// A volume that the client was told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
-    class: &'static str,
-    bytes: u64,
-    read_only: bool,
+pub(crate) struct Kept {
+    pub(crate) class: &'static str,
+    pub(crate) bytes: u64,
+    pub(crate) read_only: bool,
     /// The byte that its beginning consists of.
-    written: u8,
+    pub(crate) written: u8,
 }
 
 /// What is asked for when something is killed.
 #[derive(Clone, Debug)]
-enum Request {
+pub(crate) enum Request {
     Create { class: &'static str, name: String, bytes: u64 },
     Snapshot { name: String, source: String, access: &'static str, bytes: u64 },
     Resize { class: &'static str, name: String, bytes: u64 },
@@ -46,7 +47,7 @@ enum Request {
 }
 
 impl Request {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         let (Self::Create { name, .. }
         | Self::Snapshot { name, .. }
         | Self::Resize { name, .. }
@@ -54,7 +55,7 @@ impl Request {
         name
     }
 
-    async fn ask(&self, client: &Client) -> Result<(), Status> {
+    pub(crate) async fn ask(&self, client: &Client) -> Result<(), Status> {
         match self {
             Self::Create { class, name, bytes } => {
                 client.create_with(request(class, name, *bytes)).await.map(|made| check_made(&made, *bytes, false))
@@ -95,7 +96,7 @@ enum Victim {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+pub(crate) struct Counts {
     /// The request was not answered yet.
     in_the_middle: BTreeMap<Victim, u32>,
     /// Something marked as being made was there after the kill.
@@ -103,20 +104,24 @@ struct Counts {
     given_up: u32,
     most_tries: u32,
     /// LVM, killed in the middle of its talk with the kernel, left a pool that LVM itself could not use until it was mended.
-    mended_by_hand: u32,
+    pub(crate) mended_by_hand: u32,
     /// The same, and nothing that the documentation says helped.
-    broken_by_lvm: u32,
+    pub(crate) broken_by_lvm: u32,
 }
 
-struct Story {
-    random: Random,
-    kept: BTreeMap<String, Kept>,
-    lvmd: Lvmd,
+pub(crate) struct Story {
+    pub(crate) random: Random,
+    pub(crate) kept: BTreeMap<String, Kept>,
+    pub(crate) lvmd: Lvmd,
     /// Removed after lvmd has ended.
-    groups: Option<Groups>,
-    counts: Counts,
+    pub(crate) groups: Option<Groups>,
+    pub(crate) counts: Counts,
     /// What a request takes on this machine at the moment.
-    usual: Duration,
+    pub(crate) usual: Duration,
+    /// The byte that is written into the volume that is made next.
+    pub(crate) next_written: u8,
+    /// Whether that volume may have it already, because its tenant was interrupted.
+    pub(crate) may_be_written: bool,
 }
 
 fn killed_at_random_moments() {
@@ -130,9 +135,21 @@ fn killed_at_random_moments() {
         client.create("v", EXTENT).await.unwrap();
         client.remove("thin", "v").await.unwrap();
         let usual = start.elapsed() / 2;
-        let mut story = Story { random, kept: BTreeMap::new(), lvmd, groups, counts: Counts::default(), usual };
+        let mut story = Story {
+            random,
+            kept: BTreeMap::new(),
+            lvmd,
+            groups,
+            counts: Counts::default(),
+            usual,
+            next_written: 1,
+            may_be_written: false,
+        };
+        let settings = LocalSettings::new();
         for number in 0..runs {
-            story.run(number).await;
+            let setting = if number % 2 == 0 { "" } else { story.random.one_of(&LVM_SETTINGS) };
+            settings.write(setting);
+            story.run(number, setting).await;
         }
         println!("{test}: {runs} runs, 0 leaked, 0 adopted half made; {:?}", story.counts);
         if runs >= 15 {
@@ -142,13 +159,14 @@ fn killed_at_random_moments() {
 }
 
 impl Story {
-    async fn run(&mut self, number: u64) {
+    async fn run(&mut self, number: u64, setting: &str) {
+        self.next_written = u8::try_from(1 + self.random.below(255)).unwrap();
         let request = self.request(number);
         let victim = *self.random.one_of(&[Victim::Lvmd, Victim::Both, Victim::Lvm]);
         let latest = u64::try_from(self.usual.as_micros()).unwrap();
         let moment = Duration::from_micros(self.random.below(latest));
         let before = self.kept.clone();
-        let context = format!("run {number}: {request:?}, {victim:?} killed after {moment:?}");
+        let context = format!("run {number}: {request:?}, {victim:?} killed after {moment:?}; lvm.conf: {setting:?}");
 
         let client = self.lvmd.connect().await;
         let asked = async {
@@ -193,7 +211,18 @@ impl Story {
         check(&before, &after, &request, &context);
     }
 
-    fn request(&mut self, number: u64) -> Request {
+    /// Does a request to its end and checks everything, also after another process of lvmd, on another boot, was interrupted in it. Returns whether
+    /// LVM can still work with the pool.
+    pub(crate) async fn finish(&mut self, request: &Request, context: &str) -> bool {
+        let before = self.kept.clone();
+        if !self.ask_until_done(request, context).await || !self.settle(request, false, context).await {
+            return false;
+        }
+        check(&before, &self.kept, request, context);
+        true
+    }
+
+    pub(crate) fn request(&mut self, number: u64) -> Request {
         let name = format!("v{number}");
         let bytes = EXTENT * (1 + self.random.below(6));
         let class = *self.random.one_of(&["thick", "thin"]);
@@ -243,7 +272,7 @@ impl Story {
     }
 
     /// On new pools.
-    fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         self.lvmd.kill();
         self.kept.clear();
         resume_all();
@@ -306,9 +335,10 @@ impl Story {
                 Kept { class: "thin", bytes: size, read_only: *access == "ro", written: source.written }
             }
             Request::Create { class, name, bytes } => {
-                assert_eq!(beginning(name), [0; BEGINNING], "{context}: another tenant's data");
+                let written = self.next_written;
+                let is_ours = self.may_be_written && beginning(name) == [written; BEGINNING];
+                assert!(is_ours || beginning(name) == [0; BEGINNING], "{context}: another tenant's data");
                 assert_eq!(size, *bytes, "{context}");
-                let written = u8::try_from(1 + self.random.below(255)).unwrap();
                 let device = File::options().write(true).open(format!("/dev/myvg1/{name}")).unwrap();
                 device.write_all_at(&[written; BEGINNING], 0).unwrap();
                 device.sync_all().unwrap();

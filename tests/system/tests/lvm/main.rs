@@ -15,6 +15,7 @@ mod daemon;
 mod driver;
 mod kills;
 mod missing_disk;
+mod power_cut;
 mod raid;
 mod snapshot;
 mod stories;
@@ -22,17 +23,29 @@ mod thin;
 mod two_daemons;
 mod wiping;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use testbed::guest::GuestSpec;
+use testbed::guest::{self, GuestSpec};
+use testbed::machine;
 use testbed::size::GIB;
+
+use crate::bench::{OWN_LVM_SETTINGS, must};
 
 /// The tests of a module by name.
 type Tests = &'static [(&'static str, fn())];
 
 fn main() -> ExitCode {
+    if let [role, directory] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
+        && role == power_cut::ROLE
+    {
+        return power_cut::work(Path::new(directory));
+    }
+    if bench::is_soak() && guest::is_inside() {
+        must("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
+    }
     // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
     let random: &[Tests] = if bench::is_soak() { &[kills::TESTS, stories::TESTS] } else { &[] };
     let tests = driver::TESTS
@@ -54,5 +67,13 @@ fn main() -> ExitCode {
         })
     });
     let timeout = Duration::from_mins(if bench::is_soak() { 120 } else { 10 });
-    testbed::suite::in_guest(GuestSpec { disks: vec![GIB, GIB], timeout, ..GuestSpec::default() }, trials.collect())
+    let env = bench::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
+    let env = env.into_iter().collect();
+    let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
+    let code = testbed::suite::in_guest(spec, trials.collect());
+    if !bench::is_soak() || guest::is_inside() {
+        return code;
+    }
+    let power_cuts = testbed::suite::on_host_unless(machine::missing_for_guests(), power_cut::trials());
+    if code == ExitCode::SUCCESS { power_cuts } else { code }
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use system_tests::lvm_settings::LVM_SETTINGS;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::CreateLvSnapshotRequest;
 use topolvm_testkit::lvm::story::{CLASSES, COMMANDS, Event, NAMES, POOLS, Request, Step, stories};
 
-use crate::bench::{DISKS, Failing, Groups, MIB, must, run, runs, seed, wait};
+use crate::bench::{DISKS, Failing, Groups, LocalSettings, MIB, Random, must, run, runs, seed, wait};
 use crate::daemon::{Client, Lvmd};
 use crate::kills::{kill_lvm, lvms};
 use crate::snapshot::snapshot;
@@ -31,12 +32,37 @@ device-classes:
   - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
 
+/// Configurations in which the same classes mean something else, or are missing. Volumes that exist must not be taken for ones that are gone.
+const REMAPPED: [&str; 4] = [
+    "
+device-classes:
+  - {name: thick, volume-group: myvg1, spare-gb: 0}
+  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
+  - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+",
+    "
+device-classes:
+  - {name: thick, volume-group: myvg1, default: true, spare-gb: 0}
+  - {name: thin, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+",
+    "
+device-classes:
+  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+  - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
+",
+    "
+device-classes:
+  - {name: thick, volume-group: myvg1, spare-gb: 0}
+",
+];
+
 /// What happened in all stories.
 #[derive(Debug, Default)]
 struct Counts {
     done: u32,
     refused: u32,
     crashes: u32,
+    remaps: u32,
     events: u32,
     comparisons: u32,
 }
@@ -45,18 +71,24 @@ fn whatever_happens_lvmd_knows() {
     let test = "whatever_happens_lvmd_knows";
     let (runs, seed) = (runs(50), seed(test));
     let mut counts = Counts::default();
+    let settings = LocalSettings::new();
     for number in 0..runs {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&(seed + number).to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         let steps = stories().new_tree(&mut runner).unwrap().current();
-        let mut life = Life::begin();
+        let mut random = Random(seed + number);
+        let setting = if number % 2 == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
+        let mut life = Life::begin(random);
+        settings.write(setting);
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life.live(&steps, &mut counts)));
         if let Err(panic) = told {
-            println!("{test}: TOPOLVM_SEED={} TOPOLVM_RUNS=1: {steps:#?}", seed + number);
+            println!("{test}: TOPOLVM_SEED={} TOPOLVM_RUNS=1: lvm.conf {setting:?}: {steps:#?}", seed + number);
             std::panic::resume_unwind(panic);
         }
+        drop(life);
+        settings.write("");
     }
     println!("{test}: {runs} stories, lvmd knew everything; {counts:?}");
 }
@@ -64,6 +96,9 @@ fn whatever_happens_lvmd_knows() {
 /// One group and one lvmd, through all that happens.
 struct Life {
     lvmd: Lvmd,
+    random: Random,
+    /// What lvmd was started with, or will be next.
+    config: &'static str,
     /// Devices that somebody uses.
     open: BTreeMap<&'static str, File>,
     is_hidden: bool,
@@ -79,7 +114,7 @@ struct Life {
 type Known = (BTreeSet<(String, u64, Vec<String>, (u32, u32))>, u64);
 
 impl Life {
-    fn begin() -> Self {
+    fn begin(random: Random) -> Self {
         let disk = Failing::new();
         let groups = Groups::on("myvg1", &DISKS[..1]);
         // A write to a pool that is full must fail: it would wait for a minute.
@@ -89,6 +124,8 @@ impl Life {
         }
         Self {
             lvmd: Lvmd::start(CONFIG),
+            random,
+            config: CONFIG,
             open: BTreeMap::new(),
             is_hidden: false,
             is_failing: false,
@@ -103,6 +140,11 @@ impl Life {
         for step in steps {
             match step {
                 Step::Request(request) => {
+                    if self.random.below(8) == 0 {
+                        counts.remaps += 1;
+                        let config = *self.random.one_of(&REMAPPED);
+                        self.configure(config);
+                    }
                     let done = wait(self.request(request));
                     *(if done { &mut counts.done } else { &mut counts.refused }) += 1;
                 }
@@ -120,6 +162,7 @@ impl Life {
                 Step::Wait(_) => {
                     if !self.is_hidden && !self.is_failing {
                         counts.comparisons += 1;
+                        self.configure(CONFIG);
                         wait(self.knows());
                     }
                 }
@@ -127,6 +170,7 @@ impl Life {
         }
         self.happen(&Event::Hide(false));
         self.happen(&Event::Miss(0));
+        self.configure(CONFIG);
         wait(self.knows());
         self.open.clear();
         self.restart();
@@ -136,13 +180,21 @@ impl Life {
         counts.comparisons += 2;
     }
 
+    /// Has lvmd work with another configuration, unless it could not start.
+    fn configure(&mut self, config: &'static str) {
+        if config != self.config && !self.is_hidden && !self.is_failing {
+            self.config = config;
+            self.restart();
+        }
+    }
+
     fn restart(&mut self) {
         if self.is_hidden || self.is_failing {
             // It would not start without its group.
             return;
         }
         self.lvmd.kill();
-        self.lvmd = Lvmd::start(CONFIG);
+        self.lvmd = Lvmd::start(self.config);
     }
 
     /// Returns whether it was done.

@@ -21,6 +21,8 @@ const LAST: usize = 40;
 pub(super) struct Scratch {
     seen: TempDir,
     memory: TempDir,
+    /// Where the disks are.
+    disks: PathBuf,
 }
 
 impl Scratch {
@@ -35,7 +37,9 @@ impl Scratch {
                 .with_context(|| format!("create a directory in {}", parent.display()))
         };
         // Disks in memory: LVM flushes often, which costs nothing there.
-        let this = Self { seen: create(&visible_directory())?, memory: create(Path::new("/dev/shm"))? };
+        let (seen, memory) = (create(&visible_directory())?, create(Path::new("/dev/shm"))?);
+        let disks = spec.disk_dir.clone().unwrap_or_else(|| memory.path().to_owned());
+        let this = Self { seen, memory, disks };
 
         let write =
             |path: PathBuf, text: &str| fs::write(&path, text).with_context(|| format!("write {}", path.display()));
@@ -46,7 +50,10 @@ impl Scratch {
         fs::create_dir(this.control()).context("create the directory for the control socket")?;
         write(this.share().join("command.sh"), &script::command(spec)?)?;
         for (index, size) in spec.disks.iter().enumerate() {
-            blank_disk(&this.disk(index), *size)?;
+            let disk = this.disk(index);
+            if !disk.exists() {
+                blank_disk(&disk, *size)?;
+            }
         }
         Ok(this)
     }
@@ -79,7 +86,7 @@ impl Scratch {
     }
 
     pub(super) fn disk(&self, index: usize) -> PathBuf {
-        self.memory.path().join(format!("disk{index}"))
+        self.disks.join(format!("disk{index}"))
     }
 
     /// The exit status that the guest's init left, if it came so far.
