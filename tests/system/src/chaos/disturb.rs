@@ -150,11 +150,26 @@ impl<'a> Disturbed<'a> {
     }
 }
 
-/// Kills all processes of LVM, again and again.
+/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most.
 fn kill_lvm(node: &Node, pauses: &[u64]) -> Result<()> {
-    let kill = r#"for p in /proc/[0-9]*; do if read -r name 2>/dev/null <"$p/comm" && [ "$name" = lvm ]; then kill -KILL "${p#/proc/}" && echo killed || :; fi; done"#;
-    let pauses: Vec<_> = pauses.iter().map(|pause| format!("{}.{:03}", pause / 1000, pause % 1000)).collect();
-    let output = node.script(&format!("for pause in {}; do sleep $pause; {kill}; done", pauses.join(" ")))?;
-    ensure!(output.contains("killed"), "no LVM was running in {}, whose {LVMD} keeps one", node.name());
+    let script = r#"
+        lvms() {
+            found=
+            for p in /proc/[0-9]*; do
+                if read -r name 2>/dev/null <"$p/comm" && [ "$name" = lvm ]; then found="$found ${p#/proc/}"; fi
+            done
+        }
+        end=$((SECONDS + 30))
+        for pause in PAUSES; do
+            lvms
+            while [ -z "$found" ] && [ $SECONDS -lt $end ]; do sleep 0.01; lvms; done
+            sleep $pause
+            lvms
+            for pid in $found; do if kill -KILL $pid; then echo killed; fi; done
+        done
+    "#;
+    let pauses: Vec<_> = pauses.iter().map(|pause| format!("0.{pause:03}")).collect();
+    let output = node.script(&script.replace("PAUSES", &pauses.join(" ")))?;
+    ensure!(output.contains("killed"), "{LVMD} of {} had nothing to do", node.name());
     Ok(())
 }

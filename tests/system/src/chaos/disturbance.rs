@@ -50,7 +50,7 @@ pub(super) enum Disturbance {
     ClassRemapped(Remap),
     /// With this line in lvmlocal.conf.
     LvmConfig(&'static str),
-    /// After each of these pauses, in milliseconds.
+    /// So many milliseconds after it has begun to work, each time.
     LvmKilled(Vec<u64>),
     PowerCut,
     /// Of the volume of this class of the node's workloads.
@@ -63,7 +63,7 @@ impl Disturbance {
         Some(match kind {
             DisturbanceKind::ClassRemapped => Self::ClassRemapped(random.of(&Remap::ALL).copied()?),
             DisturbanceKind::LvmConfig => Self::LvmConfig(random.of(&LVM_SETTINGS).copied()?),
-            DisturbanceKind::LvmKilled => Self::LvmKilled((0..12).map(|_| random.between(20, 600)).collect()),
+            DisturbanceKind::LvmKilled => Self::LvmKilled((0..12).map(|_| random.between(0, 80)).collect()),
             DisturbanceKind::PowerCut => Self::PowerCut,
             DisturbanceKind::SignatureDestroyed => {
                 Self::SignatureDestroyed(random.of(&[Class::Thick, Class::Thin]).copied()?)

@@ -83,6 +83,7 @@ impl Disturbed<'_> {
                 "get",
                 "persistentvolumeclaim",
                 claim,
+                "--ignore-not-found",
                 "-o",
                 "jsonpath={.status.phase}{.metadata.deletionTimestamp}",
             ])?;

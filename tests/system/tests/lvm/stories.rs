@@ -302,6 +302,8 @@ impl Life {
             }
             Event::Hide(hide) if hide != self.is_hidden => {
                 let (from, to) = if hide { ("myvg1", "elsewhere") } else { ("elsewhere", "myvg1") };
+                // An LVM that was killed leaves links behind, and LVM takes no name whose directory is there
+                drop(std::fs::remove_dir_all(format!("/dev/{to}")));
                 // LVM refuses it while something in the group is not as it should be, and then nothing has happened.
                 lvm(&format!("vgrename -qq {from} {to}"));
                 self.is_hidden = !run("vgs", &["myvg1"]).status.success();
