@@ -79,7 +79,7 @@ fn whatever_happens_lvmd_knows() {
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         let steps = stories().new_tree(&mut runner).unwrap().current();
         let mut random = Random(seed + number);
-        let setting = if number % 2 == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
+        let setting = if random.below(2) == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
         let mut life = Life::begin(random);
         settings.write(setting);
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life.live(&steps, &mut counts)));
@@ -140,7 +140,7 @@ impl Life {
         for step in steps {
             match step {
                 Step::Request(request) => {
-                    if self.random.below(8) == 0 {
+                    if self.random.below(4) == 0 {
                         counts.remaps += 1;
                         let config = *self.random.one_of(&REMAPPED);
                         self.configure(config);
