@@ -73,6 +73,12 @@ impl ApiFlavor {
         source_snapshot_id = "", "/source-snapshot-id";
         /// LogicalVolume annotation: id of the volume that the snapshot or clone was made from.
         source_volume_id = "", "/source-volume-id";
+        /// LogicalVolume annotation: type of the filesystem that was made on the volume, or found on it. What has it is never
+        /// formatted again by itself.
+        filesystem = "", "/filesystem";
+        /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem to make
+        /// on it. Taken away when that has been made.
+        reformat = "", "/reformat";
         /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.
@@ -112,6 +118,8 @@ mod tests {
         assert_eq!(ApiFlavor::Legacy.topology_key(), "topology.topolvm.cybozu.com/node");
         assert_eq!(ApiFlavor::TopoLvm.logical_volume_finalizer(), "topolvm.io/logicalvolume");
         assert_eq!(ApiFlavor::Legacy.device_class_parameter(), "topolvm.cybozu.com/device-class");
+        assert_eq!(ApiFlavor::Legacy.filesystem(), "topolvm.cybozu.com/filesystem");
+        assert_eq!(ApiFlavor::TopoLvm.reformat(), "topolvm.io/reformat");
         assert_eq!(ApiFlavor::TopoLvm.capacity_annotation(""), "capacity.topolvm.io/00default");
         assert_eq!(ApiFlavor::Legacy.capacity_annotation("ssd"), "capacity.topolvm.cybozu.com/ssd");
     }

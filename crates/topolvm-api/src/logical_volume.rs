@@ -155,6 +155,11 @@ impl LogicalVolume {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// The value of an annotation; an empty one counts as none.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
     /// Whether the object has the finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.metadata.finalizers.iter().flatten().any(|name| name == finalizer)

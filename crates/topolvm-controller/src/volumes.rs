@@ -62,6 +62,8 @@ pub(crate) struct Origin {
     pub(crate) name: String,
     pub(crate) id: SourceId,
     pub(crate) access: AccessType,
+    /// The filesystem that the source has had, which the copy begins with.
+    pub(crate) filesystem: Option<String>,
 }
 
 /// Where a volume may be.

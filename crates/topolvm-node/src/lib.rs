@@ -20,4 +20,4 @@ pub use filesystem::Filesystem;
 pub use health::Health;
 pub use registrar::Registrar;
 pub use run::{LvmdPart, Parts, start};
-pub use volumes::{LookupError, Volumes};
+pub use volumes::{LookupError, RecordError, Volumes};

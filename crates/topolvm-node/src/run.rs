@@ -6,7 +6,6 @@ use ::lvmd::Settings;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::Api;
 use lvm::Host;
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
@@ -92,7 +91,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     let registry = Arc::new(registry);
 
     let own = LogicalVolumes::default();
-    let volumes = Volumes::new(own.clone(), Api::all_with(client.clone(), &flavor), node.clone());
+    let volumes = Volumes::new(flavor, own.clone(), client.clone(), node.clone());
     let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
     let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))

@@ -1,13 +1,19 @@
-//! Finding the LogicalVolume of a CSI volume id among those of this node.
+//! Finding the LogicalVolume of a CSI volume id among those of this node, and what it says about a filesystem.
+
+mod record;
 
 use std::time::Duration;
 
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use tonic::Code;
-use topolvm_api::LogicalVolume;
+use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::grpc::GrpcCode;
 use topolvm_runtime::kubernetes::LogicalVolumes;
+
+pub use record::RecordError;
+
+use crate::reconcile::Events;
 
 /// How long a call waits for the first list of a process that has just started.
 const FIRST_LIST: Duration = Duration::from_secs(10);
@@ -18,8 +24,10 @@ const LIST: Duration = Duration::from_secs(30);
 /// The LogicalVolumes of this node.
 #[derive(Clone)]
 pub struct Volumes {
+    flavor: ApiFlavor,
     own: LogicalVolumes,
     api: Api<LogicalVolume>,
+    events: Events,
     node: String,
 }
 
@@ -70,8 +78,9 @@ impl GrpcCode for LookupError {
 
 impl Volumes {
     /// Volumes among this node's objects as the watch shows them, and from the API server where the watch may lag behind.
-    pub const fn new(own: LogicalVolumes, api: Api<LogicalVolume>, node: String) -> Self {
-        Self { own, api, node }
+    pub fn new(flavor: ApiFlavor, own: LogicalVolumes, client: Client, node: String) -> Self {
+        let events = Events::new(flavor, &node, client.clone());
+        Self { flavor, own, api: Api::all_with(client, &flavor), events, node }
     }
 
     /// The LogicalVolume of a CSI volume id, which is the object's UID.

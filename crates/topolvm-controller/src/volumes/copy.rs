@@ -40,7 +40,7 @@ impl Volumes {
             size: copied_size(wanted.size, &object)?,
             device_class: copied_class(wanted.device_class, &object)?,
             placement: copied_place(&wanted.placement, &object)?,
-            origin: Some(origin(&object, source, AccessType::ReadWrite)),
+            origin: Some(self.origin(&object, source, AccessType::ReadWrite)),
             ..wanted
         };
         self.ensure(&wanted, deadline).await
@@ -59,7 +59,7 @@ impl Volumes {
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
             placement: copied_place(&placement, &object)?,
-            origin: Some(origin(&object, source, AccessType::ReadOnly)),
+            origin: Some(self.origin(&object, source, AccessType::ReadOnly)),
         };
         self.ensure(&wanted, deadline).await
     }
@@ -80,7 +80,8 @@ impl Volumes {
             None if remembered.as_ref() == Some(source) => copy.spec.source.as_str(),
             None => return Ok(None),
         };
-        let origin = Origin { name: name.to_owned(), id: source.clone(), access: AccessType::ReadWrite };
+        let (name, id, access) = (name.to_owned(), source.clone(), AccessType::ReadWrite);
+        let origin = Origin { name, id, access, filesystem: None };
         let mut wanted = Wanted { origin: Some(origin), ..wanted.clone() };
         if wanted.device_class.is_empty() {
             wanted.device_class.clone_from(&copy.spec.device_class);
@@ -91,6 +92,11 @@ impl Volumes {
 
     async fn source(&self, source: &SourceId) -> Result<Option<LogicalVolume>, Error> {
         Ok(self.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
+    }
+
+    fn origin(&self, object: &LogicalVolume, id: SourceId, access: AccessType) -> Origin {
+        let filesystem = object.annotation(self.flavor.filesystem()).map(str::to_owned);
+        Origin { name: object.metadata.name.clone().unwrap_or_default(), id, access, filesystem }
     }
 
     /// The snapshot of a volume that is gone. The answer to the first request may have been lost, and the source deleted since:
@@ -108,10 +114,6 @@ impl Volumes {
 
 fn no_source(source: &SourceId) -> Error {
     Error::NoSource { kind: source.kind(), id: source.id().to_owned() }
-}
-
-fn origin(object: &LogicalVolume, id: SourceId, access: AccessType) -> Origin {
-    Origin { name: object.metadata.name.clone().unwrap_or_default(), id, access }
 }
 
 /// The size of the copy. Who asks for what the source was asked to be gets what the source became: LVM rounds up, and a

@@ -185,10 +185,11 @@ impl Volumes {
                 access_type: wanted.origin.as_ref().map_or("", |origin| origin.access.as_str()).to_owned(),
             },
         );
-        object.metadata.annotations = wanted
-            .origin
-            .as_ref()
-            .map(|origin| BTreeMap::from([(origin.id.annotation(self.flavor).to_owned(), origin.id.id().to_owned())]));
+        object.metadata.annotations = wanted.origin.as_ref().map(|origin| {
+            let id = (origin.id.annotation(self.flavor).to_owned(), origin.id.id().to_owned());
+            let filesystem = origin.filesystem.clone().map(|value| (self.flavor.filesystem().to_owned(), value));
+            std::iter::once(id).chain(filesystem).collect()
+        });
         object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);
         object.metadata.labels = Some(BTreeMap::from([(CREATED_BY_LABEL.to_owned(), CREATED_BY.to_owned())]));
         object

@@ -49,6 +49,29 @@ async fn a_snapshot_is_a_read_only_copy_beside_its_source() {
     assert_eq!(snapshot.accessible_topology, []);
 }
 
+/// The node formats no copy in which it does not see the filesystem of the source.
+#[tokio::test(start_paused = true)]
+async fn a_copy_has_the_record_of_its_sources_filesystem() {
+    let bench = Bench::new().await;
+    let source = logical_volume("pvc-1").uid("u-1").annotation("topolvm.io/filesystem", "xfs").ready("u-1", "1Gi");
+    bench.api.apply_json(source.build());
+    bench.start(&Agent::with_free(GIB));
+    let snapshot = bench.snapshot("snapshot-1", "u-1").await.unwrap().snapshot_id;
+    let request = restored(volume("pvc-2"), &snapshot);
+    let restored = bench.create(request.clone()).await.unwrap();
+    assert_eq!(
+        bench.object("snapshot-1")["metadata"]["annotations"],
+        json!({"topolvm.io/source-volume-id": "u-1", "topolvm.io/filesystem": "xfs"})
+    );
+    let annotations = &bench.object("pvc-2")["metadata"]["annotations"];
+    assert_eq!(*annotations, json!({"topolvm.io/source-snapshot-id": snapshot, "topolvm.io/filesystem": "xfs"}));
+    // The copy's own record is no difference to what is asked for
+    bench
+        .api
+        .edit(LVS, "", "pvc-2", |object| object["metadata"]["annotations"]["topolvm.io/filesystem"] = json!("ext4"));
+    assert_eq!(bench.create(request).await.unwrap(), restored);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_snapshot_is_the_same_in_every_answer() {
     let bench = Bench::with_agent().await;

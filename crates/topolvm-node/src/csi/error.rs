@@ -8,7 +8,7 @@ use topolvm_runtime::grpc::{GrpcCode, into_status};
 use super::request::RequestError;
 use crate::lvmd;
 use crate::mount;
-use crate::volumes::LookupError;
+use crate::volumes::{LookupError, RecordError};
 
 /// Why a call of the Node service fails.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,9 @@ pub enum Error {
     /// The volume is unknown or cannot be looked up.
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    /// What was made cannot be written down.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// lvmd said no.
     #[error(transparent)]
     Lvmd(#[from] lvmd::Error),
@@ -38,21 +41,45 @@ pub enum Error {
     BlankReadOnly(String),
     /// Making the filesystem would destroy what is there.
     #[error(
-        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or empty the volume with wipefs if the data is not needed"
+        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or, if the data is not needed: {reformat}"
     )]
     OtherContents {
         /// The volume.
         id: String,
+        /// The command that gives up the data.
+        reformat: String,
         /// The asked-for filesystem.
         wanted: String,
         /// What is there.
         found: String,
     },
+    /// A filesystem was made and cannot be seen any more. Making another would destroy what is left of it.
+    #[error(
+        "volume {id} was formatted with {recorded}, and its device {} now shows {found}; nothing on it is changed. {remedy}",
+        .device.display()
+    )]
+    FilesystemMissing {
+        /// The volume.
+        id: String,
+        /// Its device.
+        device: PathBuf,
+        /// The filesystem of the record.
+        recorded: String,
+        /// What is there.
+        found: String,
+        /// How the filesystem is recovered, or given up.
+        remedy: String,
+    },
     /// Making the filesystem would destroy what was copied.
     #[error(
-        "volume {0} is a copy of data that is no filesystem; ask for it with volumeMode Block, or empty it with blkdiscard if the data is not needed"
+        "volume {id} is a copy of data that is no filesystem; ask for it with volumeMode Block, or, if the data is not needed: {reformat}"
     )]
-    CopiedData(String),
+    CopiedData {
+        /// The volume.
+        id: String,
+        /// The command that gives up the data.
+        reformat: String,
+    },
     /// Something else is in the way.
     #[error("{} is taken: {found}; unmount or remove it", .target.display())]
     TargetTaken {
@@ -177,6 +204,7 @@ impl GrpcCode for Error {
         match self {
             Self::Request(error) => error.code(),
             Self::Lookup(error) => error.code(),
+            Self::Record(error) => error.code(),
             Self::Lvmd(error) => error.code(),
             Self::Mount(error) => error.code(),
             Self::NoLv(_) | Self::NotPublished { .. } => Code::NotFound,
@@ -184,7 +212,8 @@ impl GrpcCode for Error {
             Self::OtherMode { .. } | Self::OtherFilesystem { .. } => Code::AlreadyExists,
             Self::BlankReadOnly(_)
             | Self::OtherContents { .. }
-            | Self::CopiedData(_)
+            | Self::FilesystemMissing { .. }
+            | Self::CopiedData { .. }
             | Self::TargetTaken { .. }
             | Self::PublishedElsewhere { .. }
             | Self::UsedRaw { .. }

@@ -73,7 +73,9 @@ impl<M: Mounter> Agent<M> {
             return Ok(vec![Finding::new(Severity::DataLoss, "LogicalVolumeMissing", message)]);
         };
         let of_class = self.pools.borrow().class(class).and_then(findings::of_class);
-        Ok(findings::of_lv(&lv).into_iter().chain(of_class).collect())
+        let missing = self.missing.get(id);
+        let missing = missing.map(|message| Finding::new(Severity::Inaccessible, "FilesystemMissing", message));
+        Ok(findings::of_lv(&lv).into_iter().chain(of_class).chain(missing).collect())
     }
 
     /// What is wrong with what is published at a path, and staged at another. A pod that may only read shows nothing of a

@@ -8,7 +8,9 @@ mod hanging;
 mod health;
 mod identity;
 mod kubelet;
+mod missing;
 mod node;
+mod prepare;
 mod publish;
 mod request;
 mod stage;
@@ -30,6 +32,7 @@ use crate::capacity::Pools;
 use crate::lvmd::{Lv, Lvmd};
 use crate::mount::{self, BlockDevice, Mounter};
 use hanging::Hanging;
+use missing::MissingFilesystems;
 
 /// What the calls of the Node service work with.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub struct Agent<M> {
     old_devices: PathBuf,
     stages: bool,
     hanging: Hanging,
+    missing: MissingFilesystems,
 }
 
 impl<M: Mounter> Agent<M> {
@@ -55,7 +59,16 @@ impl<M: Mounter> Agent<M> {
         old_devices: PathBuf,
         stages: bool,
     ) -> Self {
-        Self { volumes, lvmd, mounter, pools, old_devices, stages, hanging: Hanging::default() }
+        Self {
+            volumes,
+            lvmd,
+            mounter,
+            pools,
+            old_devices,
+            stages,
+            hanging: Hanging::default(),
+            missing: MissingFilesystems::default(),
+        }
     }
 
     /// The object and the LV of a volume.

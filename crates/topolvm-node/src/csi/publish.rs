@@ -6,13 +6,14 @@ use topolvm_api::LogicalVolume;
 
 use super::access::Access;
 use super::kubelet;
-use super::request::{PublishVolume, RequestError};
+use super::prepare::Prepared;
+use super::request::PublishVolume;
 use super::target::{find_link, finish_opening, make_directory, make_file, open_to_everybody};
 use super::{Agent, Error};
 use crate::Filesystem;
 use crate::lvmd::Lv;
 use crate::mount::{
-    self, BlockDevice, Contents, MkfsOptionError, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking,
+    self, BlockDevice, MkfsOptionError, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking,
 };
 
 /// A volume and its device.
@@ -41,6 +42,7 @@ impl<M: Mounter> Agent<M> {
         }
         let staging = staging.filter(|_| self.stages);
         let (object, lv) = self.lv(&id).await?;
+        let object = self.with_record(object, &id, &access).await?;
         let device = self.device(&object, &lv).await?;
         if device.readonly && !access.is_readonly() {
             return Err(Error::ReadOnlyDevice(id));
@@ -70,7 +72,7 @@ impl<M: Mounter> Agent<M> {
         wanted: &Wanted<'_>,
     ) -> Result<(), Error> {
         let Wanted { filesystem, options, .. } = *wanted;
-        match self.mounter.mounts_at(target).await?.last() {
+        let prepared = match self.mounter.mounts_at(target).await?.last() {
             Some(mount) if mount.device != volume.device.number => {
                 return Err(Error::TargetTaken { target: target.to_owned(), found: "something else is mounted there" });
             }
@@ -81,17 +83,23 @@ impl<M: Mounter> Agent<M> {
             Some(mount) if mount.readonly != options.is_readonly() => {
                 return Err(Error::OtherMode { id: volume.lv.name.clone(), target: target.to_owned() });
             }
-            Some(_) if self.is_alive(target).await? => {}
+            Some(_) if self.is_alive(target).await? => Prepared::Found,
             Some(_) => {
                 self.unmount_all(target).await?;
-                self.make_appear(volume, target, wanted).await?;
+                self.make_appear(volume, target, wanted).await?
             }
             None => self.make_appear(volume, target, wanted).await?,
-        }
+        };
         if options.is_readonly() {
             return Ok(());
         }
-        blocking(STAT, target, finish_opening).await?;
+        if prepared == Prepared::Made || !self.volumes.is_settled(volume.object, filesystem) {
+            // An earlier call may have been killed between the mount and the change of mode
+            blocking(STAT, target, finish_opening).await?;
+            // The last that is done before the first pod gets the volume: from now on the filesystem is never made anew by itself, and the
+            // mode of its root directory is the pods' own
+            self.volumes.record_filesystem(volume.object, filesystem).await?;
+        }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
         self.mounter.grow(&volume.lv.path, target, filesystem).await?;
         Ok(())
@@ -111,7 +119,7 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    async fn make_appear(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+    async fn make_appear(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
         if let Some(found) = blocking(STAT, target, make_directory).await? {
             return Err(Error::TargetTaken { target: target.to_owned(), found });
         }
@@ -121,7 +129,14 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    async fn bind(&self, volume: &Volume<'_>, staging: &Path, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+    async fn bind(
+        &self,
+        volume: &Volume<'_>,
+        staging: &Path,
+        target: &Path,
+        wanted: &Wanted<'_>,
+    ) -> Result<Prepared, Error> {
+        let mut prepared = Prepared::Found;
         let is_readonly = self.mounter.mounts_at(staging).await?.last().is_some_and(|mount| mount.readonly);
         if is_readonly && !wanted.options.is_readonly() {
             return Err(Error::ReadOnlyElsewhere { id: volume.lv.name.clone(), other: staging.to_owned() });
@@ -129,18 +144,20 @@ impl<M: Mounter> Agent<M> {
         if !self.is_alive(staging).await? {
             let options = wanted.options.clone().in_mode(is_readonly);
             self.unmount_all(staging).await?;
-            self.mount(volume, staging, &Wanted { options: &options, staging: None, ..*wanted }).await?;
+            prepared = self.mount(volume, staging, &Wanted { options: &options, staging: None, ..*wanted }).await?;
         }
         if !is_readonly && wanted.options.is_readonly() {
-            return self.bind_readonly(staging, target, wanted.options).await;
+            self.bind_readonly(staging, target, wanted.options).await?;
+        } else {
+            self.mounter.bind(staging, target).await?;
         }
-        Ok(self.mounter.bind(staging, target).await?)
+        Ok(prepared)
     }
 
-    async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<(), Error> {
+    async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
         let Wanted { filesystem, options, .. } = *wanted;
         let device = &volume.lv.path;
-        self.prepare(volume, wanted).await?;
+        let prepared = self.prepare(volume, wanted).await?;
         if let Some(other) = &volume.other {
             let mounts = self.mounter.mounts_at(other).await?;
             if mounts.last().is_some_and(|mount| mount.device != volume.device.number) {
@@ -148,7 +165,10 @@ impl<M: Mounter> Agent<M> {
             }
             // The kernel gives a filesystem to be read or written as a whole; a mount of it can only be less than that
             match (mounts.last().is_some_and(|mount| mount.filesystem_readonly), options.is_readonly()) {
-                (false, true) => return self.bind_readonly(other, target, options).await,
+                (false, true) => {
+                    self.bind_readonly(other, target, options).await?;
+                    return Ok(prepared);
+                }
                 (true, false) => {
                     return Err(Error::ReadOnlyElsewhere { id: volume.lv.name.clone(), other: other.clone() });
                 }
@@ -163,10 +183,11 @@ impl<M: Mounter> Agent<M> {
             options = options.with(filesystem.readonly_device_option());
         }
         self.mounter.mount(device, target, filesystem, &options).await?;
-        if !options.is_readonly() {
+        let was_opened = prepared == Prepared::Found && self.volumes.recorded_filesystem(volume.object).is_some();
+        if !options.is_readonly() && !was_opened {
             blocking(STAT, target, open_to_everybody).await?;
         }
-        Ok(())
+        Ok(prepared)
     }
 
     async fn bind_readonly(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<(), Error> {
@@ -175,42 +196,6 @@ impl<M: Mounter> Agent<M> {
             // The next call would find a mount that can be written to
             self.unmount_all(target).await?;
             return Err(error.into());
-        }
-        Ok(())
-    }
-
-    /// Makes sure that the volume holds the filesystem and that it can be mounted. Only a blank device is ever made anew.
-    async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let Wanted { filesystem, options, mkfs_options, .. } = *wanted;
-        let (id, device) = (&volume.lv.name, &volume.lv.path);
-        match self.mounter.contents(device).await? {
-            Contents::Filesystem(found) if found == filesystem.as_str() => {}
-            // In a thick volume it is what a deleted one has left; copies are thin, where what nobody wrote is zero
-            Contents::Unmarked if !volume.object.spec.source.is_empty() => return Err(Error::CopiedData(id.clone())),
-            Contents::Blank | Contents::Unmarked if options.is_readonly() => {
-                return Err(Error::BlankReadOnly(id.clone()));
-            }
-            // As a block volume: what a pod has written there need not look like anything
-            Contents::Blank | Contents::Unmarked if volume.other.is_some() => {
-                let found = "what a pod writes to it as a block volume".to_owned();
-                return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
-            }
-            Contents::Blank | Contents::Unmarked => {
-                let mkfs_options = mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
-                return Ok(self.mounter.format(device, filesystem, mkfs_options).await?);
-            }
-            Contents::Filesystem(found) | Contents::Other(found) => {
-                return Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found });
-            }
-        }
-        if volume.other.is_some() || volume.device.readonly {
-            return Ok(());
-        }
-        if !options.is_readonly() {
-            self.mounter.check(device, filesystem).await?;
-        }
-        if !volume.object.spec.source.is_empty() {
-            self.mounter.separate(device, filesystem, id).await?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ impl<M: Mounter> Agent<M> {
     pub(super) async fn stage(&self, request: StageVolume) -> Result<(), Error> {
         let StageVolume { id, staging, access } = request;
         let (object, lv) = self.lv(&id).await?;
+        let object = self.with_record(object, &id, &access).await?;
         let device = self.device(&object, &lv).await?;
         match access {
             Access::Mount { filesystem, options, mkfs_options } => {

@@ -1,4 +1,5 @@
-//! The few fields of the btrfs superblock that say which filesystem it is and how large (btrfs documentation, "On-disk Format").
+//! The few fields of the btrfs superblock that say which filesystem it is, how large, and whether it has a log (btrfs documentation,
+//! "On-disk Format").
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -13,6 +14,7 @@ pub(super) const SMALLEST_RESIZED: u64 = 256 << 20;
 
 const ID: Range<usize> = 0x20..0x30;
 const MAGIC: Range<usize> = 0x40..0x48;
+const LOG_ROOT: Range<usize> = 0x60..0x68;
 const TOTAL_BYTES: Range<usize> = 0x70..0x78;
 const SECTOR_SIZE: Range<usize> = 0x90..0x94;
 
@@ -35,6 +37,13 @@ pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
     let bytes = u64::from_le_bytes(superblock.get(TOTAL_BYTES)?.try_into().ok()?);
     let sector = u32::from_le_bytes(superblock.get(SECTOR_SIZE)?.try_into().ok()?);
     Some((bytes, sector.into()))
+}
+
+/// Whether there is a log tree: what was fsynced since the last commit. It is replayed when the filesystem is mounted, and refers to
+/// the generation that the filesystem has; `None` for what is no superblock.
+pub(super) fn has_log(superblock: &[u8]) -> Option<bool> {
+    check_magic(superblock)?;
+    Some(superblock.get(LOG_ROOT)?.iter().any(|&byte| byte != 0))
 }
 
 fn check_magic(superblock: &[u8]) -> Option<()> {
@@ -61,6 +70,16 @@ mod tests {
         superblock[TOTAL_BYTES].copy_from_slice(&(5_u64 << 40).to_le_bytes());
         superblock[SECTOR_SIZE].copy_from_slice(&4096_u32.to_le_bytes());
         assert_eq!(size(&superblock), Some((5 << 40, 4096)));
+    }
+
+    #[test]
+    fn a_log_tree_is_seen() {
+        let mut superblock = vec![0; LENGTH];
+        superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
+        assert_eq!(has_log(&superblock), Some(false));
+        superblock[LOG_ROOT].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+        assert_eq!(has_log(&superblock), Some(true));
+        assert_eq!(has_log(&[0; LENGTH]), None);
     }
 
     #[test]

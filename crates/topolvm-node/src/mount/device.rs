@@ -2,8 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsOpenFlags, fsconfig_create, fsconfig_set_string, fsopen};
 
 use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, PathKind, btrfs, ext4, xfs};
 use crate::Filesystem;
@@ -91,6 +96,31 @@ pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, Error> {
 pub(super) fn btrfs_id(path: &Path) -> Result<String, Error> {
     let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
     btrfs::id(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+}
+
+/// Whether a btrfs has a log of what was fsynced, which is replayed when it is mounted.
+pub(super) fn btrfs_has_log(path: &Path) -> Result<bool, Error> {
+    let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
+    btrfs::has_log(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+}
+
+/// Fails while a filesystem on the device is mounted anywhere, also where no mount table shows it (open(2), `O_EXCL`).
+pub(super) fn check_unused(path: &Path) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    opened.map(drop).map_err(|error| Error::io("open for this program alone", path, error))
+}
+
+/// Has the kernel replay the log of a btrfs, in a mount that appears nowhere and ends here, also when this process is killed.
+pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), Error> {
+    let replayed = fsopen(Filesystem::Btrfs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
+        fsconfig_set_string(context.as_fd(), "source", path)?;
+        fsconfig_create(context.as_fd())
+    });
+    replayed.map_err(|error| match error {
+        Errno::EXIST | Errno::BUSY => Error::SameIdentity { device: path.to_owned() },
+        error => Error::io("replay the log of", path, error),
+    })
 }
 
 /// Whether a mkfs.xfs was broken off.

@@ -84,6 +84,17 @@ pub enum Error {
         /// What the check said.
         report: String,
     },
+    /// The kernel does not mount a copied btrfs beside its source, which has the same identity.
+    #[error(
+        "the copied btrfs on {} has a log of what was fsynced, which only a mount replays, and this kernel does not mount it beside its source: \
+         end the pods that use the source until this volume is mounted (before Linux 6.2 also run btrfs device scan --forget on the device of the \
+         source), or use Linux 6.7 or later",
+        .device.display()
+    )]
+    SameIdentity {
+        /// The device of the copy.
+        device: PathBuf,
+    },
     /// A device holds something that is not what it should be.
     #[error("{} holds no readable {filesystem} superblock", .device.display())]
     Superblock {
@@ -108,6 +119,7 @@ impl Error {
             | Self::Spawn { .. }
             | Self::Failed { .. }
             | Self::Damaged { .. }
+            | Self::SameIdentity { .. }
             | Self::Superblock { .. } => None,
         }
     }
@@ -121,7 +133,7 @@ impl Error {
 impl GrpcCode for Error {
     fn code(&self) -> Code {
         match self {
-            Self::NoDevice(_) | Self::Damaged { .. } => Code::FailedPrecondition,
+            Self::NoDevice(_) | Self::Damaged { .. } | Self::SameIdentity { .. } => Code::FailedPrecondition,
             Self::TooSlow { .. } | Self::Hangs { .. } => Code::DeadlineExceeded,
             Self::Io { .. }
             | Self::Table(_)

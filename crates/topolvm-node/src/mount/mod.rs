@@ -21,6 +21,7 @@ pub use blocking::Stuck;
 pub(crate) use blocking::{STAT, StuckAt, blocking};
 pub use error::Error;
 pub use options::{MountOptions, OptionError};
+pub(crate) use programs::recovery_hint;
 pub use system::SystemMounter;
 pub use topolvm_api::{MkfsOptionError, MkfsOptions};
 
@@ -105,8 +106,13 @@ pub trait Mounter: Send + Sync + 'static {
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, Error>> + Send;
 
     /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten,
-    /// as it is with [`Contents::Unmarked`] unless the data is a copy.
-    fn contents(&self, device: &Path) -> impl Future<Output = Result<Contents, Error>> + Send;
+    /// as it is with [`Contents::Unmarked`] unless the data is a copy. Where a filesystem of the type `recorded` is seen,
+    /// nothing else that a file in it may look like counts.
+    fn contents(
+        &self,
+        device: &Path,
+        recorded: Option<Filesystem>,
+    ) -> impl Future<Output = Result<Contents, Error>> + Send;
 
     /// Makes a filesystem on a blank device.
     fn format(
@@ -121,7 +127,7 @@ pub trait Mounter: Send + Sync + 'static {
     fn check(&self, device: &Path, filesystem: Filesystem) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Gives the filesystem on a copied device that is not mounted the identity `id`, a UUID, where filesystems of the
-    /// same identity cannot be mounted side by side.
+    /// same identity cannot be mounted side by side. All that was fsynced stays in it.
     fn separate(
         &self,
         device: &Path,

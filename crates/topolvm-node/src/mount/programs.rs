@@ -38,6 +38,17 @@ pub(super) fn look(device: &Path) -> Tool {
     Tool::new("blkid", LOOK, &["-p", "-o", "export"], device)
 }
 
+/// Says which filesystem lies on a device, and takes no signature of RAID, swap or encryption for one: files can look like
+/// those, above all near the end of the device.
+pub(super) fn look_for_filesystems(device: &Path) -> Tool {
+    Tool::new("blkid", LOOK, &["-p", "-u", "filesystem", "-o", "export"], device)
+}
+
+/// Says whether this filesystem lies on a device, whatever else can be seen there.
+pub(super) fn look_for(device: &Path, filesystem: Filesystem) -> Tool {
+    Tool::new("blkid", LOOK, &["-p", "-n", filesystem.as_str(), "-o", "export"], device)
+}
+
 /// Removes all signatures.
 pub(super) fn wipe(device: &Path) -> Tool {
     Tool::new("wipefs", LOOK, &["-a"], device)
@@ -96,6 +107,17 @@ pub(super) const fn repair_hint(filesystem: Filesystem) -> &'static str {
         Filesystem::Btrfs => {
             "look at it on the node with btrfs check, mount it with -o rescue=all to save data, or restore the volume from a copy"
         }
+    }
+}
+
+/// What a person does about a filesystem whose signature is gone.
+pub(crate) const fn recovery_hint(filesystem: Filesystem) -> &'static str {
+    match filesystem {
+        Filesystem::Ext4 => {
+            "e2fsck -b 32768 -B 4096, or -b 8193 -B 1024 for a small one, uses a backup of its superblock"
+        }
+        Filesystem::Xfs => "xfs_repair looks for a backup of its superblock",
+        Filesystem::Btrfs => "btrfs rescue super-recover uses a backup of its superblock",
     }
 }
 

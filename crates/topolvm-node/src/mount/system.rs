@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::blocking::{STAT, blocking};
-use super::tools::{Tools, failure};
+use super::tools::{Tool, Tools, failure};
 use super::{
     BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, MkfsOptions, Mount, MountOptions, Mounter, PathKind,
     device, programs, table,
@@ -36,6 +36,19 @@ impl SystemMounter {
     }
 }
 
+impl SystemMounter {
+    /// What `blkid` finds; `None` where it finds nothing.
+    async fn probe(&self, tool: &Tool) -> Result<Option<Contents>, Error> {
+        let output = self.tools.run(tool).await?;
+        match output.status.code() {
+            Some(0) => Ok(Some(contents(&String::from_utf8_lossy(&output.stdout)))),
+            Some(BLKID_NOTHING) => Ok(None),
+            Some(BLKID_AMBIVALENT) => Ok(Some(Contents::Other("signatures of more than one kind".to_owned()))),
+            _ => Err(failure(tool, &output)),
+        }
+    }
+}
+
 impl Default for SystemMounter {
     fn default() -> Self {
         Self::new()
@@ -59,27 +72,32 @@ impl Mounter for SystemMounter {
         blocking(STAT, path, |path| device::open(path).map(|(_, device)| device)).await
     }
 
-    async fn contents(&self, device: &Path) -> Result<Contents, Error> {
+    async fn contents(&self, device: &Path, recorded: Option<Filesystem>) -> Result<Contents, Error> {
         // blkid says "nothing found" for a device that it cannot open or read, too; only a device that can be read where
         // signatures lie may be taken for blank.
         let is_zero = blocking(STAT, device, device::is_zero_where_signatures_lie).await?;
-        let tool = programs::look(device);
-        let output = self.tools.run(&tool).await?;
-        match output.status.code() {
-            Some(0) => {
-                let found = contents(&String::from_utf8_lossy(&output.stdout));
-                let is_xfs = found == Contents::Filesystem(Filesystem::Xfs.as_str().to_owned());
-                if is_xfs && blocking(STAT, device, device::xfs_is_half_made).await? {
-                    // It would be a damaged filesystem for ever
-                    tracing::warn!(device = %device.display(), "a mkfs.xfs was broken off; the volume is taken for blank");
-                    return Ok(Contents::Blank);
-                }
-                Ok(found)
+        let mut found = None;
+        if let Some(filesystem) = recorded {
+            let is_it = |found: &Contents| *found == Contents::Filesystem(filesystem.to_string());
+            found = self.probe(&programs::look_for(device, filesystem)).await?.filter(is_it);
+        }
+        if found.is_none() {
+            found = self.probe(&programs::look_for_filesystems(device)).await?;
+        }
+        if found.is_none() {
+            found = self.probe(&programs::look(device)).await?;
+        }
+        match found {
+            Some(Contents::Filesystem(kind))
+                if kind == Filesystem::Xfs.as_str() && blocking(STAT, device, device::xfs_is_half_made).await? =>
+            {
+                // It would be a damaged filesystem for ever
+                tracing::warn!(device = %device.display(), "a mkfs.xfs was broken off; the volume is taken for blank");
+                Ok(Contents::Blank)
             }
-            Some(BLKID_NOTHING) if is_zero => Ok(Contents::Blank),
-            Some(BLKID_NOTHING) => Ok(Contents::Unmarked),
-            Some(BLKID_AMBIVALENT) => Ok(Contents::Other("signatures of more than one kind".to_owned())),
-            _ => Err(failure(&tool, &output)),
+            Some(found) => Ok(found),
+            None if is_zero => Ok(Contents::Blank),
+            None => Ok(Contents::Unmarked),
         }
     }
 
@@ -104,6 +122,11 @@ impl Mounter for SystemMounter {
                 let found = blocking(STAT, device, device::btrfs_id).await?;
                 if found != id {
                     tracing::info!(device = %device.display(), found, id, "giving the copied btrfs an identity of its own");
+                    // btrfstune commits a new generation, to which the log would not belong: no kernel could mount it
+                    if blocking(STAT, device, device::btrfs_has_log).await? {
+                        blocking(MOUNT, device, device::replay_btrfs_log).await?;
+                    }
+                    blocking(STAT, device, device::check_unused).await?;
                     self.tools.run_ok(&programs::change_btrfs_id(device, id)).await?;
                 }
                 Ok(())

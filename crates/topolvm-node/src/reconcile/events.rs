@@ -13,14 +13,14 @@ use super::FIELD_MANAGER;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Tells users what the status says in a code.
-#[derive(Debug)]
-pub(super) struct Events {
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
     flavor: ApiFlavor,
     recorder: EventRecorder,
 }
 
 impl Events {
-    pub(super) fn new(flavor: ApiFlavor, node: &str, client: kube::Client) -> Self {
+    pub(crate) fn new(flavor: ApiFlavor, node: &str, client: kube::Client) -> Self {
         Self { flavor, recorder: EventRecorder::new(client, FIELD_MANAGER, node.to_owned()) }
     }
 
@@ -37,6 +37,11 @@ impl Events {
     /// The object has to stay.
     pub(super) async fn stays(&self, volume: &LogicalVolume, message: &str) {
         self.warn(volume, "RemoveFailed", "Remove", message).await;
+    }
+
+    /// The filesystem that was made on the volume cannot be seen any more.
+    pub(crate) async fn filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
+        self.warn(volume, "FilesystemMissing", "Publish", message).await;
     }
 
     /// Nobody depends on an event, so a failure stays here.

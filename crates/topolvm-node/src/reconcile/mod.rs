@@ -33,7 +33,7 @@ use topolvm_runtime::{
 use crate::lvmd::Lvmd;
 
 pub use error::Error;
-use events::Events;
+pub(crate) use events::Events;
 use written::Written;
 
 const PACE: Pace = Pace {

@@ -97,6 +97,7 @@ async fn what_lies_on_a_volume_is_never_overwritten(#[case] contents: Contents, 
 async fn data_that_nobody_can_name_is_kept_where_it_was_copied(#[case] source: &str, #[case] formatted: usize) {
     let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").from_source(source, "rw").build();
     let node = Node::start_with(&mut |own| drop(own.apply(Event::Apply(volume.clone())))).await;
+    node.api.apply_json(&volume);
     node.machine.put(&device(), Contents::Unmarked);
     let published = node.publish(node.filesystem()).await;
     assert_eq!((published.is_ok(), node.machine.formatted()), (formatted == 1, formatted));
@@ -251,7 +252,7 @@ async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
     node.api.disconnect();
     let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
     assert_eq!(node.publish(request).await.unwrap_err().code(), Code::Unavailable);
-    node.publish(node.filesystem()).await.unwrap();
+    node.publish(node.block()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -226,7 +226,7 @@ impl Mounter for Machine {
         self.device_or_error(path)
     }
 
-    async fn contents(&self, device: &Path) -> Result<Contents, Error> {
+    async fn contents(&self, device: &Path, _: Option<Filesystem>) -> Result<Contents, Error> {
         self.device_or_error(device)?;
         let state = self.state();
         Ok(state.contents.get(device).map_or(Contents::Blank, |(contents, _)| contents.clone()))

@@ -19,6 +19,7 @@ mod node;
 mod program;
 mod proof;
 mod reconcile;
+mod records;
 mod registrar;
 mod staging;
 mod system_mounter;

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kube::Api;
 use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
@@ -26,6 +26,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
+use crate::cluster::LV;
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
 use crate::machine::Machine;
 
@@ -41,6 +42,7 @@ pub(crate) struct Node {
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     pub(crate) pools: watch::Sender<Pools>,
+    own: LogicalVolumes,
     volumes: Volumes,
     lvmd: LvmdProcess,
 }
@@ -69,18 +71,42 @@ impl Node {
         spoil(&mut own);
         let machine = Machine::new(&lvm);
         std::fs::create_dir(dir.path().join("old")).unwrap();
-        let volumes = Volumes::new(own, Api::all_with(api.client(), &flavor), "n1".to_owned());
+        let volumes = Volumes::new(flavor, own.clone(), api.client(), "n1".to_owned());
         let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let service = service(&volumes, &lvmd, &machine, &pools, dir.path(), &tasks, false);
-        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, volumes, lvmd }
+        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, own, volumes, lvmd }
     }
 
     /// Another agent on the same machine, which stages volumes or does not.
     pub(crate) fn restart(&mut self, stages: bool) {
         let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
         self.service = service(volumes, lvmd, machine, pools, dir.path(), tasks, stages);
+    }
+
+    /// The watch shows `v1` as the API server has it.
+    pub(crate) fn watch(&self) {
+        self.own.apply(Event::Apply(serde_json::from_value(self.object("pvc-1")).unwrap()));
+    }
+
+    /// A LogicalVolume as the API server has it.
+    pub(crate) fn object(&self, name: &str) -> Value {
+        self.api.get_json(LV, "", name).unwrap()
+    }
+
+    /// Sets an annotation of `v1`, as an administrator does.
+    pub(crate) fn annotate(&self, key: &str, value: &str) {
+        self.api.edit(LV, "", "pvc-1", |object| {
+            let metadata = object.get_mut("metadata").and_then(Value::as_object_mut).unwrap();
+            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+            annotations.as_object_mut().unwrap().insert(key.to_owned(), json!(value));
+        });
+    }
+
+    /// An annotation of `v1`; null where it has none.
+    pub(crate) fn annotation(&self, key: &str) -> Value {
+        self.object("pvc-1").pointer("/metadata/annotations").and_then(|all| all.get(key)).cloned().unwrap_or_default()
     }
 
     pub(crate) fn target(&self) -> PathBuf {

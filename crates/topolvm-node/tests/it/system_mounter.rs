@@ -130,11 +130,11 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     let (machine, target, disk) = (SystemMounter::new(), device.target(), &device.path);
     let before = machine.block_device(disk).await.unwrap();
     assert_eq!(machine.inspect(disk).await.unwrap(), PathKind::BlockDevice(before.number));
-    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
+    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
 
     let label = MkfsOptions::parse(filesystem.as_str(), "-L precious").unwrap();
     machine.format(disk, filesystem, &label).await.unwrap();
-    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
+    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
     machine.check(disk, filesystem).await.unwrap();
 
     machine.mount(disk, &target, filesystem, &options(filesystem, false)).await.unwrap();
@@ -224,10 +224,87 @@ async fn data_without_a_signature_is_told_from_nothing() {
     let end = machine.block_device(disk).await.unwrap().size_bytes - 1;
     for offset in [0, end] {
         raw.write_all_at(b"x", offset).unwrap();
-        assert_eq!(machine.contents(disk).await.unwrap(), Contents::Unmarked);
+        assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Unmarked);
         raw.write_all_at(&[0], offset).unwrap();
-        assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
+        assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
     }
+}
+
+/// Writes bytes to a device, where they lie for whoever reads it next.
+fn put(device: &Path, offset: u64, bytes: &[u8]) {
+    let raw = std::fs::OpenOptions::new().write(true).open(device).unwrap();
+    raw.write_all_at(bytes, offset).unwrap();
+    raw.sync_all().unwrap();
+}
+
+/// A superblock of the Disk Data Format: its magic number in the last sector, and its version.
+fn plant_ddf(device: &Path, bytes: u64) {
+    put(device, bytes - 512, &[0xde, 0x11, 0xde, 0x11]);
+    put(device, bytes - 512 + 32, b"01.00.00");
+}
+
+/// The superblock of a `HighPoint` 45x controller.
+fn plant_hpt45x(device: &Path, bytes: u64) {
+    put(device, bytes - 11 * 512, &[0xfd, 0x16, 0x78, 0x5a]);
+}
+
+/// An `md` superblock, version 1.0, which says itself in which sector it lies.
+fn plant_md(device: &Path, bytes: u64) {
+    let sector = (bytes / 512 - 16) / 8 * 8;
+    put(device, sector * 512, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    put(device, sector * 512 + 144, &sector.to_le_bytes());
+}
+
+/// What makes a device of so many bytes look like a member of a RAID, by its end.
+const RAIDS: [(&str, fn(&Path, u64)); 3] = [("ddf", plant_ddf), ("hpt45x", plant_hpt45x), ("md", plant_md)];
+
+/// A file can hold any bytes, and those at the end of the device can look like a member of a RAID.
+#[rstest]
+#[case(Filesystem::Ext4)]
+#[case(Filesystem::Xfs)]
+#[case(Filesystem::Btrfs)]
+#[tokio::test]
+async fn a_filesystem_is_found_whatever_its_files_look_like(#[case] filesystem: Filesystem) {
+    let Some(device) = device_for(filesystem) else { return };
+    let (machine, disk) = (SystemMounter::new(), &device.path);
+    let end = machine.block_device(disk).await.unwrap().size_bytes;
+    machine.format(disk, filesystem, &MkfsOptions::default()).await.unwrap();
+    let whole = Contents::Filesystem(filesystem.to_string());
+    let raid = |found: Contents| matches!(found, Contents::Other(found) if found.ends_with("_raid_member"));
+    for (name, plant) in RAIDS {
+        plant(disk, end);
+        for recorded in [None, Some(filesystem)] {
+            assert_eq!(machine.contents(disk, recorded).await.unwrap(), whole, "{name}");
+        }
+        // On a device without a filesystem it says whose the device is
+        let blank = LoopDevice::new(end).unwrap();
+        plant(&blank.path, end);
+        let found = machine.contents(&blank.path, None).await.unwrap();
+        assert!(raid(found.clone()), "{name}: {found:?}");
+        put(disk, end - 16 * 1024, &vec![0; 16 * 1024]);
+    }
+}
+
+/// Within an ext4 there are files where other filesystems have their superblock.
+#[tokio::test]
+async fn a_recorded_filesystem_is_found_though_a_file_in_it_looks_like_another() {
+    const BTRFS: u64 = 64 << 10;
+    let Some(device) = device_for(Filesystem::Ext4) else { return };
+    let Some(other) = device_for(Filesystem::Btrfs) else { return };
+    let (machine, disk) = (SystemMounter::new(), &device.path);
+    machine.format(disk, Filesystem::Ext4, &MkfsOptions::default()).await.unwrap();
+    machine.format(&other.path, Filesystem::Btrfs, &MkfsOptions::default()).await.unwrap();
+    let mut superblock = [0; 4096];
+    std::fs::File::open(&other.path).unwrap().read_exact_at(&mut superblock, BTRFS).unwrap();
+    put(disk, BTRFS, &superblock);
+    let found = machine.contents(disk, None).await.unwrap();
+    assert!(matches!(found, Contents::Other(_)), "nobody can tell which it is: {found:?}");
+    let recorded = machine.contents(disk, Some(Filesystem::Ext4)).await.unwrap();
+    assert_eq!(recorded, Contents::Filesystem("ext4".to_owned()));
+    // What the record says need not be there
+    put(disk, 0, &[0; 4096]);
+    let found = machine.contents(disk, Some(Filesystem::Ext4)).await.unwrap();
+    assert_eq!(found, Contents::Filesystem("btrfs".to_owned()));
 }
 
 /// mkfs.xfs writes the superblock first, with a flag that it takes away at its end. No kernel mounts what has it.
@@ -242,9 +319,9 @@ async fn an_xfs_whose_mkfs_was_broken_off_is_blank() {
     raw.sync_all().unwrap();
     let mounted = machine.mount(disk, &device.target(), Filesystem::Xfs, &options(Filesystem::Xfs, false)).await;
     assert!(mounted.is_err());
-    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Blank);
+    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
     machine.format(disk, Filesystem::Xfs, &MkfsOptions::default()).await.unwrap();
-    assert_eq!(machine.contents(disk).await.unwrap(), Contents::Filesystem("xfs".to_owned()));
+    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Filesystem("xfs".to_owned()));
 }
 
 #[rstest]
@@ -272,6 +349,51 @@ async fn a_copy_is_mounted_beside_its_source(#[case] filesystem: Filesystem) {
     assert_eq!(machine.mounts_at(&copy.target()).await.unwrap().first().unwrap().device, number);
     unmount(&machine, &copy.target()).await;
     unmount(&machine, &source.target()).await;
+}
+
+/// Whether a btrfs has a log tree, as "On-disk Format" of its documentation says.
+fn has_log(device: &Path) -> bool {
+    let mut log_root = [0; 8];
+    std::fs::File::open(device).unwrap().read_exact_at(&mut log_root, (64 << 10) + 0x60).unwrap();
+    u64::from_le_bytes(log_root) != 0
+}
+
+/// Writes a file and lets it be on the disk as fsync(2) promises, which for btrfs is its log.
+fn write_and_fsync(path: &Path, text: &str) {
+    let mut file = std::fs::File::create(path).unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// And so do copies of copies, whose identity is another one than that with which they were made.
+#[tokio::test]
+async fn what_was_fsynced_is_in_a_copy_of_a_btrfs_beside_its_source() {
+    let Some(source) = device_for(Filesystem::Btrfs) else { return };
+    let machine = SystemMounter::new();
+    let plain = options(Filesystem::Btrfs, false);
+    machine.format(&source.path, Filesystem::Btrfs, &MkfsOptions::default()).await.unwrap();
+    machine.mount(&source.path, &source.target(), Filesystem::Btrfs, &plain).await.unwrap();
+    let ids = ["0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1b"];
+    let mut devices = vec![source];
+    for (number, id) in ids.into_iter().enumerate() {
+        let source = &devices[number];
+        rustix::fs::syncfs(std::fs::File::open(source.target()).unwrap()).unwrap();
+        write_and_fsync(&source.target().join(format!("file-{number}")), id);
+        let copy = source.copy().unwrap();
+        assert!(has_log(&copy.path), "this kernel writes no log");
+        for _ in 0..2 {
+            machine.separate(&copy.path, Filesystem::Btrfs, id).await.unwrap();
+        }
+        machine.mount(&copy.path, &copy.target(), Filesystem::Btrfs, &plain).await.unwrap();
+        for (number, text) in ids.into_iter().enumerate().take(number + 1) {
+            let file = copy.target().join(format!("file-{number}"));
+            assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+        }
+        devices.push(copy);
+    }
+    for device in devices {
+        unmount(&machine, &device.target()).await;
+    }
 }
 
 #[rstest]

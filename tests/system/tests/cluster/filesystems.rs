@@ -5,10 +5,10 @@ use system_tests::manifests::{VolumeMode, pod, storage_class};
 use topolvm_api::ApiFlavor;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG};
+use crate::fixture::{Fixture, VG, volumes_of};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 5] = [
+    let all: [(&str, Body); 6] = [
         ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
             grows(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
         }),
@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
         ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", smallest),
         ("a_filesystem_that_the_kernel_stopped_is_an_event_and_is_repaired_for_the_next_pod", stopped),
         ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damaged),
+        ("a_lost_filesystem_is_not_made_anew_and_the_event_says_how_it_is_recovered_or_given_up", lost),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -163,6 +164,48 @@ fn damaged(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "pod", "broken"])?;
     fixture.delete_claim("broken")?;
     fixture.check_volumes(0)
+}
+
+/// Once it is recovered, and once its data is given up.
+fn lost(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("lost", "waiting", "64Mi")?;
+    fixture.start("lost", VolumeMode::Filesystem)?;
+    fixture.write("lost", "precious")?;
+    let (group, volume) = (volumes_of(ApiFlavor::TopoLvm), fixture.volume("lost")?);
+    let annotation = |name: &str| fixture.value(&group, &volume, &format!(".metadata.annotations.topolvm\\.io/{name}"));
+    ensure!(annotation("filesystem")? == "ext4", "the volume has no record");
+    lose_superblock(fixture, "lost")?;
+
+    fixture.apply(&pod("lost", "lost", VolumeMode::Filesystem))?;
+    let event = fixture.wait_event_with("lost", "FailedMount", "was formatted with ext4")?;
+    let give_up = format!("kubectl annotate {group} {volume} topolvm.io/reformat=ext4");
+    ensure!(event.contains("e2fsck -b") && event.contains(&give_up), "the event says: {event}");
+    let event = fixture.wait_event(&volume, "FilesystemMissing")?;
+    ensure!(event.contains("e2fsck -b") && event.contains(&give_up), "the event of the volume says: {event}");
+    ensure!(fixture.value("pod", "lost", ".status.phase")? == "Pending", "the pod runs without its data");
+    // e2fsck(8): 1 is "errors corrected"
+    fixture.node.script(&format!("e2fsck -fy -b 8193 -B 1024 {} >&2 || [ $? = 1 ]", device_of_one()))?;
+    fixture.wait_ready("lost")?;
+    ensure!(fixture.read("lost")? == "precious", "the file did not survive");
+
+    lose_superblock(fixture, "lost")?;
+    fixture.apply(&pod("lost", "lost", VolumeMode::Filesystem))?;
+    fixture.wait_event_with("lost", "FailedMount", "was formatted with ext4")?;
+    let words: Vec<&str> = give_up.split(' ').skip(1).collect();
+    fixture.kubectl(&words)?;
+    fixture.wait_ready("lost")?;
+    let files = fixture.in_pod("lost", "ls /data")?;
+    ensure!(files.trim() == "lost+found", "found in a new filesystem: {files}");
+    ensure!(annotation("filesystem")? == "ext4" && annotation("reformat")?.is_empty(), "the wish is still there");
+    fixture.end("lost")?;
+    fixture.check_volumes(0)
+}
+
+/// Ends a pod and zeroes where its ext4 says that it is one.
+fn lose_superblock(fixture: &Fixture, pod: &str) -> Result<()> {
+    fixture.stop(pod)?;
+    let zero = format!("dd if=/dev/zero of={} bs=4k count=1 conv=fsync 2>/dev/null", device_of_one());
+    fixture.node.script(&zero).map(drop)
 }
 
 /// The device of the only volume, for a shell.

@@ -8,8 +8,10 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 1] =
-        [("a_pod_that_does_not_run_as_root_writes_and_its_files_belong_to_its_fs_group", ordinary_users)];
+    let all: [(&str, Body); 2] = [
+        ("a_pod_that_does_not_run_as_root_writes_and_its_files_belong_to_its_fs_group", ordinary_users),
+        ("the_mode_that_a_pod_gives_its_empty_volume_stays_for_the_next_pod", closed),
+    ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
@@ -32,6 +34,22 @@ fn ordinary_users(fixture: &Fixture) -> Result<()> {
         ensure!(found.trim() == file, "{name}: user and group of the file are {found}");
         fixture.end(name)?;
     }
+    fixture.check_volumes(0)
+}
+
+/// As mkfs makes the root directory, and as a pod may want it.
+fn closed(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("closed", "waiting", "64Mi")?;
+    fixture.start("closed", VolumeMode::Filesystem)?;
+    let found = fixture.in_pod("closed", "stat -c '%a %u:%g' /data && chmod 0755 /data && chmod g-s /data && sync")?;
+    ensure!(found.trim() == "2777 0:0", "a new root directory has mode and owner {found}");
+    for _ in 0..2 {
+        fixture.stop("closed")?;
+        fixture.start("closed", VolumeMode::Filesystem)?;
+        let found = fixture.in_pod("closed", "stat -c '%a %u:%g' /data")?;
+        ensure!(found.trim() == "755 0:0", "the next pod finds mode and owner {found}");
+    }
+    fixture.end("closed")?;
     fixture.check_volumes(0)
 }
 

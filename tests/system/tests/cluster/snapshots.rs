@@ -9,9 +9,10 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 2] = [
+    let all: [(&str, Body); 3] = [
         ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", copies),
         ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", beside),
+        ("what_was_fsynced_is_in_a_restored_btrfs_beside_its_source", fsynced),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -83,5 +84,31 @@ fn beside(fixture: &Fixture) -> Result<()> {
         fixture.end(filesystem)?;
         fixture.kubectl(&["delete", "storageclass", filesystem])?;
     }
+    fixture.wait_no_volumes()
+}
+
+/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later.
+fn fsynced(fixture: &Fixture) -> Result<()> {
+    let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
+    class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
+    fixture.apply(&class)?;
+    fixture.apply_claim("logged", "logged", "320Mi")?;
+    fixture.start("logged", VolumeMode::Filesystem)?;
+    fixture.in_pod("logged", "sync && echo kept | dd of=/data/file conv=fsync 2>/dev/null")?;
+    fixture.apply(&snapshot("logged", "snapshots", "logged"))?;
+    fixture.wait_snapshot("logged")?;
+    let content = fixture.value("volumesnapshot", "logged", ".status.boundVolumeSnapshotContentName")?;
+    let id = fixture.value("volumesnapshotcontent", &content, ".status.snapshotHandle")?;
+    let superblock = fixture.node.script(&format!("btrfs inspect-internal dump-super /dev/{THIN_VG}/{id}"))?;
+    let log = superblock.lines().find_map(|line| line.strip_prefix("log_root\t"));
+    ensure!(log.is_some_and(|log| log.trim() != "0"), "there is no log in the snapshot: {superblock}");
+    fixture.apply(&copied_claim("logged-copy", "logged", "320Mi", DataSource::Snapshot("logged")))?;
+    fixture.start("logged-copy", VolumeMode::Filesystem)?;
+    let texts = [fixture.read("logged-copy")?, fixture.read("logged")?];
+    ensure!(texts == ["kept", "kept"], "the copy and the source say {texts:?}");
+    fixture.end("logged-copy")?;
+    fixture.kubectl(&["delete", "volumesnapshot", "logged", "--timeout=60s"])?;
+    fixture.end("logged")?;
+    fixture.kubectl(&["delete", "storageclass", "logged"])?;
     fixture.wait_no_volumes()
 }
