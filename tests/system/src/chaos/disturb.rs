@@ -1,9 +1,9 @@
 //! Lets disturbances happen to a node, checks what must hold meanwhile, and puts everything back.
 
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::topolvm::LVMD;
@@ -61,7 +61,7 @@ impl<'a> Disturbed<'a> {
         let done = match disturbance {
             Disturbance::ClassRemapped(remap) => self.remap(node, *remap),
             Disturbance::LvmConfig(setting) => self.configure_lvm(node, setting),
-            Disturbance::LvmKilled(pauses) => kill_lvm(node, pauses),
+            Disturbance::LvmKilled(pauses) => self.kill_lvm_at_work(node, pauses),
             Disturbance::PowerCut => self.cut_power(node),
             Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
         };
@@ -116,6 +116,18 @@ impl<'a> Disturbed<'a> {
             .and_then(|()| probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end())));
         node.script_with_input(&write, before.as_bytes())?;
         done
+    }
+
+    /// Volumes are made and removed meanwhile, besides those of the sequences.
+    fn kill_lvm_at_work(&self, node: &Node, pauses: &[u64]) -> Result<()> {
+        let probes =
+            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
+        thread::scope(|scope| {
+            let killing = scope.spawn(|| kill_lvm(node, pauses));
+            let done = probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end()));
+            killing.join().map_err(|_| anyhow!("a thread panicked"))??;
+            done
+        })
     }
 
     fn cut_power(&self, node: &Node) -> Result<()> {
