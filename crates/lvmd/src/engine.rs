@@ -202,8 +202,8 @@ impl<R: Host> Engine<R> {
     }
 
     /// The volumes of a class, also those that others made: everything in its thin pool, or everything in its volume group
-    /// that is not part of a thin pool.
-    pub async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Error> {
+    /// that is not part of a thin pool. With `only`, the one of this name.
+    pub async fn list(&self, class: &str, only: Option<&str>) -> Result<Vec<LogicalVolume>, Error> {
         let class = self.class(class)?;
         let group = self.group(&class.volume_group)?;
         let devices = self.mapped(&group).await;
@@ -213,8 +213,10 @@ impl<R: Host> Engine<R> {
         let known = group.known()?;
         // That a pool is missing and that it is empty are not the same.
         available(&class, &known)?;
-        let mut volumes = known.volumes.clone();
-        volumes.retain(|volume| class.owns(volume) && !marks::is_hidden(volume));
+        let is_listed = |volume: &&LogicalVolume| {
+            only.is_none_or(|name| *volume.name == *name) && class.owns(volume) && !marks::is_hidden(volume)
+        };
+        let mut volumes: Vec<_> = known.volumes.iter().filter(is_listed).cloned().collect();
         for volume in &mut volumes {
             place(volume, &known.name, devices.as_ref());
         }

@@ -25,5 +25,8 @@ pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;
 
+/// The filesystems that the agents make, as CSI, `mkfs` and the kernel spell them. The first is the default.
+pub const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+
 /// Volume sizes are rounded up to this many bytes, a page on every machine that we run on.
 pub const SECTOR_SIZE: u64 = 4096;

@@ -13,6 +13,7 @@
 mod args;
 mod csi;
 mod driver;
+mod filesystem;
 mod leader;
 mod nodes;
 mod reconcile;

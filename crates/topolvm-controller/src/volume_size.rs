@@ -116,7 +116,7 @@ pub struct MinimumAllocation {
 }
 
 impl MinimumAllocation {
-    /// The minimum for a use, in bytes; 0 for a filesystem that we know nothing about.
+    /// The minimum for a use, in bytes; 0 for a filesystem that is not made.
     pub(crate) fn of(&self, access: &Access) -> u64 {
         match access {
             Access::Block => self.block,

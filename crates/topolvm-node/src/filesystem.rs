@@ -63,3 +63,22 @@ impl fmt::Display for Filesystem {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use topolvm_api::FILESYSTEMS;
+
+    use super::*;
+
+    /// The controller makes volumes for these names and refuses all others.
+    #[test]
+    fn exactly_what_the_controller_makes_volumes_for_can_be_mounted() {
+        for name in FILESYSTEMS {
+            assert_eq!(Filesystem::parse(name).unwrap().as_str(), name);
+        }
+        assert_eq!(Filesystem::parse("").unwrap().as_str(), FILESYSTEMS[0]);
+        for name in ["XFS", "ext3", " ext4", "zfs"] {
+            assert_eq!(Filesystem::parse(name), Err(Unsupported(name.to_owned())));
+        }
+    }
+}

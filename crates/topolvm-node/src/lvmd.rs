@@ -257,9 +257,10 @@ impl Lvmd {
         from_wire(resized.size_bytes)
     }
 
-    /// Looks for an LV among those of its device class.
+    /// Looks for an LV among those of its device class. lvmd answers with this one alone; TopoLVM's, which does not know that it can be
+    /// asked for one, with all.
     pub async fn find(&self, name: &str, device_class: &str) -> Result<Option<Lv>, Error> {
-        let request = GetLvListRequest { device_class: device_class.to_owned() };
+        let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };
         let list = call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?;
         list.volumes.into_iter().find(|lv| lv.name == name).map(Lv::try_from).transpose()
     }

@@ -19,7 +19,9 @@ impl<R: Host> VgService for VgApi<R> {
     type WatchStream = BoxStream<'static, Result<WatchResponse, Status>>;
 
     async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
-        let volumes = self.0.list(&request.into_inner().device_class).await?;
+        let GetLvListRequest { device_class, name } = request.into_inner();
+        let only = Some(name.as_str()).filter(|name| !name.is_empty());
+        let volumes = self.0.list(&device_class, only).await?;
         Ok(Response::new(GetLvListResponse { volumes: volumes.into_iter().map(message::volume).collect() }))
     }
 

@@ -150,7 +150,12 @@ impl Node {
     }
 
     pub(crate) async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Status> {
-        let request = GetLvListRequest { device_class: class.to_owned() };
+        self.list_only(class, "").await
+    }
+
+    /// The volume of this name alone; all when it is empty.
+    pub(crate) async fn list_only(&self, class: &str, name: &str) -> Result<Vec<LogicalVolume>, Status> {
+        let request = GetLvListRequest { device_class: class.to_owned(), name: name.to_owned() };
         Ok(self.vg.clone().get_lv_list(request).await?.into_inner().volumes)
     }
 }

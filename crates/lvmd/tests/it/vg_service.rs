@@ -26,6 +26,19 @@ async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_who_asks_for_one_volume_is_not_told_of_the_others() {
+    let node = Node::start().await;
+    for name in ["a", "b", "c"] {
+        node.create("ssd", name, GIB).await.unwrap();
+    }
+    let all = node.list("ssd").await.unwrap();
+    assert_eq!(node.list_only("ssd", "b").await.unwrap(), [all[1].clone()]);
+    // That there is none, and that the class is not known, are not the same
+    assert_eq!(node.list_only("hdd", "b").await.unwrap(), []);
+    assert_eq!(code(node.list_only("nvme", "b").await), Code::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_volume_without_tags_has_an_empty_list_of_tags() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));

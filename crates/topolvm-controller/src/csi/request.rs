@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tonic::Code;
-use topolvm_api::{ApiFlavor, MkfsOptionError, MkfsOptions};
+use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptionError, MkfsOptions};
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, GetCapacityRequest,
@@ -13,11 +13,9 @@ use topolvm_runtime::grpc::GrpcCode;
 
 use super::topology::{NoSegment, placement, segment};
 use crate::MinimumAllocation;
+use crate::filesystem;
 use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
 use crate::volumes::Wanted;
-
-/// Parameters of a StorageClass that name the filesystem; the second is the older one.
-const FILESYSTEM: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
 
 /// A request that can never be answered, however often it is sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +26,11 @@ pub(crate) enum RequestError {
     NoAccessType,
     #[error("access mode {0} is not supported, because a volume is on one node; use ReadWriteOnce or ReadWriteOncePod")]
     AccessMode(&'static str),
+    #[error(
+        "filesystem {0:?} cannot be made; set csi.storage.k8s.io/fstype of the StorageClass to {known}, or leave it out",
+        known = FILESYSTEMS.join(", ")
+    )]
+    Filesystem(String),
     #[error(
         "snapshots, restored volumes and clones are turned off in this controller; remove the data source from the claim, or \
          have the controller started with --enable-snapshots"
@@ -54,6 +57,7 @@ impl GrpcCode for RequestError {
             Self::Missing(_)
             | Self::NoAccessType
             | Self::AccessMode(_)
+            | Self::Filesystem(_)
             | Self::Source
             | Self::Mutable(_)
             | Self::MaxEntries(_)
@@ -189,8 +193,8 @@ fn smallest(request: &GetCapacityRequest, minimums: MinimumAllocation) -> u64 {
     let mut accesses = request.volume_capabilities.iter().filter_map(|capability| access(capability).ok());
     accesses.next().map_or_else(
         || {
-            let filesystem = FILESYSTEM.iter().find_map(|&key| request.parameters.get(key)).cloned();
-            minimums.block.min(minimums.of(&Access::Mount(filesystem.unwrap_or_default())))
+            let filesystem = filesystem::of_class(&request.parameters).to_owned();
+            minimums.block.min(minimums.of(&Access::Mount(filesystem)))
         },
         |access| minimums.of(&access),
     )
@@ -210,7 +214,9 @@ impl TryFrom<&ValidateVolumeCapabilitiesRequest> for ValidateVolume {
         let id = required(&request.volume_id, "volume_id")?.to_owned();
         match accesses(&request.volume_capabilities) {
             Ok(_) => Ok(Self { id, objection: None }),
-            Err(objection @ RequestError::AccessMode(_)) => Ok(Self { id, objection: Some(objection) }),
+            Err(objection @ (RequestError::AccessMode(_) | RequestError::Filesystem(_))) => {
+                Ok(Self { id, objection: Some(objection) })
+            }
             Err(error) => Err(error),
         }
     }
@@ -225,7 +231,15 @@ fn accesses(capabilities: &[VolumeCapability]) -> Result<Vec<Access>, RequestErr
     if capabilities.is_empty() {
         return Err(RequestError::Missing("volume_capabilities"));
     }
-    capabilities.iter().map(access).collect()
+    capabilities.iter().map(|capability| access(capability).and_then(possible)).collect()
+}
+
+/// Refuses what the node would refuse when the volume is mounted, when there are a volume and a pod already.
+fn possible(access: Access) -> Result<Access, RequestError> {
+    match access {
+        Access::Mount(filesystem) if !filesystem::is_known(&filesystem) => Err(RequestError::Filesystem(filesystem)),
+        possible @ (Access::Mount(_) | Access::Block) => Ok(possible),
+    }
 }
 
 fn access(capability: &VolumeCapability) -> Result<Access, RequestError> {
@@ -330,7 +344,6 @@ mod tests {
     #[case(mount("xfs"), 300)]
     #[case(mount("btrfs"), 200)]
     #[case(mount(""), 32)]
-    #[case(mount("zfs"), 1)]
     #[case(capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter), 8)]
     fn the_first_capability_decides_the_minimum(#[case] first: VolumeCapability, #[case] mebibytes: u64) {
         let mut request = request();
@@ -354,6 +367,50 @@ mod tests {
         let mut request = request();
         change(&mut request);
         assert_eq!(parse(&request), Err(error));
+    }
+
+    /// The node compares names as they are, and so do mkfs and the kernel.
+    #[rstest]
+    #[case("zfs")]
+    #[case("ext3")]
+    #[case("XFS")]
+    #[case(" ext4")]
+    fn filesystems_that_no_node_makes_are_refused(#[case] filesystem: &str) {
+        let mut request = request();
+        request.volume_capabilities.push(mount(filesystem));
+        let error = parse(&request).unwrap_err();
+        assert_eq!((error.code(), &error), (Code::InvalidArgument, &RequestError::Filesystem(filesystem.to_owned())));
+        assert!(error.to_string().contains("to ext4, xfs, btrfs, or"), "{error}");
+
+        let validate = ValidateVolumeCapabilitiesRequest {
+            volume_id: "v".to_owned(),
+            volume_capabilities: vec![mount(filesystem)],
+            ..ValidateVolumeCapabilitiesRequest::default()
+        };
+        assert_eq!(ValidateVolume::try_from(&validate).unwrap().objection, Some(error));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("ext4")]
+    #[case("xfs")]
+    #[case("btrfs")]
+    fn filesystems_that_nodes_make_are_served(#[case] filesystem: &str) {
+        let mut request = request();
+        request.volume_capabilities = vec![mount(filesystem)];
+        assert!(parse(&request).is_ok());
+    }
+
+    /// What TopoLVM made goes on growing.
+    #[test]
+    fn a_volume_with_another_filesystem_can_grow() {
+        let request = ControllerExpandVolumeRequest {
+            volume_id: "v".to_owned(),
+            capacity_range: Some(CapacityRange { required_bytes: 5000, limit_bytes: 0 }),
+            volume_capability: Some(mount("ext3")),
+            ..ControllerExpandVolumeRequest::default()
+        };
+        assert!(ExpandVolume::try_from(request).unwrap().has_filesystem);
     }
 
     #[rstest]
@@ -435,19 +492,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_a_capability(Some(mount("xfs")), "", 300)]
-    #[case::of_the_class(None, "xfs", 8)]
-    #[case::of_an_unknown_filesystem(None, "zfs", 0)]
+    #[case::of_a_capability(Some(mount("xfs")), ("csi.storage.k8s.io/fstype", ""), 300)]
+    #[case::of_the_class(None, ("csi.storage.k8s.io/fstype", "xfs"), 64)]
+    #[case::of_the_class_as_older_classes_say_it(None, ("fstype", "btrfs"), 64)]
+    #[case::of_the_class_as_older_classes_write_it(None, ("fsType", "btrfs"), 64)]
+    #[case::of_the_class_as_nobody_writes_it(None, ("CSI.storage.k8s.io/fsType", "xfs"), 64)]
+    #[case::of_an_unknown_filesystem(None, ("csi.storage.k8s.io/fstype", "zfs"), 0)]
     fn the_smallest_volume_depends_on_the_use(
         #[case] capability: Option<VolumeCapability>,
-        #[case] filesystem: &str,
+        #[case] (parameter, filesystem): (&str, &str),
         #[case] mebibytes: u64,
     ) {
+        let minimums = MinimumAllocation { block: 64 << 20, ..MINIMUMS };
         let request = GetCapacityRequest {
-            parameters: [("csi.storage.k8s.io/fstype".to_owned(), filesystem.to_owned())].into(),
+            parameters: [(parameter.to_owned(), filesystem.to_owned())].into(),
             volume_capabilities: capability.into_iter().collect(),
             ..GetCapacityRequest::default()
         };
-        assert_eq!(GetCapacity::parse(&request, FLAVOR, MINIMUMS).smallest, mebibytes << 20);
+        assert_eq!(GetCapacity::parse(&request, FLAVOR, minimums).smallest, mebibytes << 20);
     }
 }

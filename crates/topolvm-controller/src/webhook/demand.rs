@@ -7,13 +7,11 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
 
 use crate::MinimumAllocation;
+use crate::filesystem;
 use crate::volume_size::Access;
 
 /// What counts for a claim that asks for no size.
 const DEFAULT_SIZE: u64 = GIB;
-
-/// StorageClass parameters with which external-provisioner is told the filesystem. It compares them in lower case.
-const FILESYSTEM: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
 
 /// What a StorageClass of ours says about its volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,22 +28,13 @@ impl OurClass {
         if class.provisioner != flavor.driver_name() {
             return None;
         }
-        let parameters = class.parameters.iter().flatten();
-        let mut ours = Self { device_class: String::new(), filesystem: String::new() };
-        for (key, value) in parameters {
-            if key == flavor.device_class_parameter() {
-                ours.device_class.clone_from(value);
-            } else if is_filesystem(key) {
-                ours.filesystem.clone_from(value);
-            }
-        }
-        Some(ours)
+        let parameters = class.parameters.as_ref();
+        let device_class = parameters.and_then(|parameters| parameters.get(flavor.device_class_parameter()));
+        Some(Self {
+            device_class: device_class.cloned().unwrap_or_default(),
+            filesystem: filesystem::of_class(parameters.into_iter().flatten()).to_owned(),
+        })
     }
-}
-
-/// Whether a StorageClass parameter of this name says which filesystem is made.
-pub(crate) fn is_filesystem(parameter: &str) -> bool {
-    FILESYSTEM.iter().any(|name| parameter.eq_ignore_ascii_case(name))
 }
 
 /// Bytes by device class; the empty name is the node's default class.

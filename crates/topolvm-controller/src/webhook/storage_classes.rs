@@ -11,8 +11,9 @@ use topolvm_api::ApiFlavor;
 use topolvm_runtime::CancellationToken;
 use topolvm_runtime::kubernetes::watching::follow;
 
-use super::demand::{OurClass, is_filesystem};
+use super::demand::OurClass;
 use super::names;
+use crate::filesystem;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
@@ -95,6 +96,6 @@ fn prune(flavor: ApiFlavor, class: &mut StorageClass) {
     class.allowed_topologies = None;
     class.mount_options = None;
     if let Some(parameters) = &mut class.parameters {
-        parameters.retain(|key, _| key == flavor.device_class_parameter() || is_filesystem(key));
+        parameters.retain(|key, _| key == flavor.device_class_parameter() || filesystem::is_parameter(key));
     }
 }

@@ -1,6 +1,7 @@
 //! Usage, condition and health of volumes.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use rstest::rstest;
 use tonic::{Code, Request};
@@ -10,7 +11,7 @@ use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{
     NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest, StorageHealthErrorType, VolumeHealthErrorType, VolumeUsage,
 };
-use topolvm_testkit::lvm::Fault;
+use topolvm_testkit::lvm::{FakeVolume, Fault};
 
 use crate::lvmd_process::VG;
 use crate::node::{GIB, Node, device};
@@ -59,6 +60,21 @@ async fn usage_of_a_block_volume_is_its_size() {
     node.publish(node.block()).await.unwrap();
     let size = VolumeUsage { total: i64::try_from(GIB).unwrap(), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
     assert_eq!(node.stats("v1", &node.target()).await.unwrap(), [size]);
+}
+
+/// kubelet asks for each volume about once a minute.
+#[tokio::test]
+async fn a_volume_is_measured_without_a_list_of_the_others() {
+    let mut node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    for number in 0..50 {
+        node.lvm.add_volume(VG, &format!("other-{number}"), FakeVolume::thick(4 << 20));
+    }
+    let listed = node.restart_counting();
+    for _ in 0..3 {
+        assert_eq!(node.condition().await, (false, HEALTHY.to_owned()));
+    }
+    assert_eq!(listed.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]

@@ -1,12 +1,20 @@
 //! The real lvmd over a fake LVM, in this process or behind a socket, where it can be stopped and started again.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lvm::Lvm;
 use lvmd::{Config, Engine, Maker, routes};
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
 use topolvm_node::lvmd::Lvmd;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::vg_service_server::{VgService, VgServiceServer};
+use topolvm_proto::lvmd::{
+    Empty, GetFreeBytesRequest, GetFreeBytesResponse, GetLvListRequest, GetLvListResponse, WatchResponse,
+};
 use topolvm_runtime::grpc::{RpcMetrics, serve};
 use topolvm_runtime::{CancellationToken, Tasks, unix};
 use topolvm_testkit::lvm::FakeLvm;
@@ -73,6 +81,12 @@ impl LvmdProcess {
         Lvmd::over(self.routes.clone())
     }
 
+    /// A client through which every volume in an answer to GetLVList is counted.
+    pub(crate) fn client_counting(&self, listed: &Arc<AtomicUsize>) -> Lvmd {
+        let counting = Counting { vg: VgServiceClient::new(self.routes.clone()), listed: Arc::clone(listed) };
+        Lvmd::over(Routes::new(VgServiceServer::new(counting)))
+    }
+
     /// Ends it in order, its socket included.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
@@ -83,6 +97,35 @@ impl LvmdProcess {
 impl Drop for LvmdProcess {
     fn drop(&mut self) {
         self.shutdown.cancel();
+    }
+}
+
+/// Asks lvmd, and counts the volumes that it lists.
+#[derive(Debug)]
+struct Counting {
+    vg: VgServiceClient<Routes>,
+    listed: Arc<AtomicUsize>,
+}
+
+#[tonic::async_trait]
+impl VgService for Counting {
+    type WatchStream = Streaming<WatchResponse>;
+
+    async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
+        let answer = self.vg.clone().get_lv_list(request).await?;
+        self.listed.fetch_add(answer.get_ref().volumes.len(), Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    async fn get_free_bytes(
+        &self,
+        request: Request<GetFreeBytesRequest>,
+    ) -> Result<Response<GetFreeBytesResponse>, Status> {
+        self.vg.clone().get_free_bytes(request).await
+    }
+
+    async fn watch(&self, request: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
+        self.vg.clone().watch(request).await
     }
 }
 

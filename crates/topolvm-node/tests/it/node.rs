@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_node::Volumes;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
+use topolvm_node::lvmd::Lvmd;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -75,14 +77,23 @@ impl Node {
         let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let service = service(&volumes, &lvmd, &machine, &pools, dir.path(), &tasks, false);
+        let service = service(&volumes, lvmd.client(), &machine, &pools, dir.path(), &tasks, false);
         Self { dir, api, lvm, machine, service, tasks, shutdown, pools, own, volumes, lvmd }
     }
 
     /// Another agent on the same machine, which stages volumes or does not.
     pub(crate) fn restart(&mut self, stages: bool) {
         let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
-        self.service = service(volumes, lvmd, machine, pools, dir.path(), tasks, stages);
+        self.service = service(volumes, lvmd.client(), machine, pools, dir.path(), tasks, stages);
+    }
+
+    /// Another agent on the same machine, to which every volume is counted that lvmd lists.
+    pub(crate) fn restart_counting(&mut self) -> Arc<AtomicUsize> {
+        let listed = Arc::new(AtomicUsize::new(0));
+        let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
+        let lvmd = lvmd.client_counting(&listed);
+        self.service = service(volumes, lvmd, machine, pools, dir.path(), tasks, false);
+        listed
     }
 
     /// The watch shows `v1` as the API server has it.
@@ -190,15 +201,14 @@ impl Node {
 
 fn service(
     volumes: &Volumes,
-    lvmd: &LvmdProcess,
+    lvmd: Lvmd,
     machine: &Machine,
     pools: &watch::Sender<Pools>,
     dir: &Path,
     tasks: &Tasks,
     stages: bool,
 ) -> Arc<NodeService<Machine>> {
-    let (lvmd, pools) = (lvmd.client(), pools.subscribe());
-    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), pools, dir.join("old"), stages);
+    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), pools.subscribe(), dir.join("old"), stages);
     Arc::new(NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone()))
 }
 

@@ -153,7 +153,7 @@ impl Lv {
 
 /// Asks lvmd over its socket in the node. curl is there, and gRPC without streams is a POST with five bytes before the message.
 fn lvmd_list(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
-    let message = GetLvListRequest { device_class: device_class.to_owned() }.encode_to_vec();
+    let message = GetLvListRequest { device_class: device_class.to_owned(), name: String::new() }.encode_to_vec();
     let mut body = vec![0];
     body.extend(u32::try_from(message.len())?.to_be_bytes());
     body.extend(message);

@@ -74,8 +74,12 @@ fn nudge(fixture: &Fixture) -> Result<()> {
         let patch = pending.to_string();
         fixture.kubectl(&["patch", "pvc", "growing", "--subresource=status", "--type=merge", "-p", &patch])?;
         fixture.cluster.ready("apiserver", || {
-            let now = fixture.value("pod", "grower", r".metadata.annotations.topolvm\.io/last-resizefs-requested-at")?;
-            ensure!(!now.is_empty() && now != last, "kubelet is not told that the filesystem is to have {size}: {now:?}");
+            let now =
+                fixture.value("pod", "grower", r".metadata.annotations.topolvm\.io/last-resizefs-requested-at")?;
+            ensure!(
+                !now.is_empty() && now != last,
+                "kubelet is not told that the filesystem is to have {size}: {now:?}"
+            );
             last = now;
             Ok(())
         })?;

@@ -180,7 +180,7 @@ impl Client {
     }
 
     pub(crate) async fn list_of(&self, class: &str) -> Result<Vec<LogicalVolume>, Status> {
-        let request = GetLvListRequest { device_class: class.to_owned() };
+        let request = GetLvListRequest { device_class: class.to_owned(), name: String::new() };
         Ok(VgServiceClient::new(self.0.clone()).get_lv_list(request).await?.into_inner().volumes)
     }
 
