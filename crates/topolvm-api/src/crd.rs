@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
     CustomResourceSubresources, CustomResourceValidation, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
-    SelectableField,
+    SelectableField, ValidationRule,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -14,8 +14,8 @@ use crate::logical_volume::{KIND, PLURAL, VERSION};
 
 /// The CustomResourceDefinition for one API group.
 ///
-/// Beyond what TopoLVM installs it has printer columns, conditions and selectable fields (Kubernetes 1.32; older servers
-/// drop them): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller find
+/// Beyond what TopoLVM installs it has printer columns, conditions, rules that what decides where a volume is stays as it is
+/// (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.32; the same): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller find
 /// the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's drops the
 /// conditions.
 pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
@@ -84,7 +84,7 @@ fn schema() -> JSONSchemaProps {
         description: Some(description.to_owned()),
         ..JSONSchemaProps::default()
     };
-    let spec = object(
+    let mut spec = object(
         &["name", "nodeName", "size"],
         vec![
             ("name", typed("string", "Name of the volume, equal to metadata.name")),
@@ -96,6 +96,7 @@ fn schema() -> JSONSchemaProps {
             ("accessType", typed("string", "How a snapshot may be used: ro or rw")),
         ],
     );
+    spec.x_kubernetes_validations = Some(["name", "nodeName", "deviceClass", "source"].map(stays).to_vec());
     let mut code = typed("integer", "gRPC code of the last attempt");
     code.format = Some("int32".to_owned());
     let status = object(
@@ -120,6 +121,18 @@ fn schema() -> JSONSchemaProps {
     );
     schema.description = Some("A volume cut from a volume group of one node".to_owned());
     schema
+}
+
+/// A field of the spec that cannot be changed: its volume would be looked for where it is not. TopoLVM writes the whole spec when it
+/// changes the size, and leaves out what is empty, so an empty field is as good as none.
+fn stays(field: &str) -> ValidationRule {
+    let value = |of: &str| format!("(has({of}.{field}) ? {of}.{field} : '')");
+    ValidationRule {
+        rule: format!("{} == {}", value("self"), value("oldSelf")),
+        message: Some(format!("{field} says which volume this is and where, and cannot be changed")),
+        field_path: Some(format!(".{field}")),
+        ..ValidationRule::default()
+    }
 }
 
 /// Standard conditions, validated like those of Kubernetes' own kinds.
@@ -227,6 +240,17 @@ mod tests {
         let required = serde_json::json!(["lastTransitionTime", "message", "reason", "status", "type"]);
         assert_eq!(conditions["items"]["required"], required);
         assert_eq!(definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status/required"), None);
+    }
+
+    #[test]
+    fn what_decides_where_a_volume_is_cannot_be_changed() {
+        let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
+        let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+        let rules = definition.pointer(spec).unwrap()["x-kubernetes-validations"].as_array().unwrap();
+        let paths: Vec<_> = rules.iter().map(|rule| rule["fieldPath"].as_str().unwrap()).collect();
+        assert_eq!(paths, [".name", ".nodeName", ".deviceClass", ".source"]);
+        let expected = "(has(self.source) ? self.source : '') == (has(oldSelf.source) ? oldSelf.source : '')";
+        assert_eq!(rules[3]["rule"], expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod access;
 mod claims;
+mod fixed;
 mod fixture;
 mod leader;
 mod metrics;
@@ -19,7 +20,8 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 6] = [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL];
+    let groups: [&[(&str, Body)]; 7] =
+        [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL, fixed::ALL];
     let trials = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });
