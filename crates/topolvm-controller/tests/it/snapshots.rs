@@ -55,7 +55,7 @@ async fn a_copy_has_the_record_of_its_sources_filesystem() {
     let bench = Bench::new().await;
     let source = logical_volume("pvc-1").uid("u-1").annotation("topolvm.io/filesystem", "xfs").ready("u-1", "1Gi");
     bench.api.apply_json(source.build());
-    bench.start(&Agent::with_free(GIB));
+    bench.start(&Agent::with_free(3 * GIB));
     let snapshot = bench.snapshot("snapshot-1", "u-1").await.unwrap().snapshot_id;
     let request = restored(volume("pvc-2"), &snapshot);
     let restored = bench.create(request.clone()).await.unwrap();

@@ -7,8 +7,10 @@ use std::process::Command;
 use rstest::rstest;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
+use tonic::Code;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{Contents, MkfsOptions, Mount, MountOptions, Mounter as _, PathKind, SystemMounter};
+use topolvm_runtime::grpc::GrpcCode as _;
 
 const MIB: u64 = 1 << 20;
 
@@ -62,9 +64,13 @@ impl Drop for LoopDevice {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "sets up the test's own device")]
 fn losetup(args: &[&str]) -> Result<String, String> {
-    let output = Command::new("losetup").args(args).output().map_err(|error| error.to_string())?;
+    run("losetup", args)
+}
+
+#[expect(clippy::disallowed_methods, reason = "sets up the test's own device")]
+fn run(program: &str, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(args).output().map_err(|error| error.to_string())?;
     if output.status.success() {
         String::from_utf8(output.stdout).map_err(|error| error.to_string())
     } else {
@@ -255,8 +261,11 @@ fn plant_md(device: &Path, bytes: u64) {
     put(device, sector * 512 + 144, &sector.to_le_bytes());
 }
 
+/// Writes what makes a device of so many bytes look like something.
+type Plant = fn(&Path, u64);
+
 /// What makes a device of so many bytes look like a member of a RAID, by its end.
-const RAIDS: [(&str, fn(&Path, u64)); 3] = [("ddf", plant_ddf), ("hpt45x", plant_hpt45x), ("md", plant_md)];
+const RAIDS: [(&str, Plant); 3] = [("ddf", plant_ddf), ("hpt45x", plant_hpt45x), ("md", plant_md)];
 
 /// A file can hold any bytes, and those at the end of the device can look like a member of a RAID.
 #[rstest]
@@ -373,7 +382,8 @@ async fn what_was_fsynced_is_in_a_copy_of_a_btrfs_beside_its_source() {
     let plain = options(Filesystem::Btrfs, false);
     machine.format(&source.path, Filesystem::Btrfs, &MkfsOptions::default()).await.unwrap();
     machine.mount(&source.path, &source.target(), Filesystem::Btrfs, &plain).await.unwrap();
-    let ids = ["0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1b"];
+    // No other test mounts filesystems with these
+    let ids = ["5d1c7a0e-3b7e-4c7b-8f43-0c1d2e3f4a5b", "5d1c7a0e-3b7e-4c7b-8f43-0c1d2e3f4a5c"];
     let mut devices = vec![source];
     for (number, id) in ids.into_iter().enumerate() {
         let source = &devices[number];
@@ -394,6 +404,28 @@ async fn what_was_fsynced_is_in_a_copy_of_a_btrfs_beside_its_source() {
     for device in devices {
         unmount(&machine, &device.target()).await;
     }
+}
+
+/// The kernel takes the copy of one of several devices for a part of the mounted filesystem, as it takes every copy before Linux 6.7.
+#[tokio::test]
+async fn a_log_that_the_kernel_does_not_replay_stays_in_the_copy_and_the_message_says_what_to_do() {
+    let (Some(source), Some(second)) = (device_for(Filesystem::Btrfs), device_for(Filesystem::Btrfs)) else { return };
+    let machine = SystemMounter::new();
+    let paths = [&source, &second].map(|device| device.path.display().to_string());
+    run("mkfs.btrfs", &["-q", &paths[0], &paths[1]]).unwrap();
+    let both = MountOptions::parse(false, &[&format!("device={}", paths[1])]).unwrap();
+    machine.mount(&source.path, &source.target(), Filesystem::Btrfs, &both).await.unwrap();
+    rustix::fs::syncfs(std::fs::File::open(source.target()).unwrap()).unwrap();
+    write_and_fsync(&source.target().join("file"), "text");
+    let copy = source.copy().unwrap();
+    let before = std::fs::read(copy.dir.path().join("disk")).unwrap();
+    let error =
+        machine.separate(&copy.path, Filesystem::Btrfs, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a").await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.to_string().contains("end the pods that use the source"), "{error}");
+    assert!(has_log(&copy.path));
+    assert!(std::fs::read(copy.dir.path().join("disk")).unwrap() == before, "the copy has changed");
+    unmount(&machine, &source.target()).await;
 }
 
 #[rstest]

@@ -87,21 +87,20 @@ fn beside(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later.
+/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later. There it is when the node goes down in
+/// between, and in copies that are made before the source is mounted again; and in all where the kernel does not commit for a snapshot.
 fn fsynced(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
     fixture.apply(&class)?;
     fixture.apply_claim("logged", "logged", "320Mi")?;
     fixture.start("logged", VolumeMode::Filesystem)?;
-    fixture.in_pod("logged", "sync && echo kept | dd of=/data/file conv=fsync 2>/dev/null")?;
+    let id = fixture.value("pv", &fixture.volume("logged")?, ".spec.csi.volumeHandle")?;
+    crash(fixture, "logged", &id)?;
+
     fixture.apply(&snapshot("logged", "snapshots", "logged"))?;
     fixture.wait_snapshot("logged")?;
-    let content = fixture.value("volumesnapshot", "logged", ".status.boundVolumeSnapshotContentName")?;
-    let id = fixture.value("volumesnapshotcontent", &content, ".status.snapshotHandle")?;
-    let superblock = fixture.node.script(&format!("btrfs inspect-internal dump-super /dev/{THIN_VG}/{id}"))?;
-    let log = superblock.lines().find_map(|line| line.strip_prefix("log_root\t"));
-    ensure!(log.is_some_and(|log| log.trim() != "0"), "there is no log in the snapshot: {superblock}");
+    fixture.start("logged", VolumeMode::Filesystem)?;
     fixture.apply(&copied_claim("logged-copy", "logged", "320Mi", DataSource::Snapshot("logged")))?;
     fixture.start("logged-copy", VolumeMode::Filesystem)?;
     let texts = [fixture.read("logged-copy")?, fixture.read("logged")?];
@@ -111,4 +110,28 @@ fn fsynced(fixture: &Fixture) -> Result<()> {
     fixture.end("logged")?;
     fixture.kubectl(&["delete", "storageclass", "logged"])?;
     fixture.wait_no_volumes()
+}
+
+/// Ends a pod, and leaves its btrfs as if the node had gone down right after the pod's last fsync.
+fn crash(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
+    const SAVED: &str = "/run/saved-btrfs";
+    let device = format!("/dev/{THIN_VG}/{id}");
+    let log_root = || -> Result<String> {
+        // Past the cache of the device, of which a mounted filesystem knows nothing
+        fixture.node.script(&format!("dd if={device} of={SAVED} bs=1M iflag=direct conv=sparse 2>/dev/null"))?;
+        let superblock = fixture.node.script(&format!("btrfs inspect-internal dump-super {SAVED}"))?;
+        let log_root = superblock.lines().find_map(|line| line.strip_prefix("log_root\t"));
+        Ok(log_root.unwrap_or_default().trim().to_owned())
+    };
+    fixture.in_pod(pod, "sync")?;
+    fixture.cluster.ready("apiserver", || {
+        fixture.in_pod(pod, "echo kept | dd of=/data/file conv=fsync 2>/dev/null")?;
+        // The next commit can come at any time, and takes the log away
+        let log_root = log_root()?;
+        ensure!(!["", "0"].contains(&log_root.as_str()), "there is no log: {log_root:?}");
+        Ok(())
+    })?;
+    fixture.stop(pod)?;
+    let restore = format!("dd if={SAVED} of={device} bs=1M oflag=direct conv=sparse,notrunc 2>/dev/null && rm {SAVED}");
+    fixture.node.script(&restore).map(drop)
 }
