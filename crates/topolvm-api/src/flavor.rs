@@ -73,11 +73,11 @@ impl ApiFlavor {
         source_snapshot_id = "", "/source-snapshot-id";
         /// LogicalVolume annotation: id of the volume that the snapshot or clone was made from.
         source_volume_id = "", "/source-volume-id";
-        /// LogicalVolume annotation: type of the filesystem that was made on the volume, or found on it. What has it is never
-        /// formatted again by itself.
+        /// LogicalVolume annotation: type of the filesystem that was made on the volume, or found on it. What has it is
+        /// never formatted again by itself.
         filesystem = "", "/filesystem";
-        /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem to make
-        /// on it. Taken away when that has been made.
+        /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem
+        /// to make on it. Taken away when that has been made.
         reformat = "", "/reformat";
         /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.
         pending_deletion = "", "/pendingdeletion";

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Volumes whose filesystem could not be seen when they were to be mounted, by id, with what was said of it. A question about
-/// the health of a volume starts no process and looks here.
+/// Volumes whose filesystem could not be seen when they were to be mounted, by id, with what was said of it. A question
+/// about the health of a volume starts no process and looks here.
 #[derive(Debug, Default)]
 pub(super) struct MissingFilesystems {
     messages: Mutex<HashMap<String, String>>,

@@ -1,5 +1,5 @@
-//! What is done to a device before its filesystem is mounted: found, made, checked, or refused. Nothing is ever overwritten that
-//! could be somebody's data.
+//! What is done to a device before its filesystem is mounted: found, made, checked, or refused. Nothing is ever
+//! overwritten that could be somebody's data.
 
 use topolvm_api::LogicalVolume;
 
@@ -20,8 +20,8 @@ pub(super) enum Prepared {
 }
 
 impl<M: Mounter> Agent<M> {
-    /// The object with its record of a filesystem. The watch may not have shown a record that was just written, and a device
-    /// without a record may be formatted, so that the absence of one is asked of the API server.
+    /// The object with its record of a filesystem. The watch may not have shown a record that was just written, and a
+    /// device without a record may be formatted, so that the absence of one is asked of the API server.
     pub(super) async fn with_record(
         &self,
         object: LogicalVolume,
@@ -38,8 +38,8 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    /// Makes sure that the volume holds the filesystem and that it can be mounted. A device is made anew when it never had a filesystem, or
-    /// when an administrator has given up what lies on it.
+    /// Makes sure that the volume holds the filesystem and that it can be mounted. A device is made anew when it never
+    /// had a filesystem, or when an administrator has given up what lies on it.
     pub(super) async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
         let Wanted { filesystem, options, .. } = *wanted;
         let (id, device) = (&volume.lv.name, &volume.lv.path);
@@ -70,7 +70,8 @@ impl<M: Mounter> Agent<M> {
         let (id, device) = (&volume.lv.name, &volume.lv.path);
         let recorded = self.volumes.recorded_filesystem(volume.object);
         if !options.is_readonly() && volume.other.is_none() {
-            // An object with a record is as the watch has shown it, and the wish in it may be too new for that, or taken back
+            // An object with a record is as the watch has shown it, and the wish in it may be too new for that, or
+            // taken back
             let read = if recorded.is_some() { Some(self.volumes.read(volume.object, id).await?) } else { None };
             if self.volumes.is_given_up(read.as_ref().unwrap_or(volume.object), filesystem) {
                 tracing::warn!(volume = id, ?contents, "makes a filesystem where the annotation gives up the data");

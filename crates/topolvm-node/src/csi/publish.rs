@@ -96,8 +96,8 @@ impl<M: Mounter> Agent<M> {
         if prepared == Prepared::Made || !self.volumes.is_settled(volume.object, filesystem) {
             // An earlier call may have been killed between the mount and the change of mode
             blocking(STAT, target, finish_opening).await?;
-            // The last that is done before the first pod gets the volume: from now on the filesystem is never made anew by itself, and the
-            // mode of its root directory is the pods' own
+            // The last that is done before the first pod gets the volume: from now on the filesystem is never made anew
+            // by itself, and the mode of its root directory is the pods' own
             self.volumes.record_filesystem(volume.object, filesystem).await?;
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it

@@ -47,8 +47,8 @@ pub(super) fn make_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Done once in the life of a filesystem. What existing deployments find: everybody may write, and new files belong to the directory's group, which is kubelet's
-/// `fsGroup`.
+/// Done once in the life of a filesystem. What existing deployments find: everybody may write, and new files belong to
+/// the directory's group, which is kubelet's `fsGroup`.
 pub(super) fn open_to_everybody(target: &Path) -> Result<(), Error> {
     std::fs::set_permissions(target, Permissions::from_mode(0o2777))
         .map_err(|error| Error::io("set the mode of", target, error))

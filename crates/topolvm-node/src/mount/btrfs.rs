@@ -1,5 +1,5 @@
-//! The few fields of the btrfs superblock that say which filesystem it is, how large, and whether it has a log (btrfs documentation,
-//! "On-disk Format").
+//! The few fields of the btrfs superblock that say which filesystem it is, how large, and whether it has a log (btrfs
+//! documentation, "On-disk Format").
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -39,8 +39,8 @@ pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
     Some((bytes, sector.into()))
 }
 
-/// Whether there is a log tree: what was fsynced since the last commit. It is replayed when the filesystem is mounted, and refers to
-/// the generation that the filesystem has; `None` for what is no superblock.
+/// Whether there is a log tree: what was fsynced since the last commit. It is replayed when the filesystem is mounted,
+/// and refers to the generation that the filesystem has; `None` for what is no superblock.
 pub(super) fn has_log(superblock: &[u8]) -> Option<bool> {
     check_magic(superblock)?;
     Some(superblock.get(LOG_ROOT)?.iter().any(|&byte| byte != 0))

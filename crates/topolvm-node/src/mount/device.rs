@@ -111,7 +111,8 @@ pub(super) fn check_unused(path: &Path) -> Result<(), Error> {
     opened.map(drop).map_err(|error| Error::io("open for this program alone", path, error))
 }
 
-/// Has the kernel replay the log of a btrfs, in a mount that appears nowhere and ends here, also when this process is killed.
+/// Has the kernel replay the log of a btrfs, in a mount that appears nowhere and ends here, also when this process is
+/// killed.
 pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), Error> {
     let replayed = fsopen(Filesystem::Btrfs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
         fsconfig_set_string(context.as_fd(), "source", path)?;

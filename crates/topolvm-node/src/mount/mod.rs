@@ -105,9 +105,9 @@ pub trait Mounter: Send + Sync + 'static {
     /// Number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, Error>> + Send;
 
-    /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten,
-    /// as it is with [`Contents::Unmarked`] unless the data is a copy. Where a filesystem of the type `recorded` is seen,
-    /// nothing else that a file in it may look like counts.
+    /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten, as it is with
+    /// [`Contents::Unmarked`] unless the data is a copy. Where a filesystem of the type `recorded` is seen, nothing
+    /// else that a file in it may look like counts.
     fn contents(
         &self,
         device: &Path,

@@ -38,8 +38,8 @@ pub(super) fn look(device: &Path) -> Tool {
     Tool::new("blkid", LOOK, &["-p", "-o", "export"], device)
 }
 
-/// Says which filesystem lies on a device, and takes no signature of RAID, swap or encryption for one: files can look like
-/// those, above all near the end of the device.
+/// Says which filesystem lies on a device, and takes no signature of RAID, swap or encryption for one: files can look
+/// like those, above all near the end of the device.
 pub(super) fn look_for_filesystems(device: &Path) -> Tool {
     Tool::new("blkid", LOOK, &["-p", "-u", "filesystem", "-o", "export"], device)
 }

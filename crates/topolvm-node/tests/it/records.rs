@@ -1,4 +1,5 @@
-//! The record that a volume was formatted: what has it is never formatted again by itself, and its root directory is left alone.
+//! The record that a volume was formatted: what has it is never formatted again by itself, and its root directory is
+//! left alone.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -87,8 +87,9 @@ fn beside(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later. There it is when the node goes down in
-/// between, and in copies that are made before the source is mounted again; and in all where the kernel does not commit for a snapshot.
+/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later. There it is when
+/// the node goes down in between, and in copies that are made before the source is mounted again; and in all where the
+/// kernel does not commit for a snapshot.
 fn fsynced(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
