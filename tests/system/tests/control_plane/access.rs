@@ -114,6 +114,7 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
         (&node, "get", "secrets"),
         (&controller, "get", "secrets"),
         (&controller, "create", "pods"),
+        (&controller, "delete", "pods"),
         (&controller, "create", "persistentvolumeclaims"),
         (&controller, "delete", "nodes"),
         (&controller, "delete", "persistentvolumes"),

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use testbed::topolvm::manifests;
 
 use crate::Body;
 use crate::fixture::{CLASS, Fixture};
@@ -23,6 +24,16 @@ fn obsolete(fixture: &Fixture) -> Result<()> {
 
 /// No node exists, so that the pod stays pending, as after its node was deleted.
 fn stateful_set(fixture: &Fixture) -> Result<()> {
+    // What the component for this flag lets the controller do; only here, so that another trial can see that it may not otherwise
+    let rights = manifests().join("components/pvc-finalizer/rbac.yaml");
+    let rights = rights.to_string_lossy();
+    fixture.kubectl(&["apply", "--server-side", "-f", &rights])?;
+    let done = stateful_set_with_rights(fixture);
+    fixture.kubectl(&["delete", "-f", &rights])?;
+    done
+}
+
+fn stateful_set_with_rights(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--pvc-finalizer"], || {
         let finalizer = json!({"name": "data", "finalizers": ["topolvm.io/pvc"]});
         fixture.apply(&json!({
