@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::NotifyArgs;
 use topolvm_runtime::{LogArgs, RetiredArgs};
 
@@ -23,7 +24,7 @@ pub struct Args {
 
     /// Where to serve Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty or 0 for not at all.
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
-    pub(crate) metrics_bind_address: String,
+    pub(crate) metrics_bind_address: Listen,
 
     #[command(flatten)]
     pub(crate) log: LogArgs,

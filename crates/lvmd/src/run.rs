@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, unix};
 
@@ -32,7 +33,7 @@ pub enum Job {
 #[derive(Debug)]
 pub struct Server {
     settings: Settings,
-    metrics_address: String,
+    metrics_address: Listen,
     systemd: Systemd,
 }
 
@@ -88,10 +89,9 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();
-    tasks.spawn(
-        "metrics server",
-        async move { admin::serve_metrics(&metrics_address, Arc::new(registry), token).await },
-    );
+    tasks.spawn("metrics server", async move {
+        Ok(admin::serve_metrics(metrics_address, Arc::new(registry), token).await?)
+    });
     systemd.ready();
     // A process that hangs is started anew; one whose LVM does not work is not: another process would not get further
     let watchdog = systemd.watchdog(move || alive(socket.clone()), shutdown.clone());

@@ -7,6 +7,7 @@ use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
@@ -29,7 +30,7 @@ pub struct Args {
 
     /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
-    pub health_probe_bind_address: String,
+    pub health_probe_bind_address: Listen,
 
     /// Smallest raw block volume; smaller requests are raised to it.
     #[arg(long, value_name = "QUANTITY", default_value = "8Mi", value_parser = parse_minimum)]
@@ -118,8 +119,8 @@ pub struct Config {
     pub csi_socket: PathBuf,
     /// How to serve metrics.
     pub metrics: MetricsConfig,
-    /// Where to serve health; empty or 0 is nowhere.
-    pub health_probe_bind_address: String,
+    /// Where to serve health.
+    pub health_probe_bind_address: Listen,
     /// The smallest volumes.
     pub minimums: MinimumAllocation,
     /// Whether to take snapshots and make copies.
@@ -335,7 +336,8 @@ mod tests {
         assert_eq!(config(&["--cert-dir=/certs", "--enable-webhooks=false"]).webhooks, None);
         let files = config(&["--cert-dir=/certs"]).webhooks.unwrap();
         let expected = WebhookConfig {
-            address: ":9443".to_owned(),
+            address: ":9443".parse().unwrap(),
+            client_authorities: None,
             certificates: Certificates::Files("/certs".into()),
             capacity_resource: CapacityResource::Marker,
             pvc_finalizer: false,

@@ -44,12 +44,15 @@ impl Program for Args {
 
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
-        let webhooks = webhooks.map(|config| {
-            let surroundings = Surroundings { client: client.clone(), flavor, minimums, now };
-            let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown);
-            webhooks.serve(config.address, &tasks, &shutdown);
-            webhooks
-        });
+        let webhooks = match webhooks {
+            Some(config) => {
+                let surroundings = Surroundings { client: client.clone(), flavor, minimums, now };
+                let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown)?;
+                webhooks.serve(config.address, &tasks, &shutdown);
+                Some(webhooks)
+            }
+            None => None,
+        };
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let driver = if snapshots { driver } else { driver.without_snapshots() };
         let identity = identity();
@@ -72,7 +75,7 @@ impl Program for Args {
         let health = admin::health_router(move || {
             driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
         });
-        tasks.spawn("health", async move { admin::serve(&health_probe_bind_address, health, shutdown).await });
+        tasks.spawn("health", async move { Ok(admin::serve(health_probe_bind_address, health, shutdown).await?) });
         Ok(())
     }
 }

@@ -1,61 +1,51 @@
 //! The HTTP side door: metrics for Prometheus and health for probes.
 
-use std::future::IntoFuture as _;
-use std::net::SocketAddr;
+use std::future::ready;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// How long requests may go on after the shutdown began. A client that stops in the middle of a request, or a handler that
-/// hangs, must not keep the process from ending.
-const GRACE: Duration = Duration::from_secs(8);
+use crate::http_server::{self, Limit};
+use crate::listen::{Listen, ListenAddress, ListenError};
 
-/// Whether an address means "nowhere": it is empty or, as in programs made with controller-runtime, 0.
-pub fn is_off(address: &str) -> bool {
-    matches!(address, "" | "0")
-}
+/// Connections of probes and of those who collect metrics: a few, each with one request at a time.
+pub const MOST_CONNECTIONS: usize = 32;
 
-/// Serves `/metrics` on `address` (`:8080` means every interface; [off](is_off) means not at all) until `shutdown` is cancelled.
-pub async fn serve_metrics(address: &str, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// Serves `/metrics` in plain text until `shutdown` is cancelled.
+pub async fn serve_metrics(
+    address: Listen,
+    registry: Arc<Registry>,
+    shutdown: CancellationToken,
+) -> Result<(), ListenError> {
     serve(address, metrics_router(registry), shutdown).await
 }
 
-/// Serves a router on `address` (`:8081` means every interface; [off](is_off) means not at all) until `shutdown` is cancelled.
-pub async fn serve(address: &str, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
-    if is_off(address) {
-        shutdown.cancelled().await;
-        return Ok(());
-    }
-    let listener = listen(address).await?;
-    // Access logs name the peer
-    let router = router.into_make_service_with_connect_info::<SocketAddr>();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
-    tokio::select! {
-        result = serving.into_future() => result.context("serving HTTP"),
-        () = async { shutdown.cancelled().await; tokio::time::sleep(GRACE).await } => {
-            tracing::warn!("some HTTP requests did not finish in time and were cut");
+/// Serves a router for probes or metrics in plain text until `shutdown` is cancelled.
+pub async fn serve(address: Listen, router: Router, shutdown: CancellationToken) -> Result<(), ListenError> {
+    match address {
+        Listen::Off => {
+            shutdown.cancelled().await;
             Ok(())
         }
+        Listen::On(address) => serve_on(&address, MOST_CONNECTIONS, router, shutdown).await,
     }
 }
 
-/// Listens on an address; `:8081` means every interface.
-pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    let full =
-        if address.starts_with(':') { format!("[::]:{}", address.trim_start_matches(':')) } else { address.into() };
-    match TcpListener::bind(&full).await {
-        // A kernel without IPv6
-        Err(_) if address.starts_with(':') => TcpListener::bind(format!("0.0.0.0{address}")).await,
-        bound => bound,
-    }
-    .with_context(|| format!("cannot listen on {address}; choose a free address with the flag or setting for it"))
+/// Serves a router in plain text, with so many connections at most, until `shutdown` is cancelled.
+pub async fn serve_on(
+    address: &ListenAddress,
+    connections: usize,
+    router: Router,
+    shutdown: CancellationToken,
+) -> Result<(), ListenError> {
+    let listeners = address.listen().await?;
+    let plain = |stream| ready(Ok(stream));
+    http_server::serve(listeners, Limit::of(connections), router, plain, shutdown).await;
+    Ok(())
 }
 
 /// `/metrics` in the text format of OpenMetrics.
@@ -104,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_means_off_is_served_nowhere_and_holds_nothing_up(#[case] off: &str) {
         let shutdown = CancellationToken::new();
-        let serving = serve_metrics(off, Arc::new(Registry::default()), shutdown.clone());
+        let serving = serve_metrics(off.parse().unwrap(), Arc::new(Registry::default()), shutdown.clone());
         tokio::pin!(serving);
         assert!(futures::poll!(serving.as_mut()).is_pending());
         shutdown.cancel();
@@ -135,7 +125,7 @@ mod tests {
             shutdown.cancel();
             client
         };
-        let (served, _client) = tokio::join!(serve(&free, router, shutdown.clone()), request);
+        let (served, _client) = tokio::join!(serve(free.parse().unwrap(), router, shutdown.clone()), request);
         served.unwrap();
     }
 }

@@ -9,9 +9,11 @@ mod backoff;
 pub mod files;
 pub mod grpc;
 mod histogram;
+pub mod http_server;
 mod in_flight;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+pub mod listen;
 mod logging;
 #[cfg(feature = "kubernetes")]
 pub mod metrics_server;

@@ -3,10 +3,8 @@
 mod access;
 mod certificate;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -15,27 +13,24 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
 use clap::ArgAction;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+use crate::http_server::{Limit, tls};
+use crate::listen::{Listen, ListenAddress};
 use crate::{Tasks, admin};
 
 use access::{Access, Verdict};
 use certificate::Served;
-
-/// How long requests may go on after the shutdown began.
-const GRACE: Duration = Duration::from_secs(8);
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
     /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
-    metrics_bind_address: String,
+    metrics_bind_address: Listen,
 
     /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get /metrics
     /// (SubjectAccessReview).
@@ -52,8 +47,8 @@ pub struct MetricsArgs {
 /// How to serve metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where; `:8080` means every interface, empty or 0 means nowhere.
-    address: String,
+    /// Where.
+    address: Listen,
     /// With which certificate; none is plain text for everybody.
     secure: Option<Certificate>,
 }
@@ -79,16 +74,19 @@ impl From<MetricsArgs> for MetricsConfig {
 
 impl MetricsConfig {
     /// In plain text on this address.
-    pub fn plain(address: impl Into<String>) -> Self {
-        Self { address: address.into(), secure: None }
+    pub fn plain(address: Listen) -> Self {
+        Self { address, secure: None }
     }
 
     /// Starts to serve until `shutdown` is cancelled. `client` asks the API server about those who come.
     pub fn start(self, registry: Arc<Registry>, client: Client, tasks: &Tasks, shutdown: &CancellationToken) {
         let (address, end) = (self.address, shutdown.clone());
-        let Some(certificate) = self.secure.filter(|_| !admin::is_off(&address)) else {
-            tasks.spawn("metrics", async move { admin::serve_metrics(&address, registry, end).await });
-            return;
+        let (address, certificate) = match (address, self.secure) {
+            (Listen::On(address), Some(certificate)) => (address, certificate),
+            (address, _) => {
+                tasks.spawn("metrics", async move { Ok(admin::serve_metrics(address, registry, end).await?) });
+                return;
+            }
         };
         let router = guarded(admin::metrics_router(registry), Access::new(client));
         let served = Served::default();
@@ -137,25 +135,20 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-async fn serve(address: &str, router: Router, served: &Served, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let listener = admin::listen(address).await?.into_std().context("cannot use the socket of the metrics")?;
-    let config = RustlsConfig::from_config(Arc::new(served.config().context("cannot speak TLS")?));
-    if let Ok(address) = listener.local_addr() {
+async fn serve(
+    address: &ListenAddress,
+    router: Router,
+    served: &Served,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let listeners = address.listen().await?;
+    let config = Arc::new(served.config().context("cannot speak TLS")?);
+    for address in listeners.addresses() {
         tracing::info!(%address, "serving metrics over TLS");
     }
-    let handle = Handle::<SocketAddr>::new();
-    let serving =
-        axum_server::from_tcp_rustls(listener, config)?.handle(handle.clone()).serve(router.into_make_service());
-    let stopping = async {
-        shutdown.cancelled().await;
-        handle.graceful_shutdown(Some(GRACE));
-        // The server ends by itself then
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        result = serving => result.context("serving metrics over TLS"),
-        () = stopping => Ok(()),
-    }
+    let config = move || Some(Arc::clone(&config));
+    tls::serve(listeners, Limit::of(admin::MOST_CONNECTIONS), router, config, shutdown).await;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Flags of TopoLVM's programs that deployments may still carry and that have no meaning here.
 
-use crate::admin;
+use crate::listen::is_off;
 
 /// Those about logs are refused with a sentence that says what to use, because somebody wants to see more or less. The one about profiles is
 /// taken and warned of: nothing is missed until somebody looks for a profile.
@@ -35,7 +35,7 @@ impl RetiredArgs {
 
     /// An address that asks for nothing is not worth a word.
     fn warning(&self) -> Option<String> {
-        let address = self.profiling_bind_address.as_deref().filter(|address| !admin::is_off(address))?;
+        let address = self.profiling_bind_address.as_deref().filter(|address| !is_off(address))?;
         Some(format!(
             "--profiling-bind-address={address} has no effect: there are no profiles to serve; remove the flag"
         ))

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use topolvm_runtime::LogArgs;
+use topolvm_runtime::listen::Listen;
 
 /// Tells kube-scheduler which nodes have room for a pod's volumes, and how much.
 #[derive(Clone, Debug, Parser)]
@@ -13,7 +14,7 @@ pub struct Args {
 
     /// Where to serve /metrics over plain HTTP; :8080 means on every interface, empty or 0 means nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
-    pub(crate) metrics_bind_address: String,
+    pub(crate) metrics_bind_address: Listen,
 
     /// Any value that is not empty, even "false", selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]

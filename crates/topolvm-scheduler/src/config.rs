@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use topolvm_api::DEFAULT_DEVICE_CLASS_KEY;
+use topolvm_runtime::listen::ListenAddress;
 
 use crate::prioritize::Scoring;
 
 /// The port of upstream's binary; deployments set 9251.
-const DEFAULT_LISTEN: &str = ":8000";
+const DEFAULT_LISTEN: u16 = 8000;
 
 /// Room for the Node objects of several thousand big nodes.
 const DEFAULT_MAX_REQUEST_MIB: u64 = 512;
@@ -19,7 +20,7 @@ const DEFAULT_MAX_REQUEST_MIB: u64 = 512;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Address of the extender, as `:8000` or `localhost:9251`.
-    pub listen: String,
+    pub listen: ListenAddress,
     /// How free space becomes a score.
     pub scoring: Scoring,
     /// Longest request body in bytes.
@@ -29,7 +30,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: DEFAULT_LISTEN.to_owned(),
+            listen: ListenAddress::every_interface(DEFAULT_LISTEN),
             scoring: Scoring::default(),
             max_request_bytes: mebibytes(DEFAULT_MAX_REQUEST_MIB),
         }
@@ -129,13 +130,9 @@ impl Reader {
     }
 }
 
-fn listen(value: &Value) -> Result<String, String> {
-    let address = value.as_str().unwrap_or_default();
-    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-    match port {
-        Some(_) => Ok(address.to_owned()),
-        None => Err(format!("must be an address such as :8000 or localhost:9251, not {value}")),
-    }
+fn listen(value: &Value) -> Result<ListenAddress, String> {
+    let address = value.as_str().and_then(|address| address.parse().ok());
+    address.ok_or_else(|| format!("must be an address such as :8000 or localhost:9251, not {value}"))
 }
 
 fn divisor(value: &Value) -> Result<f64, String> {
@@ -189,14 +186,14 @@ mod tests {
     #[test]
     fn an_empty_file_means_defaults() {
         assert_eq!(parse("# nothing\n").unwrap(), (Config::default(), vec![]));
-        assert_eq!(parse("").unwrap().0.listen, ":8000");
+        assert_eq!(parse("").unwrap().0.listen.to_string(), ":8000");
     }
 
     #[test]
     fn a_file_of_the_field_is_read() {
         let (config, warnings) =
             parse("listen: \"localhost:9251\"\ndefault-divisor: 10\ndivisors:\n  ssd: 5\n  hdd: 2.5\n").unwrap();
-        assert_eq!(config.listen, "localhost:9251");
+        assert_eq!(config.listen.to_string(), "localhost:9251");
         let divisors = BTreeMap::from([("hdd".to_owned(), 2.5), ("ssd".to_owned(), 5.0)]);
         assert_eq!(config.scoring, Scoring { default_divisor: 10.0, divisors, minimum: 0 });
         assert_eq!(warnings, [""; 0]);
@@ -205,7 +202,7 @@ mod tests {
     #[test]
     fn keys_are_read_in_any_case_and_the_default_class_has_two_names() {
         let (config, _) = parse("Listen: :1\ndivisors: {\"\": 3}\n").unwrap();
-        assert_eq!(config.listen, ":1");
+        assert_eq!(config.listen.to_string(), ":1");
         assert_eq!(config.scoring.divisors, BTreeMap::from([("00default".to_owned(), 3.0)]));
     }
 

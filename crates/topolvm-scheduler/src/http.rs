@@ -11,11 +11,11 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request as HttpRequest, StatusCode};
-use http_body_util::BodyExt as _;
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::http_server::{BodyError, read_body};
 
 use crate::access_log;
 use crate::config::Config;
@@ -72,7 +72,7 @@ impl Extender {
         let read = tokio::time::timeout(READ_TIMEOUT, read_body(request.into_body(), self.max_request_bytes)).await;
         let body = match read {
             Ok(Ok(body)) => body,
-            Ok(Err(refused)) => return refused.reply(bad_request),
+            Ok(Err(error)) => return refuse(&error, bad_request),
             Err(_) => return reply(StatusCode::REQUEST_TIMEOUT, TEXT, "the request did not arrive within 30 s"),
         };
         // A big cluster's nodes take a while to read; probes and the other requests go on meanwhile
@@ -125,43 +125,16 @@ impl Extender {
     }
 }
 
-/// Why a body was not read.
-enum Refused {
-    Broken,
-    TooLong(usize),
-}
-
-impl Refused {
-    fn reply(self, bad_request: &'static str) -> Response {
-        match self {
-            Self::Broken => reply(StatusCode::BAD_REQUEST, TEXT, bad_request),
-            Self::TooLong(limit) => {
-                let message = format!("the request is longer than {} MiB; raise max-request-mib", limit >> 20);
-                tracing::error!("{message}");
-                reply(StatusCode::PAYLOAD_TOO_LARGE, TEXT, message)
-            }
+/// The answer to a request whose body was not read.
+fn refuse(error: &BodyError, bad_request: &'static str) -> Response {
+    match error {
+        BodyError::Broken => reply(StatusCode::BAD_REQUEST, TEXT, bad_request),
+        BodyError::TooLong(limit) => {
+            let message = format!("the request is longer than {} MiB; raise max-request-mib", limit >> 20);
+            tracing::error!("{message}");
+            reply(StatusCode::PAYLOAD_TOO_LARGE, TEXT, message)
         }
     }
-}
-
-/// The whole body in one piece of memory that never grows beyond the limit.
-async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Refused> {
-    let announced = http_body::Body::size_hint(&body).exact().unwrap_or_default();
-    let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-    if announced > limit {
-        return Err(Refused::TooLong(limit));
-    }
-    let mut read = BytesMut::with_capacity(announced);
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Refused::Broken)?.into_data() else {
-            continue;
-        };
-        if read.len() + data.len() > limit {
-            return Err(Refused::TooLong(limit));
-        }
-        read.extend_from_slice(&data);
-    }
-    Ok(read.freeze())
 }
 
 fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {

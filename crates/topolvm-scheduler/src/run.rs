@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin};
 
 use crate::args::Args;
@@ -12,12 +13,15 @@ use crate::config::Config;
 use crate::http::router;
 use crate::metrics::Metrics;
 
+/// kube-scheduler asks about one pod after the other, and binds others meanwhile.
+const MOST_CONNECTIONS: usize = 128;
+
 /// Everything that the program needs.
 #[derive(Debug)]
 pub struct Settings {
     flavor: ApiFlavor,
     config: Config,
-    metrics_address: String,
+    metrics_address: Listen,
 }
 
 impl Program for Args {
@@ -47,10 +51,12 @@ impl Program for Args {
         let metrics = Metrics::register(&mut registry);
         let registry = Arc::new(registry);
         let router = router(flavor, &config, metrics);
-        tracing::info!(listen = config.listen, group = %flavor, "serving kube-scheduler");
+        tracing::info!(listen = %config.listen, group = %flavor, "serving kube-scheduler");
         let stopping = shutdown.clone();
-        tasks.spawn("extender", async move { admin::serve(&config.listen, router, stopping).await });
-        tasks.spawn("metrics", async move { admin::serve_metrics(&metrics_address, registry, shutdown).await });
+        tasks.spawn("extender", async move {
+            Ok(admin::serve_on(&config.listen, MOST_CONNECTIONS, router, stopping).await?)
+        });
+        tasks.spawn("metrics", async move { Ok(admin::serve_metrics(metrics_address, registry, shutdown).await?) });
         Ok(())
     }
 }

@@ -149,6 +149,7 @@ fn help(#[case] name: &str, #[case] args: &[&str]) {
 #[case(&["--zap-devel"], "logs are controlled by --log-level and --log-format; use these")]
 #[case(&["--v=4"], "logs are controlled by --log-level and --log-format; use these")]
 #[case(&["-v", "4"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["--metrics-bind-address=8080"], "write :PORT, HOST:PORT or [IPV6]:PORT")]
 #[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file exclude each other")]
 fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[case] hint: &str) {
     let (status, message) = Place::new().ends(args);

@@ -1,10 +1,14 @@
 //! AdmissionReview: the question that the API server asks, and its answer.
 
+use std::borrow::Cow;
+
 use json_patch::Patch;
 use k8s_openapi::ByteString;
-use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation, PatchType};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::names;
+use super::review::{Claim, Pod};
 
 /// What becomes of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +22,6 @@ pub(crate) enum Verdict {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MutateError {
-    #[error("the object cannot be read")]
-    Malformed(#[source] serde_json::Error),
     #[error("the object has no {0}")]
     Incomplete(&'static str),
     #[error("cannot read the claims and StorageClasses of the object")]
@@ -32,73 +34,202 @@ pub(crate) enum MutateError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error("the body is no AdmissionReview")]
-    Json(#[from] serde_json::Error),
-    #[error("{0} {1} is not answered here, AdmissionReview of admission.k8s.io/v1 is")]
-    Kind(String, String),
+    Json(#[source] serde_json::Error),
+    #[error("the object cannot be read")]
+    Object(#[source] serde_json::Error),
+    #[error("the body is no AdmissionReview of admission.k8s.io/v1")]
+    Kind,
     #[error("the AdmissionReview has no request")]
     NoRequest,
     #[error("the AdmissionReview has no object")]
     NoObject,
+    #[error("the {0} of the AdmissionReview can be none")]
+    Malformed(&'static str),
+}
+
+/// What a webhook is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Pods,
+    Claims,
+}
+
+impl Resource {
+    /// Its plural name in URLs.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Pods => "pods",
+            Self::Claims => "persistentvolumeclaims",
+        }
+    }
+}
+
+/// The object of a question.
+#[derive(Debug)]
+pub(crate) enum Object {
+    Pod(Pod),
+    Claim(Claim),
 }
 
 /// A question: which request it is, and the new object if there is something to say about it.
+#[derive(Debug)]
 pub(crate) struct Question {
-    pub(crate) request: AdmissionRequest<DynamicObject>,
-    /// `None` when the request is about something else than the creation of `plural`.
-    pub(crate) object: Option<DynamicObject>,
+    version: ReviewVersion,
+    uid: String,
+    /// The namespace that the object will be in; empty when nobody says.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// `None` when the request is about something else than the creation of the resource.
+    pub(crate) object: Option<Object>,
+}
+
+/// The versions of reviews, which have the same fields.
+#[derive(Clone, Copy, Debug, Serialize)]
+enum ReviewVersion {
+    #[serde(rename = "admission.k8s.io/v1")]
+    V1,
+    #[serde(rename = "admission.k8s.io/v1beta1")]
+    V1Beta1,
+}
+
+#[derive(Deserialize)]
+struct Review<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, rename = "apiVersion")]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a> {
+    #[serde(borrow)]
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    resource: GroupVersionResource<'a>,
+    #[serde(borrow)]
+    sub_resource: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersionResource<'a> {
+    #[serde(borrow)]
+    group: Cow<'a, str>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(borrow)]
+    resource: Cow<'a, str>,
 }
 
 impl Question {
-    /// Reads the body of a webhook call about a core resource of this plural name.
-    pub(crate) fn read(body: &[u8], plural: &str) -> Result<Self, ReviewError> {
-        let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)?;
-        let types = &review.types;
-        // v1beta1 has the same fields
-        if types.kind != "AdmissionReview" || !types.api_version.starts_with("admission.k8s.io/v1") {
-            return Err(ReviewError::Kind(types.api_version.clone(), types.kind.clone()));
-        }
-        let mut request: AdmissionRequest<DynamicObject> = review.try_into().map_err(|_| ReviewError::NoRequest)?;
-        let resource = &request.resource;
-        let is_ours = (resource.group.as_str(), resource.version.as_str(), resource.resource.as_str())
-            == ("", "v1", plural)
-            && request.sub_resource.as_deref().unwrap_or_default().is_empty()
-            && request.operation == Operation::Create;
-        let object = request.object.take();
-        match (is_ours, object) {
-            (true, None) => Err(ReviewError::NoObject),
-            (true, object) => Ok(Self { request, object }),
-            (false, _) => Ok(Self { request, object: None }),
-        }
-    }
-
-    /// The namespace that the object will be in; empty when nobody says.
-    pub(crate) fn namespace(&self) -> &str {
-        let own = self.object.as_ref().and_then(|object| object.metadata.namespace.as_deref());
-        self.request.namespace.as_deref().or(own).unwrap_or_default()
-    }
-
-    /// The answer, or why there is none, as JSON.
-    pub(crate) fn answer(&self, verdict: Result<&Verdict, &str>) -> serde_json::Result<Vec<u8>> {
-        let response = AdmissionResponse::from(&self.request);
-        let (response, patch) = match verdict {
-            Ok(Verdict::Unchanged) => (response, None),
-            Ok(Verdict::Patched(patch)) => (response, Some(patch)),
-            Ok(Verdict::Denied(why)) => (denied(response, 403, why), None),
-            Err(error) => (denied(response, 500, error), None),
+    /// Reads the body of a webhook call about a resource. What it keeps is small, however long the body is.
+    pub(crate) fn read(body: &[u8], resource: Resource) -> Result<Self, ReviewError> {
+        let review: Review<'_> = serde_json::from_slice(body).map_err(ReviewError::Json)?;
+        let version = match (&*review.kind, &*review.api_version) {
+            ("AdmissionReview", "admission.k8s.io/v1") => ReviewVersion::V1,
+            ("AdmissionReview", "admission.k8s.io/v1beta1") => ReviewVersion::V1Beta1,
+            _ => return Err(ReviewError::Kind),
         };
-        let mut review = serde_json::to_value(response.into_review())?;
-        if let (Some(patch), Some(response)) = (patch, review.get_mut("response").and_then(Value::as_object_mut)) {
-            // kube would write the bytes as a list of numbers, which is four times as long
-            response.insert("patch".to_owned(), json!(ByteString(serde_json::to_vec(patch)?)));
-            response.insert("patchType".to_owned(), json!(PatchType::JsonPatch));
+        let request = review.request.ok_or(ReviewError::NoRequest)?;
+        let about = &request.resource;
+        let is_ours = (&*about.group, &*about.version, &*about.resource) == ("", "v1", resource.plural())
+            && request.sub_resource.as_deref().unwrap_or_default().is_empty()
+            && request.operation == "CREATE";
+        let object = match (is_ours, request.object) {
+            (false, _) => None,
+            (true, None) => return Err(ReviewError::NoObject),
+            (true, Some(object)) => Some(match resource {
+                Resource::Pods => Object::Pod(parse(object)?),
+                Resource::Claims => Object::Claim(parse(object)?),
+            }),
+        };
+        let own_namespace = match &object {
+            Some(Object::Pod(pod)) => pod.metadata.namespace.as_deref(),
+            Some(Object::Claim(claim)) => claim.metadata.namespace.as_deref(),
+            None => None,
+        };
+        // The namespace becomes part of a request's path
+        let namespace = request.namespace.as_deref().or(own_namespace).unwrap_or_default();
+        let name = request.name.unwrap_or_default();
+        if !namespace.is_empty() && !names::is_object_name(namespace) {
+            return Err(ReviewError::Malformed("namespace"));
         }
-        serde_json::to_vec(&review)
+        // Names of resources that are not ours may have other characters
+        if name.len() > names::LONGEST {
+            return Err(ReviewError::Malformed("name"));
+        }
+        if request.uid.len() > names::LONGEST {
+            return Err(ReviewError::Malformed("uid"));
+        }
+        let (uid, namespace, name) = (request.uid.into_owned(), namespace.to_owned(), name.into_owned());
+        Ok(Self { version, uid, namespace, name, object })
+    }
+
+    /// The answer, or why there is none, as JSON. `warning` is shown to who asked.
+    pub(crate) fn answer(&self, verdict: Result<&Verdict, &str>, warning: Option<&str>) -> serde_json::Result<Vec<u8>> {
+        let allowed = Response {
+            uid: &self.uid,
+            allowed: true,
+            status: None,
+            patch: None,
+            patch_type: None,
+            warnings: warning.into_iter().collect(),
+        };
+        let denied =
+            |code, message| Response { allowed: false, status: Some(Status { code, message }), ..allowed.clone() };
+        let response = match verdict {
+            Ok(Verdict::Unchanged) => allowed,
+            Ok(Verdict::Patched(patch)) => {
+                let patch = Some(ByteString(serde_json::to_vec(patch)?));
+                Response { patch, patch_type: Some("JSONPatch"), ..allowed }
+            }
+            Ok(Verdict::Denied(why)) => denied(403, why),
+            Err(error) => denied(500, error),
+        };
+        serde_json::to_vec(&Answer { api_version: self.version, kind: "AdmissionReview", response })
     }
 }
 
-/// An answer that the API server shows to who asked.
-fn denied(response: AdmissionResponse, code: u16, why: &str) -> AdmissionResponse {
-    let mut response = response.deny(why);
-    response.result.code = code;
-    response
+fn parse<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, ReviewError> {
+    serde_json::from_str(object.get()).map_err(ReviewError::Object)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    api_version: ReviewVersion,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<ByteString>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'a str>,
+}
+
+/// What the API server shows to who asked.
+#[derive(Clone, Serialize)]
+struct Status<'a> {
+    code: u16,
+    message: &'a str,
 }

@@ -1,7 +1,10 @@
 //! Flags of the webhooks, and the configuration that they become.
 
+use std::path::PathBuf;
+
 use jiff::SignedDuration;
 use topolvm_runtime::ConfigError;
+use topolvm_runtime::listen::Listen;
 
 use super::{CapacityResource, Certificates, SelfManaged, WebhookConfig};
 
@@ -19,12 +22,16 @@ pub struct WebhookArgs {
 
     /// Where to serve them.
     #[arg(long, value_name = "ADDRESS", default_value = ":9443")]
-    webhook_addr: String,
+    webhook_addr: Listen,
 
     /// Directory with tls.crt and tls.key, which are read again when they change. Empty: the controller makes and renews a
     /// certificate itself, keeps it in a Secret and writes its authority into the webhook configuration.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     cert_dir: String,
+
+    /// Answer only clients with a certificate of an authority in this file, which is read again when it changes. Empty: answer everybody.
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    webhook_client_ca: String,
 
     /// What a pod gets as the resource topolvm.io/capacity; the annotations with the sizes are the same.
     #[arg(long, value_name = "WHAT", default_value = "marker")]
@@ -58,9 +65,11 @@ impl WebhookArgs {
         if !self.enable_webhooks.unwrap_or(has_directory) {
             return Ok(None);
         }
-        if self.webhook_addr.is_empty() {
-            return Err(ConfigError::new("--webhook-addr is empty; turn webhooks off with --enable-webhooks=false"));
-        }
+        let Listen::On(address) = self.webhook_addr else {
+            return Err(ConfigError::new(
+                "--webhook-addr is no address to listen on; turn webhooks off with --enable-webhooks=false",
+            ));
+        };
         let certificates = if has_directory {
             Certificates::Files(self.cert_dir.into())
         } else {
@@ -73,8 +82,9 @@ impl WebhookArgs {
             })
         };
         Ok(Some(WebhookConfig {
-            address: self.webhook_addr,
+            address,
             certificates,
+            client_authorities: Some(self.webhook_client_ca).filter(|path| !path.is_empty()).map(PathBuf::from),
             capacity_resource: self.pod_capacity_resource,
             pvc_finalizer,
         }))

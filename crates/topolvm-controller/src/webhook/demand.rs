@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::api::storage::v1::StorageClass;
 use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
 
+use super::review::WantedVolume;
 use crate::MinimumAllocation;
 use crate::filesystem;
 use crate::volume_size::Access;
@@ -39,43 +39,51 @@ impl OurClass {
 
 /// Bytes by device class; the empty name is the node's default class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Demand(BTreeMap<String, u64>);
+pub(crate) struct Demand {
+    by_class: BTreeMap<String, u64>,
+    in_whole_gib: u64,
+}
 
 impl Demand {
     /// Counts the volume of a claim: what it asks for, but not less than the smallest volume of its kind.
     pub(crate) fn add(
         &mut self,
-        claim: &PersistentVolumeClaimSpec,
+        wanted: &WantedVolume,
         class: &OurClass,
         minimums: &MinimumAllocation,
     ) -> Result<(), ParseQuantityError> {
-        let requests = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        let asked = requests.and_then(|requests| requests.get("storage")).map(parse_bytes).transpose()?;
+        let asked = wanted.size.as_ref().map(parse_bytes).transpose()?;
         let asked = asked.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_SIZE);
-        let access = if claim.volume_mode.as_deref() == Some("Block") {
-            Access::Block
-        } else {
-            Access::Mount(class.filesystem.clone())
-        };
-        let sum = self.0.entry(class.device_class.clone()).or_default();
-        *sum = sum.saturating_add(asked.max(minimums.of(&access)));
+        let access = if wanted.is_block { Access::Block } else { Access::Mount(class.filesystem.clone()) };
+        let bytes = asked.max(minimums.of(&access));
+        let sum = self.by_class.entry(class.device_class.clone()).or_default();
+        *sum = sum.saturating_add(bytes);
+        self.in_whole_gib = self.in_whole_gib.saturating_add(whole_gib(bytes)).min(MOST_GIB);
         Ok(())
     }
 
     /// Whether nothing was counted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_class.is_empty()
     }
 
-    /// Bytes of all classes.
-    pub(crate) fn total(&self) -> u64 {
-        self.0.values().copied().fold(0, u64::saturating_add)
+    /// Bytes of all classes, where each volume counts in whole GiB, as TopoLVM before 0.5 had it.
+    pub(crate) fn total_in_whole_gib(&self) -> u64 {
+        self.in_whole_gib
     }
 
     /// Device class and bytes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(class, bytes)| (class.as_str(), *bytes))
+        self.by_class.iter().map(|(class, bytes)| (class.as_str(), *bytes))
     }
+}
+
+/// The most bytes in whole GiB that a quantity can be.
+const MOST_GIB: u64 = i64::MAX.unsigned_abs() / GIB * GIB;
+
+/// Bytes rounded up to whole GiB, but not beyond what a quantity can be.
+fn whole_gib(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GIB).unwrap_or(MOST_GIB).min(MOST_GIB)
 }
 
 #[cfg(test)]
@@ -98,8 +106,12 @@ mod tests {
         let mut spec = claim("data").sized(size).build().spec.unwrap();
         spec.volume_mode = mode.map(str::to_owned);
         let mut demand = Demand::default();
-        demand.add(&spec, &class, &MINIMUMS).unwrap();
-        demand.total()
+        demand.add(&spec.into(), &class, &MINIMUMS).unwrap();
+        total(&demand)
+    }
+
+    fn total(demand: &Demand) -> u64 {
+        demand.iter().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
     }
 
     #[rstest]
@@ -135,10 +147,27 @@ mod tests {
     fn a_sum_beyond_all_numbers_is_the_largest_one() {
         let mut demand = Demand::default();
         let class = OurClass::of(ApiFlavor::TopoLvm, &storage_class("c").build()).unwrap();
-        let spec = claim("data").sized("9223372036854775807").build().spec.unwrap();
+        let wanted = claim("data").sized("9223372036854775807").build().spec.unwrap().into();
         for _ in 0..3 {
-            demand.add(&spec, &class, &MINIMUMS).unwrap();
+            demand.add(&wanted, &class, &MINIMUMS).unwrap();
         }
-        assert_eq!(demand.total(), u64::MAX);
+        assert_eq!(total(&demand), u64::MAX);
+        assert_eq!(demand.total_in_whole_gib(), MOST_GIB);
+        assert!(i64::try_from(MOST_GIB).is_ok());
+    }
+
+    #[rstest]
+    #[case::two_of_one_and_a_half(&["1536Mi", "1536Mi"], 4)]
+    #[case::whole_ones(&["1Gi", "2Gi"], 3)]
+    #[case::one_more_byte(&["1073741825"], 2)]
+    #[case::small_ones(&["1Mi", "1Mi", "1Mi"], 3)]
+    #[case::nothing_asked(&["0"], 1)]
+    fn in_whole_gib_each_volume_counts_by_itself(#[case] sizes: &[&str], #[case] gib: u64) {
+        let mut demand = Demand::default();
+        for (size, name) in sizes.iter().zip(["ssd", "hdd"].iter().cycle()) {
+            let class = OurClass::of(ApiFlavor::TopoLvm, &storage_class(name).device_class(name).build()).unwrap();
+            demand.add(&claim("data").sized(size).build().spec.unwrap().into(), &class, &MINIMUMS).unwrap();
+        }
+        assert_eq!(demand.total_in_whole_gib(), gib * GIB);
     }
 }

@@ -4,24 +4,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use tokio::time::{Instant, timeout};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use topolvm_runtime::http_server::{BodyError, read_body};
 
-use super::admission::{MutateError, Question, Verdict};
+use super::admission::{MutateError, Object, Question, Resource, ReviewError, Verdict};
 use super::claim::ClaimWebhook;
 use super::metrics::{Outcome, WebhookMetrics};
 use super::pod::PodWebhook;
 
-/// An object has at most 3 MiB at the API server, and there is only the new one in a review about a creation.
-const LARGEST_BODY: usize = 8 << 20;
-/// How long the API server may take to send its question.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer may take: less than the 10 s of `timeoutSeconds`, so that whoever creates the object is told why.
+/// The longest body. kube-apiserver takes requests of 3 MiB and etcd objects of 1.5 MiB. In a review about a creation there is the new object,
+/// and no old one, as JSON: longer than the protobuf that is stored, with a multiple of that where Go escapes much of it.
+const LONGEST_BODY: usize = 8 << 20;
+/// The longest body that is read at once and parsed in the thread that also serves CSI: it takes less than a millisecond. Hardly any pod is as
+/// large.
+const SMALL_BODY: usize = 64 << 10;
+/// Longer bodies that are in memory at the same time.
+const LARGE_BODIES: usize = 4;
+/// From the head of the question to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the object is told why.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
+/// The most bytes of a message about a body, which may be in it whole.
+const LONGEST_MESSAGE: usize = 300;
 
 /// What answers.
 #[derive(Clone)]
@@ -29,112 +37,151 @@ pub(crate) struct Hooks {
     pub(crate) pods: PodWebhook,
     pub(crate) claims: ClaimWebhook,
     pub(crate) metrics: WebhookMetrics,
+    pub(crate) bodies: Bodies,
+}
+
+/// Which long bodies may be in memory. Clones share the limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Bodies(Arc<Semaphore>);
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(LARGE_BODIES)))
+    }
 }
 
 /// `/pod/mutate` and `/pvc/mutate`.
 pub(crate) fn router(hooks: Hooks) -> Router {
-    Router::new()
-        .route("/pod/mutate", post(pod))
-        .route("/pvc/mutate", post(claim))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(Arc::new(hooks))
+    Router::new().route("/pod/mutate", post(pod)).route("/pvc/mutate", post(claim)).with_state(Arc::new(hooks))
 }
 
 async fn pod(State(hooks): State<Arc<Hooks>>, request: Request) -> Response {
-    hooks.answer(Hook::Pod, request).await
+    hooks.answer(Resource::Pods, request).await
 }
 
 async fn claim(State(hooks): State<Arc<Hooks>>, request: Request) -> Response {
-    hooks.answer(Hook::Claim, request).await
+    hooks.answer(Resource::Claims, request).await
 }
 
-/// Which webhook was called.
-#[derive(Clone, Copy)]
-enum Hook {
-    Pod,
-    Claim,
+/// Why there is no answer to a question.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("the body did not arrive in time")]
+    Slow,
+    #[error("other long bodies are being read; try again")]
+    Busy,
+    #[error(transparent)]
+    Review(#[from] ReviewError),
+    #[error(transparent)]
+    Incomplete(MutateError),
+    #[error("reading the body failed")]
+    Panic(#[from] tokio::task::JoinError),
+    #[error("the answer cannot be written")]
+    Answer(#[from] serde_json::Error),
 }
 
-impl Hook {
-    /// Its label in the metrics.
-    fn name(self) -> &'static str {
+impl Refusal {
+    fn status(&self) -> StatusCode {
         match self {
-            Self::Pod => "pod",
-            Self::Claim => "pvc",
+            Self::Body(BodyError::TooLong(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Body(BodyError::Broken) | Self::Review(_) | Self::Incomplete(_) => StatusCode::BAD_REQUEST,
+            Self::Panic(_) | Self::Answer(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// The resource that it is about.
-    fn plural(self) -> &'static str {
+    fn outcome(&self) -> Outcome {
         match self {
-            Self::Pod => "pods",
-            Self::Claim => "persistentvolumeclaims",
+            Self::Body(_) | Self::Slow | Self::Review(_) | Self::Incomplete(_) => Outcome::Malformed,
+            Self::Busy | Self::Panic(_) | Self::Answer(_) => Outcome::Failed,
         }
     }
 }
 
 impl Hooks {
-    async fn answer(&self, hook: Hook, request: Request) -> Response {
+    async fn answer(&self, resource: Resource, request: Request) -> Response {
         let began = Instant::now();
-        let (outcome, response) = self.reviewed(hook, request).await;
-        self.metrics.count(hook.name(), outcome, began.elapsed());
+        let (outcome, response) = match self.reviewed(resource, request, began + ANSWER_TIMEOUT).await {
+            Ok((outcome, json)) => {
+                (outcome, ([(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response())
+            }
+            Err(refusal) => {
+                let (outcome, status) = (refusal.outcome(), refusal.status());
+                let mut error = format!("{:#}", anyhow::Error::from(refusal));
+                error.truncate(error.floor_char_boundary(LONGEST_MESSAGE));
+                tracing::warn!(plural = resource.plural(), %status, error, "a question about an object has no answer");
+                (outcome, (status, error).into_response())
+            }
+        };
+        let webhook = match resource {
+            Resource::Pods => "pod",
+            Resource::Claims => "pvc",
+        };
+        self.metrics.count(webhook, outcome, began.elapsed());
         response
     }
 
-    async fn verdict(&self, hook: Hook, question: &Question) -> Result<Verdict, MutateError> {
-        match (&question.object, hook) {
-            (None, _) => Ok(Verdict::Unchanged),
-            (Some(pod), Hook::Pod) => self.pods.mutate(question.namespace(), pod).await,
-            (Some(claim), Hook::Claim) => self.claims.mutate(claim).await,
+    /// The question in a body. The body is not kept.
+    async fn question(&self, resource: Resource, body: Body, deadline: Instant) -> Result<Question, Refusal> {
+        let is_small = body
+            .size_hint()
+            .upper()
+            .is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= SMALL_BODY));
+        if is_small {
+            let body = timeout_at(deadline, read_body(body, SMALL_BODY)).await.map_err(|_| Refusal::Slow)??;
+            return Ok(Question::read(&body, resource)?);
+        }
+        let permit = timeout_at(deadline, Arc::clone(&self.bodies.0).acquire_owned()).await;
+        // Never closed, so that there is a permit in time or none
+        let Ok(Ok(permit)) = permit else { return Err(Refusal::Busy) };
+        let body = timeout_at(deadline, read_body(body, LONGEST_BODY)).await.map_err(|_| Refusal::Slow)??;
+        let question = tokio::task::spawn_blocking(move || {
+            let question = Question::read(&body, resource);
+            drop((body, permit));
+            question
+        });
+        Ok(question.await??)
+    }
+
+    async fn verdict(&self, question: &Question) -> Result<(Verdict, Option<String>), MutateError> {
+        match &question.object {
+            None => Ok((Verdict::Unchanged, None)),
+            Some(Object::Pod(pod)) => self.pods.mutate(&question.namespace, pod).await,
+            Some(Object::Claim(claim)) => Ok((self.claims.mutate(claim).await?, None)),
         }
     }
 
-    async fn reviewed(&self, hook: Hook, request: Request) -> (Outcome, Response) {
-        let body = match timeout(READ_TIMEOUT, Bytes::from_request(request, &())).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(refused)) => return (Outcome::Malformed, refused.into_response()),
-            Err(_) => return (Outcome::Malformed, StatusCode::REQUEST_TIMEOUT.into_response()),
-        };
-        let plural = hook.plural();
-        let question = match Question::read(&body, plural) {
-            Ok(question) => question,
-            Err(error) => return malformed(plural, error),
-        };
-        let verdict = timeout(ANSWER_TIMEOUT, self.verdict(hook, &question)).await.unwrap_or(Err(MutateError::Late));
-        let (outcome, review) = match verdict {
-            Err(error @ (MutateError::Malformed(_) | MutateError::Incomplete(_))) => {
-                return malformed(plural, error);
-            }
+    async fn reviewed(
+        &self,
+        resource: Resource,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<(Outcome, Vec<u8>), Refusal> {
+        let question = self.question(resource, request.into_body(), deadline).await?;
+        let verdict = timeout_at(deadline, self.verdict(&question)).await.unwrap_or(Err(MutateError::Late));
+        let (plural, namespace, name) = (resource.plural(), &question.namespace, &question.name);
+        match verdict {
+            Err(error @ MutateError::Incomplete(_)) => Err(Refusal::Incomplete(error)),
             Err(error @ (MutateError::Kube(_) | MutateError::Late)) => {
-                let why = format!("topolvm: {:#}", anyhow::Error::from(error));
-                let (namespace, name) = (question.namespace(), &question.request.name);
-                tracing::warn!(
-                    plural,
-                    namespace,
-                    name,
-                    error = why,
-                    "a creation is refused; check the API server's load and our rights"
-                );
-                (Outcome::Failed, question.answer(Err(&why)))
+                let error = format!("topolvm: {:#}", anyhow::Error::from(error));
+                let remedy = "a creation is refused; check the API server's load and our rights";
+                tracing::warn!(plural, namespace, name, error, "{remedy}");
+                Ok((Outcome::Failed, question.answer(Err(&error), None)?))
             }
-            Ok(verdict) => {
+            Ok((verdict, warning)) => {
+                if let Some(warning) = &warning {
+                    tracing::warn!(plural, namespace, name, "{warning}");
+                }
                 let outcome = match verdict {
                     Verdict::Unchanged => Outcome::Unchanged,
                     Verdict::Patched(_) => Outcome::Patched,
                     Verdict::Denied(_) => Outcome::Denied,
                 };
-                (outcome, question.answer(Ok(&verdict)))
+                Ok((outcome, question.answer(Ok(&verdict), warning.as_deref())?))
             }
-        };
-        match review {
-            Ok(json) => (outcome, ([(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response()),
-            Err(error) => (Outcome::Failed, (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()),
         }
     }
-}
-
-fn malformed(plural: &'static str, error: impl Into<anyhow::Error>) -> (Outcome, Response) {
-    let error = format!("{:#}", error.into());
-    tracing::warn!(plural, error, "a request is no question about an object");
-    (Outcome::Malformed, (StatusCode::BAD_REQUEST, error).into_response())
 }

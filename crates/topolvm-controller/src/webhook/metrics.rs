@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::doubling_buckets;
+use topolvm_runtime::http_server::ConnectionMetrics;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +51,7 @@ pub(crate) struct WebhookMetrics {
     seconds: Family<Webhook, Histogram>,
     /// When the certificate that is served expires, in seconds of Unix time; 0 without one.
     pub(crate) expiry: Gauge,
+    pub(crate) connections: ConnectionMetrics,
 }
 
 impl WebhookMetrics {
@@ -59,12 +61,17 @@ impl WebhookMetrics {
             calls: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.001, 14))),
             expiry: Gauge::default(),
+            connections: ConnectionMetrics::default(),
         };
         registry.register("topolvm_webhook_calls", "Calls of the admission webhooks", metrics.calls.clone());
         let help = "Time from an admission call to its answer";
         registry.register("topolvm_webhook_seconds", help, metrics.seconds.clone());
         let help = "Unix time at which the served certificate expires";
         registry.register("topolvm_webhook_certificate_expiry_timestamp_seconds", help, metrics.expiry.clone());
+        let ConnectionMetrics { open, evicted } = metrics.connections.clone();
+        registry.register("topolvm_webhook_connections", "Open connections to the admission webhooks", open);
+        let help = "Connections to the admission webhooks that were closed without a request to make room for others";
+        registry.register("topolvm_webhook_connections_evicted", help, evicted);
         metrics
     }
 

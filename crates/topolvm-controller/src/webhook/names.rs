@@ -2,7 +2,7 @@
 //! checked the names in them.
 
 /// The longest name of an object (RFC 1123 subdomain).
-const LONGEST: usize = 253;
+pub(crate) const LONGEST: usize = 253;
 
 /// Whether the API server could have an object of this name.
 pub(crate) fn is_object_name(name: &str) -> bool {

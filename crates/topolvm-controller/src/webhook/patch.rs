@@ -1,29 +1,15 @@
-//! From what an object should have to the smallest JSON patch that gives it that. Pure.
+//! JSON patches that add members to an object and touch nothing else. Pure.
 
 use json_patch::jsonptr::{PointerBuf, Token};
 use json_patch::{AddOperation, PatchOperation};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// What puts `wanted` over what is at `path` in an object, and touches nothing else. Objects are descended into; everything
-/// else that differs is set. Null counts as absent, as it does to the API server.
-pub(crate) fn overlay(path: PointerBuf, existing: &Value, wanted: Value) -> Vec<PatchOperation> {
-    let mut operations = Vec::new();
-    descend(path, existing, wanted, &mut operations);
-    operations
-}
-
-fn descend(path: PointerBuf, existing: &Value, wanted: Value, into: &mut Vec<PatchOperation>) {
-    match (existing, wanted) {
-        (Value::Object(existing), Value::Object(wanted)) => {
-            for (key, value) in wanted {
-                let path = path.with_trailing_token(Token::new(&key));
-                descend(path, existing.get(&key).unwrap_or(&Value::Null), value, into);
-            }
-        }
-        (existing, wanted) if *existing == wanted => {}
-        // "add" replaces a member that is there
-        (_, wanted) => into.push(add(path, wanted)),
+/// Puts these members into the object at `path`, in the place of those that it may have. Where there is no object yet, or null, it is made.
+pub(crate) fn put(path: PointerBuf, is_there: bool, members: Map<String, Value>) -> Vec<PatchOperation> {
+    if !is_there {
+        return vec![add(path, members.into())];
     }
+    members.into_iter().map(|(key, value)| add(path.with_trailing_token(Token::new(&key)), value)).collect()
 }
 
 /// Sets a member of an object, or inserts into an array.
@@ -38,34 +24,19 @@ mod tests {
 
     use super::*;
 
-    fn patch(existing: &Value, wanted: &Value) -> Value {
-        let patch = json_patch::Patch(overlay(PointerBuf::new(), existing, wanted.clone()));
-        let mut patched = existing.clone();
-        json_patch::patch(&mut patched, &patch).unwrap();
-        let mut merged = existing.clone();
-        json_patch::merge(&mut merged, wanted);
-        assert_eq!(patched, merged);
-        serde_json::to_value(patch).unwrap()
-    }
-
     #[rstest]
-    #[case::the_parent_is_missing(json!({}), json!([{"op": "add", "path": "/a", "value": {"x/y~z": "1", "b": {"c": "2"}}}]))]
-    #[case::null_is_missing(json!({"a": null}), json!([{"op": "add", "path": "/a", "value": {"x/y~z": "1", "b": {"c": "2"}}}]))]
-    #[case::only_what_is_missing(
-        json!({"a": {"x/y~z": "1", "b": {"d": 0}}, "e": 0}),
-        json!([{"op": "add", "path": "/a/b/c", "value": "2"}])
-    )]
-    #[case::keys_are_escaped(
-        json!({"a": {"b": {"c": "2"}}}),
-        json!([{"op": "add", "path": "/a/x~1y~0z", "value": "1"}])
-    )]
-    #[case::other_values_are_replaced(
-        json!({"a": {"b": {"c": 3}, "x/y~z": "1"}}),
-        json!([{"op": "add", "path": "/a/b/c", "value": "2"}])
-    )]
-    #[case::nothing_to_do(json!({"a": {"x/y~z": "1", "b": {"c": "2"}}}), json!([]))]
-    fn a_patch_says_only_what_differs(#[case] existing: Value, #[case] expected: Value) {
-        let wanted = json!({"a": {"x/y~z": "1", "b": {"c": "2"}}});
-        assert_eq!(patch(&existing, &wanted), expected);
+    #[case::nothing(json!({}), false)]
+    #[case::null(json!({"a": null}), false)]
+    #[case::empty(json!({"a": {}}), true)]
+    #[case::others_stay(json!({"a": {"c": [1], "d": "2"}, "e": 0}), true)]
+    #[case::other_values_are_replaced(json!({"a": {"x/y~z": "7"}}), true)]
+    fn an_object_has_the_members_and_all_that_it_had(#[case] before: Value, #[case] is_there: bool) {
+        let members = json!({"x/y~z": "1", "b": {"c": "2"}}).as_object().unwrap().clone();
+        let patch = json_patch::Patch(put(PointerBuf::from_tokens(["a"]), is_there, members.clone()));
+        let mut patched = before.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        let mut merged = before;
+        json_patch::merge(&mut merged, &json!({"a": members}));
+        assert_eq!(patched, merged);
     }
 }

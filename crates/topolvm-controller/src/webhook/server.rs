@@ -1,43 +1,29 @@
 //! The HTTPS server.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-use anyhow::Context as _;
 use axum::Router;
-use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
-use topolvm_runtime::{CancellationToken, admin};
+use topolvm_runtime::CancellationToken;
+use topolvm_runtime::http_server::{ConnectionMetrics, Limit, tls};
+use topolvm_runtime::listen::{ListenAddress, ListenError};
 
-use super::certificate::Served;
+use super::client_authorities::TlsConfig;
 
-/// How long calls may go on after the shutdown began.
-const GRACE: Duration = Duration::from_secs(8);
+/// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them; more than these
+/// are answered after each other.
+const MOST_CONNECTIONS: usize = 256;
 
-/// Serves on `address` (`:9443` means every interface) until `shutdown` is cancelled.
+/// Serves on `address` until `shutdown` is cancelled.
 pub(super) async fn serve(
-    address: &str,
+    address: &ListenAddress,
     router: Router,
-    served: Served,
+    config: TlsConfig,
+    metrics: ConnectionMetrics,
     shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let listener = admin::listen(address).await?.into_std().context("cannot use the socket of the webhooks")?;
-    if let Ok(address) = listener.local_addr() {
+) -> Result<(), ListenError> {
+    let listeners = address.listen().await?;
+    for address in listeners.addresses() {
         tracing::info!(%address, "serving webhooks");
     }
-    let config = RustlsConfig::from_config(Arc::new(served.config().context("cannot speak TLS")?));
-    let handle = Handle::<SocketAddr>::new();
-    let server = axum_server::from_tcp_rustls(listener, config)?.handle(handle.clone());
-    let serving = server.serve(router.into_make_service());
-    let stopping = async {
-        shutdown.cancelled().await;
-        handle.graceful_shutdown(Some(GRACE));
-        // The server ends by itself then
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        result = serving => result.context("serving HTTPS"),
-        () = stopping => Ok(()),
-    }
+    let limit = Limit { connections: MOST_CONNECTIONS, metrics };
+    tls::serve(listeners, limit, router, move || config.current(), shutdown).await;
+    Ok(())
 }

@@ -13,6 +13,7 @@ use topolvm_runtime::kubernetes::watching::follow;
 
 use super::demand::OurClass;
 use super::names;
+use super::reads::Reads;
 use crate::filesystem;
 
 /// Annotation of the class that claims without one get.
@@ -24,6 +25,7 @@ pub(crate) struct StorageClasses {
     flavor: ApiFlavor,
     api: Api<StorageClass>,
     store: Store<StorageClass>,
+    reads: Reads,
 }
 
 impl StorageClasses {
@@ -31,10 +33,11 @@ impl StorageClasses {
     pub(crate) fn new(
         api: Api<StorageClass>,
         flavor: ApiFlavor,
+        reads: Reads,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = store::Writer::default();
-        let classes = Self { flavor, api: api.clone(), store: writer.as_reader() };
+        let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), reads };
         let task = async move {
             follow("StorageClasses", api, shutdown, |mut event| {
                 if let Event::Apply(class) | Event::InitApply(class) = &mut event {
@@ -61,7 +64,7 @@ impl StorageClasses {
             return Ok(None);
         }
         // One that was made together with the claim and the pod may not have been told yet
-        let class = self.api.get_opt(name).await?;
+        let class = self.reads.get(self.api.get_opt(name)).await?;
         Ok(class.and_then(|class| OurClass::of(self.flavor, &class)))
     }
 

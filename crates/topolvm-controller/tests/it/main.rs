@@ -21,5 +21,6 @@ mod process;
 mod snapshots;
 mod webhook_bench;
 mod webhook_claim;
+mod webhook_load;
 mod webhook_pod;
 mod webhook_tls;

@@ -37,6 +37,19 @@ fn wrong_flags_end_it_with_64_and_say_which() {
     assert!(message.contains("--minimum-allocation-ext4"), "{message}");
 }
 
+#[rstest::rstest]
+#[case("--webhook-addr=9443", &["--enable-webhooks"])]
+#[case("--webhook-addr=", &["--enable-webhooks"])]
+#[case("--webhook-addr=0", &["--enable-webhooks"])]
+#[case("--metrics-bind-address=localhost", &[])]
+#[case("--health-probe-bind-address=:http", &[])]
+fn an_address_that_is_none_ends_it_with_64_and_names_the_flag(#[case] wrong: &str, #[case] others: &[&str]) {
+    let output = command(&[&[wrong][..], others].concat()).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{message}");
+    assert!(message.contains(wrong.split_once('=').unwrap().0), "{message}");
+}
+
 #[test]
 fn times_with_which_two_replicas_could_lead_end_it_with_64() {
     let output = command(&["--leader-election-lease-duration=5s"]).output().unwrap();
@@ -51,7 +64,7 @@ pub(crate) fn nobody_listens(dir: &Path) -> PathBuf {
 }
 
 /// A kubeconfig with this address of an API server.
-fn kubeconfig(dir: &Path, address: &str) -> PathBuf {
+pub(crate) fn kubeconfig(dir: &Path, address: &str) -> PathBuf {
     let kubeconfig = dir.join("kubeconfig");
     let content = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -123,7 +136,7 @@ async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_or
 }
 
 /// The metrics page of a program that may be about to serve it.
-async fn metrics(address: &str) -> String {
+pub(crate) async fn metrics(address: &str) -> String {
     let mut connection = loop {
         match TcpStream::connect(address).await {
             Ok(connection) => break connection,
@@ -137,7 +150,7 @@ async fn metrics(address: &str) -> String {
 }
 
 /// Serves an API server on a socket, for a program of its own. Returns the address.
-async fn listen(api: &ApiServer, tasks: &Tasks) -> String {
+pub(crate) async fn listen(api: &ApiServer, tasks: &Tasks) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let client = api.client();

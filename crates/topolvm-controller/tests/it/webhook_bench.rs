@@ -45,13 +45,14 @@ impl WebhookBench {
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
         let surroundings = Surroundings { client: api.client(), flavor, minimums, now: || jiff::Timestamp::UNIX_EPOCH };
         let config = WebhookConfig {
-            address: String::new(),
+            address: ":0".parse().unwrap(),
+            client_authorities: None,
             certificates: Certificates::Files("/nowhere".into()),
             capacity_resource,
             pvc_finalizer,
         };
         let mut registry = Registry::default();
-        let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown);
+        let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown).unwrap();
         let bench = Self { api, webhooks, registry };
         while bench.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
             || bench.api.count("watch", "storageclasses") == 0

@@ -98,15 +98,19 @@ async fn a_claim_that_is_mounted_twice_is_one_volume() {
 
 #[rstest]
 #[case::marker(CapacityResource::Marker, "1")]
-#[case::bytes(CapacityResource::Bytes, &(4 * GIB).to_string())]
+#[case::bytes(CapacityResource::Bytes, &(6 * GIB).to_string())]
 #[tokio::test]
-async fn the_resource_is_a_marker_or_the_bytes_in_whole_gib(#[case] reading: CapacityResource, #[case] amount: &str) {
+async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
+    #[case] reading: CapacityResource,
+    #[case] amount: &str,
+) {
     let bench = WebhookBench::new(reading).await;
-    bench.api.apply_json(claim("a").class("topolvm").sized("1Gi").build());
-    bench.api.apply_json(claim("b").class("ssd").sized("2049Mi").build());
-    let (annotations, resource) = sizes(&bench.pod(pod("user").claim("a").claim("b").build()).await);
+    bench.api.apply_json(claim("a").class("topolvm").sized("1536Mi").build());
+    bench.api.apply_json(claim("b").class("topolvm").sized("1536Mi").build());
+    bench.api.apply_json(claim("c").class("ssd").sized("1025Mi").build());
+    let (annotations, resource) = sizes(&bench.pod(pod("user").claim("a").claim("b").claim("c").build()).await);
     assert_eq!(resource, amount);
-    let expected = [("00default", GIB), ("ssd", 2049 * MIB)];
+    let expected = [("00default", 3 * GIB), ("ssd", 1025 * MIB)];
     let expected = expected.map(|(class, bytes)| (format!("capacity.topolvm.io/{class}"), bytes.to_string()));
     assert_eq!(annotations, json!(std::collections::BTreeMap::from(expected)));
 }
@@ -147,6 +151,7 @@ async fn what_somebody_else_wrote_in_our_place_is_overwritten() {
         bench.pod(pod).await,
         json!([
             {"op": "add", "path": "/metadata/annotations/capacity.topolvm.io~100default", "value": GIB.to_string()},
+            {"op": "add", "path": "/spec/containers/0/resources/limits/topolvm.io~1capacity", "value": "1"},
             {"op": "add", "path": "/spec/containers/0/resources/requests/topolvm.io~1capacity", "value": "1"},
         ])
     );
@@ -342,7 +347,9 @@ async fn bodies_that_are_no_question_are_bad_requests(#[case] body: &'static str
 #[case::no_object("/request/object", Value::Null)]
 #[case::no_spec("/request/object/spec", Value::Null)]
 #[case::volumes_that_are_no_list("/request/object/spec/volumes", json!({"a": 1}))]
-#[case::annotations_that_are_no_texts("/request/object/metadata/annotations", json!({"a": 1}))]
+#[case::annotations_that_are_no_object("/request/object/metadata/annotations", json!("a"))]
+#[case::a_namespace_that_leads_elsewhere("/request/namespace", json!("default/secrets/x?a="))]
+#[case::a_uid_without_end("/request/uid", json!("u".repeat(1000)))]
 #[tokio::test]
 async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case] value: Value) {
     let mut review = creation("pods", pod("user").claim("data").annotation("a", "b").build());

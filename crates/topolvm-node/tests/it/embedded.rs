@@ -54,7 +54,7 @@ impl Agent {
                 csi_socket: dir.path().join("csi.sock"),
                 // Where the program looks, which this is not
                 lvmd: LvmdPlace::Socket(PathBuf::new()),
-                metrics: MetricsConfig::plain(&metrics),
+                metrics: MetricsConfig::plain(metrics.parse().unwrap()),
                 stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),

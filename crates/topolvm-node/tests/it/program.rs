@@ -32,6 +32,14 @@ fn an_unknown_flag_ends_with_64() {
     assert_eq!(output.status.code(), Some(64));
 }
 
+#[test]
+fn an_address_for_metrics_that_is_none_ends_with_64_and_names_the_flag() {
+    let output = program().args(["--nodename=n1", "--metrics-bind-address=8080"]).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{message}");
+    assert!(message.contains("--metrics-bind-address"), "{message}");
+}
+
 /// Flags and environment of an agent that finds no API server.
 fn without_api_server(dir: &std::path::Path) -> Command {
     let kubeconfig = dir.join("kubeconfig");

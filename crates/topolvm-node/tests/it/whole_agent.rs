@@ -12,6 +12,7 @@ use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -45,7 +46,7 @@ impl Agent {
                 node: "n1".to_owned(),
                 csi_socket: dir.path().join("csi.sock"),
                 lvmd: LvmdPlace::Socket(lvmd_socket.clone()),
-                metrics: MetricsConfig::plain(""),
+                metrics: MetricsConfig::plain(Listen::Off),
                 stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),

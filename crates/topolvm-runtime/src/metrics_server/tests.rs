@@ -97,6 +97,10 @@ async fn a_right_that_is_given_counts_at_once() {
     assert_eq!(ask(&router, "Bearer stranger").await.0, StatusCode::OK);
 }
 
+fn plain(address: &str) -> MetricsConfig {
+    MetricsConfig::plain(address.parse().unwrap())
+}
+
 #[derive(Debug, Parser)]
 struct Program {
     #[command(flatten)]
@@ -104,12 +108,12 @@ struct Program {
 }
 
 #[rstest]
-#[case(&[], MetricsConfig::plain(":8080"))]
-#[case(&["--secure-metrics-server=false", "--metrics-bind-address="], MetricsConfig::plain(""))]
-#[case(&["--secure-metrics-server"], MetricsConfig { secure: Some(Certificate::Own), ..MetricsConfig::plain(":8080") })]
+#[case(&[], plain(":8080"))]
+#[case(&["--secure-metrics-server=false", "--metrics-bind-address="], plain(""))]
+#[case(&["--secure-metrics-server"], MetricsConfig { secure: Some(Certificate::Own), ..plain(":8080") })]
 #[case(
     &["--secure-metrics-server=true", "--metrics-cert-dir=/c"],
-    MetricsConfig { secure: Some(Certificate::Files("/c".into())), ..MetricsConfig::plain(":8080") }
+    MetricsConfig { secure: Some(Certificate::Files("/c".into())), ..plain(":8080") }
 )]
 fn flags_say_how_metrics_are_served(#[case] flags: &[&str], #[case] expected: MetricsConfig) {
     let program = Program::try_parse_from([&["program"], flags].concat()).unwrap();
@@ -149,7 +153,7 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     let secure = Some(Certificate::Files(dir.path().to_owned()));
-    let config = MetricsConfig { secure, ..MetricsConfig::plain(&address) };
+    let config = MetricsConfig { secure, ..plain(&address) };
     config.start(Arc::new(Registry::default()), api_server().client(), &tasks, &shutdown);
 
     let mut connection = connect(&address, &own.cert.pem()).await;
@@ -171,7 +175,7 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
 async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[case] off: &str) {
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
-    let config = MetricsConfig { secure: Some(Certificate::Files("/nowhere".into())), ..MetricsConfig::plain(off) };
+    let config = MetricsConfig { secure: Some(Certificate::Files("/nowhere".into())), ..plain(off) };
     config.start(Arc::new(Registry::default()), api_server().client(), &tasks, &shutdown);
     let ended = tasks.wait();
     tokio::pin!(ended);

@@ -16,7 +16,7 @@ fn example(name: &str) -> PathBuf {
 fn the_options_are_those_that_they_say() {
     let divisors = BTreeMap::from([("hdd".to_owned(), 10.0), ("ssd".to_owned(), 1.0)]);
     let expected = Config {
-        listen: "localhost:9251".to_owned(),
+        listen: "localhost:9251".parse().unwrap(),
         scoring: Scoring { divisors, ..Scoring::default() },
         ..Config::default()
     };

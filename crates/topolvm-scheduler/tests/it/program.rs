@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use assert_cmd::Command;
+use assert_cmd::cargo::CommandCargoExt as _;
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_topolvm-scheduler"));
@@ -54,4 +55,48 @@ fn a_port_that_cannot_be_had_is_a_failure_that_names_it() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(message.contains(&address), "{message}");
+}
+
+/// Ends the program when the test does.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// kube-scheduler is told 127.0.0.1 in the shipped file, and somebody else may have told it `localhost` or `[::1]`.
+#[test]
+fn with_the_shipped_address_it_answers_on_both_loopback_addresses() {
+    let shipped = include_str!("../../../../scheduler-config/scheduler-options.yaml");
+    let line = shipped.lines().find(|line| line.starts_with("listen:")).unwrap();
+    assert_eq!(line, r#"listen: "localhost:9251""#);
+    let port = std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap().port();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(line.replace("9251", &port.to_string()).as_bytes()).unwrap();
+    let mut command = std::process::Command::cargo_bin("topolvm-scheduler").unwrap();
+    let mut running = Running(command.arg("--config").arg(file.path()).spawn().unwrap());
+    for ip in ["127.0.0.1", "::1"] {
+        let ip: std::net::IpAddr = ip.parse().unwrap();
+        let mut connection = loop {
+            assert_eq!(running.0.try_wait().unwrap(), None, "it has ended");
+            match std::net::TcpStream::connect((ip, port)) {
+                Ok(connection) => break connection,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        connection.write_all(b"GET /status HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let answer = std::io::read_to_string(connection).unwrap();
+        assert!(answer.ends_with("ok"), "{ip}: {answer}");
+    }
+}
+
+#[test]
+fn an_address_for_metrics_that_is_none_ends_with_64_and_names_the_flag() {
+    let output = program().arg("--metrics-bind-address=localhost").output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{message}");
+    assert!(message.contains("--metrics-bind-address"), "{message}");
 }

@@ -145,7 +145,7 @@ async fn call(served: &Served, bundle: &str) -> Result<(), String> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let (near, far) = tokio::io::duplex(16 << 10);
-    let acceptor = TlsAcceptor::from(Arc::new(served.config().unwrap()));
+    let acceptor = TlsAcceptor::from(Arc::new(served.config(None).unwrap()));
     let connector = TlsConnector::from(Arc::new(config));
     let called = connector.connect(ServerName::try_from(NAME).unwrap(), near);
     let (_, called) = tokio::join!(acceptor.accept(far), called);

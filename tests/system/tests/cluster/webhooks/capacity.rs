@@ -39,8 +39,8 @@ pub(super) fn counted(bed: &Bed) -> Result<()> {
 
     // The default class: 800 Mi, 268 Mi, and 32 Mi, which is the least that ext4 gets; the other: 600 Mi and 300 Mi
     let sizes = [("00default", 1100 * MIB), (FAST, 900 * MIB)];
-    // Each class rounded up by itself would be 3 GiB, and each volume by itself 5
-    check(bed, &many(), &sizes, Some("2147483648"))?;
+    // Each of the five volumes in whole GiB
+    check(bed, &many(), &sizes, Some("5368709120"))?;
     let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
     check(bed, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
     one_more_byte(bed)?;

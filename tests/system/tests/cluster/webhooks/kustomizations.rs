@@ -132,6 +132,18 @@ impl Objects<'_> {
         let has_configuration = self.webhooks().next().is_some();
         ensure!(has_pod_webhook == has_configuration, "the webhook for pods is not that of {group}");
         ensure!(driver["spec"]["storageCapacity"] == json!(!has_pod_webhook), "{driver}");
+        self.check_deletion_of_pods(&roles)
+    }
+
+    /// Pods may be deleted where claims get the finalizer, and nowhere else.
+    fn check_deletion_of_pods(&self, rules: &[&Value]) -> Result<()> {
+        let deletes = |rule: &&&Value| {
+            let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.contains(&json!(what)));
+            has(&rule["resources"], "pods") && has(&rule["verbs"], "delete")
+        };
+        let has_finalizer = self.webhooks().any(|webhook| webhook["clientConfig"]["service"]["path"] == "/pvc/mutate");
+        let may_delete = rules.iter().any(|rule| deletes(&rule));
+        ensure!(may_delete == has_finalizer, "pods may be deleted: {may_delete}, finalizers: {has_finalizer}");
         Ok(())
     }
 
@@ -147,9 +159,27 @@ impl Objects<'_> {
             let ports = service["spec"]["ports"].as_array().context("no ports")?;
             let port = ports.iter().find(|port| port["port"] == called["port"]).context("no such port")?;
             ensure!(port["targetPort"] == WEBHOOK_PORT, "{service}");
+            self.check_policy(service)?;
             ensure!(["/pod/mutate", "/pvc/mutate"].map(Value::from).contains(&called["path"]), "{called}");
             let name = webhook["name"].as_str().unwrap_or_default();
             ensure!(name.starts_with("pod-hook.") == (called["path"] == "/pod/mutate"), "{webhook}");
+        }
+        Ok(())
+    }
+
+    /// The policy is for the pods behind the Service, and lets the webhooks, the metrics and the probes be reached.
+    fn check_policy(&self, service: &Value) -> Result<()> {
+        let metadata = &service["metadata"];
+        let policy = &self.named("NetworkPolicy", &metadata["namespace"], &metadata["name"])?["spec"];
+        ensure!(policy["podSelector"]["matchLabels"] == service["spec"]["selector"], "{policy}");
+        let rules = policy["ingress"].as_array().context("nothing is let in")?;
+        let ports: Vec<&Value> = rules.iter().filter_map(|rule| rule["ports"].as_array()).flatten().collect();
+        for wanted in [WEBHOOK_PORT, 8080, 8081, 9808] {
+            let is_open = |port: &&&Value| {
+                let first = port["port"].as_u64().unwrap_or(0);
+                (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&wanted)
+            };
+            ensure!(ports.iter().any(|port| is_open(&port)), "port {wanted} cannot be reached: {policy}");
         }
         Ok(())
     }

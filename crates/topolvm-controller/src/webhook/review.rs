@@ -1,0 +1,365 @@
+//! What is read of the objects of a review: a few fields, and of lists no more than is used. What memory they take does not depend on what
+//! is sent.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use topolvm_api::ApiFlavor;
+
+use super::names;
+
+/// Volumes of one pod that are counted, claims and templates of claims together. No node has so many for one pod.
+pub(crate) const MOST_VOLUMES: usize = 256;
+
+/// The longest text of a quantity; kube-apiserver writes none longer than about 30 characters.
+const LONGEST_QUANTITY: usize = 64;
+
+/// A new pod.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pod {
+    #[serde(default)]
+    pub(crate) metadata: PodMetadata,
+    pub(crate) spec: Option<PodSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct PodMetadata {
+    pub(crate) namespace: Option<String>,
+    pub(crate) annotations: Option<AnyObject>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PodSpec {
+    pub(crate) containers: Option<First<Container>>,
+    #[serde(default)]
+    pub(crate) volumes: Option<Volumes>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Container {
+    pub(crate) resources: Option<Amounts>,
+}
+
+/// The resources of a container.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Amounts {
+    pub(crate) requests: Option<AnyObject>,
+    pub(crate) limits: Option<AnyObject>,
+}
+
+/// A new claim.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Claim {
+    #[serde(default)]
+    pub(crate) metadata: ClaimMetadata,
+    pub(crate) spec: Option<WantedVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ClaimMetadata {
+    pub(crate) namespace: Option<String>,
+    pub(crate) finalizers: Option<Finalizers>,
+}
+
+/// The volume that a claim asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WantedVolume {
+    /// Its StorageClass; `None` where it names none, empty where it wants none.
+    pub(crate) class: Option<String>,
+    /// Its size; `None` where it asks for none.
+    pub(crate) size: Option<Quantity>,
+    pub(crate) is_block: bool,
+}
+
+impl WantedVolume {
+    fn new(class: Option<String>, size: Option<Quantity>, mode: Option<&str>) -> Self {
+        Self { class, size, is_block: mode == Some("Block") }
+    }
+}
+
+impl From<PersistentVolumeClaimSpec> for WantedVolume {
+    fn from(spec: PersistentVolumeClaimSpec) -> Self {
+        let requests = spec.resources.and_then(|resources| resources.requests);
+        let size = requests.and_then(|mut requests| requests.remove("storage"));
+        Self::new(spec.storage_class_name, size, spec.volume_mode.as_deref())
+    }
+}
+
+impl<'de> Deserialize<'de> for WantedVolume {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Spec {
+            storage_class_name: Option<String>,
+            volume_mode: Option<String>,
+            resources: Option<Resources>,
+        }
+        #[derive(Deserialize)]
+        struct Resources {
+            requests: Option<Requests>,
+        }
+        #[derive(Deserialize)]
+        struct Requests {
+            storage: Option<Quantity>,
+        }
+        let spec = Spec::deserialize(deserializer)?;
+        let size = spec.resources.and_then(|resources| resources.requests?.storage);
+        // One that cannot be read is not counted
+        let size = size.map(|size| if size.0.len() > LONGEST_QUANTITY { Quantity::default() } else { size });
+        // What cannot be the name of a class is as good as none: no volume is made for it
+        let class =
+            spec.storage_class_name.map(|class| if names::is_object_name(&class) { class } else { String::new() });
+        Ok(Self::new(class, size, spec.volume_mode.as_deref()))
+    }
+}
+
+/// The volumes of a pod that may be ours, as many as are counted.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Volumes {
+    /// Names of claims. One that is mounted twice is one volume.
+    pub(crate) claims: BTreeSet<String>,
+    /// Generic ephemeral volumes.
+    pub(crate) templates: Vec<WantedVolume>,
+    /// Whether the pod has more of them.
+    pub(crate) has_more: bool,
+}
+
+impl Volumes {
+    fn is_full(&self) -> bool {
+        self.claims.len() + self.templates.len() >= MOST_VOLUMES
+    }
+
+    fn take(&mut self, volume: Volume) {
+        if let Some(Claimed { claim_name }) = volume.persistent_volume_claim
+            && names::is_object_name(&claim_name)
+            && !self.claims.contains(&claim_name)
+        {
+            if self.is_full() {
+                self.has_more = true;
+            } else {
+                self.claims.insert(claim_name);
+            }
+        }
+        if let Some(Template { spec }) = volume.ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template) {
+            if self.is_full() {
+                self.has_more = true;
+            } else {
+                self.templates.push(spec);
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Volume {
+    persistent_volume_claim: Option<Claimed>,
+    ephemeral: Option<Ephemeral>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claimed {
+    claim_name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ephemeral {
+    volume_claim_template: Option<Template>,
+}
+
+#[derive(Deserialize)]
+struct Template {
+    spec: WantedVolume,
+}
+
+impl<'de> Deserialize<'de> for Volumes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut volumes = Self::default();
+        deserializer.deserialize_seq(Each::new("a list of volumes", |volume| volumes.take(volume)))?;
+        Ok(volumes)
+    }
+}
+
+/// Which finalizers of ours an object has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Finalizers(Vec<ApiFlavor>);
+
+impl Finalizers {
+    pub(crate) fn has(&self, flavor: ApiFlavor) -> bool {
+        self.0.contains(&flavor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Finalizers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut ours = Vec::new();
+        deserializer.deserialize_seq(Each::new("a list of finalizers", |finalizer: String| {
+            let flavors = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
+            let flavor = flavors.into_iter().find(|flavor| flavor.pvc_finalizer() == finalizer);
+            ours.extend(flavor.filter(|flavor| !ours.contains(flavor)));
+        }))?;
+        Ok(Self(ours))
+    }
+}
+
+/// The first element of a list.
+#[derive(Debug)]
+pub(crate) struct First<T>(pub(crate) Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for First<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FirstVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstVisitor<T> {
+            type Value = First<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<First<T>, A::Error> {
+                let first = list.next_element()?;
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+
+        deserializer.deserialize_seq(FirstVisitor(PhantomData))
+    }
+}
+
+/// An object of which nothing counts but that it is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AnyObject;
+
+impl<'de> Deserialize<'de> for AnyObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyObjectVisitor;
+
+        impl<'de> Visitor<'de> for AnyObjectVisitor {
+            type Value = AnyObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<AnyObject, A::Error> {
+                while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(AnyObject)
+            }
+        }
+
+        deserializer.deserialize_map(AnyObjectVisitor)
+    }
+}
+
+/// Hands each element of a list to somebody, and keeps none.
+struct Each<F, T> {
+    what: &'static str,
+    take: F,
+    element: PhantomData<T>,
+}
+
+impl<F: FnMut(T), T> Each<F, T> {
+    fn new(what: &'static str, take: F) -> Self {
+        Self { what, take, element: PhantomData }
+    }
+}
+
+impl<'de, F: FnMut(T), T: Deserialize<'de>> Visitor<'de> for Each<F, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(element) = list.next_element()? {
+            (self.take)(element);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volumes(list: &Value) -> Volumes {
+        serde_json::from_value(list.clone()).unwrap()
+    }
+
+    fn claimed(name: &str) -> Value {
+        json!({"name": "v", "persistentVolumeClaim": {"claimName": name}})
+    }
+
+    #[test]
+    fn claims_are_kept_once_and_no_more_than_are_read() {
+        let mut list: Vec<_> = (0..20_000).map(|index| claimed(&format!("data{}", index % 300))).collect();
+        let read = volumes(&list.clone().into());
+        assert_eq!((read.claims.len(), read.has_more), (MOST_VOLUMES, true));
+        list.retain(|volume| {
+            let name = volume["persistentVolumeClaim"]["claimName"].as_str().unwrap();
+            read.claims.contains(name)
+        });
+        let read = volumes(&list.into());
+        assert_eq!((read.claims.len(), read.has_more), (MOST_VOLUMES, false));
+    }
+
+    #[test]
+    fn templates_count_towards_the_same_bound() {
+        let template = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "c"}}}});
+        let mut list = vec![template; 20_000];
+        list.insert(0, claimed("data"));
+        list.push(claimed("last"));
+        let read = volumes(&list.into());
+        assert_eq!((read.claims.len(), read.templates.len(), read.has_more), (1, MOST_VOLUMES - 1, true));
+    }
+
+    #[test]
+    fn names_that_can_be_no_claim_and_volumes_of_other_kinds_are_not_kept() {
+        let list = json!([claimed("../x"), claimed(&"a".repeat(300)), {"name": "v", "emptyDir": {}}, {"name": "e", "ephemeral": {}}]);
+        assert_eq!(volumes(&list), Volumes::default());
+    }
+
+    #[test]
+    fn texts_without_end_are_not_kept() {
+        let spec = json!({
+            "storageClassName": "c".repeat(1 << 20), "volumeMode": "x".repeat(1 << 20),
+            "resources": {"requests": {"storage": "1".repeat(1 << 20), "other": "1"}},
+        });
+        let wanted: WantedVolume = serde_json::from_value(spec).unwrap();
+        let none = WantedVolume { class: Some(String::new()), size: Some(Quantity::default()), is_block: false };
+        assert_eq!(wanted, none);
+    }
+
+    #[test]
+    fn a_claim_in_a_pod_is_read_as_one_of_the_api_server() {
+        for spec in [
+            json!({}),
+            json!({"storageClassName": "", "volumeMode": "Block", "resources": {}}),
+            json!({"storageClassName": "c", "volumeMode": "Filesystem", "resources": {"requests": {"storage": "3Gi"}}}),
+        ] {
+            let typed: PersistentVolumeClaimSpec = serde_json::from_value(spec.clone()).unwrap();
+            let wanted: WantedVolume = serde_json::from_value(spec.clone()).unwrap();
+            assert_eq!(wanted, typed.into(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn finalizers_of_both_groups_are_told_apart() {
+        let list = json!(["a", "topolvm.io/pvc", "topolvm.io/pvc", "b"]);
+        let finalizers: Finalizers = serde_json::from_value(list).unwrap();
+        assert!(finalizers.has(ApiFlavor::TopoLvm) && !finalizers.has(ApiFlavor::Legacy));
+        assert_eq!(finalizers.0.len(), 1);
+    }
+}

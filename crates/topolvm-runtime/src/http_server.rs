@@ -1,0 +1,167 @@
+//! An HTTP server for a port that anybody can reach: as many connections as are allowed, none of which may keep another one waiting.
+//!
+//! - A connection whose request has not arrived yet is closed after a deadline: first after [`FIRST_REQUEST`], with the TLS handshake in
+//!   it, later after [`IDLE`].
+//! - When there are as many connections as are allowed, the one that has been without a request for longest is closed for the next one.
+//!   Only when all are being answered does the next one wait.
+
+mod body;
+mod connections;
+#[cfg(feature = "kubernetes")]
+pub mod tls;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::listen::Listeners;
+
+pub use body::{BodyError, read_body};
+pub use connections::ConnectionMetrics;
+
+use body::Arriving;
+use connections::{Connection, Connections};
+
+/// How long a new connection may take until its first request has arrived, the TLS handshake included.
+pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// How long a connection is kept without a request. Go's clients, as kube-apiserver and kube-scheduler, close theirs after 90 s: one that is
+/// closed here first could cost them a request that is on its way.
+pub const IDLE: Duration = Duration::from_mins(2);
+/// How long requests may go on after the shutdown began. A client that stops in the middle of a request, or a handler that
+/// hangs, must not keep the process from ending.
+const GRACE: Duration = Duration::from_secs(8);
+/// Longest head of a request, and most that is buffered of a connection in either direction, in bytes.
+const BUFFER: usize = 64 << 10;
+/// When no connection can be accepted, because of too many open files as a rule, the next attempt comes this much later.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// How many connections are open, and what tells of them.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Connections at most.
+    pub connections: usize,
+    /// Counts them.
+    pub metrics: ConnectionMetrics,
+}
+
+impl Limit {
+    /// So many connections, of which no metric tells.
+    pub fn of(connections: usize) -> Self {
+        Self { connections, metrics: ConnectionMetrics::default() }
+    }
+}
+
+/// Serves a router until `shutdown` is cancelled, and then what has begun for [`GRACE`] at most. `handshake` makes of a TCP connection one
+/// over which HTTP/1.1 is spoken. Handlers find the peer's address in `ConnectInfo<SocketAddr>`.
+pub async fn serve<H, F, S>(
+    mut listeners: Listeners,
+    limit: Limit,
+    router: Router,
+    handshake: H,
+    shutdown: CancellationToken,
+) where
+    H: Fn(TcpStream) -> F,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connections = Connections::new(limit.connections, limit.metrics);
+    let mut tasks = JoinSet::new();
+    let accepting = async {
+        loop {
+            let (stream, peer) = accept(&mut listeners).await;
+            // Those for which there is no place meanwhile wait in the kernel
+            let connection = Arc::new(connections.open().await);
+            while let Some(ended) = tasks.try_join_next() {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "serving a connection failed");
+                }
+            }
+            tasks.spawn(serve_connection(handshake(stream), peer, connection, router.clone(), shutdown.clone()));
+        }
+    };
+    let _: Option<()> = shutdown.run_until_cancelled(accepting).await;
+    drop(listeners);
+    let ended = tokio::time::timeout(GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        tracing::warn!("some HTTP requests did not finish in time and were cut");
+    }
+}
+
+/// The next connection, and from where it comes.
+async fn accept(listeners: &mut Listeners) -> (TcpStream, SocketAddr) {
+    loop {
+        match listeners.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+                if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+                    tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if it is that");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+async fn serve_connection<S>(
+    handshake: impl Future<Output = io::Result<S>>,
+    peer: SocketAddr,
+    connection: Arc<Connection>,
+    router: Router,
+    shutdown: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let serving = async {
+        let stream = match shutdown.run_until_cancelled(handshake).await {
+            Some(Ok(stream)) => stream,
+            Some(Err(error)) => return tracing::debug!(%peer, %error, "no connection came about"),
+            None => return,
+        };
+        let service = service_fn(|request: Request<Incoming>| {
+            let (router, connection) = (router.clone(), Arc::clone(&connection));
+            async move {
+                connection.head_arrived();
+                let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&connection))));
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let response = router.oneshot(request).await;
+                connection.answered();
+                response
+            }
+        });
+        let serving = http1::Builder::new().max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(serving);
+        let served = tokio::select! {
+            served = &mut serving => served,
+            () = shutdown.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%peer, %error, "a connection broke");
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        () = connection.given_up() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The connections of a server: how many there are, and which of them is closed for the next one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::{FIRST_REQUEST, IDLE};
+
+/// What tells of the connections of a server.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    /// How many are open.
+    pub open: Gauge,
+    /// How many were closed without a request, because another one needed the place.
+    pub evicted: Counter,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has no request, or one that has not arrived whole, and is closed at this time.
+    Waiting(Instant),
+    /// Its request is being answered.
+    Answering,
+    /// It is closed for another one.
+    Evicted,
+}
+
+/// All connections of a server.
+#[derive(Debug)]
+pub(super) struct Connections {
+    most: usize,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Told when a connection has ended, or waits again and could be closed.
+    changed: Notify,
+    metrics: ConnectionMetrics,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: usize,
+    /// How many of them are evicted and have not ended yet.
+    leaving: usize,
+    /// Those that wait for a request, in the order in which they began to.
+    waiting: BTreeMap<u64, watch::Sender<State>>,
+    /// The next key of `waiting`.
+    next: u64,
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connections {
+    pub(super) fn new(most: usize, metrics: ConnectionMetrics) -> Self {
+        let shared = Shared { table: Mutex::default(), changed: Notify::new(), metrics };
+        Self { most, shared: Arc::new(shared) }
+    }
+
+    /// A place for one more. When there is none, the connection that has waited longest for a request is closed; when all are being
+    /// answered, this waits.
+    pub(super) async fn open(&self) -> Connection {
+        loop {
+            if let Some(connection) = self.try_open() {
+                return connection;
+            }
+            // There is one caller, and a permit is kept for it
+            self.shared.changed.notified().await;
+        }
+    }
+
+    fn try_open(&self) -> Option<Connection> {
+        let mut table = self.shared.table();
+        if table.open >= self.most {
+            // One at a time: whoever ends for another reason meanwhile leaves a place too
+            if table.leaving == 0
+                && let Some((_, longest)) = table.waiting.pop_first()
+            {
+                table.leaving += 1;
+                longest.send_replace(State::Evicted);
+                self.shared.metrics.evicted.inc();
+            }
+            return None;
+        }
+        table.open += 1;
+        self.shared.metrics.open.inc();
+        drop(table);
+        let state = watch::Sender::new(State::Answering);
+        let connection = Connection { shared: Arc::clone(&self.shared), state, key: Mutex::default() };
+        connection.wait_until(Instant::now() + FIRST_REQUEST);
+        Some(connection)
+    }
+}
+
+/// One connection; its place is free when this is dropped.
+#[derive(Debug)]
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    state: watch::Sender<State>,
+    /// Its key in the table of those that wait.
+    key: Mutex<Option<u64>>,
+}
+
+impl Connection {
+    /// The head of a request is there; its body may take a while.
+    pub(super) fn head_arrived(&self) {
+        self.wait_until(Instant::now() + IDLE);
+    }
+
+    /// The whole request is there. From now on the connection is not closed for another one.
+    pub(super) fn arrived(&self) {
+        let mut table = self.shared.table();
+        let was_waiting = self.take_key().is_some_and(|key| table.waiting.remove(&key).is_some());
+        if was_waiting {
+            self.state.send_replace(State::Answering);
+        }
+    }
+
+    /// The answer is there.
+    pub(super) fn answered(&self) {
+        self.wait_until(Instant::now() + IDLE);
+    }
+
+    fn wait_until(&self, deadline: Instant) {
+        let mut table = self.shared.table();
+        if *self.state.borrow() == State::Evicted {
+            return;
+        }
+        if let Some(key) = self.take_key() {
+            table.waiting.remove(&key);
+        }
+        let key = table.next;
+        table.next += 1;
+        table.waiting.insert(key, self.state.clone());
+        *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        self.state.send_replace(State::Waiting(deadline));
+        drop(table);
+        self.shared.changed.notify_one();
+    }
+
+    fn take_key(&self) -> Option<u64> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until the connection has to be closed: its request has not come in time, or another one needs the place.
+    pub(super) async fn given_up(&self) {
+        let mut changes = self.state.subscribe();
+        loop {
+            let state = *changes.borrow_and_update();
+            let deadline = match state {
+                State::Evicted => return,
+                State::Answering => None,
+                State::Waiting(deadline) => Some(deadline),
+            };
+            let timeout = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // Never an error: the sender is borrowed
+                _ = changes.changed() => {}
+                () = timeout => return,
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut table = self.shared.table();
+        table.open -= 1;
+        if *self.state.borrow() == State::Evicted {
+            table.leaving -= 1;
+        }
+        if let Some(key) = self.take_key() {
+            table.waiting.remove(&key);
+        }
+        drop(table);
+        self.shared.metrics.open.dec();
+        self.shared.changed.notify_one();
+    }
+}
