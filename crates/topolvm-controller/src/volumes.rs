@@ -14,6 +14,7 @@ mod lookup;
 mod modify;
 mod record;
 mod remove;
+mod selected;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -23,6 +24,7 @@ pub(crate) use copy::NewSnapshot;
 pub(crate) use error::{Difference, Error};
 pub(crate) use list::{Page, Paging};
 pub(crate) use record::{Kind, SourceId, Volume};
+pub(crate) use selected::ClaimName;
 
 use crate::nodes::Nodes;
 use crate::volume_size::VolumeSize;
@@ -51,6 +53,8 @@ pub(crate) struct Wanted {
     /// Empty is "as the device class says".
     pub(crate) lvcreate_option_class: String,
     pub(crate) placement: Placement,
+    /// The claim that it is for, where the request names it.
+    pub(crate) claim: Option<ClaimName>,
     /// What it is a copy of; `None` for a volume that begins empty.
     pub(crate) origin: Option<Origin>,
 }
@@ -71,7 +75,8 @@ pub(crate) struct Origin {
 pub(crate) enum Placement {
     /// On any node; the one with the most free space is taken.
     Anywhere,
-    /// On one of these nodes. A new volume is made on the first that has room; one that exists may be on any other.
+    /// On one of these nodes. A new volume is made on the first, or, if no node was chosen for its claim, on the first that has room; one
+    /// that exists may be on any other.
     Nodes {
         /// The node that is preferred.
         first: String,
@@ -84,6 +89,11 @@ impl Placement {
     /// On this node and no other.
     fn only(node: &str) -> Self {
         Self::Nodes { first: node.to_owned(), others: Vec::new() }
+    }
+
+    /// Whether another node of those that will do is the one in front.
+    fn prefers_another(&self, node: &str) -> bool {
+        matches!(self, Self::Nodes { first, .. } if first != node)
     }
 
     fn accepts(&self, node: &str) -> bool {

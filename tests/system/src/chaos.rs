@@ -76,7 +76,7 @@ pub struct Settings {
 /// csi-provisioner with its default flags.
 pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
-    Ok(if seed.is_multiple_of(2) { spec } else { spec.with_default_provisioner_flags() })
+    Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
 }
 
 /// How often what happened, and for how long.

@@ -18,9 +18,8 @@ pub const NAMESPACE: &str = "topolvm-system";
 pub enum Sidecar {
     /// csi-provisioner: makes and deletes volumes, publishes capacity.
     Provisioner,
-    /// The same without `--strict-topology`, which is how upstream's chart runs it: csi-provisioner then names all nodes to the driver, and the
-    /// selected one only first.
-    ProvisionerWithDefaultFlags,
+    /// The same with the flags of TopoLVM's chart: without `--strict-topology` and without a default filesystem. Instead of the other.
+    UpstreamProvisioner,
     /// csi-resizer: grows volumes.
     Resizer,
     /// csi-snapshotter: makes and deletes snapshots. [`SnapshotController`](Self::SnapshotController) must run too.
@@ -33,7 +32,7 @@ impl Sidecar {
     /// The name of its program, log (`log/NAME.log`) and pid file (`run/NAME.pid`).
     pub fn name(self) -> &'static str {
         match self {
-            Self::Provisioner | Self::ProvisionerWithDefaultFlags => "csi-provisioner",
+            Self::Provisioner | Self::UpstreamProvisioner => "csi-provisioner",
             Self::Resizer => "csi-resizer",
             Self::Snapshotter => "csi-snapshotter",
             Self::SnapshotController => "snapshot-controller",
@@ -47,12 +46,11 @@ impl Sidecar {
         // The usual 5 requests a second are for a cluster with other things to do.
         command.args(["--kube-api-qps=100", "--kube-api-burst=200", "-v=3"]);
         match self {
-            Self::Provisioner | Self::ProvisionerWithDefaultFlags => {
+            Self::Provisioner | Self::UpstreamProvisioner => {
                 csi(&mut command, socket);
-                command.env("NAMESPACE", NAMESPACE);
-                command.args(["--feature-gates=Topology=true", "--default-fstype=ext4"]);
+                command.env("NAMESPACE", NAMESPACE).arg("--feature-gates=Topology=true");
                 if self == Self::Provisioner {
-                    command.arg("--strict-topology");
+                    command.args(["--strict-topology", "--default-fstype=ext4"]);
                 }
                 // No pod owns the capacity objects: this is none.
                 command.args(["--enable-capacity", "--capacity-ownerref-level=-1", "--capacity-poll-interval=10s"]);

@@ -118,12 +118,12 @@ impl TopolvmSpec {
         self
     }
 
-    /// Has csi-provisioner run with the flags of upstream's chart, without `--strict-topology`.
+    /// csi-provisioner with the flags of TopoLVM's chart instead of those that are better: without `--strict-topology` above all.
     #[must_use]
-    pub fn with_default_provisioner_flags(mut self) -> Self {
+    pub fn with_upstream_provisioner(mut self) -> Self {
         for sidecar in &mut self.sidecars {
             if *sidecar == Sidecar::Provisioner {
-                *sidecar = Sidecar::ProvisionerWithDefaultFlags;
+                *sidecar = Sidecar::UpstreamProvisioner;
             }
         }
         self

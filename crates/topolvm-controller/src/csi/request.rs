@@ -15,7 +15,10 @@ use super::topology::{NoSegment, placement, segment};
 use crate::MinimumAllocation;
 use crate::filesystem;
 use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
-use crate::volumes::Wanted;
+use crate::volumes::{ClaimName, Wanted};
+
+/// Parameters with namespace and name of the claim.
+const CLAIM: [&str; 2] = ["csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/name"];
 
 /// A request that can never be answered, however often it is sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +91,7 @@ pub(crate) fn create_volume(
         device_class: parameter(&request.parameters, flavor.device_class_parameter()),
         lvcreate_option_class: option_class,
         placement: placement(flavor, request.accessibility_requirements.as_ref())?,
+        claim: claim(&request.parameters),
         origin: None,
     })
 }
@@ -106,6 +110,12 @@ fn check_mkfs_options(
         }
     }
     Ok(())
+}
+
+/// The claim that the volume is for. external-provisioner names it with `--extra-create-metadata`.
+fn claim(parameters: &HashMap<String, String>) -> Option<ClaimName> {
+    let [namespace, name] = CLAIM.map(|key| parameters.get(key).filter(|value| !value.is_empty()).cloned());
+    Some(ClaimName { namespace: namespace?, name: name? })
 }
 
 /// What the node has to know when it mounts the volume.
@@ -307,6 +317,8 @@ mod tests {
             ("topolvm.io/lvcreate-option-class", "raid"),
             ("topolvm.cybozu.com/device-class", "other"),
             ("csi.storage.k8s.io/pv/name", "pvc-1"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "ns"),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
@@ -318,6 +330,7 @@ mod tests {
                 device_class: "ssd".to_owned(),
                 lvcreate_option_class: "raid".to_owned(),
                 placement: Placement::Anywhere,
+                claim: Some(ClaimName { namespace: "ns".to_owned(), name: "data".to_owned() }),
                 origin: None,
             })
         );

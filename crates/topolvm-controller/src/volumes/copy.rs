@@ -6,8 +6,10 @@
 use tokio::time::Instant;
 use topolvm_api::{AccessType, LogicalVolume, parse_bytes};
 
+use super::ensure::exactly;
 use super::existing::{Existing, judge};
 use super::record::{SourceId, size};
+use super::remove::Deletion;
 use super::{Error, Origin, Placement, Volume, Volumes, Wanted};
 use crate::volume_size::VolumeSize;
 
@@ -36,10 +38,12 @@ impl Volumes {
             return self.await_made(copy, deadline).await;
         }
         let object = object.ok_or_else(|| no_source(&source))?;
+        let placement = copied_place(&wanted.placement, &object)?;
+        self.check_chosen(&wanted, &object.spec.node_name).await?;
         let wanted = Wanted {
             size: copied_size(wanted.size, &object)?,
             device_class: copied_class(wanted.device_class, &object)?,
-            placement: copied_place(&wanted.placement, &object)?,
+            placement,
             origin: Some(self.origin(&object, source, AccessType::ReadWrite)),
             ..wanted
         };
@@ -59,9 +63,23 @@ impl Volumes {
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
             placement: copied_place(&placement, &object)?,
+            claim: None,
             origin: Some(self.origin(&object, source, AccessType::ReadOnly)),
         };
         self.ensure(&wanted, deadline).await
+    }
+
+    /// Refuses a copy for a pod that was scheduled to another node than the one of the source: it may not be able to run there.
+    async fn check_chosen(&self, wanted: &Wanted, node: &str) -> Result<(), Error> {
+        if !wanted.placement.prefers_another(node) {
+            return Ok(());
+        }
+        match self.narrowed(wanted).await? {
+            Placement::Nodes { first: chosen, others } if others.is_empty() => {
+                Err(Error::SourceNotChosen { node: node.to_owned(), chosen })
+            }
+            Placement::Nodes { .. } | Placement::Anywhere => Ok(()),
+        }
     }
 
     /// The copy, if an earlier request has made it or begun to. It is compared with what is asked for and not with its source, which
@@ -72,22 +90,31 @@ impl Volumes {
         source: &SourceId,
         source_object: Option<&LogicalVolume>,
     ) -> Result<Option<LogicalVolume>, Error> {
-        let Some(copy) = self.get(&wanted.name).await? else { return Ok(None) };
-        let remembered = SourceId::remembered(self.flavor, &copy);
-        // Only the name of its source tells of a copy that TopoLVM made whether it is the one
-        let name = match source_object {
-            Some(object) => object.name(),
-            None if remembered.as_ref() == Some(source) => copy.spec.source.as_str(),
-            None => return Ok(None),
-        };
-        let (name, id, access) = (name.to_owned(), source.clone(), AccessType::ReadWrite);
-        let origin = Origin { name, id, access, filesystem: None };
-        let mut wanted = Wanted { origin: Some(origin), ..wanted.clone() };
-        if wanted.device_class.is_empty() {
-            wanted.device_class.clone_from(&copy.spec.device_class);
+        loop {
+            let Some(copy) = self.get(&wanted.name).await? else { return Ok(None) };
+            let remembered = SourceId::remembered(self.flavor, &copy);
+            // Only the name of its source tells of a copy that TopoLVM made whether it is the one
+            let name = match source_object {
+                Some(object) => object.name(),
+                None if remembered.as_ref() == Some(source) => copy.spec.source.as_str(),
+                None => return Ok(None),
+            };
+            let (name, id, access) = (name.to_owned(), source.clone(), AccessType::ReadWrite);
+            let origin = Origin { name, id, access, filesystem: None };
+            let mut wanted = Wanted { origin: Some(origin), ..self.for_existing(wanted, &copy).await? };
+            if wanted.device_class.is_empty() {
+                wanted.device_class.clone_from(&copy.spec.device_class);
+            }
+            match judge(self.flavor, &copy, &wanted) {
+                Existing::Adopt => return Ok(Some(copy)),
+                // Whatever the answer will be, its node must not make a volume that nobody knows of
+                Existing::Useless => match self.delete(copy.name(), exactly(&copy)).await? {
+                    Deletion::Gone | Deletion::Leaving => return Ok(None),
+                    Deletion::Changed => {}
+                },
+                Existing::Leaving | Existing::Differs(_) => return Ok(None),
+            }
         }
-        let is_it = judge(self.flavor, &copy, &wanted) == Existing::Adopt;
-        Ok(Some(copy).filter(|_| is_it))
     }
 
     async fn source(&self, source: &SourceId) -> Result<Option<LogicalVolume>, Error> {

@@ -49,6 +49,7 @@ impl Volumes {
                 existing = self.get(name).await?;
                 continue;
             };
+            let wanted = &self.for_existing(wanted, &volume).await?;
             match judge(self.flavor, &volume, wanted) {
                 Existing::Adopt => return self.await_made(volume, deadline).await,
                 Existing::Differs(difference) => {
@@ -66,6 +67,17 @@ impl Volumes {
                 Existing::Leaving => existing = self.leave(&volume, false, deadline).await?,
             }
         }
+    }
+
+    /// What is wanted, as far as it matters for this object. One without a volume on another node than the first is asked for anew where
+    /// the scheduler has chosen that first node: the pod may have been scheduled again since.
+    pub(super) async fn for_existing(&self, wanted: &Wanted, volume: &LogicalVolume) -> Result<Wanted, Error> {
+        let is_elsewhere = wanted.placement.prefers_another(&volume.spec.node_name);
+        let mut wanted = wanted.clone();
+        if is_elsewhere && volume.volume_id().is_none() && !volume.is_deleting() {
+            wanted.placement = self.narrowed(&wanted).await?;
+        }
+        Ok(wanted)
     }
 
     /// Waits until the object is gone, so that its name is free.
@@ -121,7 +133,13 @@ impl Volumes {
             Placement::Nodes { first, others } if others.is_empty() => self.unless_leaving(first),
             Placement::Nodes { first, others } => {
                 self.nodes_known(deadline).await?;
-                self.first_with_room(wanted, first, others)
+                match self.first_with_room(wanted, first, others)? {
+                    node if node == *first => Ok(node),
+                    elsewhere => match self.narrowed(wanted).await? {
+                        Placement::Nodes { first, others } if others.is_empty() => self.unless_leaving(&first),
+                        Placement::Nodes { .. } | Placement::Anywhere => Ok(elsewhere),
+                    },
+                }
             }
             Placement::Anywhere => {
                 self.nodes_known(deadline).await?;
@@ -279,7 +297,7 @@ impl Volumes {
 }
 
 /// Only this object, and only as it was seen.
-fn exactly(volume: &LogicalVolume) -> Preconditions {
+pub(super) fn exactly(volume: &LogicalVolume) -> Preconditions {
     Preconditions { uid: volume.metadata.uid.clone(), resource_version: volume.metadata.resource_version.clone() }
 }
 

@@ -48,6 +48,13 @@ pub(crate) enum Error {
     )]
     SourceElsewhere { node: String },
     #[error(
+        "the source of the copy is on node {node}, where the copy has to be too, but its pod was scheduled to {chosen}; the scheduler \
+         chooses again. Let the pod run on {node} (nodeSelector), or use a StorageClass with volumeBindingMode Immediate"
+    )]
+    SourceNotChosen { node: String, chosen: String },
+    #[error("cannot find out whether a node was chosen for the claim of volume {name}")]
+    ClaimUnknown { name: String, source: ApiFailure },
+    #[error(
         "the source of the copy is in device class {source_class:?}, where the copy has to be too, but the StorageClass names \
          {wanted:?}; use a StorageClass for the class of the source"
     )]
@@ -91,16 +98,22 @@ impl GrpcCode for Error {
         match self {
             // Nobody knows whether a change that was sent has happened, so that the caller must ask again: with any code
             // that is final to external-provisioner, a volume that was made after all would be lost.
-            Self::Api { .. } | Self::NodesUnknown | Self::VolumesUnknown | Self::Stopping => Code::Unavailable,
+            Self::Api { .. }
+            | Self::ClaimUnknown { .. }
+            | Self::NodesUnknown
+            | Self::VolumesUnknown
+            | Self::Stopping => Code::Unavailable,
             // Never changes: a StorageClass and the class of a source are what they are
             Self::Unacceptable { .. } | Self::OtherClass { .. } | Self::Fixed { .. } => Code::InvalidArgument,
             Self::Differs { .. } => Code::AlreadyExists,
             // external-provisioner then lets the scheduler choose another node. It does not know where the source of a copy
             // is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which TopoLVM
             // answers, the claim would stay with the wrong node for ever.
-            Self::NoNode { .. } | Self::NoRoom { .. } | Self::SourceElsewhere { .. } | Self::NodeLeaving { .. } => {
-                Code::ResourceExhausted
-            }
+            Self::NoNode { .. }
+            | Self::NoRoom { .. }
+            | Self::SourceElsewhere { .. }
+            | Self::SourceNotChosen { .. }
+            | Self::NodeLeaving { .. } => Code::ResourceExhausted,
             // CSI names this code for a volume that is to be smaller than its source
             Self::TooSmall { .. } => Code::OutOfRange,
             Self::NotMade { code, is_copy, .. } => not_made(*code, *is_copy),

@@ -20,7 +20,7 @@ use topolvm_proto::csi::{
 };
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::fixtures::node;
+use topolvm_testkit::fixtures::{ClaimBuilder, claim, node, storage_class};
 
 use crate::agent::Agent;
 
@@ -84,6 +84,17 @@ impl Bench {
         self.csi = ControllerClient::new(self.driver.routes().prepare());
         self.identity = IdentityClient::new(self.driver.routes().prepare());
         self
+    }
+
+    /// A claim for the volume `pvc-UID`, of a class that binds with a pod, or of one that binds immediately.
+    pub(crate) fn claim(&self, uid: &str, selected_node: Option<&str>, immediate: bool) {
+        let class = storage_class("class");
+        self.api.apply_json(if immediate { class.immediate() } else { class }.build());
+        let claim = claim(&format!("data-{uid}")).class("class");
+        let claim = selected_node.into_iter().fold(claim, ClaimBuilder::selected_node);
+        let mut claim = claim.build();
+        claim.metadata.uid = Some(uid.to_owned());
+        self.api.apply_json(claim);
     }
 
     /// Waits until the controller is ready.

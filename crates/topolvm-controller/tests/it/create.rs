@@ -5,10 +5,12 @@ use serde_json::json;
 use tonic::Code;
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::fixtures::node;
+use topolvm_testkit::fixtures::{logical_volume, node};
 
 use crate::agent::Agent;
-use crate::bench::{Bench, GIB, LVS, MIB, block, on_nodes, refusal, sized, topology, volume, with_parameter};
+use crate::bench::{Bench, GIB, LVS, MIB, block, create, on_nodes, refusal, sized, topology, volume, with_parameter};
+
+const CLAIMS: &str = "persistentvolumeclaims";
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_answered_with_its_id_its_real_size_and_its_node() {
@@ -108,7 +110,7 @@ async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything
     assert!(bench.object("pvc-1").is_null());
 }
 
-/// n1 publishes 10 GiB and n2 20 GiB.
+/// n1 publishes 10 GiB and n2 20 GiB. For a claim that binds immediately external-provisioner sends all nodes in the same order each time.
 #[rstest]
 #[case::the_first_has_room(&["n1", "n2"], 10, "n1")]
 #[case::the_first_is_full(&["n1", "n2"], 11, "n2")]
@@ -116,15 +118,88 @@ async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything
 #[case::all_are_full(&["n1", "n2"], 21, "n1")]
 #[case::the_only_one_knows_better_what_it_has(&["n1"], 11, "n1")]
 #[tokio::test(start_paused = true)]
-async fn the_first_node_with_room_has_the_volume(#[case] nodes: &[&str], #[case] gib: u64, #[case] place: &str) {
+async fn the_first_node_with_room_has_the_volume_of_a_claim_that_binds_immediately(
+    #[case] nodes: &[&str],
+    #[case] gib: u64,
+    #[case] place: &str,
+) {
     let bench = Bench::with_agent().await;
+    bench.claim("1", None, true);
     let volume = bench.create(sized(on_nodes(volume("pvc-1"), nodes), gib * GIB, 0)).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology(place)]);
+}
+
+/// As external-provisioner asks without `--strict-topology`: the node that the scheduler has chosen comes first, and n1 publishes too little.
+#[rstest]
+#[case::chosen(Some("n1"), false)]
+#[case::chosen_by_somebody_although_the_class_binds_immediately(Some("n1"), true)]
+#[case::about_to_be_chosen_again(None, false)]
+#[tokio::test(start_paused = true)]
+async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(
+    #[case] selected_node: Option<&str>,
+    #[case] immediate: bool,
+    #[values(true, false)] is_named: bool,
+) {
+    let bench = Bench::new().await;
+    bench.start(&Agent::with_free(GIB));
+    bench.claim("1", selected_node, immediate);
+    let mut request = sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
+    if is_named {
+        request = with_parameter(request, "csi.storage.k8s.io/pvc/namespace", "default");
+        request = with_parameter(request, "csi.storage.k8s.io/pvc/name", "data-1");
+    }
+    let (code, message) = refusal(bench.create(request).await);
+    assert_eq!(
+        (code, message.contains("node n1 cannot make the volume")),
+        (Code::ResourceExhausted, true),
+        "{message}"
+    );
+    bench.api.until(LVS, "", "pvc-1", |object| object.is_none().then_some(())).await;
+    assert_eq!(bench.api.count("list", CLAIMS), usize::from(!is_named));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_claim_nobody_finds_goes_nowhere_else() {
+    let bench = Bench::new().await;
+    bench.start(&Agent::with_free(GIB));
+    bench.claim("other", None, true);
+    let request = sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
+    assert_eq!(refusal(bench.create(request).await).0, Code::ResourceExhausted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_asked_only_where_the_first_node_has_no_room_and_an_api_server_that_does_not_answer_decides_nothing()
+{
+    let bench = Bench::with_agent().await;
+    bench.claim("1", None, true);
+    bench.create(on_nodes(volume("pvc-2"), &["n1", "n2"])).await.unwrap();
+    assert_eq!(bench.api.count("*", CLAIMS), 0);
+    bench.api.fail_next("list", CLAIMS, 1, 500);
+    let request = || sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
+    let (code, message) = refusal(bench.create(request()).await);
+    assert_eq!((code, message.contains("claim of volume pvc-1")), (Code::Unavailable, true), "{message}");
+    assert!(bench.object("pvc-1").is_null());
+    assert_eq!(bench.create(request()).await.unwrap().accessible_topology, [topology("n2")]);
+}
+
+/// The agent of n2 has not answered, and the scheduler has chosen again since.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_still_to_be_made_elsewhere_is_asked_for_on_the_chosen_node() {
+    let bench = Bench::new().await;
+    bench.api.apply_json(logical_volume("pvc-1").on("n2").build());
+    bench.claim("1", Some("n1"), false);
+    let creating = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1", "n2"])));
+    let is_here = |object: Option<&serde_json::Value>| (object?["spec"]["nodeName"] == "n1").then_some(());
+    let asked = bench.api.until(LVS, "", "pvc-1", is_here);
+    tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap();
+    bench.start(&Agent::with_free(100 * GIB));
+    assert_eq!(creating.await.unwrap().unwrap().accessible_topology, [topology("n1")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_being_deleted_gets_no_volume() {
     let bench = Bench::with_agent().await;
+    bench.claim("2", None, true);
     bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
     bench.api.delete("nodes", "", "n2");
     bench.until_free("", 10 * GIB).await;

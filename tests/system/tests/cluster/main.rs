@@ -23,6 +23,7 @@ mod replicas;
 mod scheduling;
 mod snapshots;
 mod switching;
+mod upstream_provisioner;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         permissions::trials(),
         snapshots::trials(),
         scheduling::trials(),
+        upstream_provisioner::trials(),
         metrics::trials(),
         events::trials(),
         nudge::trials(),

@@ -137,7 +137,7 @@ fn place(fixture: &Fixture, node: &Node) -> Result<()> {
 }
 
 /// What a node has free of its default class, as a path for kubectl.
-const FREE: &str = r".metadata.annotations.capacity\.topolvm\.io/00default";
+pub(crate) const FREE: &str = r".metadata.annotations.capacity\.topolvm\.io/00default";
 
 fn one_pod(fixture: &Fixture) -> Result<()> {
     let mut only = claim("only", "waiting", "64Mi", VolumeMode::Filesystem);

@@ -1,0 +1,83 @@
+//! Whether the scheduler has chosen a node for the claim of a new volume, or any node will do.
+//!
+//! external-provisioner says it only with `--strict-topology`, by naming that node alone. Without it the request names all nodes of the
+//! cluster, with one in front: for a claim that waits for its first consumer the node that the scheduler has chosen for the pod, for one that
+//! binds immediately a node by the hash of the claim's name. So the claim itself is asked, and that only when it matters: when the node in
+//! front is not where the volume would be made.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{ListParams, PartialObjectMeta};
+use topolvm_api::SELECTED_NODE;
+
+use super::error::ApiFailure;
+use super::{Error, Placement, Volumes, Wanted};
+
+/// Claims per answer where all have to be listed.
+const PAGE: u32 = 500;
+
+/// Namespace and name of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Volumes {
+    /// Where the volume may be made, when the first of several nodes may not do: on that one alone if the scheduler has chosen it, because its
+    /// pod may not be able to run elsewhere.
+    pub(super) async fn narrowed(&self, wanted: &Wanted) -> Result<Placement, Error> {
+        match &wanted.placement {
+            Placement::Nodes { first, others } if !others.is_empty() && !self.binds_immediately(wanted).await? => {
+                Ok(Placement::only(first))
+            }
+            placement @ (Placement::Nodes { .. } | Placement::Anywhere) => Ok(placement.clone()),
+        }
+    }
+
+    /// Whether it is certain that no node was chosen for the claim of this volume, and that none will be.
+    async fn binds_immediately(&self, wanted: &Wanted) -> Result<bool, Error> {
+        let unknown = |source| Error::ClaimUnknown { name: wanted.name.clone(), source: ApiFailure::from(source) };
+        let claim = match &wanted.claim {
+            Some(ClaimName { namespace, name }) => {
+                Api::namespaced(self.client.clone(), namespace).get_opt(name).await.map_err(unknown)?
+            }
+            None => self.claim_of(&wanted.name).await.map_err(unknown)?,
+        };
+        // Without a claim nobody waits for the volume any more, or it is named in a way that we do not know
+        let Some(claim): Option<PersistentVolumeClaim> = claim else { return Ok(false) };
+        if claim.metadata.annotations.is_some_and(|annotations| annotations.contains_key(SELECTED_NODE)) {
+            return Ok(false);
+        }
+        // The annotation is also missing while the scheduler chooses again
+        let Some(class) = claim.spec.and_then(|spec| spec.storage_class_name) else { return Ok(false) };
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        // Listing is all that the ClusterRole allows
+        let named = ListParams::default().fields(&format!("metadata.name={class}"));
+        let found = classes.list(&named).await.map_err(unknown)?.items.into_iter().next();
+        Ok(found.is_some_and(|class| class.volume_binding_mode.is_none_or(|mode| mode == "Immediate")))
+    }
+
+    /// The claim whose UID is the end of this name, as external-provisioner names volumes unless its `--volume-name-uuid-length` shortens
+    /// them. Claims cannot be selected by UID.
+    async fn claim_of(&self, volume: &str) -> kube::Result<Option<PersistentVolumeClaim>> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = api.list(&page).await?;
+            let is_it = |uid: &String| !uid.is_empty() && volume.ends_with(uid.as_str());
+            let found = list.items.into_iter().find(|claim| claim.metadata.uid.as_ref().is_some_and(is_it));
+            if let Some(found) = found.map(|claim| claim.metadata) {
+                let namespace = found.namespace.unwrap_or_default();
+                let claim: Option<PersistentVolumeClaim> =
+                    Api::namespaced(self.client.clone(), &namespace).get_opt(&found.name.unwrap_or_default()).await?;
+                return Ok(claim.filter(|claim| claim.metadata.uid == found.uid));
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! csi-provisioner with the flags of TopoLVM's chart. Without `--strict-topology` it names all nodes for every volume, and that of the pod
+//! only comes first.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, storage_class};
+use testbed::node::NodeSpec;
+use testbed::sidecars::Sidecar;
+use testbed::topolvm::{self, TopolvmSpec};
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::Body;
+use crate::fixture::{Fixture, VG, volumes_of};
+use crate::scheduling::FREE;
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let name = "with_upstreams_flags_of_csi_provisioner_no_volume_lands_where_its_pod_cannot_go";
+    vec![(name.to_owned(), on_two_nodes)]
+}
+
+/// With a second node, which has room. kube-scheduler does not know of room, as where storage capacity tracking is off: it chooses full nodes.
+fn on_two_nodes(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    let node = cluster.add_node(&NodeSpec::number(2))?;
+    let socket = topolvm::controller_socket(cluster);
+    let tracking = |on: bool| {
+        let patch = json!({"spec": {"storageCapacity": on}}).to_string();
+        fixture.kubectl(&["patch", "csidriver", TopoLvm.driver_name(), "-p", &patch]).map(drop)
+    };
+    let done = topolvm::start_node_programs(cluster, &node, &TopolvmSpec::nodes(1)?)
+        .and_then(|()| topolvm::wait_for_driver(cluster, &node, TopoLvm))
+        .and_then(|()| fixture.wait_some("node", node.name(), FREE))
+        .and_then(|()| Sidecar::Provisioner.stop(cluster))
+        .and_then(|()| Sidecar::UpstreamProvisioner.start(cluster, &socket))
+        .and_then(|()| tracking(false))
+        .and_then(|()| full_node(fixture, node.name()))
+        .and_then(|()| copy_elsewhere(fixture, node.name()));
+    let done = done.map_err(|error| error.context(fixture.kubectl(&["get", "events"]).unwrap_or_default()));
+    tracking(true)?;
+    Sidecar::UpstreamProvisioner.stop(cluster)?;
+    Sidecar::Provisioner.start(cluster, &socket)?;
+    fixture.kubectl(&["delete", "node", node.name(), "--timeout=60s"])?;
+    node.down()?;
+    done?;
+    fixture.check_volumes(0)
+}
+
+/// A pod that can run on this node alone.
+fn pinned(name: &str, node: &str, mode: VolumeMode) -> Value {
+    let mut pod = pod(name, name, mode);
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    pod
+}
+
+fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
+    let full = fixture.node.name();
+    let mut here = storage_class(TopoLvm, "here", None, true);
+    let label = json!({"key": TopoLvm.topology_key(), "values": [full]});
+    here["allowedTopologies"] = json!([{"matchLabelExpressions": [label]}]);
+    fixture.apply(&here)?;
+    fixture.apply(&claim("filling", "here", "7Gi", VolumeMode::Block))?;
+    fixture.wait_bound("filling")?;
+    let free = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {VG}"))?;
+    fixture.wait_value("node", full, FREE, free.trim())?;
+
+    // The one that fits goes where its pod goes
+    fixture.apply(&claim("fits", "waiting", "2Gi", VolumeMode::Block))?;
+    fixture.apply(&pinned("fits", roomy, VolumeMode::Block))?;
+    fixture.wait_ready("fits")?;
+
+    fixture.apply(&claim("pinned", "waiting", "2Gi", VolumeMode::Block))?;
+    fixture.apply(&pinned("pinned", full, VolumeMode::Block))?;
+    let event = fixture.wait_event("pinned", "ProvisioningFailed")?;
+    ensure!(event.contains("ResourceExhausted") && event.contains(full), "the event says: {event}");
+    not_made(fixture, "pinned")?;
+
+    // Room appears
+    fixture.delete_claim("filling")?;
+    fixture.wait_ready("pinned")?;
+    let on = fixture.value("logicalvolume", &fixture.volume("pinned")?, ".spec.nodeName")?;
+    ensure!(on == full, "the volume is on {on}");
+    follows_no_volume(fixture, "pinned")?;
+
+    // Nobody chose a node for what binds at once: it goes to the node with room, whichever csi-provisioner prefers
+    fixture.apply(&claim("filling", "here", "5Gi", VolumeMode::Block))?;
+    fixture.wait_bound("filling")?;
+    let free = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {VG}"))?;
+    fixture.wait_value("node", full, FREE, free.trim())?;
+    for name in ["roomy-0", "roomy-1"] {
+        fixture.apply(&claim(name, "immediate", "1280Mi", VolumeMode::Block))?;
+        fixture.wait_bound(name)?;
+        let on = fixture.value("logicalvolume", &fixture.volume(name)?, ".spec.nodeName")?;
+        ensure!(on == roomy, "{name} is on {on}, which has no room");
+        fixture.delete_claim(name)?;
+    }
+    fixture.end("fits")?;
+    fixture.end("pinned")?;
+    fixture.delete_claim("filling")?;
+    fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
+}
+
+/// The source is on the first node, and the pod of the copy can run on the other alone; then one comes that can run where the source is.
+fn copy_elsewhere(fixture: &Fixture, other: &str) -> Result<()> {
+    let here = fixture.node.name();
+    fixture.apply_claim("source", "thin", "256Mi")?;
+    fixture.apply(&pinned("source", here, VolumeMode::Filesystem))?;
+    fixture.wait_ready("source")?;
+    fixture.write("source", "kept")?;
+    fixture.apply(&copied_claim("copy", "thin", "256Mi", DataSource::Claim("source")))?;
+    fixture.apply(&pinned("copy", other, VolumeMode::Filesystem))?;
+    let words = format!("the source of the copy is on node {here}");
+    fixture.wait_event_with("copy", "ProvisioningFailed", &words)?;
+    not_made(fixture, "copy")?;
+    fixture.stop("copy")?;
+    fixture.apply(&pinned("copy", here, VolumeMode::Filesystem))?;
+    fixture.wait_ready("copy")?;
+    ensure!(fixture.read("copy")? == "kept", "the copy says {:?}", fixture.read("copy")?);
+    follows_no_volume(fixture, "copy")?;
+    fixture.end("copy")?;
+    fixture.end("source")
+}
+
+/// The claim waits, and nothing is left of what was tried.
+fn not_made(fixture: &Fixture, name: &str) -> Result<()> {
+    let phase = fixture.value("pvc", name, ".status.phase")?;
+    ensure!(phase == "Pending", "the claim {name} is {phase}");
+    let volume = format!("pvc-{}", fixture.value("pvc", name, ".metadata.uid")?);
+    let nodes = fixture.kubectl(&[
+        "get",
+        &volumes_of(TopoLvm),
+        "-o",
+        "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.status.volumeID}{\"\\n\"}{end}",
+    ])?;
+    let made: Vec<_> = nodes
+        .lines()
+        .filter(|line| line.starts_with(&volume) && line.split(' ').nth(2).is_some_and(|id| !id.is_empty()))
+        .collect();
+    ensure!(made.is_empty(), "there is a volume: {made:?}");
+    follows_no_volume(fixture, name)
+}
+
+/// kube-scheduler never found the volume of a pod on another node than it had chosen.
+fn follows_no_volume(fixture: &Fixture, pod: &str) -> Result<()> {
+    let selector = format!("--field-selector=involvedObject.kind=Pod,involvedObject.name={pod}");
+    let events = fixture.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])?;
+    ensure!(!events.contains("node affinity doesn't match"), "events about {pod}: {events}");
+    Ok(())
+}
