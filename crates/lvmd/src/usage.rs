@@ -1,5 +1,6 @@
 //! How much room each device class has, told to everybody who watches.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use futures::Stream;
@@ -32,6 +33,8 @@ pub struct ClassUsage {
     pub size: u64,
     /// How many volumes there are, also those that others made, but not those that are being wiped.
     pub volumes: u64,
+    /// Another number whenever a volume comes, goes or gets another name, so that watchers hear of it also where that takes no room.
+    pub names: u64,
     /// The thin pool of a thin class.
     pub thin: Option<ThinUsage>,
 }
@@ -65,9 +68,17 @@ impl ClassUsage {
             free: free.unwrap_or(0),
             size: group.map_or(0, |group| group.size),
             volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
+            names: group.map_or(0, |group| names(group.volumes.iter().filter(is_there))),
             thin: class.thin_pool.as_ref().map(|pool| ThinUsage::of(pool, group)),
         }
     }
+}
+
+/// In LVM's order, which is that of the names.
+fn names<'a>(volumes: impl Iterator<Item = &'a LogicalVolume>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    volumes.for_each(|volume| (&volume.uuid, &volume.name).hash(&mut hasher));
+    hasher.finish()
 }
 
 fn count(items: impl Iterator) -> u64 {

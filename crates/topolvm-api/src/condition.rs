@@ -19,6 +19,8 @@ pub enum Readiness {
     CreateFailed,
     /// The volume is there and could not be given the size that is asked for.
     ExpandFailed,
+    /// The volume was there, and LVM on the node has it no more. Code and message of the status do not say so.
+    VolumeLost,
     /// The volume is being made.
     Creating,
     /// The volume is there and is being given its size.
@@ -47,6 +49,7 @@ impl Readiness {
             Self::VolumeReady => "VolumeReady",
             Self::CreateFailed => "CreateFailed",
             Self::ExpandFailed => "ExpandFailed",
+            Self::VolumeLost => "VolumeLost",
             Self::Creating => "Creating",
             Self::Expanding => "Expanding",
         }
@@ -54,9 +57,16 @@ impl Readiness {
 }
 
 /// The condition that belongs to a status about to be written to `volume`. Its time is that of the condition which `volume`
-/// has, as long as the one is as true as the other, and otherwise `now`.
-pub fn ready_condition(volume: &LogicalVolume, status: &LogicalVolumeStatus, now: Timestamp) -> Condition {
-    let readiness = Readiness::of(volume, status);
+/// has, as long as the one is as true as the other, and otherwise `now`. Whether the volume is lost no other field of the status says.
+pub fn ready_condition(
+    volume: &LogicalVolume,
+    status: &LogicalVolumeStatus,
+    is_lost: bool,
+    now: Timestamp,
+) -> Condition {
+    let is_lost = is_lost && !status.volume_id.is_empty();
+    let readiness = if is_lost { Readiness::VolumeLost } else { Readiness::of(volume, status) };
+    let message = if is_lost { lost_message(volume) } else { status.message.clone() };
     let truth = if readiness == Readiness::VolumeReady { "True" } else { "False" };
     let mut before = volume.status.iter().flat_map(|status| &status.conditions);
     let unchanged = before.find(|before| before.type_ == READY && before.status == truth);
@@ -64,9 +74,27 @@ pub fn ready_condition(volume: &LogicalVolume, status: &LogicalVolumeStatus, now
         type_: READY.to_owned(),
         status: truth.to_owned(),
         reason: readiness.as_str().to_owned(),
-        message: status.message.chars().take(LONGEST_MESSAGE).collect(),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
         observed_generation: volume.metadata.generation,
         last_transition_time: unchanged.map_or(Time(now), |before| before.last_transition_time.clone()),
+    }
+}
+
+/// What to do about a volume that LVM on the node has no more.
+pub fn lost_message(volume: &LogicalVolume) -> String {
+    format!(
+        "LVM on node {} has no logical volume {} any more; if it was renamed, rename it back with lvrename; if it was removed, restore the metadata \
+         of its volume group with vgcfgrestore, or delete the claim",
+        volume.spec.node_name,
+        volume.volume_id().unwrap_or_else(|| volume.uid()),
+    )
+}
+
+impl LogicalVolume {
+    /// Whether its condition says that LVM has its volume no more.
+    pub fn is_lost(&self) -> bool {
+        let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.type_ == READY && condition.reason == Readiness::VolumeLost.as_str())
     }
 }
 
@@ -95,7 +123,7 @@ mod tests {
         let spec = LogicalVolumeSpec { size: format_bytes(1 << 30), ..LogicalVolumeSpec::default() };
         let mut volume = LogicalVolume { spec, ..LogicalVolume::default() };
         volume.metadata.generation = Some(3);
-        let conditions = vec![ready_condition(&volume, &status, THEN)];
+        let conditions = vec![ready_condition(&volume, &status, false, THEN)];
         volume.status = Some(LogicalVolumeStatus { conditions, ..status });
         volume
     }
@@ -135,15 +163,15 @@ mod tests {
     #[test]
     fn the_time_is_kept_while_the_condition_is_as_true_as_before() {
         let volume = after(status("u", 8, "full", Some(1 << 20)));
-        let again = ready_condition(&volume, &status("u", 13, "broken", Some(1 << 20)), NOW);
+        let again = ready_condition(&volume, &status("u", 13, "broken", Some(1 << 20)), false, NOW);
         assert_eq!((again.last_transition_time, again.message.as_str()), (Time(THEN), "broken"));
     }
 
     #[test]
     fn the_time_is_new_when_the_condition_becomes_true_or_false() {
         let (good, bad) = (status("u", 0, "", Some(1 << 30)), status("u", 8, "full", Some(1 << 20)));
-        assert_eq!(ready_condition(&after(bad.clone()), &good, NOW).last_transition_time, Time(NOW));
-        assert_eq!(ready_condition(&after(good), &bad, NOW).last_transition_time, Time(NOW));
+        assert_eq!(ready_condition(&after(bad.clone()), &good, false, NOW).last_transition_time, Time(NOW));
+        assert_eq!(ready_condition(&after(good), &bad, false, NOW).last_transition_time, Time(NOW));
     }
 
     #[test]
@@ -151,13 +179,30 @@ mod tests {
         let good = status("u", 0, "", Some(1 << 30));
         let mut volume = after(good.clone());
         volume.status = Some(good.clone());
-        assert_eq!(ready_condition(&volume, &good, NOW).last_transition_time, Time(NOW));
+        assert_eq!(ready_condition(&volume, &good, false, NOW).last_transition_time, Time(NOW));
     }
 
     #[test]
     fn a_message_is_no_longer_than_the_api_server_takes() {
         let long = "ä".repeat(LONGEST_MESSAGE + 1);
-        let condition = ready_condition(&after(status("", 8, "", None)), &status("", 8, &long, None), NOW);
+        let condition = ready_condition(&after(status("", 8, "", None)), &status("", 8, &long, None), false, NOW);
         assert_eq!(condition.message.chars().count(), LONGEST_MESSAGE);
+    }
+
+    #[test]
+    fn a_lost_volume_is_not_ready_whatever_its_status_says_and_the_message_names_the_remedy() {
+        let good = status("u", 0, "", Some(1 << 30));
+        let mut volume = after(good.clone());
+        assert!(!volume.is_lost());
+        let lost = ready_condition(&volume, &good, true, NOW);
+        assert_eq!(
+            (lost.status.as_str(), lost.reason.as_str(), lost.last_transition_time.0),
+            ("False", "VolumeLost", NOW)
+        );
+        assert!(lost.message.contains("no logical volume u ") && lost.message.contains("lvrename"), "{}", lost.message);
+        volume.status.as_mut().unwrap().conditions = vec![lost];
+        assert!(volume.is_lost());
+        assert_eq!(ready_condition(&volume, &good, false, THEN).reason, "VolumeReady");
+        assert_eq!(ready_condition(&volume, &status("", 0, "", None), true, NOW).reason, "Creating", "never made");
     }
 }

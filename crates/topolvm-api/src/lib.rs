@@ -12,7 +12,7 @@ mod mkfs_options;
 mod quantity;
 
 pub use capacity::{DEFAULT_DEVICE_CLASS_KEY, NodeCapacity};
-pub use condition::{Readiness, ready_condition};
+pub use condition::{Readiness, lost_message, ready_condition};
 pub use crd::crd;
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, RESIZEFS_REQUESTED_AT,

@@ -21,6 +21,8 @@ use topolvm_runtime::grpc::{GrpcCode, reason_of};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
 
+use crate::mount::DeviceNumber;
+
 /// How long a change may take: lvmd serialises changes per volume group, and LVM itself can wait for a slow disk.
 const CHANGE: Duration = Duration::from_mins(2);
 /// How long a question may take.
@@ -91,6 +93,8 @@ pub struct Lv {
     pub path: PathBuf,
     /// Real size in bytes.
     pub size_bytes: u64,
+    /// Number of its device; `None` while it has none, because it is not active.
+    pub number: Option<DeviceNumber>,
     /// What LVM says of its state; `None` where lvmd sends nothing readable.
     pub attr: Option<LvAttr>,
 }
@@ -260,9 +264,19 @@ impl Lvmd {
     /// Looks for an LV among those of its device class. lvmd answers with this one alone; TopoLVM's, which does not know that it can be
     /// asked for one, with all.
     pub async fn find(&self, name: &str, device_class: &str) -> Result<Option<Lv>, Error> {
+        let found = self.volumes(name, device_class).await?.into_iter().find(|lv| lv.name == name);
+        found.map(Lv::try_from).transpose()
+    }
+
+    /// All LVs of a device class. An error is no empty class.
+    pub async fn list(&self, device_class: &str) -> Result<Vec<Lv>, Error> {
+        self.volumes("", device_class).await?.into_iter().map(Lv::try_from).collect()
+    }
+
+    /// The LVs of a device class; where a name is given, lvmd may answer with that one alone.
+    async fn volumes(&self, name: &str, device_class: &str) -> Result<Vec<LogicalVolume>, Error> {
         let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };
-        let list = call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?;
-        list.volumes.into_iter().find(|lv| lv.name == name).map(Lv::try_from).transpose()
+        Ok(call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?.volumes)
     }
 
     /// The free space of all device classes: once at once, and again after each change.
@@ -286,6 +300,8 @@ impl TryFrom<LogicalVolume> for Lv {
             size_bytes: from_wire(lv.size_bytes)?,
             path: lv.path.into(),
             attr: lv.attr.parse().ok(),
+            // No device has major number 0. TopoLVM's lvmd sends it, too, for what LVM reports as -1
+            number: (lv.dev_major != 0).then_some(DeviceNumber { major: lv.dev_major, minor: lv.dev_minor }),
             name: lv.name,
         })
     }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use lvm::Host;
 use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
 use tonic::service::Routes;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
@@ -19,7 +20,7 @@ use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService};
 use crate::lvmd::Lvmd;
 use crate::mount::{Mounter, SystemMounter};
-use crate::reconcile::Reconciler;
+use crate::reconcile::{FindDeviceUses, LostVolumes, Reconciler, Signals};
 use crate::{Config, Embedded, Health, LvmdPlace, Registrar, Volumes};
 
 /// The lvmd of an agent.
@@ -88,14 +89,25 @@ pub async fn start<M: Mounter, R: Host + Clone>(
         }
     };
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
+    let lost = LostVolumes::register(&mut registry, &node);
     let registry = Arc::new(registry);
 
     let own = LogicalVolumes::default();
     let volumes = Volumes::new(flavor, own.clone(), client.clone(), node.clone());
     let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
+    let agent = Arc::new(agent);
+    let uses = FindDeviceUses::new({
+        let agent = Arc::clone(&agent);
+        move |device, lv| {
+            let agent = Arc::clone(&agent);
+            async move { agent.device_uses(device, &lv).await }
+        }
+    });
+    let (unpublishes, unpublished) = mpsc::unbounded_channel();
     let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
-    let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health)))
-        .add_service(NodeServer::new(NodeService::new(flavor, node.clone(), Arc::new(agent), tasks.clone())));
+    let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health))).add_service(NodeServer::new(
+        NodeService::new(flavor, node.clone(), agent, tasks.clone()).telling(unpublishes),
+    ));
 
     let listener = unix::listen(&csi_socket).await?;
     tracing::info!(socket = %csi_socket.display(), node, "serving CSI");
@@ -109,9 +121,11 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     });
     metrics.start(registry, client.clone(), tasks, shutdown);
 
+    let pools = capacity.pools();
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now));
-    tasks.spawn("LogicalVolumes", reconciler.run(own, lvmd_returns, reconcile_metrics, shutdown.clone()));
+    let signals = Signals { lvmd_returns, pools, unpublished, lost };
+    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now).finding_uses(uses));
+    tasks.spawn("LogicalVolumes", reconciler.run(own, signals, reconcile_metrics, shutdown.clone()));
 
     // Last, because kubelet calls back as soon as it sees the socket
     if embedded.contains(&Embedded::Registrar) {

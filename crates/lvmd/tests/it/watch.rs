@@ -185,3 +185,16 @@ async fn requests_that_cannot_be_granted_say_nothing_about_health() {
     code(node.free("hdd").await);
     assert!(*node.engine.works().borrow());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_renamed_by_hand_brings_a_message_although_the_room_is_the_same() {
+    let node = Node::start().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    let mut stream = watch(&node).await;
+    let before = next(&mut stream).await;
+    let volume = node.lvm.volume("vg-ssd", "a").unwrap();
+    node.lvm.lose_volume("vg-ssd", "a");
+    node.lvm.add_volume("vg-ssd", "b", volume);
+    assert_eq!(next(&mut stream).await, before);
+    assert!(is_quiet(&mut stream).await);
+}

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use topolvm_proto::csi::volume_health::VolumeHealthEntry;
 
 use super::topology;
 use crate::nodes::Nodes;
@@ -37,17 +38,21 @@ pub(crate) fn snapshot(flavor: ApiFlavor, snapshot: Volume) -> pb::Snapshot {
     }
 }
 
-/// What the controller can tell about the health of a volume. The state of the LV itself is the node's to tell.
+/// What the controller can tell about the health of a volume: that its Node is gone, or what the node agent has written of its LV. The state of
+/// the LV itself is the node's to tell.
 pub(crate) fn health(nodes: &Nodes, volume: Volume) -> pb::VolumeHealth {
-    let health_statuses = if nodes.exists(&volume.node) {
-        Vec::new()
-    } else {
-        vec![pb::volume_health::VolumeHealthEntry {
-            status: pb::VolumeHealthErrorType::Inaccessible.into(),
-            reason: "NodeGone".to_owned(),
-            message: format!("the volume is on node {}, which is no Node of this cluster any more", volume.node),
-        }]
-    };
+    let node_gone = (!nodes.exists(&volume.node)).then(|| VolumeHealthEntry {
+        status: pb::VolumeHealthErrorType::Inaccessible.into(),
+        reason: "NodeGone".to_owned(),
+        message: format!("the volume is on node {}, which is no Node of this cluster any more", volume.node),
+    });
+    // In the words of NodeGetVolumeHealth
+    let lost = volume.lost.map(|message| VolumeHealthEntry {
+        status: pb::VolumeHealthErrorType::DataLoss.into(),
+        reason: "LogicalVolumeMissing".to_owned(),
+        message,
+    });
+    let health_statuses = node_gone.into_iter().chain(lost).collect();
     pb::VolumeHealth { volume_id: volume.id, health_statuses }
 }
 

@@ -1,7 +1,7 @@
 //! What an object says about the volume or snapshot that it stands for.
 
 use jiff::Timestamp;
-use topolvm_api::{ApiFlavor, LogicalVolume, parse_bytes};
+use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
 
 use crate::volume_watch::VolumeWatch;
 
@@ -92,6 +92,8 @@ pub(crate) struct Volume {
     /// When the object was made. It is the API server that wrote it, once: every answer about a snapshot has the same time,
     /// whoever asks and however often.
     pub(crate) created: Option<Timestamp>,
+    /// What to do about it, where its node says that LVM has it no more.
+    pub(crate) lost: Option<String>,
 }
 
 impl Volume {
@@ -104,6 +106,7 @@ impl Volume {
             node: object.spec.node_name.clone(),
             source: SourceId::of(flavor, object, watch),
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            lost: object.is_lost().then(|| lost_message(object)),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! ControllerGetVolume, GetSnapshot and ControllerGetVolumeHealth.
 
+use serde_json::json;
 use tonic::Code;
 use topolvm_proto::csi::{
     ControllerGetVolumeHealthRequest, ControllerGetVolumeRequest, GetSnapshotRequest, Snapshot, VolumeHealth,
+    VolumeHealthErrorType,
 };
 use topolvm_testkit::fixtures::node;
 
@@ -48,6 +50,19 @@ async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
         bench.csi.clone().controller_get_volume_health(request).await.map(|answer| answer.into_inner().volume_health)
     };
     assert_eq!(health(&id).await.unwrap(), Some(VolumeHealth { volume_id: id.clone(), health_statuses: vec![] }));
+
+    let condition = json!([{
+        "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    bench.api.edit("logicalvolumes.topolvm.io", "", "pvc-1", |object| object["status"]["conditions"] = condition);
+    let lost = loop {
+        let found = health(&id).await.unwrap().unwrap().health_statuses;
+        if !found.is_empty() {
+            break found;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((lost[0].reason.as_str(), lost[0].status()), ("LogicalVolumeMissing", VolumeHealthErrorType::DataLoss));
 
     bench.api.delete("nodes", "", "n1");
     bench.api.apply_json(node("n3").capacity("", 1).build());

@@ -22,7 +22,8 @@ impl<M: Mounter> Agent<M> {
             PathKind::Directory if is_block => return Ok(lv.size_bytes),
             PathKind::Directory => {}
         }
-        let device = self.device(&volume, &lv).await?;
+        let held = self.device(&volume, &lv).await?;
+        let device = held.device;
         let mounts = self.mounter.mounts_at(&path).await?;
         let Some(mount) = mounts.last().filter(|mount| mount.device == device.number) else {
             return Err(Error::NotPublished { id, path });
@@ -35,7 +36,7 @@ impl<M: Mounter> Agent<M> {
             Some(staging) if self.is_writable(&staging, device.number).await? => staging,
             _ => return Err(Error::GrowReadOnly(id)),
         };
-        self.mounter.grow(&lv.path, &writable, filesystem).await?;
+        self.mounter.grow(&held.node, &writable, filesystem).await?;
         Ok(lv.size_bytes)
     }
 

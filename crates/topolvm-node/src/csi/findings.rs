@@ -148,7 +148,7 @@ mod tests {
     use crate::capacity::ThinPool;
 
     fn lv(attr: &str) -> Lv {
-        Lv { name: "v".to_owned(), path: "/dev/vg/v".into(), size_bytes: 1, attr: attr.parse().ok() }
+        Lv { name: "v".to_owned(), path: "/dev/vg/v".into(), size_bytes: 1, number: None, attr: attr.parse().ok() }
     }
 
     #[rstest]

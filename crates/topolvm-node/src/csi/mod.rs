@@ -18,7 +18,7 @@ mod stats;
 mod target;
 mod unpublish;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
@@ -30,7 +30,7 @@ pub use node::NodeService;
 use crate::Volumes;
 use crate::capacity::Pools;
 use crate::lvmd::{Lv, Lvmd};
-use crate::mount::{self, BlockDevice, Mounter};
+use crate::mount::{self, DeviceNumber, DeviceUse, HeldDevice, Mounter, PathKind};
 use hanging::Hanging;
 use missing::MissingFilesystems;
 
@@ -71,6 +71,11 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
+    /// See [`Mounter::device_uses`].
+    pub async fn device_uses(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, mount::Error> {
+        self.mounter.device_uses(device, lv).await
+    }
+
     /// The object and the LV of a volume.
     async fn lv(&self, id: &str) -> Result<(LogicalVolume, Lv), Error> {
         tracing::Span::current().record("volume", id);
@@ -79,12 +84,15 @@ impl<M: Mounter> Agent<M> {
         Ok((volume, lv.ok_or_else(|| Error::NoLv(id.to_owned()))?))
     }
 
-    /// The device of an LV. One that is not active, as after a boot of a machine that activates nothing by itself, is
+    /// The device of an LV, held open. What LVM calls its path is a link, which is only believed as long as it leads to the device that lvmd names:
+    /// where udev has stopped, it can lead to another volume. One that is not active, as after a boot of a machine that activates nothing by itself, is
     /// activated.
-    async fn device(&self, volume: &LogicalVolume, lv: &Lv) -> Result<BlockDevice, Error> {
-        match self.mounter.block_device(&lv.path).await {
-            Err(mount::Error::NoDevice(_)) => {}
-            device => return Ok(device?),
+    async fn device(&self, volume: &LogicalVolume, lv: &Lv) -> Result<HeldDevice, Error> {
+        if let Some(number) = lv.number {
+            match self.mounter.hold(&lv.path, number).await {
+                Err(mount::Error::NoDevice(_)) => {}
+                held => return Ok(held?),
+            }
         }
         tracing::info!(volume = lv.name, path = %lv.path.display(), "asks lvmd to activate the logical volume");
         // The protocol has no call for it. lvmd activates what it is asked to work on; growing to the present size changes
@@ -92,6 +100,19 @@ impl<M: Mounter> Agent<M> {
         if let Err(error) = self.lvmd.resize(&lv.name, &volume.spec.device_class, lv.size_bytes).await {
             tracing::warn!(volume = lv.name, error = error.detail(), "lvmd does not activate the logical volume");
         }
-        Ok(self.mounter.block_device(&lv.path).await?)
+        let active = self.lvmd.find(&lv.name, &volume.spec.device_class).await?;
+        let active = active.ok_or_else(|| Error::NoLv(lv.name.clone()))?;
+        let number = active.number.ok_or_else(|| mount::Error::NoDevice(active.path.clone()))?;
+        Ok(self.mounter.hold(&active.path, number).await?)
+    }
+
+    /// Fails unless a path leads to this device now.
+    async fn check_leads_to(&self, path: &Path, wanted: DeviceNumber) -> Result<(), Error> {
+        let found = match self.mounter.inspect(path).await? {
+            PathKind::BlockDevice(number) if number == wanted => return Ok(()),
+            PathKind::BlockDevice(number) => Some(number),
+            PathKind::Absent | PathKind::Directory | PathKind::Other => None,
+        };
+        Err(mount::Error::WrongDevice { path: path.to_owned(), found, wanted }.into())
     }
 }

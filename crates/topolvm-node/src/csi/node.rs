@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
@@ -32,13 +32,37 @@ pub struct NodeService<M> {
     begins: Arc<Semaphore>,
     ends: Arc<Semaphore>,
     tasks: Tasks,
+    /// Is told the ids of volumes that have gone from a pod.
+    unpublished: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl<M: Mounter> NodeService<M> {
     /// The service of a node.
     pub fn new(flavor: ApiFlavor, node: String, agent: Arc<Agent<M>>, tasks: Tasks) -> Self {
         let turns = || Arc::new(Semaphore::new(CHANGES));
-        Self { flavor, node, agent, in_flight: InFlight::default(), begins: turns(), ends: turns(), tasks }
+        Self {
+            flavor,
+            node,
+            agent,
+            in_flight: InFlight::default(),
+            begins: turns(),
+            ends: turns(),
+            tasks,
+            unpublished: None,
+        }
+    }
+
+    /// Names each volume that was unpublished or unstaged to `unpublished`: a removal may wait for that.
+    #[must_use]
+    pub fn telling(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
+        Self { unpublished: Some(unpublished), ..self }
+    }
+
+    fn tell_unpublished(&self, id: String) {
+        if let Some(unpublished) = &self.unpublished {
+            // Nobody listens only when everything ends
+            drop(unpublished.send(id));
+        }
     }
 
     /// Does something that changes a volume or its mounts. Once begun it goes on when the caller hangs up, as kubelet does
@@ -91,6 +115,7 @@ impl<M: Mounter> Node for NodeService<M> {
         let request = UnpublishVolume::try_from(request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
         self.change(&self.ends, &id, |agent| async move { agent.unpublish(request).await }).await?;
+        self.tell_unpublished(id);
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
 
@@ -169,6 +194,7 @@ impl<M: Mounter> Node for NodeService<M> {
         let request = UnstageVolume::try_from(request.into_inner()).map_err(Error::from)?;
         let id = request.id.clone();
         self.change(&self.ends, &id, |agent| async move { agent.unstage(request).await }).await?;
+        self.tell_unpublished(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
 

@@ -42,7 +42,7 @@ impl<M: Mounter> Agent<M> {
     /// had a filesystem, or when an administrator has given up what lies on it.
     pub(super) async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
         let Wanted { filesystem, options, .. } = *wanted;
-        let (id, device) = (&volume.lv.name, &volume.lv.path);
+        let (id, device) = (&volume.lv.name, volume.node);
         let recorded = self.volumes.recorded_filesystem(volume.object);
         let recorded = recorded.and_then(|name| Filesystem::parse(name).ok());
         let contents = self.mounter.contents(device, recorded).await?;
@@ -56,7 +56,8 @@ impl<M: Mounter> Agent<M> {
             return Ok(Prepared::Found);
         }
         if !options.is_readonly() {
-            self.mounter.check(device, filesystem).await?;
+            let checked = self.mounter.check(device, filesystem).await;
+            checked.map_err(|error| error.of_device(&volume.lv.path))?;
         }
         if !volume.object.spec.source.is_empty() {
             self.mounter.separate(device, filesystem, id).await?;
@@ -118,7 +119,7 @@ impl<M: Mounter> Agent<M> {
     /// Runs mkfs. Only here do the options for it have to be right: a volume that has its filesystem is mounted whatever they say.
     async fn format(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
         let options = wanted.mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
-        Ok(self.mounter.format(&volume.lv.path, wanted.filesystem, options).await?)
+        Ok(self.mounter.format(volume.node, wanted.filesystem, options).await?)
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Volume<'a> {
     pub(super) object: &'a LogicalVolume,
     pub(super) lv: &'a Lv,
     pub(super) device: BlockDevice,
+    /// The node of the device, for programs. People and the mount table know it by the path of the LV.
+    pub(super) node: &'a Path,
     /// Another path at which it is published. Its filesystem is in use then, and must not be touched.
     pub(super) other: Option<PathBuf>,
 }
@@ -43,7 +45,8 @@ impl<M: Mounter> Agent<M> {
         let staging = staging.filter(|_| self.stages);
         let (object, lv) = self.lv(&id).await?;
         let object = self.with_record(object, &id, &access).await?;
-        let device = self.device(&object, &lv).await?;
+        let held = self.device(&object, &lv).await?;
+        let device = held.device;
         if device.readonly && !access.is_readonly() {
             return Err(Error::ReadOnlyDevice(id));
         }
@@ -53,7 +56,7 @@ impl<M: Mounter> Agent<M> {
         if exclusive && let Some(other) = others.clone().find(|other| !is_kubelets(other)) {
             return Err(Error::PublishedElsewhere { id, other });
         }
-        let volume = Volume { object: &object, lv: &lv, device, other: others.next() };
+        let volume = Volume { object: &object, lv: &lv, device, node: &held.node, other: others.next() };
         match access {
             Access::Mount { filesystem, options, mkfs_options } => {
                 let staging = self.source(&volume, staging, &target).await?;
@@ -101,7 +104,7 @@ impl<M: Mounter> Agent<M> {
             self.volumes.record_filesystem(volume.object, filesystem).await?;
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
-        self.mounter.grow(&volume.lv.path, target, filesystem).await?;
+        self.mounter.grow(volume.node, target, filesystem).await?;
         Ok(())
     }
 
@@ -156,7 +159,6 @@ impl<M: Mounter> Agent<M> {
 
     async fn mount(&self, volume: &Volume<'_>, target: &Path, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
         let Wanted { filesystem, options, .. } = *wanted;
-        let device = &volume.lv.path;
         let prepared = self.prepare(volume, wanted).await?;
         if let Some(other) = &volume.other {
             let mounts = self.mounter.mounts_at(other).await?;
@@ -182,12 +184,31 @@ impl<M: Mounter> Agent<M> {
         if volume.device.readonly {
             options = options.with(filesystem.readonly_device_option());
         }
-        self.mounter.mount(device, target, filesystem, &options).await?;
+        self.mount_device(volume, target, filesystem, &options).await?;
         let was_opened = prepared == Prepared::Found && self.volumes.recorded_filesystem(volume.object).is_some();
         if !options.is_readonly() && !was_opened {
             blocking(STAT, target, open_to_everybody).await?;
         }
         Ok(prepared)
+    }
+
+    /// Mounts the device by its LV's path, which then stands in the mount table. The link must lead to the device before and after that.
+    async fn mount_device(
+        &self,
+        volume: &Volume<'_>,
+        target: &Path,
+        filesystem: Filesystem,
+        options: &MountOptions,
+    ) -> Result<(), Error> {
+        let (path, wanted) = (&volume.lv.path, volume.device.number);
+        self.check_leads_to(path, wanted).await?;
+        self.mounter.mount(path, target, filesystem, options).await?;
+        let found = self.mounter.mounts_at(target).await?.last().map(|mount| mount.device);
+        if found == Some(wanted) {
+            return Ok(());
+        }
+        self.mounter.unmount(target).await?;
+        Err(mount::Error::WrongDevice { path: path.clone(), found, wanted }.into())
     }
 
     async fn bind_readonly(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<(), Error> {
@@ -212,7 +233,11 @@ impl<M: Mounter> Agent<M> {
             PathKind::Directory => return Err(taken("it is a directory, where a block volume needs a file")),
             PathKind::Absent | PathKind::Other => {
                 blocking(STAT, target, make_file).await?;
-                self.mounter.bind(&volume.lv.path, target).await?;
+                self.mounter.bind(volume.node, target).await?;
+                if let Err(error) = self.check_leads_to(target, volume.device.number).await {
+                    self.mounter.unmount(target).await?;
+                    return Err(error);
+                }
             }
         }
         if readonly

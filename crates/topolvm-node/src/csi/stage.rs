@@ -16,14 +16,15 @@ impl<M: Mounter> Agent<M> {
         let StageVolume { id, staging, access } = request;
         let (object, lv) = self.lv(&id).await?;
         let object = self.with_record(object, &id, &access).await?;
-        let device = self.device(&object, &lv).await?;
+        let held = self.device(&object, &lv).await?;
+        let device = held.device;
         match access {
             Access::Mount { filesystem, options, mkfs_options } => {
                 // What pods may do with it is said when it is published
                 let readonly = device.readonly || options.is_readonly();
                 let options = options.in_mode(readonly);
                 let other = self.mounter.other_targets(device.number, &staging).await?.into_iter().next();
-                let volume = Volume { object: &object, lv: &lv, device, other };
+                let volume = Volume { object: &object, lv: &lv, device, node: &held.node, other };
                 let wanted = Wanted { filesystem, options: &options, mkfs_options: &mkfs_options, staging: None };
                 self.publish_filesystem(&volume, &staging, &wanted).await
             }

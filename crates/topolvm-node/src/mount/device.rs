@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsconfig_create, fsconfig_set_string, fsopen};
 
-use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, PathKind, btrfs, ext4, xfs};
+use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, HeldDevice, PathKind, btrfs, ext4, xfs};
 use crate::Filesystem;
 
 pub(super) fn inspect(path: &Path) -> Result<PathKind, Error> {
@@ -44,6 +44,23 @@ pub(super) fn open(path: &Path) -> Result<(File, BlockDevice), Error> {
     let number = device_number(metadata.rdev());
     let device = BlockDevice { number, size_bytes, readonly: is_readonly(number) };
     Ok((file, device))
+}
+
+/// Opens a device and keeps it open, if it has this number.
+pub(super) fn hold(path: &Path, number: DeviceNumber) -> Result<HeldDevice, Error> {
+    let node = match std::fs::canonicalize(path) {
+        Ok(node) => node,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(Error::NoDevice(path.to_owned()));
+        }
+        Err(error) => return Err(Error::io("resolve", path, error)),
+    };
+    let (file, device) = open(&node)?;
+    if device.number == number {
+        Ok(HeldDevice { device, node, file: Some(file) })
+    } else {
+        Err(Error::WrongDevice { path: path.to_owned(), found: Some(device.number), wanted: number })
+    }
 }
 
 /// What sysfs says; a machine without it has no read-only devices.

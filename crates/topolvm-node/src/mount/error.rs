@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode;
 
-use super::Stuck;
+use super::{DeviceNumber, Stuck};
 use crate::Filesystem;
 
 /// Why something could not be mounted, formatted, measured or found.
@@ -32,6 +32,19 @@ pub enum Error {
     /// The LV has no device node.
     #[error("device {} is not there; is the logical volume active (lvchange --activate y)?", .0.display())]
     NoDevice(PathBuf),
+    /// The path leads to another device than the LV's: whatever is done to it would be done to somebody else's data.
+    #[error(
+        "{} leads to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and look whether udev works there",
+        .path.display(), found.map_or_else(|| "no device".to_owned(), |found| format!("device {found}"))
+    )]
+    WrongDevice {
+        /// The path that LVM gives for the LV.
+        path: PathBuf,
+        /// The device that it leads to.
+        found: Option<DeviceNumber>,
+        /// The device of the LV.
+        wanted: DeviceNumber,
+    },
     /// A program is missing on this machine.
     #[error("program {0} is not installed; install it in the image or on the node")]
     NoTool(&'static str),
@@ -115,12 +128,23 @@ impl Error {
             | Self::Table(_)
             | Self::NotABlockDevice(_)
             | Self::NoDevice(_)
+            | Self::WrongDevice { .. }
             | Self::NoTool(_)
             | Self::Spawn { .. }
             | Self::Failed { .. }
             | Self::Damaged { .. }
             | Self::SameIdentity { .. }
             | Self::Superblock { .. } => None,
+        }
+    }
+
+    /// The same about a device that people know by this path: what a device node without a name means changes with a reboot.
+    #[must_use]
+    pub(crate) fn of_device(self, path: &Path) -> Self {
+        if let Self::Damaged { device: _, filesystem, report } = self {
+            Self::Damaged { device: path.to_owned(), filesystem, report }
+        } else {
+            self
         }
     }
 
@@ -133,7 +157,9 @@ impl Error {
 impl GrpcCode for Error {
     fn code(&self) -> Code {
         match self {
-            Self::NoDevice(_) | Self::Damaged { .. } | Self::SameIdentity { .. } => Code::FailedPrecondition,
+            Self::NoDevice(_) | Self::WrongDevice { .. } | Self::Damaged { .. } | Self::SameIdentity { .. } => {
+                Code::FailedPrecondition
+            }
             Self::TooSlow { .. } | Self::Hangs { .. } => Code::DeadlineExceeded,
             Self::Io { .. }
             | Self::Table(_)

@@ -6,6 +6,7 @@ mod btrfs;
 mod device;
 mod error;
 mod ext4;
+mod in_use;
 mod options;
 mod programs;
 mod system;
@@ -13,6 +14,7 @@ mod table;
 mod tools;
 mod xfs;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::Filesystem;
@@ -20,6 +22,7 @@ use crate::Filesystem;
 pub use blocking::Stuck;
 pub(crate) use blocking::{STAT, StuckAt, blocking};
 pub use error::Error;
+pub use in_use::DeviceUse;
 pub use options::{MountOptions, OptionError};
 pub(crate) use programs::recovery_hint;
 pub use system::SystemMounter;
@@ -32,6 +35,12 @@ pub struct DeviceNumber {
     pub major: u32,
     /// Says which of its devices.
     pub minor: u32,
+}
+
+impl std::fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
 }
 
 /// What is found at a path.
@@ -86,6 +95,34 @@ pub struct BlockDevice {
     pub readonly: bool,
 }
 
+/// A block device that is held open for reading: the kernel removes none that is open, so that nobody else gets its number.
+#[derive(Debug)]
+pub struct HeldDevice {
+    /// What it is.
+    pub device: BlockDevice,
+    /// Its node itself and no link, which somebody could point at another device.
+    pub node: PathBuf,
+    file: Option<File>,
+}
+
+impl HeldDevice {
+    /// A device that only a test knows.
+    pub const fn unheld(device: BlockDevice, node: PathBuf) -> Self {
+        Self { device, node, file: None }
+    }
+}
+
+impl Drop for HeldDevice {
+    /// Off the threads that serve everybody: the last one who closes a device waits until what was written to it is on the disk.
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(file))),
+            Err(_) => drop(file),
+        }
+    }
+}
+
 /// What the CSI node service needs from the machine.
 pub trait Mounter: Send + Sync + 'static {
     /// What is found at the path, links followed.
@@ -102,8 +139,18 @@ pub trait Mounter: Send + Sync + 'static {
         target: &Path,
     ) -> impl Future<Output = Result<Vec<PathBuf>, Error>> + Send;
 
+    /// Where the node of the device whose LV has this path still is, apart from where LVM has made it. Must work on a device that has failed.
+    fn device_uses(
+        &self,
+        device: DeviceNumber,
+        lv: &Path,
+    ) -> impl Future<Output = Result<Vec<DeviceUse>, Error>> + Send;
+
     /// Number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, Error>> + Send;
+
+    /// Opens the block device at a path, links followed, which must have this number. Another one is [`Error::WrongDevice`].
+    fn hold(&self, path: &Path, number: DeviceNumber) -> impl Future<Output = Result<HeldDevice, Error>> + Send;
 
     /// What lies on a block device. [`Contents::Blank`] must be certain: the device is then overwritten, as it is with
     /// [`Contents::Unmarked`] unless the data is a copy. Where a filesystem of the type `recorded` is seen, nothing

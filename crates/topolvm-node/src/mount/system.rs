@@ -10,8 +10,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::blocking::{STAT, blocking};
 use super::tools::{Tool, Tools, failure};
 use super::{
-    BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, MkfsOptions, Mount, MountOptions, Mounter, PathKind,
-    device, programs, table,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, Error, FilesystemUsage, HeldDevice, MkfsOptions, Mount,
+    MountOptions, Mounter, PathKind, device, in_use, programs, table,
 };
 use crate::Filesystem;
 
@@ -68,8 +68,16 @@ impl Mounter for SystemMounter {
         blocking(STAT, target, move |target| table::other_targets(device, target)).await
     }
 
+    async fn device_uses(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, Error> {
+        blocking(STAT, lv, move |lv| in_use::find(device, lv)).await
+    }
+
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, Error> {
         blocking(STAT, path, |path| device::open(path).map(|(_, device)| device)).await
+    }
+
+    async fn hold(&self, path: &Path, number: DeviceNumber) -> Result<HeldDevice, Error> {
+        blocking(STAT, path, move |path| device::hold(path, number)).await
     }
 
     async fn contents(&self, device: &Path, recorded: Option<Filesystem>) -> Result<Contents, Error> {

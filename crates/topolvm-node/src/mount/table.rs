@@ -22,6 +22,13 @@ pub(super) fn mounts_at(target: &Path) -> Result<Vec<Mount>, Error> {
 /// the filesystem, as kubelet makes them for `subPath`, are left out.
 pub(super) fn other_targets(device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, Error> {
     let target = resolve(target)?;
+    let mut targets = targets(device)?;
+    targets.retain(|path| Some(path) != target.as_ref());
+    Ok(targets)
+}
+
+/// Where the root of a device's filesystem is mounted, or the device's node is bound to.
+pub(super) fn targets(device: DeviceNumber) -> Result<Vec<PathBuf>, Error> {
     let is_there = |info: &MountInfo| {
         if is_of_device_nodes(info) {
             // A look at a device's node does not touch the device
@@ -30,8 +37,7 @@ pub(super) fn other_targets(device: DeviceNumber, target: &Path) -> Result<Vec<P
             is_root(info) && mount(info).is_some_and(|mount| mount.device == device)
         }
     };
-    let targets = read()?.into_iter().filter(is_there).map(|info| unescape(&info.mount_point));
-    Ok(targets.filter(|path| Some(path) != target.as_ref()).collect())
+    Ok(read()?.into_iter().filter(is_there).map(|info| unescape(&info.mount_point)).collect())
 }
 
 /// The path as the kernel shows it; `None` when its parent directory is not there.

@@ -19,9 +19,15 @@ impl Reconciler {
             self.forget(volume);
             return Ok(());
         };
-        if let Err(error) = self.remove_lv(volume).await {
+        let removed = async {
+            self.check_unused(volume).await?;
+            self.remove_lv(volume).await
+        };
+        if let Err(error) = removed.await {
             if let Error::Remove(refusal) = &error {
                 self.events.stays(volume, &refusal.detail()).await;
+            } else if let Error::InUse(_) = &error {
+                self.events.stays(volume, &error.to_string()).await;
             }
             return Err(error);
         }

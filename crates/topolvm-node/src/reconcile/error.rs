@@ -3,6 +3,7 @@
 use topolvm_api::ParseQuantityError;
 
 use crate::lvmd;
+use crate::mount::{self, DeviceUse};
 
 /// Why an object could not be reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,15 @@ pub enum Error {
     /// The LV cannot be removed.
     #[error("cannot remove the logical volume; the object stays until it is gone")]
     Remove(#[source] lvmd::Error),
+    /// Removing it would give somebody the next volume that gets its device number.
+    #[error(
+        "the device of the logical volume is still in use: {}; the object stays until its last pod has ended on the node",
+        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    InUse(Vec<DeviceUse>),
+    /// Nobody knows whether the device is in use.
+    #[error("cannot find out whether the device of the logical volume is still in use")]
+    DeviceUses(#[source] mount::Error),
     /// lvmd says that there is no such LV, and lists it.
     #[error("lvmd finds no logical volume {0} to remove, but lists it")]
     StillListed(String),

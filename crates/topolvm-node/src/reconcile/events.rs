@@ -34,6 +34,11 @@ impl Events {
         self.warn(volume, reason.as_str(), action, message).await;
     }
 
+    /// LVM has the volume no more.
+    pub(super) async fn lost(&self, volume: &LogicalVolume, message: &str) {
+        self.warn(volume, Readiness::VolumeLost.as_str(), "Compare", message).await;
+    }
+
     /// The object has to stay.
     pub(super) async fn stays(&self, volume: &LogicalVolume, message: &str) {
         self.warn(volume, "RemoveFailed", "Remove", message).await;

@@ -8,6 +8,8 @@ mod delete;
 mod error;
 mod events;
 mod expand;
+mod in_use;
+mod lost;
 mod mark;
 mod ownership;
 mod source;
@@ -22,7 +24,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::Api;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_runtime::kubernetes::LogicalVolumes;
@@ -30,10 +32,14 @@ use topolvm_runtime::{
     Backoff, CancellationToken, Pace, ReconcileMetrics, error_chain, kubernetes, watch_and_work, work_through,
 };
 
+use crate::capacity::Pools;
 use crate::lvmd::Lvmd;
 
 pub use error::Error;
 pub(crate) use events::Events;
+pub use in_use::FindDeviceUses;
+pub use lost::LostVolumes;
+use lost::Verdicts;
 use written::Written;
 
 const PACE: Pace = Pace {
@@ -44,6 +50,19 @@ const PACE: Pace = Pace {
 };
 /// Who writes, as `managedFields` shows it.
 const FIELD_MANAGER: &str = "topolvm-node";
+
+/// What the reconciler is told by the other parts of the agent.
+#[derive(Debug)]
+pub struct Signals {
+    /// lvmd is back, so that what failed while it was away can be done.
+    pub lvmd_returns: mpsc::Receiver<()>,
+    /// What lvmd says, whenever something has changed in its volume groups.
+    pub pools: channel::Receiver<Pools>,
+    /// The ids of volumes that have gone from a pod, so that they may be removed now.
+    pub unpublished: mpsc::UnboundedReceiver<String>,
+    /// Shows how many volumes are lost.
+    pub lost: LostVolumes,
+}
 
 /// The reconciler of a node.
 #[derive(Debug)]
@@ -59,6 +78,9 @@ pub struct Reconciler {
     attempted: Mutex<HashSet<String>>,
     /// The wish for growth that a failure in the status answers, by UID.
     answered: Mutex<HashMap<String, String>>,
+    /// Whether LVs are lost.
+    verdicts: Mutex<Verdicts>,
+    device_uses: Option<FindDeviceUses>,
 }
 
 impl Reconciler {
@@ -74,15 +96,23 @@ impl Reconciler {
             written: Written::default(),
             attempted: Mutex::default(),
             answered: Mutex::default(),
+            verdicts: Mutex::default(),
+            device_uses: None,
         }
     }
 
+    /// Removes no LV whose device node is found to be in use.
+    #[must_use]
+    pub fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
+        Self { device_uses: Some(device_uses), ..self }
+    }
+
     /// Watches the objects of this node, keeps `own` of them, and reconciles each whenever it changes, after a
-    /// failure, and when a message on `lvmd_returns` says that lvmd is back. Ends with `shutdown`.
+    /// failure, and when one of the signals says so. Ends with `shutdown`.
     pub async fn run(
         self: Arc<Self>,
         own: LogicalVolumes,
-        lvmd_returns: mpsc::Receiver<()>,
+        signals: Signals,
         metrics: ReconcileMetrics,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -92,9 +122,15 @@ impl Reconciler {
             return Ok(());
         };
         let all = own.clone();
+        let Signals { lvmd_returns, pools, unpublished, lost } = signals;
         let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
+        let all = own.clone();
+        let removable = UnboundedReceiverStream::new(unpublished).filter_map(move |id| {
+            let name = all.name_of(&id).filter(|name| all.get(name).is_some_and(|volume| volume.is_deleting()));
+            std::future::ready(name)
+        });
         let (changed, changes) = mpsc::unbounded_channel();
-        let queue = stream::select(UnboundedReceiverStream::new(changes), after_return);
+        let queue = stream::select(UnboundedReceiverStream::new(changes), stream::select(after_return, removable));
         let step = async |name: String| match own.get(&name) {
             Some(volume) => metrics.observed("logicalvolume", self.reconcile(Arc::new(volume))).await,
             None => Ok(()),
@@ -103,8 +139,12 @@ impl Reconciler {
         let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class);
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = work_through(queue, PACE, class, step, log_failure);
-        let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed, shutdown);
-        watch_and_work(watching, working).await
+        let comparing = shutdown.run_until_cancelled(self.follow_lost(&own, pools, &lost, &changed));
+        let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed.clone(), shutdown.clone());
+        watch_and_work(watching, async {
+            tokio::join!(working, comparing);
+        })
+        .await
     }
 
     /// Does what one object asks for.
@@ -128,7 +168,10 @@ impl Reconciler {
         let volume = self.mark(volume).await?;
         let made = if volume.volume_id().is_some() { Some(volume) } else { self.create(&volume).await? };
         match made {
-            Some(volume) => self.expand(&volume).await,
+            Some(volume) => {
+                self.report_lost(&volume).await?;
+                self.expand(&volume).await
+            }
             None => Ok(()),
         }
     }
@@ -138,6 +181,11 @@ impl Reconciler {
         self.written.forget(volume);
         self.lock_answered().remove(volume.uid());
         self.lock_attempted().remove(volume.uid());
+        self.lock_verdicts().remove(volume.uid());
+    }
+
+    fn lock_verdicts(&self) -> MutexGuard<'_, Verdicts> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_attempted(&self) -> MutexGuard<'_, HashSet<String>> {

@@ -48,12 +48,12 @@ impl Reconciler {
 
     /// Replaces the status, so that what another writer once left is gone, and says the same in the condition. The object must be the one that was looked at,
     /// and not a new one of the same name, which has a volume of its own.
-    async fn write(
+    pub(super) async fn write(
         &self,
         volume: &LogicalVolume,
         mut status: LogicalVolumeStatus,
     ) -> Result<Arc<LogicalVolume>, Error> {
-        status.conditions = vec![ready_condition(volume, &status, (self.now)())];
+        status.conditions = vec![ready_condition(volume, &status, self.is_lost(volume), (self.now)())];
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = serde_json::from_value(json!([
             {"op": "test", "path": "/metadata/uid", "value": volume.uid()},

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
-    BlockDevice, Contents, DeviceNumber, Error, FilesystemUsage, MkfsOptions, Mount, MountOptions, Mounter, PathKind,
-    Stuck,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, Error, FilesystemUsage, HeldDevice, MkfsOptions, Mount,
+    MountOptions, Mounter, PathKind, Stuck,
 };
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
 
@@ -28,6 +28,8 @@ struct State {
     /// What lies on a device, and how large it is in bytes.
     contents: BTreeMap<PathBuf, (Contents, u64)>,
     mounts: Vec<Mounted>,
+    /// Links that lead to other devices than those of their volumes.
+    stale: BTreeMap<PathBuf, PathBuf>,
     /// Every look at these paths gives EIO.
     failed: BTreeSet<PathBuf>,
     /// Every look at these paths waits for ever.
@@ -76,6 +78,11 @@ impl Machine {
             readonly: false,
             data: String::new(),
         });
+    }
+
+    /// The link at one volume's path leads to the device of another from now on, as when udev has stopped.
+    pub(crate) fn mislead(&self, path: &Path, other: &Path) {
+        self.state().stale.insert(path.to_owned(), other.to_owned());
     }
 
     /// The disk below a path fails.
@@ -152,6 +159,7 @@ impl Machine {
     }
 
     fn device(&self, path: &Path) -> Option<BlockDevice> {
+        let path = &self.resolve(path);
         let name = path.strip_prefix("/dev").ok()?.to_str()?;
         let (vg, lv) = name.split_once('/')?;
         let volume = self.lvm.volume(vg, lv).filter(|volume| volume.active)?;
@@ -160,6 +168,10 @@ impl Machine {
             size_bytes: volume.extents * EXTENT,
             readonly: volume.attr.get(1..2) == Some("r"),
         })
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        self.state().stale.get(path).map_or_else(|| path.to_owned(), Clone::clone)
     }
 
     fn device_or_error(&self, path: &Path) -> Result<BlockDevice, Error> {
@@ -188,6 +200,9 @@ impl Mounter for Machine {
         }
         if self.top(path).is_some_and(|mount| mount.filesystem.is_none()) {
             return Ok(PathKind::BlockDevice(self.device_or_error(path)?.number));
+        }
+        if let Some(device) = self.device(path) {
+            return Ok(PathKind::BlockDevice(device.number));
         }
         Ok(match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => PathKind::Directory,
@@ -222,8 +237,22 @@ impl Mounter for Machine {
         Ok(others.filter(is_it).map(|mount| mount.target).collect())
     }
 
+    async fn device_uses(&self, device: DeviceNumber, _: &Path) -> Result<Vec<DeviceUse>, Error> {
+        let is_it = |mount: &Mounted| self.device(&mount.device).is_some_and(|found| found.number == device);
+        Ok(self.mounts().into_iter().filter(is_it).map(|mount| DeviceUse::Mounted(mount.target)).collect())
+    }
+
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, Error> {
         self.device_or_error(path)
+    }
+
+    async fn hold(&self, path: &Path, number: DeviceNumber) -> Result<HeldDevice, Error> {
+        let device = self.device_or_error(path)?;
+        if device.number != number {
+            let found = Some(device.number);
+            return Err(Error::WrongDevice { path: path.to_owned(), found, wanted: number });
+        }
+        Ok(HeldDevice::unheld(device, self.resolve(path)))
     }
 
     async fn contents(&self, device: &Path, _: Option<Filesystem>) -> Result<Contents, Error> {

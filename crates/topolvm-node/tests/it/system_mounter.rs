@@ -9,7 +9,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 use tonic::Code;
 use topolvm_node::Filesystem;
-use topolvm_node::mount::{Contents, MkfsOptions, Mount, MountOptions, Mounter as _, PathKind, SystemMounter};
+use topolvm_node::mount::{
+    Contents, DeviceUse, Error, MkfsOptions, Mount, MountOptions, Mounter as _, PathKind, SystemMounter,
+};
 use topolvm_runtime::grpc::GrpcCode as _;
 
 const MIB: u64 = 1 << 20;
@@ -512,4 +514,65 @@ async fn a_real_device_is_bound_to_a_file() {
     assert_eq!(machine.other_targets(number, elsewhere).await.unwrap(), vec![target.clone()]);
     unmount(&machine, &target).await;
     assert_eq!(machine.inspect(&target).await.unwrap(), PathKind::Other);
+}
+
+/// A process with mounts of its own, as a container has them, that ends with its standard input.
+#[expect(clippy::disallowed_methods, reason = "stands for a container")]
+fn container(script: &str) -> std::process::Child {
+    use std::io::Read as _;
+    use std::process::Stdio;
+
+    let script = format!("{script} && echo && exec cat");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut ready = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    child
+}
+
+#[tokio::test]
+async fn a_device_is_in_use_while_it_is_bound_or_a_container_has_its_node() {
+    let Some(device) = device_for(Filesystem::Ext4) else { return };
+    let machine = SystemMounter::new();
+    let number = machine.block_device(&device.path).await.unwrap().number;
+    let uses = async || machine.device_uses(number, &device.path).await.unwrap();
+    assert_eq!(uses().await, []);
+
+    let target = device.dir.path().join("file");
+    std::fs::write(&target, "").unwrap();
+    machine.bind(&device.path, &target).await.unwrap();
+    assert!(uses().await.contains(&DeviceUse::Mounted(target.clone())));
+    unmount(&machine, &target).await;
+
+    // What sees the devices of the machine, as other programs of the node do, keeps none
+    let mut privileged = container("true");
+    assert_eq!(uses().await, []);
+    let node = format!("mknod /dev/disks/xvda b {} {}", number.major, number.minor);
+    let mut pod = container(&format!("mount -t tmpfs none /dev && mkdir /dev/disks && {node}"));
+    let found = uses().await;
+    let [DeviceUse::Container { path, .. }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(path, Path::new("/dev/disks/xvda"));
+    for child in [&mut pod, &mut privileged] {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+    assert_eq!(uses().await, []);
+}
+
+#[tokio::test]
+async fn a_device_is_held_only_by_its_number_and_by_its_node_and_not_by_a_link() {
+    let (Some(device), Some(other)) = (device_for(Filesystem::Ext4), device_for(Filesystem::Ext4)) else { return };
+    let machine = SystemMounter::new();
+    let link = device.dir.path().join("link");
+    std::os::unix::fs::symlink(&device.path, &link).unwrap();
+    let number = machine.block_device(&link).await.unwrap().number;
+    let held = machine.hold(&link, number).await.unwrap();
+    assert_eq!((&held.node, held.device.number), (&device.path, number));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&other.path, &link).unwrap();
+    let error = machine.hold(&link, number).await.unwrap_err();
+    assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
+    std::fs::remove_file(&link).unwrap();
+    assert!(matches!(machine.hold(&link, number).await, Err(Error::NoDevice(_))));
 }

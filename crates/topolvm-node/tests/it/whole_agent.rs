@@ -11,7 +11,11 @@ use topolvm_node::lvmd::Lvmd;
 use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
-use topolvm_proto::csi::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
+use topolvm_proto::csi::volume_capability::{AccessType, BlockVolume};
+use topolvm_proto::csi::{
+    GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
+    NodeUnpublishVolumeRequest, ProbeRequest,
+};
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -22,6 +26,7 @@ use topolvm_testkit::lvm::FakeLvm;
 use crate::cluster::{LV, now, without_conditions};
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 use crate::machine::Machine;
+use crate::node::capability;
 
 const GIB: u64 = 1 << 30;
 
@@ -29,6 +34,7 @@ const GIB: u64 = 1 << 30;
 struct Agent {
     dir: TempDir,
     lvm: FakeLvm,
+    machine: Machine,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -40,6 +46,7 @@ impl Agent {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let lvmd_socket = dir.path().join("lvmd.sock");
+        let machine = Machine::new(&lvm);
         let parts = Parts {
             config: Config {
                 flavor: ApiFlavor::TopoLvm,
@@ -53,11 +60,11 @@ impl Agent {
             },
             client: api.client(),
             lvmd: LvmdPart::<FakeLvm>::Client(Box::new(Lvmd::connect(&lvmd_socket).unwrap())),
-            mounter: Machine::new(&lvm),
+            mounter: machine.clone(),
             now,
         };
         start(parts, &tasks, &shutdown).await.unwrap();
-        Self { dir, lvm, tasks, shutdown }
+        Self { dir, lvm, machine, tasks, shutdown }
     }
 
     async fn lvmd(&self) -> LvmdProcess {
@@ -165,6 +172,41 @@ async fn an_lvm_that_hangs_in_one_volume_group_holds_up_no_other() {
     for name in &waiting {
         until_ready(&api, name).await;
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_block_volume_that_is_still_published_is_not_removed_until_it_is_unpublished() {
+    let api = ApiServer::new();
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    let mut csi = NodeClient::new(agent.csi().await);
+    let target_path = agent.dir.path().join("device").display().to_string();
+    let request = NodePublishVolumeRequest {
+        volume_id: "u1".to_owned(),
+        target_path: target_path.clone(),
+        volume_capability: Some(capability(AccessType::Block(BlockVolume {}))),
+        ..NodePublishVolumeRequest::default()
+    };
+    csi.node_publish_volume(request).await.unwrap();
+
+    // As when the node was cut off, and pod and claim were deleted by force
+    api.delete(LV, "", "pvc-1");
+    tokio::select! {
+        () = api.until_requested("create", "events.events.k8s.io", 1) => {}
+        () = api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())) => panic!("the volume was removed"),
+    }
+    let event = api.list_json("events.events.k8s.io").remove(0);
+    assert_eq!(event["reason"], "RemoveFailed");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("still in use: mounted at ") && note.contains(&target_path), "{note}");
+    assert_eq!(agent.lvm.volumes(VG), ["u1"]);
+
+    csi.node_unpublish_volume(NodeUnpublishVolumeRequest { volume_id: "u1".to_owned(), target_path }).await.unwrap();
+    api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())).await;
+    assert_eq!((agent.lvm.volumes(VG), agent.machine.mounts()), (Vec::new(), Vec::new()));
     agent.stop().await;
 }
 

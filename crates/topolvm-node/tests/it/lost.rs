@@ -1,0 +1,145 @@
+//! Logical volumes that somebody removed or renamed by hand.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use topolvm_node::capacity::Pools;
+use topolvm_node::reconcile::{LostVolumes, Signals};
+use topolvm_runtime::kubernetes::LogicalVolumes;
+use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
+use topolvm_testkit::lvm::FakeVolume;
+
+use crate::cluster::{Cluster, GIB, LV, fresh, reconciler};
+use crate::lvmd_process::{TWO_CLASSES, VG};
+
+const EVENTS: &str = "events.events.k8s.io";
+
+/// A reconciler that runs, and what it hears of lvmd.
+struct Running {
+    registry: Registry,
+    pools: watch::Sender<Pools>,
+    shutdown: CancellationToken,
+}
+
+impl Running {
+    fn start(cluster: &Cluster) -> Self {
+        let mut registry = Registry::default();
+        let (pools, shutdown) = (watch::Sender::new(Pools::default()), CancellationToken::new());
+        let lost = LostVolumes::register(&mut registry, "n1");
+        let metrics = ReconcileMetrics::register(&mut registry);
+        let signals = Signals {
+            lvmd_returns: mpsc::channel(1).1,
+            pools: pools.subscribe(),
+            unpublished: mpsc::unbounded_channel().1,
+            lost,
+        };
+        let reconciler = Arc::new(reconciler(&cluster.api, cluster.lvmd.client()));
+        let tasks = Tasks::new(shutdown.clone());
+        tasks.spawn("LogicalVolumes", reconciler.run(LogicalVolumes::default(), signals, metrics, shutdown.clone()));
+        let running = Self { registry, pools, shutdown };
+        running.tell();
+        running
+    }
+
+    /// A message of lvmd's stream.
+    fn tell(&self) {
+        self.pools.send_replace(Pools { is_connected: true, ..Pools::default() });
+    }
+
+    fn lost(&self) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        let line = page.lines().find(|line| line.starts_with("topolvm_lost_volumes{node=\"n1\"}")).unwrap();
+        line.rsplit(' ').next().unwrap().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+async fn until(cluster: &Cluster, name: &str, reason: &str) -> Value {
+    let condition = |object: Option<&Value>| object?.pointer("/status/conditions/0").cloned();
+    cluster.api.until(LV, "", name, |object| condition(object).filter(|found| found["reason"] == reason)).await
+}
+
+#[tokio::test]
+async fn a_lost_volume_is_told_in_condition_event_and_metric_until_it_is_back() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.api.apply_json(fresh("pvc-2").uid("u2").build());
+    let running = Running::start(&cluster);
+    for name in ["pvc-1", "pvc-2"] {
+        until(&cluster, name, "VolumeReady").await;
+    }
+    cluster.lvm.lose_volume(VG, "u1");
+    running.tell();
+    let condition = until(&cluster, "pvc-1", "VolumeLost").await;
+    assert_eq!(condition["status"], "False");
+    assert!(condition["message"].as_str().unwrap().contains("lvrename"), "{condition}");
+    let status = cluster.status("pvc-1");
+    assert_eq!((status.get("code"), status.get("message"), status["volumeID"].as_str()), (None, None, Some("u1")));
+    cluster.api.until_requested("create", EVENTS, 1).await;
+    assert_eq!(cluster.api.list_json(EVENTS)[0]["reason"], "VolumeLost");
+    assert_eq!(running.lost(), "1");
+    assert_eq!(until(&cluster, "pvc-2", "VolumeReady").await["status"], "True");
+
+    cluster.lvm.add_volume(VG, "u1", FakeVolume::thick(GIB));
+    running.tell();
+    until(&cluster, "pvc-1", "VolumeReady").await;
+    assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("0", 1));
+}
+
+#[tokio::test]
+async fn what_an_earlier_agent_found_lost_stays_so_until_lvm_has_it_again() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    let first = Running::start(&cluster);
+    until(&cluster, "pvc-1", "VolumeReady").await;
+    cluster.lvm.lose_volume(VG, "u1");
+    first.tell();
+    until(&cluster, "pvc-1", "VolumeLost").await;
+    drop(first);
+    cluster.reconcile("pvc-1").await.unwrap();
+    until(&cluster, "pvc-1", "VolumeLost").await;
+    cluster.lvm.add_volume(VG, "u1", FakeVolume::thick(GIB));
+    let _second = Running::start(&cluster);
+    until(&cluster, "pvc-1", "VolumeReady").await;
+}
+
+#[tokio::test]
+async fn a_volume_group_that_is_not_there_says_nothing_of_its_volumes() {
+    let cluster = Cluster::with(TWO_CLASSES).await;
+    cluster.api.apply_json(fresh("pvc-1").build());
+    cluster.api.apply_json(fresh("pvc-2").uid("u2").class("hdd").build());
+    let running = Running::start(&cluster);
+    for name in ["pvc-1", "pvc-2"] {
+        until(&cluster, name, "VolumeReady").await;
+    }
+    cluster.lvm.lose_group(VG);
+    cluster.lvm.lose_volume("slow", "u2");
+    running.tell();
+    // Both classes were looked at when the second one is told
+    until(&cluster, "pvc-2", "VolumeLost").await;
+    assert_eq!(until(&cluster, "pvc-1", "VolumeReady").await["status"], "True");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_being_deleted_is_not_lost() {
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").finalizer("example.com/keep").build());
+    cluster.api.apply_json(fresh("pvc-2").uid("u2").build());
+    let running = Running::start(&cluster);
+    for name in ["pvc-1", "pvc-2"] {
+        until(&cluster, name, "VolumeReady").await;
+    }
+    cluster.api.delete(LV, "", "pvc-1");
+    cluster.lvm.lose_volume(VG, "u2");
+    running.tell();
+    until(&cluster, "pvc-2", "VolumeLost").await;
+    assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("1", 1));
+}
