@@ -78,15 +78,14 @@ fn with_the_shipped_address_it_answers_on_both_loopback_addresses() {
     file.write_all(line.replace("9251", &port.to_string()).as_bytes()).unwrap();
     let mut command = std::process::Command::cargo_bin("topolvm-scheduler").unwrap();
     let mut running = Running(command.arg("--config").arg(file.path()).spawn().unwrap());
-    for ip in ["127.0.0.1", "::1"] {
-        let ip: std::net::IpAddr = ip.parse().unwrap();
-        let mut connection = loop {
-            assert_eq!(running.0.try_wait().unwrap(), None, "it has ended");
-            match std::net::TcpStream::connect((ip, port)) {
-                Ok(connection) => break connection,
-                Err(_) => std::thread::yield_now(),
-            }
-        };
+    let addresses = ["127.0.0.1", "::1"].map(|ip| std::net::SocketAddr::new(ip.parse().unwrap(), port));
+    // When it listens on one it listens on all
+    while addresses.iter().all(|address| std::net::TcpStream::connect(address).is_err()) {
+        assert_eq!(running.0.try_wait().unwrap(), None, "it has ended");
+        std::thread::yield_now();
+    }
+    for ip in addresses {
+        let mut connection = std::net::TcpStream::connect(ip).unwrap();
         connection.write_all(b"GET /status HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
         let answer = std::io::read_to_string(connection).unwrap();
         assert!(answer.ends_with("ok"), "{ip}: {answer}");
