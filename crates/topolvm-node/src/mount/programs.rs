@@ -126,6 +126,11 @@ pub(super) fn change_btrfs_id(device: &Path, id: &str) -> Tool {
     Tool::new("btrfstune", LOOK, &["-f", "-M", id], device)
 }
 
+/// Has the kernel forget which btrfs it has seen on a device that is not mounted. It fails where the kernel has seen none.
+pub(super) fn forget_btrfs(device: &Path) -> Tool {
+    Tool::new("btrfs", LOOK, &["device", "scan", "--forget"], device)
+}
+
 /// Grows a mounted filesystem to the size of its device.
 pub(super) fn grow(device: &Path, target: &Path, filesystem: Filesystem) -> Tool {
     match filesystem {

@@ -132,6 +132,10 @@ impl Mounter for SystemMounter {
                     tracing::info!(device = %device.display(), found, id, "giving the copied btrfs an identity of its own");
                     // btrfstune commits a new generation, to which the log would not belong: no kernel could mount it
                     if blocking(STAT, device, device::btrfs_has_log).await? {
+                        // What the kernel has seen on an earlier device of the same number would keep it from giving the
+                        // copy an identity for the time of this mount
+                        let forgotten = self.tools.run(&programs::forget_btrfs(device)).await?;
+                        tracing::debug!(device = %device.display(), ?forgotten, "the kernel was told to forget the btrfs");
                         blocking(MOUNT, device, device::replay_btrfs_log).await?;
                     }
                     blocking(STAT, device, device::check_unused).await?;
