@@ -9,6 +9,7 @@
 mod claims;
 mod classes;
 mod crashes;
+mod devices;
 mod events;
 mod filesystems;
 mod fixture;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         upstream_provisioner::trials(),
         metrics::trials(),
         events::trials(),
+        devices::trials(),
         nudge::trials(),
         replicas::trials(),
         switching::trials(),

@@ -22,6 +22,7 @@ mod stories;
 mod thin;
 mod two_daemons;
 mod wiping;
+mod wrong_device;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,7 +60,8 @@ fn main() -> ExitCode {
         .chain(random.iter().copied().flatten())
         .chain(raid::TESTS)
         .chain(wiping::TESTS)
-        .chain(missing_disk::TESTS);
+        .chain(missing_disk::TESTS)
+        .chain(wrong_device::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

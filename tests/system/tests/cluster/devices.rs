@@ -1,0 +1,57 @@
+//! What happens to volumes whose device somebody still has, and to those that somebody renames by hand.
+
+use anyhow::{Context as _, Result, ensure};
+use system_tests::manifests::{VolumeMode, claim};
+
+use crate::Body;
+use crate::fixture::{Fixture, VG};
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 2] = [
+        ("a_block_volume_of_a_pod_deleted_by_force_stays_until_its_container_has_ended", deleted_by_force),
+        ("a_volume_that_is_renamed_by_hand_is_lost_until_it_has_its_name_again", renamed),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+/// Without kubelet, which is also how it looks when the node is cut off.
+fn deleted_by_force(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&claim("cut-off", "waiting", "64Mi", VolumeMode::Block))?;
+    fixture.start("cut-off", VolumeMode::Block)?;
+    let volume = fixture.volume("cut-off")?;
+    fixture.node.script("kill -STOP $(pidof kubelet)")?;
+    let stayed = stays(fixture, &volume);
+    fixture.node.script("kill -CONT $(pidof kubelet)")?;
+    stayed?;
+    fixture.wait_no_volumes()?;
+    fixture.check_volumes(0)
+}
+
+fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
+    // As where kubelet has no loop device that keeps the volume open: a node without losetup, or a kubelet of another make
+    fixture.node.script("for loop in $(losetup -n -O NAME); do losetup -d $loop; done")?;
+    fixture.kubectl(&["delete", "pod", "cut-off", "--force", "--grace-period=0"])?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "cut-off", "--wait=false"])?;
+    let event = fixture.wait_event_with(volume, "RemoveFailed", "")?;
+    ensure!(event.contains("is still in use: mounted at ") && event.contains("volumeDevices"), "{event}");
+    fixture.check_volumes(1)
+}
+
+fn renamed(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("renamed", "immediate", "64Mi")?;
+    fixture.wait_bound("renamed")?;
+    let volume = fixture.volume("renamed")?;
+    let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
+    let object = format!("logicalvolumes.topolvm.io/{volume}");
+    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=30s"])?;
+    fixture.node.script(&format!("lvrename -qq {VG}/{id} {VG}/aside"))?;
+    let lost = "--for=jsonpath={.status.conditions[0].reason}=VolumeLost";
+    let told = fixture.kubectl(&["wait", lost, &object, "--timeout=30s"]).context("nobody has noticed");
+    let told = told.and_then(|_| fixture.wait_event(&volume, "VolumeLost"));
+    fixture.node.script(&format!("lvrename -qq {VG}/aside {VG}/{id}"))?;
+    let message = told?;
+    ensure!(message.contains(&id) && message.contains("lvrename"), "{message}");
+    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=30s"])?;
+    fixture.delete_claim("renamed")?;
+    fixture.check_volumes(0)
+}
