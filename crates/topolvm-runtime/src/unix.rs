@@ -4,12 +4,17 @@ mod peers;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 use tokio::net::{UnixListener, UnixStream};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::files::Files;
 
 use peers::Doorkeeper;
 pub use peers::Peers;
@@ -35,13 +40,55 @@ pub enum Error {
     },
 }
 
-/// A socket that is listened on, and who may use it.
+/// Pauses between attempts to listen again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// A socket that is listened on, and who may use it. When its file is deleted, which its clients cannot tell from a server that died, it is
+/// listened on again.
 #[derive(Debug)]
 pub struct Listener {
     inner: UnixListener,
     /// `None`: whoever can reach it.
     door: Option<Doorkeeper>,
     path: PathBuf,
+    modes: Modes,
+    files: Files,
+    bound: Bound,
+    /// When to try again, after a failure.
+    again: Option<Instant>,
+    backoff: Backoff,
+}
+
+/// Modes of a directory that has to be made and of the socket.
+#[derive(Clone, Copy, Debug)]
+struct Modes {
+    directory: u32,
+    socket: u32,
+}
+
+/// Which file is the socket of a listener. Clones know of the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bound(Arc<Mutex<Option<Identity>>>);
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+impl Bound {
+    /// Whether the file at this path is the socket.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let bound = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.is_some() && identity(path) == bound
+    }
+
+    fn set(&self, path: &Path) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity(path);
+    }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 impl Listener {
@@ -50,34 +97,98 @@ impl Listener {
         &self.path
     }
 
+    /// Which file is the socket.
+    pub(crate) fn bound(&self) -> Bound {
+        self.bound.clone()
+    }
+
     /// The connections of those who may use it; the others are closed before a byte is read or written.
-    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<UnixStream>> {
-        let mut door = self.door;
-        UnixListenerStream::new(self.inner).filter_map(move |connection| {
-            std::future::ready(match &mut door {
-                None => Some(connection),
-                Some(door) => connection.map(|connection| door.admit(connection)).transpose(),
-            })
-        })
+    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<UnixStream>> + Unpin {
+        // On the heap, for it is part of futures that are moved
+        Box::pin(futures::stream::unfold(self, |mut listener| async move {
+            loop {
+                let connection = listener.accept().await;
+                let admitted = match &mut listener.door {
+                    None => Some(connection),
+                    Some(door) => connection.map(|connection| door.admit(connection)).transpose(),
+                };
+                if let Some(admitted) = admitted {
+                    return Some((admitted, listener));
+                }
+            }
+        }))
+    }
+
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            let again = self.again;
+            let later = async move {
+                match again {
+                    Some(again) => tokio::time::sleep_until(again).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                accepted = self.inner.accept() => return accepted.map(|(connection, _)| connection),
+                () = self.files.changed() => {}
+                () = later => {}
+            }
+            self.listen_again().await;
+        }
+    }
+
+    /// Binds the path anew when the socket is not there any more. One that somebody else serves by now is left to them.
+    async fn listen_again(&mut self) {
+        self.again = None;
+        if self.bound.is_at(&self.path) {
+            return;
+        }
+        match bind(&self.path, self.modes).await {
+            Ok(inner) => {
+                tracing::warn!(socket = %self.path.display(), "the socket was deleted; listening again");
+                self.inner = inner;
+                self.bound.set(&self.path);
+                self.backoff.reset();
+            }
+            Err(error @ Error::InUse(_)) => tracing::warn!(%error, "this process is not reached any more"),
+            Err(error) => {
+                let pause = self.backoff.fail();
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::error!(
+                    error,
+                    again_in_seconds = pause.as_secs(),
+                    "the socket was deleted, and cannot be listened on again"
+                );
+                self.again = Some(Instant::now() + pause);
+            }
+        }
+    }
+
+    async fn new(path: &Path, modes: Modes, door: Option<Doorkeeper>) -> Result<Self, Error> {
+        let inner = bind(path, modes).await?;
+        let files = Files::watch([path.to_owned()]);
+        let bound = Bound::default();
+        bound.set(path);
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Ok(Self { inner, door, path: path.to_owned(), modes, files, bound, again: None, backoff })
     }
 }
 
 /// Listens on `path` for whoever can reach it: the socket has mode 0600, and a missing parent directory is made with mode
 /// 0700. A socket that a dead process left is replaced.
 pub async fn listen(path: &Path) -> Result<Listener, Error> {
-    Ok(Listener { inner: bind(path, 0o700, 0o600).await?, door: None, path: path.to_owned() })
+    Listener::new(path, Modes { directory: 0o700, socket: 0o600 }, None).await
 }
 
 /// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files say. Modes are those of
 /// [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is made with mode 0711, and
 /// one that exists must let them through.
 pub async fn listen_for(path: &Path, peers: Peers) -> Result<Listener, Error> {
-    let (directory_mode, mode) = if peers.is_empty() { (0o700, 0o600) } else { (0o711, 0o666) };
-    let inner = bind(path, directory_mode, mode).await?;
-    Ok(Listener { inner, door: Some(Doorkeeper::new(peers)), path: path.to_owned() })
+    let (directory, socket) = if peers.is_empty() { (0o700, 0o600) } else { (0o711, 0o666) };
+    Listener::new(path, Modes { directory, socket }, Some(Doorkeeper::new(peers))).await
 }
 
-async fn bind(path: &Path, directory_mode: u32, mode: u32) -> Result<UnixListener, Error> {
+async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
         move |source| Error::Io { action, path, source }
@@ -85,7 +196,7 @@ async fn bind(path: &Path, directory_mode: u32, mode: u32) -> Result<UnixListene
     if let Some(parent) = path.parent() {
         fs::DirBuilder::new()
             .recursive(true)
-            .mode(directory_mode)
+            .mode(modes.directory)
             .create(parent)
             .map_err(io("make directory", parent))?;
     }
@@ -106,7 +217,7 @@ async fn bind(path: &Path, directory_mode: u32, mode: u32) -> Result<UnixListene
     let hidden = hidden_sibling(path);
     drop(fs::remove_file(&hidden));
     let listener = UnixListener::bind(&hidden).map_err(io("bind", &hidden))?;
-    fs::set_permissions(&hidden, fs::Permissions::from_mode(mode)).map_err(io("set the mode of", &hidden))?;
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(modes.socket)).map_err(io("set the mode of", &hidden))?;
     fs::rename(&hidden, path).map_err(io("rename into place", path))?;
     Ok(listener)
 }
@@ -120,7 +231,50 @@ fn hidden_sibling(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_was_deleted_is_listened_on_again_also_with_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugins").join("a.sock");
+        let mut connections = Box::pin(listen(&path).await.unwrap().connections());
+        for number in 0..3 {
+            if number == 1 {
+                fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+            let connecting = async {
+                let mut files = Files::watch([path.clone()]);
+                loop {
+                    if let Ok(connection) = UnixStream::connect(&path).await {
+                        return connection;
+                    }
+                    files.changed().await;
+                }
+            };
+            let (accepted, _connected) = tokio::join!(connections.next(), connecting);
+            accepted.unwrap().unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_another_process_serves_by_now_is_left_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let mut first = listen(&path).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        let successor = listen(&path).await.unwrap();
+        first.listen_again().await;
+        assert!(successor.bound().is_at(&path) && !first.bound().is_at(&path));
+        // Until that one has gone without a word
+        drop(successor);
+        first.listen_again().await;
+        assert!(first.bound().is_at(&path));
+    }
 
     #[tokio::test]
     async fn a_socket_is_private_and_a_dead_one_is_replaced() {

@@ -23,14 +23,17 @@ impl Reconciler {
             self.check_unused(volume).await?;
             self.remove_lv(volume).await
         };
-        if let Err(error) = removed.await {
-            if let Error::Remove(refusal) = &error {
-                self.events.stays(volume, &refusal.detail()).await;
-            } else if let Error::InUse(_) = &error {
-                self.events.stays(volume, &error.to_string()).await;
+        let was_there = match removed.await {
+            Ok(was_there) => was_there,
+            Err(error) => {
+                if let Error::Remove(refusal) = &error {
+                    self.events.stays(volume, &refusal.detail()).await;
+                } else if let Error::InUse(_) = &error {
+                    self.events.stays(volume, &error.to_string()).await;
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the object
         // is gone and the controller has made a new one of the same name, which has a volume of its own
         let path = format!("/metadata/finalizers/{index}");
@@ -45,7 +48,14 @@ impl Reconciler {
         )
         .await;
         match patched {
-            Ok(_) => tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume"),
+            Ok(_) if was_there => {
+                tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");
+            }
+            Ok(_) => tracing::info!(
+                volume = volume.name(),
+                lv = volume.uid(),
+                "there is no logical volume; the object may go"
+            ),
             // An earlier try took the finalizer off, and the object went with it
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
@@ -54,16 +64,16 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns only when there surely is no LV.
-    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<(), Error> {
+    /// Returns only when there surely is no LV, and then whether there was one.
+    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<bool, Error> {
         let (uid, class) = (volume.uid(), volume.spec.device_class.as_str());
         let refusal = match self.lvmd.remove(uid, class).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(true),
             Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
             Err(error) => error,
         };
         let is_absent = match refusal.absence() {
-            Absence::Proven => return Ok(()),
+            Absence::Proven => return Ok(false),
             Absence::Claimed => true,
             Absence::Unknown => false,
         };
@@ -73,7 +83,7 @@ impl Reconciler {
         // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it is gone
         // when a list of its volume group lacks it
         match self.lvmd.find(uid, class).await {
-            Ok(None) if is_absent => Ok(()),
+            Ok(None) if is_absent => Ok(false),
             Ok(Some(_)) if is_absent => Err(Error::StillListed(uid.to_owned())),
             Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
             Err(error) if self.was_never_made(volume, &error) => {
@@ -83,7 +93,7 @@ impl Reconciler {
                     error = error.detail(),
                     "lets an object go whose volume could not be made, though its volume group cannot be looked at"
                 );
-                Ok(())
+                Ok(false)
             }
             Ok(_) | Err(_) => Err(Error::Remove(refusal)),
         }

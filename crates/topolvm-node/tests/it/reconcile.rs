@@ -6,6 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 use topolvm_node::reconcile::Error;
+use topolvm_testkit::Log;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::lvm::{FakeVolume, Fault};
 
@@ -227,6 +228,27 @@ async fn a_deleted_object_goes_with_its_lv() {
     cluster.reconcile("pvc-1").await.unwrap();
     assert_eq!(cluster.lvm.volumes(VG), [""; 0]);
     assert_eq!(cluster.api.get_json(LV, "", "pvc-1"), None);
+}
+
+#[tokio::test]
+async fn only_a_logical_volume_that_was_there_is_said_to_be_removed() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    for is_there in [true, false] {
+        let cluster = Cluster::start().await;
+        cluster.api.apply_json(fresh("pvc-1").build());
+        cluster.reconcile("pvc-1").await.unwrap();
+        if !is_there {
+            cluster.lvm.lose_volume(VG, "u1");
+        }
+        cluster.api.delete(LV, "", "pvc-1");
+        log.take();
+        cluster.reconcile("pvc-1").await.unwrap();
+        assert_eq!(cluster.api.get_json(LV, "", "pvc-1"), None);
+        assert_eq!(log.take().contains("removed the logical volume"), is_there);
+    }
 }
 
 #[tokio::test]

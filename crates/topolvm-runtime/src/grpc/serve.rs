@@ -25,7 +25,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let path = listener.path().to_owned();
-    let ours = identity(&path);
+    let bound = listener.bound();
     let connections = listener.connections().map(|connection| connection.map(AnyAuthority::new));
     let serving = Server::builder()
         .layer(RpcLayer(Arc::new(metrics.clone())))
@@ -39,17 +39,10 @@ pub async fn serve(
         }
     };
     // While the last calls finished a successor may have put its own socket there
-    if ours.is_some() && identity(&path) == ours {
+    if bound.is_at(&path) {
         drop(std::fs::remove_file(path));
     }
     result
-}
-
-/// Device and inode of the file at this path.
-fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
