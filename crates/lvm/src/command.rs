@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::{LvName, Tag, VgName};
+use crate::{HostSettings, LvName, Tag, VgName};
 
 /// What the reports ask about a volume group.
 const VG_FIELDS: &str = "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count";
@@ -14,6 +14,14 @@ const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
 /// What the reports ask about a logical volume.
 const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
                          lv_attr,data_percent,metadata_percent";
+
+/// What `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by which errors are told apart, and
+/// that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf` is the administrator's.
+const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 report/compact_output=0 \
+                        report/list_item_separator=\",\" report/quoted=1 report/separator=\" \" log/command_names=0 log/prefix=\"  \" \
+                        log/silent=0 log/verbose=0 global/wait_for_locks=1";
+/// The same for what LVM's shell reads once, at its start, and refuses in `--config`.
+const PROCESS_SETTINGS: &str = "report/output_format=\"basic\" log/report_command_log=0";
 
 /// LVM's shell reads this many words of a line (`MAX_ARGS`, less one), and calls a longer one too long.
 const MAX_SHELL_WORDS: usize = 63;
@@ -125,6 +133,12 @@ impl LvmCommand {
         Self::new(Effect::Read, ["vgs", "--noheadings", "--nameprefixes", "-o", "vg_name"])
     }
 
+    /// What `lvm.conf` says about settings that decide what LVM does at all, see [`HostSettings`](crate::HostSettings). It is not given
+    /// [settings](Self::words) of ours, which it would mistake for the host's.
+    pub fn host_settings() -> Self {
+        Self::new(Effect::Read, ["lvmconfig", "--type", "full"].into_iter().chain(HostSettings::NAMES.iter().copied()))
+    }
+
     /// Creates a logical volume: old signatures are wiped and its beginning zeroed without asking.
     pub fn create(volume: &NewVolume<'_>) -> Self {
         let bytes = format!("{}b", volume.bytes);
@@ -221,10 +235,38 @@ impl LvmCommand {
         &self.args
     }
 
+    /// The words for a process of its own: the sub-command, settings that the host's `lvm.conf` must not change, and the arguments.
+    /// LVM takes one `--config` only, so what an administrator's options say in theirs comes into ours, and wins.
+    pub(crate) fn process_words(&self) -> Vec<String> {
+        self.words(&format!("{SETTINGS} {PROCESS_SETTINGS}"))
+    }
+
+    fn words(&self, settings: &str) -> Vec<String> {
+        let mut args = self.args.iter();
+        let mut words: Vec<_> = args.next().cloned().into_iter().collect();
+        if self.name() == "lvmconfig" {
+            words.extend(args.cloned());
+            return words;
+        }
+        let mut settings = settings.to_owned();
+        let mut rest = Vec::new();
+        while let Some(arg) = args.next() {
+            let theirs = if arg == "--config" { args.next() } else { None };
+            match theirs.map(String::as_str).or_else(|| arg.strip_prefix("--config=")) {
+                Some(theirs) => settings = format!("{settings} {theirs}"),
+                None => rest.push(arg.clone()),
+            }
+        }
+        words.extend(["--config".to_owned(), settings]);
+        words.extend(rest);
+        words
+    }
+
     /// The command as a line for LVM's own shell, which splits it into words again; `None` for what cannot be said there. In
     /// a word between quotes everything stands for itself, and there are no other escapes.
     pub(crate) fn shell_line(&self) -> Option<String> {
-        if self.args.len() > MAX_SHELL_WORDS {
+        let words = self.words(SETTINGS);
+        if words.len() > MAX_SHELL_WORDS {
             return None;
         }
         let quoted = |arg: &String| {
@@ -237,7 +279,7 @@ impl LvmCommand {
                 (_, true, true) => None,
             }
         };
-        Some(self.args.iter().map(quoted).collect::<Option<Vec<_>>>()?.join(" "))
+        Some(words.iter().map(quoted).collect::<Option<Vec<_>>>()?.join(" "))
     }
 
     /// Whether it changes anything.
@@ -282,13 +324,32 @@ mod tests {
 
     #[test]
     fn words_reach_lvms_shell_as_they_are() {
-        let line = |args: &[&str]| LvmCommand::new(Effect::Read, args.iter().copied()).shell_line();
-        assert_eq!(line(&["lvs", "-o", "a,b"]).as_deref(), Some("lvs -o a,b"));
-        assert_eq!(line(&["lvs", "a b", "", "x\"y", "it's"]).as_deref(), Some("lvs 'a b' '' 'x\"y' \"it's\""));
+        let line = |args: &[&str]| {
+            let line = LvmCommand::new(Effect::Read, args.iter().copied()).shell_line()?;
+            Some(line.replace(&format!("--config '{SETTINGS}' "), "SETTINGS "))
+        };
+        assert_eq!(line(&["lvs", "-o", "a,b"]).as_deref(), Some("lvs SETTINGS -o a,b"));
+        assert_eq!(line(&["lvs", "a b", "", "x\"y", "it's"]).as_deref(), Some("lvs SETTINGS 'a b' '' 'x\"y' \"it's\""));
         assert_eq!(line(&["lvs", "'\""]), None);
         assert_eq!(line(&["lvs", "a\nlvremove"]), None);
-        assert!(line(&["x"; MAX_SHELL_WORDS]).is_some());
-        assert_eq!(line(&["x"; MAX_SHELL_WORDS + 1]), None);
+        assert!(line(&["x"; MAX_SHELL_WORDS - 2]).is_some());
+        assert_eq!(line(&["x"; MAX_SHELL_WORDS - 1]), None);
+    }
+
+    #[test]
+    fn settings_of_an_administrator_are_part_of_the_one_option_that_lvm_takes() {
+        for options in [&["-Zn", "--config", "a/b=1", "x"][..], &["-Zn", "--config=a/b=1", "x"]] {
+            let command = LvmCommand::new(Effect::Change, ["lvcreate"].into_iter().chain(options.iter().copied()));
+            let settings = format!("{SETTINGS} {PROCESS_SETTINGS} a/b=1");
+            assert_eq!(command.process_words(), ["lvcreate", "--config", &settings, "-Zn", "x"]);
+            assert!(command.shell_line().unwrap().contains("wait_for_locks=1 a/b=1' -Zn x"));
+        }
+    }
+
+    #[test]
+    fn the_question_about_the_hosts_settings_is_asked_without_ours() {
+        let command = LvmCommand::host_settings();
+        assert_eq!(command.process_words(), command.args());
     }
 
     #[test]

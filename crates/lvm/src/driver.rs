@@ -5,8 +5,8 @@ use std::{fmt, slice};
 
 use crate::report;
 use crate::{
-    CommandRunner, Effect, Error, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output, ReportError,
-    State, Tag, VgName, VolumeGroup,
+    CommandRunner, Effect, Error, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output,
+    ReportError, State, Tag, VgName, VolumeGroup,
 };
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
@@ -30,14 +30,34 @@ impl<R: CommandRunner> Lvm<R> {
     /// The volume group with the logical volumes in it, in one consistent answer.
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
-        let output = self.run(slice::from_ref(&command)).await?;
-        if output.code != Some(0) {
-            return Err(Error::from_output(&command, vg, None, &output));
-        }
-        groups(&command, &output)?
-            .into_iter()
-            .find(|group| group.name == *vg)
-            .ok_or_else(|| report_error(&command, ReportError::Absent(vg.clone())))
+        let asked = async {
+            let output = self.run(slice::from_ref(&command)).await?;
+            if output.code != Some(0) {
+                return Err(Error::from_output(&command, vg, None, &output));
+            }
+            groups(&command, &output)?
+                .into_iter()
+                .find(|group| group.name == *vg)
+                .ok_or_else(|| report_error(&command, ReportError::Absent(vg.clone())))
+        };
+        let result = asked.await;
+        self.runner.judged(slice::from_ref(&command), result.as_ref().err());
+        result
+    }
+
+    /// What the host's `lvm.conf` says about whether LVM does what it is told.
+    pub async fn host_settings(&self) -> Result<HostSettings, Error> {
+        let command = LvmCommand::host_settings();
+        let asked = async {
+            let output = self.run(slice::from_ref(&command)).await?;
+            if output.code != Some(0) {
+                return Err(Error::failed(&command, &output));
+            }
+            Ok(HostSettings::parse(&output.stdout))
+        };
+        let result = asked.await;
+        self.runner.judged(slice::from_ref(&command), result.as_ref().err());
+        result
     }
 
     /// Several volume groups at the price of one command. Each has its own result: a group that is missing does not hide
@@ -64,12 +84,16 @@ impl<R: CommandRunner> Lvm<R> {
     /// All volume groups of the machine but these, which takes one process if there are no others.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
         let command = LvmCommand::group_names();
-        let output = self.run(slice::from_ref(&command)).await?;
-        if output.code != Some(0) {
-            let stderr = output.stderr.trim().to_owned();
-            return Err(Error::Exit { command: command.name().to_owned(), code: output.code, stderr });
-        }
-        let mut names = report::group_names(&output.stdout).map_err(|source| report_error(&command, source))?;
+        let asked = async {
+            let output = self.run(slice::from_ref(&command)).await?;
+            if output.code != Some(0) {
+                return Err(Error::failed(&command, &output));
+            }
+            report::group_names(&output.stdout).map_err(|source| report_error(&command, source))
+        };
+        let names = asked.await;
+        self.runner.judged(slice::from_ref(&command), names.as_ref().err());
+        let mut names = names?;
         names.retain(|name| !known.contains(name));
         let found = self.volume_groups(&names).await.into_iter();
         found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
@@ -77,8 +101,16 @@ impl<R: CommandRunner> Lvm<R> {
 
     async fn all_at_once(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {
         let command = LvmCommand::report(vgs);
-        let output = self.run(slice::from_ref(&command)).await.ok().filter(|output| output.code == Some(0))?;
-        let mut found = groups(&command, &output).ok()?;
+        let asked = async {
+            let output = self.run(slice::from_ref(&command)).await?;
+            if output.code != Some(0) {
+                return Err(Error::failed(&command, &output));
+            }
+            groups(&command, &output)
+        };
+        let found = asked.await;
+        self.runner.judged(slice::from_ref(&command), found.as_ref().err());
+        let mut found = found.ok()?;
         let mut take = |vg: &VgName| {
             let index = found.iter().position(|group| group.name == *vg)?;
             Some(Ok(found.swap_remove(index)))
@@ -175,12 +207,24 @@ impl<R: CommandRunner> Lvm<R> {
         is_done: impl FnOnce(Option<&LogicalVolume>, &Said<'_>) -> bool,
     ) -> Changed {
         commands.push(LvmCommand::report([vg]));
-        let mut output = match self.run(&commands).await {
-            Ok(output) => output,
-            Err(error) => return Changed { done: Err(error), group: None },
+        let changed = match self.run(&commands).await {
+            Ok(output) => Self::judge(vg, name, &commands, output, is_done),
+            Err(error) => Changed { done: Err(error), group: None },
         };
-        tracing::debug!(commands = %Listed(&commands), said = said(&output), "changed LVM");
-        let [first, .., _report] = &commands[..] else { return Changed { done: Ok(()), group: None } };
+        self.runner.judged(&commands, changed.done.as_ref().err());
+        changed
+    }
+
+    /// What came of commands, the last of which is a report.
+    fn judge(
+        vg: &VgName,
+        name: &LvName,
+        commands: &[LvmCommand],
+        mut output: Output,
+        is_done: impl FnOnce(Option<&LogicalVolume>, &Said<'_>) -> bool,
+    ) -> Changed {
+        tracing::debug!(commands = %Listed(commands), said = said(&output), "changed LVM");
+        let [first, .., _report] = commands else { return Changed { done: Ok(()), group: None } };
         if commands.len() > 2 {
             forget_consequences(&mut output, vg, name);
         }

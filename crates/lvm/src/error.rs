@@ -114,6 +114,11 @@ impl Error {
         }
     }
 
+    /// A failure that nothing more is known about than what LVM said.
+    pub(crate) fn failed(command: &LvmCommand, output: &Output) -> Self {
+        Self::Exit { command: command.name().to_owned(), code: output.code, stderr: on_one_line(&output.stderr) }
+    }
+
     /// Whether this says that the volume is not there.
     pub(crate) fn is_about_missing(&self, group: &VgName, volume: &LvName) -> bool {
         matches!(self, Self::VolumeNotFound { vg, name } if vg == group && name == volume)
@@ -141,9 +146,31 @@ impl Error {
             Some(Kind::NoSpace) => Self::NoSpace { command, stderr },
             Some(Kind::Busy) => Self::Busy { command, stderr },
             Some(Kind::Incomplete) => Self::Incomplete { command, stderr },
-            None => Self::Exit { command, code: output.code, stderr },
+            None => {
+                let remedy = pool_remedy(vg, &output.stderr).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                Self::Exit { command, code: output.code, stderr: stderr + &remedy }
+            }
         }
     }
+}
+
+/// What helps with a thin pool whose kernel and whose metadata do not agree, which an LVM leaves that was killed. LVM has no command for it,
+/// and lvmd cannot hold LVM's lock while it would look and act.
+fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
+    if let Some((_, rest)) = stderr.split_once("already contain thin device with device_id ") {
+        let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        let device = vg.as_str().replace('-', "--");
+        return Some(format!(
+            "an LVM that was killed left thin device {id}: if `lvs -a -o name,thin_id {vg}` lists no {id} in the pool, \
+             `dmsetup message {device}-POOL-tpool 0 'delete {id}'` makes the pool usable again (docs/limits.md)"
+        ));
+    }
+    stderr.contains("unexpected transaction id").then(|| {
+        format!(
+            "an LVM that was killed left the pool with another transaction id than the metadata of {vg}: `vgcfgbackup -f FILE {vg}`, \
+             correct transaction_id in FILE, `vgcfgrestore --force --yes -f FILE {vg}` (docs/limits.md, step by step)"
+        )
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -263,6 +290,16 @@ mod tests {
     #[test]
     fn a_warning_decides_nothing() {
         assert_eq!(kind(&classify(5, "  WARNING: Can't get lock for vg1.\n  Something else.\n")), "Exit");
+    }
+
+    #[test]
+    fn a_pool_that_a_killed_lvm_left_is_told_with_what_helps() {
+        let remedy = |stderr: &str| classify(5, stderr).to_string();
+        let told =
+            remedy("  Thin pool vg1-p-tpool already contain thin device with device_id 12. Manual intervention\n");
+        assert!(told.contains("`dmsetup message vg1-POOL-tpool 0 'delete 12'`"), "{told}");
+        let told = remedy("  Thin pool vg1-p-tpool (254:4) unexpected transaction id 1, expecting 2\n");
+        assert!(told.contains("unexpected transaction id 1") && told.contains("vgcfgrestore --force"), "{told}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::LvmCommand;
+use crate::{Error, LvmCommand};
 
 /// What a command left behind when it ended by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,4 +49,16 @@ pub trait CommandRunner: Send + Sync + 'static {
     /// The output is that of all commands. A later command may run although an earlier one failed, and the exit status is
     /// then that of nothing: whoever runs several commands ends them with a report and believes that.
     fn run(&self, commands: &[LvmCommand]) -> impl Future<Output = Result<Output, RunError>> + Send;
+
+    /// Is told what came of commands, by whoever could judge it: in LVM's shell the exit status says nothing. `None` is success.
+    fn judged(&self, commands: &[LvmCommand], failure: Option<&Error>) {
+        let _ = (commands, failure);
+    }
+
+    /// Waits until LVM commands that an earlier process left running have ended, but not for ever. Tells `begin` how many there are, if
+    /// there are any.
+    fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) -> impl Future<Output = ()> + Send {
+        drop(begin);
+        std::future::ready(())
+    }
 }

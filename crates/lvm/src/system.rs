@@ -1,6 +1,9 @@
 //! The runner that starts real LVM processes.
 
+mod container;
+mod leftovers;
 mod shell;
+mod shell_retry;
 
 use std::collections::HashMap;
 use std::env;
@@ -9,14 +12,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use self::container::Place;
 use self::shell::{Limits, Ran, Shells};
+use self::shell_retry::ShellRetry;
 use crate::devices::{DeviceStatus, SystemDevices};
 use crate::metadata::Version;
 use crate::{
@@ -35,8 +39,22 @@ const READ_DEADLINE: Duration = Duration::from_mins(1);
 const CHANGE_DEADLINE: Duration = Duration::from_mins(10);
 /// How long one of LVM's shells waits for more to do: volumes often come several at a time.
 const IDLE: Duration = Duration::from_secs(5);
-/// LVM ends at a safe point on SIGTERM. Only what ignores it that long is killed.
+/// LVM ends at a safe point on SIGTERM. A report that ignores it that long is killed; a change never is, since LVM that is killed in
+/// the middle of a change of a thin pool leaves a pool that nobody can change any more.
 const GRACE: Duration = Duration::from_secs(10);
+/// A new shell that says nothing for so long is none that can be talked to.
+const GREETING: Duration = Duration::from_secs(10);
+/// The longest script for a shell: half of what a pipe holds. All of it is in the pipe at once, so that a shell whose lvmd was killed finds
+/// whole commands there, never the beginning of one.
+const LONGEST_SCRIPT: usize = 32 << 10;
+/// Starts LVM so that it outlives lvmd: the pipes to a dead lvmd must not kill it (std gives children back the default of SIGPIPE), nor
+/// must the end of the container, whose control group it leaves if the first word names another. It takes the OOM protection of
+/// `systemd/lvmd.service` along, for an LVM that is killed is worse than any program that is.
+const SURVIVE: &str = r#"trap '' PIPE
+group=$1; shift
+[ -z "$group" ] || { echo 0 >"$group"; echo -900 >/proc/self/oom_score_adj; } 2>/dev/null
+exec "$@""#;
+const SHELL: &str = "/bin/sh";
 
 /// A prefix that cannot start anything.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +72,7 @@ pub enum PrefixError {
 /// Several commands are given to LVM's own shell on its standard input, so that they cost one process at most: the shell stays for
 /// some seconds and serves whoever comes next. Where LVM has no shell, or a command cannot be said in it, each gets a process. LVM
 /// never waits for an answer. Each process is in its own process group, so a signal at the terminal does not reach it, and one that
-/// is stopped takes along the `lvm` that `nsenter` started for it.
+/// is stopped takes along the `lvm` that `nsenter` started for it. What changes something outlives the death of this process.
 #[derive(Clone, Debug)]
 pub struct SystemRunner {
     program: PathBuf,
@@ -62,7 +80,10 @@ pub struct SystemRunner {
     read_deadline: Duration,
     change_deadline: Duration,
     grace: Duration,
-    has_no_shell: Arc<AtomicBool>,
+    greeting: Duration,
+    shell_retry: Arc<ShellRetry>,
+    owner: String,
+    place: Place,
     shells: Arc<Shells>,
     devices: Arc<SystemDevices>,
 }
@@ -80,7 +101,10 @@ impl SystemRunner {
         Ok(Self {
             program: resolve(&program).ok_or(PrefixError::NotFound(program))?,
             prefix: words.collect(),
-            has_no_shell: Arc::default(),
+            greeting: GREETING,
+            shell_retry: Arc::default(),
+            owner: String::new(),
+            place: Place::Host,
             shells: Shells::new(IDLE),
             devices,
             read_deadline: READ_DEADLINE,
@@ -95,42 +119,75 @@ impl SystemRunner {
         Self { read_deadline: read, change_deadline: change, ..self }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
+    /// The same runner for an lvmd of this name, such as the path of its socket, by which it finds again what an earlier process of the
+    /// same name left running.
+    #[must_use]
+    pub fn with_owner(self, owner: impl Into<String>) -> Self {
+        Self { owner: owner.into(), ..self }
+    }
+
+    /// The same runner that, in a container, starts LVM outside of the container's control group, so that LVM is not killed in the middle
+    /// of a change when the container is. Says in the log when that cannot be done.
+    #[must_use]
+    pub fn outliving_container(self) -> Self {
+        let place = Place::find();
+        if let Place::Inside(why) = &place {
+            tracing::warn!(
+                %why,
+                "LVM is killed together with this container, which can leave a thin pool that has to be repaired by hand; give the pod \
+                 a long terminationGracePeriodSeconds and no liveness probe"
+            );
+        }
+        Self { place, ..self }
+    }
+
     fn spawn(&self, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
-        Command::new(&self.program)
+        let failed = |source| RunError::Spawn { program: self.program.display().to_string(), source };
+        // The shell would say it too, but as LVM's answer
+        std::fs::metadata(&self.program).map_err(failed)?;
+        let group = match &self.place {
+            Place::Outside(group) => group.as_os_str(),
+            Place::Host | Place::Inside(_) => OsStr::new(""),
+        };
+        let mut command = command(SHELL);
+        command.args(["-c", SURVIVE, "lvm"]).arg(group).arg(&self.program);
+        command
             .args(&self.prefix)
             .args(args)
             .env_clear()
             .envs(ENVIRONMENT.iter().copied())
+            .env(leftovers::OWNER, &self.owner)
             .current_dir("/")
             .process_group(0)
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|source| RunError::Spawn { program: self.program.display().to_string(), source })
+            .map_err(failed)
     }
 
     async fn run_all(&self, commands: &[LvmCommand], effect: Effect) -> Result<Output, RunError> {
         if let [command] = commands {
             return self.run_one(command, effect).await;
         }
-        if !self.has_no_shell.load(Ordering::Relaxed)
+        if self.shell_retry.is_due()
             && let Some(script) = script(commands)
         {
-            let limits = Limits { deadline: self.deadline(effect), grace: self.grace };
+            let limits = Limits { deadline: self.deadline(effect), greeting: self.greeting, grace: self.grace };
             let start = || self.spawn(&[], Stdio::piped());
-            if let Ran::Done(output) = self.shells.run(&script, effect, limits, start).await? {
-                return Ok(output);
+            match self.shells.run(&script, effect, limits, start).await? {
+                Ran::Done(output) => {
+                    self.shell_retry.succeeded();
+                    return Ok(output);
+                }
+                Ran::NoShell(why) => self.shell_retry.failed(why),
             }
-            tracing::info!("this lvm has no shell; every command gets a process of its own");
-            self.has_no_shell.store(true, Ordering::Relaxed);
         }
         self.run_each(commands, effect).await
     }
 
     async fn run_one(&self, command: &LvmCommand, effect: Effect) -> Result<Output, RunError> {
-        let child = self.spawn(command.args(), Stdio::null())?;
+        let child = self.spawn(&command.process_words(), Stdio::null())?;
         let group = Group::of(&child, effect == Effect::Read);
         end_of(child, group, self.deadline(effect), self.grace).await
     }
@@ -161,6 +218,14 @@ impl SystemRunner {
     }
 }
 
+/// Runs a program that ends at once, and returns whether it succeeded. Its output goes nowhere.
+#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
+fn command_to_end(program: &str, args: &[&OsStr]) -> io::Result<bool> {
+    let mut command = std::process::Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command.status()?.success())
+}
+
 /// Where the devices are that `lvm` sees: in another mount namespace, behind the first process, if `nsenter` leads there.
 fn root_of_devices(program: &str) -> &'static str {
     let first_process = "/proc/1/root";
@@ -175,7 +240,12 @@ fn script(commands: &[LvmCommand]) -> Option<String> {
         script.push_str(&command.shell_line()?);
         script.push('\n');
     }
-    Some(script)
+    (script.len() <= LONGEST_SCRIPT).then_some(script)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
+fn command(program: &str) -> Command {
+    Command::new(program)
 }
 
 impl CommandRunner for SystemRunner {
@@ -189,6 +259,10 @@ impl CommandRunner for SystemRunner {
         #[expect(clippy::disallowed_methods, reason = "somebody must read on when our caller goes away")]
         let ending = tokio::spawn(ending);
         ending.await.unwrap_or_else(|error| Err(RunError::Read(io::Error::other(error))))
+    }
+
+    async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
+        leftovers::wait(&self.owner, self.change_deadline, self.grace, begin).await;
     }
 }
 
@@ -237,6 +311,7 @@ async fn end_of(child: Child, mut group: Group, deadline: Duration, grace: Durat
 #[derive(Debug)]
 struct Group {
     leader: Option<Pid>,
+    /// It only reads: it may be killed, and is not needed when nobody waits for it.
     kill_on_drop: bool,
 }
 
@@ -257,7 +332,7 @@ impl Group {
     /// Brings about the end that `ending` waits for.
     async fn stop(&self, ending: impl Future, grace: Duration) {
         self.signal(Signal::TERM);
-        if timeout(grace, ending).await.is_err() {
+        if timeout(grace, ending).await.is_err() && self.kill_on_drop {
             // A process that waits for a dead disk does not even end now, so nobody waits for it.
             self.signal(Signal::KILL);
         }
@@ -316,7 +391,7 @@ mod tests {
             output,
             Output {
                 code: Some(5),
-                stdout: b"got lvremove -f vg/lv\n".into(),
+                stdout: format!("got {}\n", change().process_words().join(" ")).into(),
                 stderr: "oops\n".to_owned(),
                 processes: 1,
             }
@@ -326,15 +401,18 @@ mod tests {
     #[tokio::test]
     async fn the_prefix_comes_first() {
         let runner = SystemRunner::new(&["echo", "-m", "/sbin/lvm"]).unwrap();
-        assert_eq!(runner.run(&[change()]).await.unwrap().stdout, b"-m /sbin/lvm lvremove -f vg/lv\n");
+        let expected = format!("-m /sbin/lvm {}\n", change().process_words().join(" "));
+        assert_eq!(String::from_utf8(runner.run(&[change()]).await.unwrap().stdout).unwrap(), expected);
     }
 
     #[tokio::test]
     async fn the_environment_is_fixed_and_there_is_no_input() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = program(&dir, "/usr/bin/env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= | sort; pwd; cat");
+        let body = "/usr/bin/env | grep -v -e ^_= -e ^PWD= -e ^OLDPWD= -e ^SHLVL= | sort; pwd; cat";
+        let runner = program(&dir, body).with_owner("/a.sock");
         let output = runner.run(&[read()]).await.unwrap();
-        let expected = format!("LC_ALL=C\nLVM_SUPPRESS_FD_WARNINGS=1\nPATH={SEARCH_PATH}\n/\n");
+        let expected =
+            format!("LC_ALL=C\nLVM_SUPPRESS_FD_WARNINGS=1\nPATH={SEARCH_PATH}\nTOPOLVM_LVMD_SOCKET=/a.sock\n/\n");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
 
@@ -398,6 +476,36 @@ mod tests {
         tokio::fs::write(&go, "\n").await.unwrap();
         let text = tokio::fs::read_to_string(&done).await.unwrap();
         assert_eq!(text, "lvremove\n");
+    }
+
+    #[tokio::test]
+    async fn a_broken_pipe_kills_nothing_that_was_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = program(&dir, "grep SigIgn /proc/$$/status");
+        let output = runner.run(&[change()]).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let ignored = u64::from_str_radix(text.trim().rsplit('\t').next().unwrap(), 16).unwrap();
+        assert_ne!(ignored & (1 << 12), 0, "SIGPIPE, the 13th: {text}");
+    }
+
+    #[tokio::test]
+    async fn a_change_that_ignores_its_deadline_is_never_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (go, done) = (dir.path().join("go"), dir.path().join("done"));
+        for path in [&go, &done] {
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        }
+        let body = format!(
+            "trap '' TERM; read line <{}; head -c 1000000 /dev/zero; echo whole >{}",
+            go.display(),
+            done.display()
+        );
+        let moment = Duration::from_millis(50);
+        let runner = SystemRunner { grace: moment, ..program(&dir, &body) }.with_deadlines(moment, moment);
+        assert!(matches!(runner.run(&[change()]).await, Err(RunError::Timeout(_))));
+        // Nobody reads its output any more
+        tokio::fs::write(&go, "\n").await.unwrap();
+        assert_eq!(tokio::fs::read_to_string(&done).await.unwrap(), "whole\n");
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! lvmd without a socket: the engine and all that goes with it, whoever calls its services.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use lvm::{Host, Lvm};
+use lvm::{CommandRunner as _, Host, Lvm, VgName};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 use tonic::service::Routes;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -16,6 +17,9 @@ use crate::metrics::{ConfigMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Place, Reload};
 use crate::settings::Settings;
 use crate::{health, routes};
+
+/// What the start may take longer when LVM still works for an earlier process: its deadline and the time to end.
+const LEFTOVERS: Duration = Duration::from_mins(13);
 
 /// Everything around an engine that may not run yet.
 #[derive(Debug)]
@@ -47,6 +51,17 @@ impl<R: Host + Clone> Daemon<R> {
         Ok(Self { runner, maker: maker.to_owned(), reload, metrics: EngineMetrics::register(registry), systemd })
     }
 
+    /// Waits until LVM commands that an earlier process left running have ended, ten minutes at most: until then nobody knows what there
+    /// is.
+    pub(crate) async fn wait_for_leftovers(&self) {
+        let begin = |commands| {
+            tracing::warn!(commands, "waiting for LVM commands that an earlier lvmd left running");
+            self.systemd.extend_start(LEFTOVERS);
+            self.systemd.status("waits for LVM commands that an earlier lvmd left running");
+        };
+        self.runner.wait_for_leftovers(begin).await;
+    }
+
     /// Starts the engine. A failure leaves nothing behind, and it can be tried again.
     pub(crate) async fn start(
         &self,
@@ -67,7 +82,11 @@ impl<R: Host + Clone> Daemon<R> {
         self.metrics.show(engine);
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let (works, troubles) = (engine.works(), engine.troubles());
-        let report = health::report(reporter, self.systemd, works, troubles, self.reload.standing(), shutdown.clone());
+        let (tell, obstacles) = watch::channel(Vec::new());
+        let groups = self.reload.classes().volume_groups();
+        tasks.spawn("lvm.conf", tell_obstacles(Lvm::new(self.runner.clone()), groups, tell, shutdown.clone()));
+        let told = health::Told { works, troubles, obstacles, standing: self.reload.standing() };
+        let report = health::report(reporter, self.systemd, told, shutdown.clone());
         tasks.spawn("health", report);
         let reconfigure = {
             let engine = engine.clone();
@@ -79,4 +98,31 @@ impl<R: Host + Clone> Daemon<R> {
         tasks.spawn("configuration", self.reload.follow(reconfigure, shutdown.clone()));
         routes(engine).add_service(health_service).prepare()
     }
+}
+
+/// Asks once what the host's `lvm.conf` says about whether LVM does what it is told, and tells what stands in the way.
+async fn tell_obstacles<R: Host>(
+    lvm: Lvm<R>,
+    groups: Vec<VgName>,
+    obstacles: watch::Sender<Vec<String>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    match shutdown.run_until_cancelled(lvm.host_settings()).await {
+        Some(Ok(settings)) => {
+            let found = settings.obstacles(&groups);
+            for obstacle in &found {
+                tracing::error!("{obstacle}");
+            }
+            if !found.is_empty() {
+                obstacles.send_replace(found);
+            }
+        }
+        Some(Err(error)) => {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(error, "cannot ask LVM for the settings of this host");
+        }
+        None => {}
+    }
+    shutdown.cancelled().await;
+    Ok(())
 }

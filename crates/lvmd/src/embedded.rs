@@ -64,6 +64,7 @@ async fn run<R: Host + Clone>(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let starting = async {
+        daemon.wait_for_leftovers().await;
         let mut pause = FIRST_PAUSE;
         let mut said = String::new();
         loop {

@@ -358,7 +358,8 @@ impl<R: Host> Engine<R> {
     }
 
     fn doubt(&self, group: &Group, error: &lvm::Error) {
-        if group.doubt(&error.to_string()) {
+        let is_slow = matches!(error, lvm::Error::Timeout { .. });
+        if group.doubt(&error.to_string(), is_slow) {
             tracing::error!(vg = %group.name, %error, "cannot read the volume group; what was known of it may no longer be so");
         }
         self.publish();
@@ -394,7 +395,9 @@ impl<R: Host> Engine<R> {
             is_news
         });
         self.inner.works.send_if_modified(|known| {
-            let works = self.groups().values().all(|group| group.staleness().is_none() || !self.is_used(group));
+            // An LVM that is slow is not dead: whoever ends lvmd for it only makes it wait once more.
+            let fails = |group: &Group| group.staleness().is_some() && !group.is_slow() && self.is_used(group);
+            let works = !self.groups().values().any(|group| fails(group));
             std::mem::replace(known, works) != works
         });
         self.publish_troubles();

@@ -26,19 +26,32 @@ const STORAGE: &str = "storage";
 /// kubelet waits a second for a probe unless told otherwise; a person can wait for a slow one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serving as long as LVM works.
+/// What is told to those who ask.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// Whether LVM answers, or may yet.
+    pub(crate) works: watch::Receiver<bool>,
+    /// What is wrong with the storage.
+    pub(crate) troubles: watch::Receiver<Vec<String>>,
+    /// What the host's `lvm.conf` keeps LVM from doing.
+    pub(crate) obstacles: watch::Receiver<Vec<String>>,
+    /// Which configuration is in use.
+    pub(crate) standing: watch::Receiver<Standing>,
+}
+
+/// Serving as long as LVM does not fail. A slow one is named as wrong with the storage: a probe that ended lvmd for it would only make it
+/// wait again.
 pub(crate) async fn report(
     reporter: HealthReporter,
     systemd: Systemd,
-    mut works: watch::Receiver<bool>,
-    mut troubles: watch::Receiver<Vec<String>>,
-    mut standing: watch::Receiver<Standing>,
+    told: Told,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Told { mut works, mut troubles, mut obstacles, mut standing } = told;
     let status = |good| if good { ServingStatus::Serving } else { ServingStatus::NotServing };
     loop {
         let (lvm_works, configuration) = (*works.borrow_and_update(), standing.borrow_and_update().clone());
-        let storage = troubles.borrow_and_update().clone();
+        let storage = [&obstacles.borrow_and_update()[..], &troubles.borrow_and_update()[..]].concat();
         for service in SERVICES {
             reporter.set_service_status(service, status(lvm_works)).await;
         }
@@ -51,6 +64,7 @@ pub(crate) async fn report(
             () = shutdown.cancelled() => return Ok(()),
             changed = works.changed() => changed.context("the engine is gone")?,
             changed = troubles.changed() => changed.context("the engine is gone")?,
+            changed = obstacles.changed() => changed.context("nobody asks LVM for its settings")?,
             changed = standing.changed() => changed.context("nobody follows the configuration")?,
         }
     }

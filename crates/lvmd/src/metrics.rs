@@ -98,15 +98,24 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
             Err(RunError::Timeout(_) | RunError::Read(_)) => 1,
         };
         operation::count_processes(processes);
-        self.metrics.processes.get_or_create(&Command { command: name.clone() }).inc_by(processes.into());
-        let outcome = match &result {
-            Ok(Output { code: Some(0), .. }) => "ok",
-            Ok(_) => "failed",
-            Err(RunError::Timeout(_)) => "timeout",
-            Err(RunError::Spawn { .. } | RunError::Read(_)) => "not_run",
-        };
-        self.metrics.commands.get_or_create(&Outcome { command: name, outcome }).inc();
+        self.metrics.processes.get_or_create(&Command { command: name }).inc_by(processes.into());
         result
+    }
+
+    fn judged(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {
+        let outcome = match failure {
+            None => "ok",
+            Some(lvm::Error::Timeout { .. }) => "timeout",
+            Some(lvm::Error::Run { .. }) => "not_run",
+            Some(_) => "failed",
+        };
+        let command = commands.first().map_or("", LvmCommand::name).to_owned();
+        self.metrics.commands.get_or_create(&Outcome { command, outcome }).inc();
+        self.inner.judged(commands, failure);
+    }
+
+    async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
+        self.inner.wait_for_leftovers(begin).await;
     }
 }
 

@@ -24,6 +24,7 @@ impl Settings {
         let config = config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
         let prefix = lvm_command(config.lvm_command_prefix.as_deref(), lvm_path)?;
         let runner = SystemRunner::new(&prefix).map_err(|error| ConfigError::new(error.to_string()))?;
+        let runner = runner.with_owner(config.socket.display().to_string()).outliving_container();
         Ok(Self { file, config, runner })
     }
 }

@@ -69,6 +69,11 @@ impl Systemd {
         });
     }
 
+    /// The start may take this much longer than the unit says, from now on.
+    pub fn extend_start(&self, by: Duration) {
+        self.send(&format!("EXTEND_TIMEOUT_USEC={}", by.as_micros()));
+    }
+
     /// How the service is, in one line for `systemctl status`.
     pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", text.replace('\n', "; ")));

@@ -16,14 +16,12 @@ use tokio::time::timeout;
 use super::Group;
 use crate::{Effect, Output, RunError};
 
-/// A new shell that says nothing for so long is none that can be talked to.
-const GREETING: Duration = Duration::from_secs(10);
 /// After so many times a shell is replaced, whatever it may have gathered.
 const USES: u32 = 1000;
 /// A line that no shell knows. It names what it does not know on standard error, by which the end of its work is noticed.
 const END: &str = "end-of-commands-";
-/// Prints one line about nothing.
-const SAY_SOMETHING: &str = "formats\n";
+/// Prints one line about nothing, and then in which form this shell writes, which `lvm.conf` says and no command can change.
+const SAY_SOMETHING: &str = "formats\nlvmconfig --type full report/output_format log/report_command_log\n";
 /// The end of a question. It stands without a newline, and LVM waits.
 const QUESTION: &[u8] = b"[y/n]: ";
 const CHUNK: usize = 16 << 10;
@@ -41,6 +39,8 @@ pub(super) struct Shells {
 pub(super) struct Limits {
     /// For its commands.
     pub(super) deadline: Duration,
+    /// To say its first word.
+    pub(super) greeting: Duration,
     /// To end when it is told to.
     pub(super) grace: Duration,
 }
@@ -50,8 +50,22 @@ pub(super) struct Limits {
 pub(super) enum Ran {
     /// They ran, or the program ended before.
     Done(Output),
-    /// Nothing ran: this program has no shell, or one that does not answer like LVM's.
-    NoShell,
+    /// Nothing ran.
+    NoShell(NoShell),
+}
+
+/// Why a shell cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoShell {
+    /// There is none.
+    #[error("this lvm has none, or one that does not answer like LVM's")]
+    Missing,
+    /// It said nothing in time. The next one may.
+    #[error("it did not answer in time")]
+    Slow,
+    /// Its reports would be in a form that is not understood here.
+    #[error("lvm.conf sets report/output_format or log/report_command_log, which LVM's shell cannot be told otherwise")]
+    OtherForm,
 }
 
 impl Shells {
@@ -73,7 +87,7 @@ impl Shells {
             None => match Shell::greet(start()?, limits).await? {
                 Greeting::Answered(shell) => (*shell, 1),
                 Greeting::Ended(output) => return Ok(Ran::Done(output)),
-                Greeting::NoShell => return Ok(Ran::NoShell),
+                Greeting::NoShell(why) => return Ok(Ran::NoShell(why)),
             },
         };
         shell.group.kill_on_drop = effect == Effect::Read;
@@ -108,7 +122,7 @@ impl Shells {
 enum Greeting {
     Answered(Box<Shell>),
     Ended(Output),
-    NoShell,
+    NoShell(NoShell),
 }
 
 /// A running shell. Its standard input closes when this is dropped, and it ends.
@@ -128,20 +142,23 @@ impl Shell {
     async fn greet(mut child: Child, limits: Limits) -> Result<Greeting, RunError> {
         let group = Group::of(&child, true);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (stdin @ Some(_), Some(stdout), Some(stderr)) = pipes else { return Ok(Greeting::NoShell) };
+        let (stdin @ Some(_), Some(stdout), Some(stderr)) = pipes else {
+            return Ok(Greeting::NoShell(NoShell::Missing));
+        };
         let mut shell = Self { child, group, stdin, stdout, stderr, uses: 0 };
-        let limits = Limits { deadline: GREETING.min(limits.deadline), ..limits };
+        let limits = Limits { deadline: limits.greeting.min(limits.deadline), ..limits };
         let output = match shell.run(SAY_SOMETHING, limits).await {
-            Err(RunError::Timeout(_)) => return Ok(Greeting::NoShell),
+            Err(RunError::Timeout(_)) => return Ok(Greeting::NoShell(NoShell::Slow)),
             output => output?,
         };
         shell.group.kill_on_drop = false;
         Ok(match (shell.stdin.is_some(), output.code) {
             // The line must have come before the end was noticed: were output held back, that of one change would be taken for that
             // of the next
-            (true, _) if output.stdout.is_empty() => Greeting::NoShell,
+            (true, _) if output.stdout.is_empty() => Greeting::NoShell(NoShell::Missing),
+            (true, _) if writes_another_form(&output.stdout) => Greeting::NoShell(NoShell::OtherForm),
             (true, _) => Greeting::Answered(Box::new(shell)),
-            (false, Some(3)) => Greeting::NoShell,
+            (false, Some(3)) => Greeting::NoShell(NoShell::Missing),
             (false, _) => Greeting::Ended(Output { processes: 1, ..output }),
         })
     }
@@ -286,6 +303,17 @@ impl Said {
             processes: 0,
         }
     }
+}
+
+/// Whether a shell that said this about itself writes its reports as `--nameprefixes` alone would not.
+fn writes_another_form(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said);
+    let mut settings = said.lines().filter_map(|line| line.trim().split_once('='));
+    settings.any(|(name, value)| match name {
+        "output_format" => value != "\"basic\"",
+        "report_command_log" => value != "0",
+        _ => false,
+    })
 }
 
 /// Takes what is in a pipe. Not by way of tokio, which may not have heard of it yet.

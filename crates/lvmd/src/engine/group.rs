@@ -48,6 +48,8 @@ struct Known {
     since: Instant,
     /// Why nobody knows whether it is still so.
     stale: Option<String>,
+    /// LVM did not fail, it did not end in time.
+    is_slow: bool,
     /// How the devices looked before LVM was asked, or should look by what it said.
     looks: Looks,
     /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to answer, or
@@ -104,7 +106,14 @@ pub(crate) enum Verdict {
 impl Group {
     /// A group of which LVM said this just now.
     pub(crate) fn new(name: VgName, group: Option<VolumeGroup>) -> Self {
-        let known = Known { group: None, since: Instant::now(), stale: None, looks: Looks::default(), disks: None };
+        let known = Known {
+            group: None,
+            since: Instant::now(),
+            stale: None,
+            is_slow: false,
+            looks: Looks::default(),
+            disks: None,
+        };
         let known = RwLock::new(known);
         let new = Self {
             name,
@@ -145,6 +154,11 @@ impl Group {
         self.known.read().unwrap_or_else(PoisonError::into_inner).stale.clone()
     }
 
+    /// Whether that is because LVM did not end in time.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).is_slow
+    }
+
     /// How long ago LVM said so.
     pub(crate) fn age(&self) -> Duration {
         self.known.read().unwrap_or_else(PoisonError::into_inner).since.elapsed()
@@ -160,6 +174,7 @@ impl Group {
         known.group = group.map(Arc::new);
         known.since = Instant::now();
         known.stale = None;
+        known.is_slow = false;
         drop(known);
         self.news.notify_one();
     }
@@ -170,8 +185,12 @@ impl Group {
     }
 
     /// Notes that LVM could not be asked, and returns whether that is news.
-    pub(crate) fn doubt(&self, why: &str) -> bool {
-        let was_certain = self.write().stale.replace(why.to_owned()).is_none();
+    pub(crate) fn doubt(&self, why: &str, is_slow: bool) -> bool {
+        let was_certain = {
+            let mut known = self.write();
+            known.is_slow = is_slow;
+            known.stale.replace(why.to_owned()).is_none()
+        };
         self.doubt.notify_one();
         was_certain
     }

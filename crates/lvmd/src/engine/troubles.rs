@@ -31,6 +31,13 @@ impl<R: Host> Engine<R> {
             if let Some(known) = group.get().filter(|known| is_used && known.missing_pvs > 0) {
                 troubles.push(missing_pvs(&group.name, known.missing_pvs).to_string());
             }
+            if let Some(why) = group.staleness().filter(|_| is_used && group.is_slow()) {
+                troubles.push(format!(
+                    "LVM does not answer in time about volume group {}: {why}; look for a disk that hangs and for an lvm command that \
+                     holds its lock",
+                    group.name
+                ));
+            }
             for (name, why) in group.ledger.failing() {
                 troubles.push(format!("{}/{name} cannot be wiped: {why}", group.name));
             }

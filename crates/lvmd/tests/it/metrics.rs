@@ -67,3 +67,17 @@ async fn lvm_processes_are_timed_and_counted_by_command_and_outcome() {
     }
     assert!(text.contains("topolvm_lvm_command_seconds_count{command=\"fullreport\"} 4"), "{text}");
 }
+
+/// LVM's shell goes on after a command that failed and ends well.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_failed_in_lvms_shell_counts_as_failed() {
+    let mut registry = Registry::default();
+    let fake = FakeLvm::new().with_group("vg", GIB);
+    let lvm = Lvm::new(Metered::new(fake.clone(), LvmMetrics::register(&mut registry)));
+    let (vg, name) = ("vg".parse().unwrap(), "a".parse().unwrap());
+    lvm.remove(&vg, &name).await.done.unwrap_err();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let line = |outcome: &str| format!("topolvm_lvm_commands_total{{command=\"lvremove\",outcome=\"{outcome}\"}} 1");
+    assert!(text.contains(&line("failed")) && !text.contains(&line("ok")), "{text}");
+}

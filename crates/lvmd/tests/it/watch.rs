@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::{Code, Streaming};
 use topolvm_proto::lvmd::{Empty, WatchItem, WatchResponse};
 use topolvm_testkit::lvm::{FakeVolume, Fault};
@@ -164,7 +164,7 @@ async fn health_follows_lvm() {
     let node = Node::start().await;
     let mut works = node.engine.works();
     assert!(*works.borrow_and_update());
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.break_down("fullreport", Fault::says("no"));
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(!*works.borrow_and_update());
@@ -172,6 +172,21 @@ async fn health_follows_lvm() {
     // Nobody asks for anything, and still it is found out.
     timeout(MINUTE, works.changed()).await.unwrap().unwrap();
     assert!(*works.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_lvm_is_not_a_dead_one() {
+    let node = Node::start().await;
+    let troubles = node.engine.troubles();
+    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.extend_group("vg-ssd", GIB);
+    node.notice().await;
+    assert!(*node.engine.works().borrow());
+    let told = troubles.borrow().join("\n");
+    assert!(told.contains("does not answer in time about volume group vg-ssd"), "{told}");
+    node.lvm.heal();
+    sleep(Duration::from_mins(1)).await;
+    assert!(troubles.borrow().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -180,6 +180,8 @@ impl State {
         match command.name() {
             "fullreport" => self.full_report(&args),
             "vgs" => into_output(Ok(self.group_names())),
+            // Everything is as LVM's own defaults are
+            "lvmconfig" => into_output(Ok(String::new())),
             "lvcreate" => into_output(self.lvcreate(&args)),
             "lvextend" => into_output(self.lvextend(&args)),
             "lvremove" => into_output(self.lvremove(&args)),

@@ -131,11 +131,11 @@ const KILLS: &[(Make, &str, bool)] = &[
     (Make::Snapshot, "after lvchange", false),
 ];
 
-fn tags(name: &str) -> String {
+pub(crate) fn tags(name: &str) -> String {
     String::from_utf8(run("lvs", &["--noheadings", "-o", "lv_tags", &format!("myvg1/{name}")]).stdout).unwrap()
 }
 
-fn exists(name: &str) -> bool {
+pub(crate) fn exists(name: &str) -> bool {
     run("lvs", &[&format!("myvg1/{name}")]).status.success()
 }
 
@@ -235,6 +235,7 @@ fn passes_on_what_lvm_says_of_a_pool() {
         for bytes in [16 * MIB, 24 * MIB] {
             let refused = client.snapshot(snapshot("s", "a", "ro", bytes)).await.unwrap_err();
             assert!(refused.message().contains("already contain thin device with device_id 2"), "{refused}");
+            assert!(refused.message().contains("`dmsetup message myvg1-POOL-tpool 0 'delete 2'`"), "{refused}");
         }
         must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
         client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
@@ -254,6 +255,7 @@ fn passes_on_that_a_pool_has_another_transaction_id() {
         must("dmsetup", &["message", "myvg1-pool-tpool", "0", "set_transaction_id 2 1"]);
         let refused = client.create("c", 16 * MIB).await.unwrap_err();
         assert!(refused.message().contains("unexpected transaction id 1, expecting 2"), "{refused}");
+        assert!(refused.message().contains("vgcfgrestore --force --yes"), "{refused}");
         assert_ne!(refused.code(), Code::ResourceExhausted, "{refused}");
 
         must("vgcfgbackup", &["-f", "/tmp/myvg1", "myvg1"]);

@@ -1,6 +1,7 @@
 //! The program lvmd.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,7 +36,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// The same for all, so that one that is started again knows what the one before it was making.
-const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
+pub(crate) const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
 
 /// A process of lvmd.
 pub(crate) struct Lvmd {
@@ -61,11 +62,18 @@ impl Lvmd {
 
     /// One that listens elsewhere, so that it can run beside another.
     pub(crate) fn start_at(socket: &str, config: &str) -> Self {
-        let mut lvmd = Self::spawn(socket, config);
+        Self::start_by(&[], socket, config, |_| {})
+    }
+
+    /// One that these words start, whose log is seen line by line until it listens.
+    pub(crate) fn start_by(launcher: &[&str], socket: &str, config: &str, mut see: impl FnMut(&str)) -> Self {
+        let mut lvmd = Self::spawn(launcher, socket, config);
         let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
         let mut seen = String::new();
         let listens = lines.by_ref().any(|line| {
-            seen.push_str(&line.unwrap());
+            let line = line.unwrap();
+            see(&line);
+            seen.push_str(&line);
             seen.contains("listening")
         });
         assert!(listens, "lvmd ended: {seen}");
@@ -73,14 +81,22 @@ impl Lvmd {
         lvmd
     }
 
-    fn spawn(socket: &str, config: &str) -> Self {
+    /// Waits for this in its log.
+    pub(crate) fn until_logged(&mut self, text: &str) {
+        let said = self.log.as_mut().unwrap().any(|line| line.unwrap().contains(text));
+        assert!(said, "lvmd ended without {text:?}");
+    }
+
+    fn spawn(launcher: &[&str], socket: &str, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lvmd.yaml");
         fs::create_dir_all(Path::new(socket).parent().unwrap()).unwrap();
         fs::write(&file, format!("socket-name: {socket}\n{config}")).unwrap();
         let program = std::env::current_exe().unwrap().parent().unwrap().join("../lvmd");
         assert!(program.is_file(), "no {}: run cargo build --workspace first", program.display());
-        let child = Command::new(program)
+        let words: Vec<_> = launcher.iter().map(OsStr::new).chain([program.as_os_str()]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .arg("--config")
             .arg(file)
             .args(["--metrics-bind-address=", "--log-format=text"])
@@ -92,7 +108,7 @@ impl Lvmd {
 
     /// What it says when it cannot start.
     pub(crate) fn refusal(config: &str) -> Vec<String> {
-        let mut lvmd = Self::spawn(SOCKET, config);
+        let mut lvmd = Self::spawn(&[], SOCKET, config);
         let messages = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
         assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
         messages

@@ -14,11 +14,13 @@ mod crash;
 mod daemon;
 mod driver;
 mod kills;
+mod lvm_conf;
 mod missing_disk;
 mod power_cut;
 mod raid;
 mod snapshot;
 mod stories;
+mod survival;
 mod thin;
 mod two_daemons;
 mod wiping;
@@ -61,7 +63,9 @@ fn main() -> ExitCode {
         .chain(raid::TESTS)
         .chain(wiping::TESTS)
         .chain(missing_disk::TESTS)
-        .chain(wrong_device::TESTS);
+        .chain(wrong_device::TESTS)
+        .chain(survival::TESTS)
+        .chain(lvm_conf::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::CommandRunner as _;
 use crate::system::tests::{change, program, read};
-use crate::system::{GRACE, IDLE, SystemRunner};
+use crate::system::{GRACE, IDLE, ShellRetry, SystemRunner};
 
 /// A runner whose "lvm" notes its process id and is a shell that does this with each `$line`.
 fn shell(dir: &TempDir, body: &str) -> SystemRunner {
@@ -16,6 +16,7 @@ fn shell(dir: &TempDir, body: &str) -> SystemRunner {
         r#"here={}; echo $$ >>$here/started; [ $# = 0 ] || exit 9
         while IFS= read -r line; do case $line in
             formats) echo "  lvm2" ;;
+            lvmconfig*) ;;
             end-of-commands-*) echo "  No such command '$line'.  Try 'help'." >&2 ;;
             *) {body} ;;
         esac; done"#,
@@ -51,10 +52,11 @@ async fn several_commands_are_one_process_and_the_next_ones_none() {
     for processes in [1, 0, 0] {
         let output = runner.run(&[change(), read()]).await.unwrap();
         assert_eq!((output.code, output.processes), (Some(0), processes));
-        let report = read().to_string();
-        assert!(output.stdout.starts_with(b"did lvremove -f vg/lv\ndid fullreport "), "{output:?}");
-        assert!(output.stderr.starts_with("about lvremove -f vg/lv\nabout fullreport "), "{output:?}");
-        assert!(!output.stderr.contains("No such command"), "{output:?} after {report}");
+        for line in [change(), read()].map(|command| command.shell_line().unwrap()) {
+            assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("did {line}\n")), "{output:?}");
+            assert!(output.stderr.contains(&format!("about {line}\n")), "{output:?}");
+        }
+        assert!(!output.stderr.contains("No such command"), "{output:?}");
     }
     assert_eq!(started(&dir).len(), 1);
 }
@@ -143,10 +145,60 @@ async fn shells_end_when_there_is_nothing_more_to_do_and_with_their_runner() {
 async fn commands_of_a_program_that_holds_back_its_output_get_a_process_each() {
     let dir = tempfile::tempdir().unwrap();
     // Its input ends before it says anything
-    let runner =
-        program(&dir, r#"if [ $# = 0 ]; then read -r line; read -r end; echo "no $end" >&2; else echo "$1"; fi"#);
+    let runner = program(
+        &dir,
+        r#"if [ $# = 0 ]; then read -r line; read -r line; read -r end; echo "no $end" >&2; else echo "$1"; fi"#,
+    );
     let output = runner.run(&[change(), change()]).await.unwrap();
     assert_eq!((output.stdout, output.processes), (b"lvremove\nlvremove\n".to_vec(), 2));
+}
+
+#[tokio::test]
+async fn a_shell_that_was_slow_once_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    // The first one hangs
+    let body = format!(
+        r#"here={}; echo $$ >>$here/started
+        if [ $# -gt 0 ]; then echo "$1"; exit; fi
+        [ -e $here/was-slow ] || {{ touch $here/was-slow; exec sleep 1000; }}
+        while IFS= read -r line; do case $line in
+            formats) echo "  lvm2" ;;
+            lvmconfig*) ;;
+            end-of-commands-*) echo "  No such command '$line'." >&2 ;;
+            *) echo "${{line%% *}}" ;;
+        esac; done"#,
+        dir.path().display()
+    );
+    let hurried = SystemRunner { greeting: Duration::from_millis(100), ..program(&dir, &body) };
+    let commands = [change(), change()];
+    // Neither is asked in vain again and again: while the pause lasts each command gets a process
+    for _ in 0..2 {
+        let output = hurried.run(&commands).await.unwrap();
+        assert_eq!((output.processes, output.stdout), (2, b"lvremove\nlvremove\n".to_vec()));
+    }
+    assert_eq!(started(&dir).len(), 5);
+    let shell_retry = Arc::new(ShellRetry::new(Duration::ZERO));
+    shell_retry.failed(NoShell::Slow);
+    let later = SystemRunner { greeting: GRACE, shell_retry, ..hurried };
+    let output = later.run(&commands).await.unwrap();
+    assert_eq!((output.processes, output.stdout), (1, b"lvremove\nlvremove\n".to_vec()));
+}
+
+#[tokio::test]
+async fn a_shell_whose_reports_have_another_form_is_not_used() {
+    for setting in ["output_format=\"json\"", "report_command_log=1"] {
+        let dir = tempfile::tempdir().unwrap();
+        let body = format!(
+            r#"[ $# = 0 ] || {{ echo "$1"; exit; }}
+            while IFS= read -r line; do case $line in
+                formats) echo "  lvm2" ;;
+                lvmconfig*) echo '  {setting}' ;;
+                end-of-commands-*) echo "  No such command '$line'." >&2 ;;
+            esac; done"#
+        );
+        let output = program(&dir, &body).run(&[change(), change()]).await.unwrap();
+        assert_eq!((output.processes, output.stdout), (2, b"lvremove\nlvremove\n".to_vec()), "{setting}");
+    }
 }
 
 #[tokio::test]

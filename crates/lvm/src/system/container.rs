@@ -1,0 +1,62 @@
+//! Where LVM runs so that the end of a container is not its end: a container runtime kills whatever is in the control group of a container
+//! (`cgroup.kill`), and the kernel whatever is in its process namespace.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{SHELL, command_to_end};
+
+/// The first process of the host, where the container shares its process namespace (`hostPID`).
+const HOST: &str = "/proc/1/root";
+/// The host's control groups, all in one hierarchy (version 2).
+const CONTROL_GROUPS: &str = "sys/fs/cgroup";
+/// The control group for LVM, beside those of pods and services. Nothing in it is limited.
+const LVM: &str = "topolvm-lvm";
+
+/// Where LVM is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where lvmd is: on the host, where the service manager leaves it alone.
+    Host,
+    /// lvmd is in a container, and whoever writes 0 to this file of the host leaves it.
+    Outside(PathBuf),
+    /// LVM is killed with the container of lvmd, and why.
+    Inside(String),
+}
+
+impl Place {
+    pub(super) fn find() -> Self {
+        Self::seen_from(Path::new(HOST)).unwrap_or_else(|error| Self::Inside(error.to_string()))
+    }
+
+    fn seen_from(host: &Path) -> io::Result<Self> {
+        let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+        if identity(Path::new("/"))? == identity(host)? {
+            return Ok(if std::process::id() == 1 {
+                Self::Inside("lvmd is the first process of its container; set hostPID".to_owned())
+            } else {
+                Self::Host
+            });
+        }
+        let root = host.join(CONTROL_GROUPS);
+        if !root.join("cgroup.procs").exists() {
+            return Ok(Self::Inside("the host has no unified control groups (cgroup v2)".to_owned()));
+        }
+        let group = root.join(LVM);
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let processes = group.join("cgroup.procs");
+        // A control group namespace or a security module may forbid to leave
+        let tried =
+            command_to_end(SHELL, &["-c".as_ref(), "echo 0 >\"$1\"".as_ref(), "sh".as_ref(), processes.as_ref()])?;
+        Ok(if tried {
+            Self::Outside(processes)
+        } else {
+            Self::Inside(format!("{} cannot be written", processes.display()))
+        })
+    }
+}

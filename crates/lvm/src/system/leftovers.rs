@@ -1,0 +1,135 @@
+//! LVM commands that an earlier lvmd started and that outlived it: killed, it leaves them to end by themselves. Its successor waits for
+//! them, since what they are about to change is not yet what it finds.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+// tokio waits for a process as for a pipe
+use tokio::net::unix::pipe::Receiver as Process;
+use tokio::time::timeout;
+
+/// The variable in the environment of LVM that says whose it is.
+pub(super) const OWNER: &str = "TOPOLVM_LVMD_SOCKET";
+
+/// Waits until all of an owner have ended. What still runs at the deadline is asked to end, and then left alone.
+pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin: impl FnOnce(usize) + Send) {
+    let leftovers = find(owner).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot look for LVM commands that an earlier lvmd left running");
+        Vec::new()
+    });
+    if leftovers.is_empty() {
+        return;
+    }
+    begin(leftovers.len());
+    if timeout(deadline, until_ended(&leftovers)).await.is_ok() {
+        return;
+    }
+    for leftover in &leftovers {
+        // Fails when it has just ended
+        let _ = pidfd_send_signal(leftover, Signal::TERM);
+    }
+    if timeout(grace, until_ended(&leftovers)).await.is_err() {
+        tracing::error!(
+            "an LVM command that an earlier lvmd started does not end; what it holds locked cannot be changed"
+        );
+    }
+}
+
+/// The kernel makes the descriptor of a process readable when the process ends.
+async fn until_ended(leftovers: &[Process]) {
+    for leftover in leftovers {
+        // Fails only when the runtime goes away
+        let _ended = leftover.readable().await;
+    }
+}
+
+/// The processes that carry the name of the owner, without daemons that LVM has started (dmeventd), which lead sessions of their own and
+/// never end.
+fn find(owner: &str) -> io::Result<Vec<Process>> {
+    let mark = format!("{OWNER}={owner}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else { continue };
+        let is_marked = || {
+            let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        if !is_marked() || leads_session(pid) {
+            continue;
+        }
+        // The number may be another's by now, but not any more once it is held
+        if let Ok(process) = pidfd_open(pid, PidfdFlags::NONBLOCK)
+            && is_marked()
+        {
+            found.push(Process::from_owned_fd_unchecked(process)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a process leads a session, as daemons do. proc(5): the session is the fourth after the name in parentheses. Not getsid(2), whose
+/// answer rustix cannot take when the session began outside of this process namespace.
+fn leads_session(pid: Pid) -> bool {
+    let pid = pid.as_raw_nonzero().to_string();
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = status.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().nth(3) == Some(&pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::CommandRunner as _;
+    use crate::system::tests::{change, program};
+
+    #[tokio::test]
+    async fn a_change_that_outlived_its_lvmd_is_waited_for_and_those_of_others_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (started, go) = (dir.path().join("started"), dir.path().join("go"));
+        for path in [&started, &go] {
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        }
+        let owner = dir.path().display().to_string();
+        let body = format!("echo >{}; read line <{}; true", started.display(), go.display());
+        let runner = program(&dir, &body).with_owner(owner.clone());
+        let commands = [change()];
+        let mut running = Box::pin(runner.run(&commands));
+        tokio::select! {
+            _ = &mut running => panic!("it waits for us"),
+            _ = tokio::fs::read(&started) => {}
+        }
+        drop(running);
+
+        let (begun, said) = mpsc::channel();
+        runner.clone().with_owner("another").wait_for_leftovers(|_| panic!("it is not theirs")).await;
+        let mut waiting = Box::pin(runner.wait_for_leftovers(|number| begun.send(number).unwrap()));
+        let is_early = timeout(Duration::from_millis(50), &mut waiting).await.is_ok();
+        assert!(!is_early && said.try_recv().unwrap() > 0);
+        tokio::fs::write(&go, "\n").await.unwrap();
+        waiting.await;
+        runner.wait_for_leftovers(|_| panic!("all have ended")).await;
+    }
+
+    #[tokio::test]
+    async fn what_does_not_end_is_asked_to_at_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = dir.path().join("started");
+        rustix::fs::mknodat(rustix::fs::CWD, &started, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let body = format!("echo >{}; exec sleep 1000", started.display());
+        let runner = program(&dir, &body).with_owner(dir.path().display().to_string());
+        let commands = [change()];
+        let mut running = Box::pin(runner.run(&commands));
+        tokio::select! {
+            _ = &mut running => panic!("it sleeps"),
+            _ = tokio::fs::read(&started) => {}
+        }
+        let later = runner.clone().with_deadlines(Duration::from_millis(10), Duration::from_millis(10));
+        let (output, ()) = tokio::join!(running, later.wait_for_leftovers(|_| {}));
+        assert_eq!(output.unwrap().code, None);
+    }
+}
