@@ -12,9 +12,7 @@ use super::target::{find_link, finish_opening, make_directory, make_file, open_t
 use super::{Agent, Error};
 use crate::Filesystem;
 use crate::lvmd::Lv;
-use crate::mount::{
-    self, BlockDevice, MkfsOptionError, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking,
-};
+use crate::mount::{self, BlockDevice, MkfsOptionError, MkfsOptions, MountOptions, Mounter, PathKind, STAT, blocking};
 
 /// A volume and its device.
 pub(super) struct Volume<'a> {

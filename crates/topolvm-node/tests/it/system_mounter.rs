@@ -432,7 +432,7 @@ async fn a_log_that_the_kernel_does_not_replay_stays_in_the_copy_and_the_message
     let machine = SystemMounter::new();
     let paths = [&source, &second].map(|device| device.path.display().to_string());
     run("mkfs.btrfs", &["-q", &paths[0], &paths[1]]).unwrap();
-    let both = MountOptions::parse(false, &[&format!("device={}", paths[1])]).unwrap();
+    let both = options(Filesystem::Btrfs, false).with(&format!("device={}", paths[1]));
     machine.mount(&source.path, &source.target(), Filesystem::Btrfs, &both).await.unwrap();
     rustix::fs::syncfs(std::fs::File::open(source.target()).unwrap()).unwrap();
     write_and_fsync(&source.target().join("file"), "text");

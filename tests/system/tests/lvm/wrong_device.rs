@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kube::Api;
 use kube::runtime::watcher::Event;
 use lvmd::{Config, Engine, Maker, routes};
 use tokio::sync::watch;
@@ -62,7 +61,7 @@ fn a_link_to_another_volume() {
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
             own.apply(event);
         }
-        let volumes = Volumes::new(own, Api::all_with(api.client(), &ApiFlavor::TopoLvm), "n1".to_owned());
+        let volumes = Volumes::new(ApiFlavor::TopoLvm, own, api.client(), "n1".to_owned());
         let pools = watch::Sender::new(Pools::default());
         let agent = Agent::new(volumes, lvmd, SystemMounter::new(), pools.subscribe(), "/dev/topolvm".into(), false);
         let node = NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone());
