@@ -13,7 +13,11 @@ const PV_FIELDS: &str = "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv
 const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
 /// What the reports ask about a logical volume.
 const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
-                         lv_attr,data_percent,metadata_percent";
+                         lv_attr,data_percent,metadata_percent,lv_metadata_size";
+/// What the reports ask about a segment of a logical volume.
+const SEGMENT_FIELDS: &str = "lv_uuid,segtype,stripes,region_size";
+/// Most volumes have none but segments of which there is nothing to say: a report of thousands of them stays short.
+const TELLING_SEGMENTS: &str = "segtype!=linear&&segtype!=thin&&segtype!=thin-pool";
 
 /// What `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by which errors are told apart, and
 /// that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf` is the administrator's.
@@ -122,7 +126,10 @@ impl LvmCommand {
             "segtype=free",
             "--configreport",
             "seg",
-            "-o,",
+            "-o",
+            SEGMENT_FIELDS,
+            "-S",
+            TELLING_SEGMENTS,
         ];
         let groups = groups.into_iter().map(VgName::as_str);
         Self::new(Effect::Read, options.into_iter().chain(groups))
@@ -192,6 +199,20 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvremove", "-f", &full_name(vg, name)])
     }
 
+    /// Removes, without asking, the one logical volume with this identity if it carries the tag, should one be given, at the
+    /// moment at which LVM has the lock of the group: what somebody changed since it was looked at stays. That nothing is
+    /// removed is success for LVM.
+    pub fn remove_selected(vg: &VgName, uuid: &str, tag: Option<&str>) -> Self {
+        // lvmreport(7), SELECTION: braces ask whether the tag is among those of the volume. No tag contains a quote.
+        let tagged = tag.map_or_else(String::new, |tag| format!("&&lv_tags={{\"{tag}\"}}"));
+        Self::new(Effect::Change, ["lvremove", "-f", "-S", &format!("lv_uuid={uuid}{tagged}"), vg.as_str()])
+    }
+
+    /// The value of a setting that LVM uses, its default included.
+    pub fn setting(name: &str) -> Self {
+        Self::new(Effect::Read, ["lvmconfig", "--type", "full", name])
+    }
+
     /// Gives another name.
     pub fn rename(vg: &VgName, name: &LvName, new: &LvName) -> Self {
         Self::new(Effect::Change, ["lvrename", vg.as_str(), name.as_str(), new.as_str()])
@@ -218,6 +239,17 @@ impl LvmCommand {
             args.extend(["--deltag", tag.as_str()]);
         }
         args.push(&target);
+        Self::new(Effect::Change, args)
+    }
+
+    /// Adds tags to the logical volume with this identity, whatever its name is by now.
+    pub fn add_tags(vg: &VgName, uuid: &str, tags: &[Tag]) -> Self {
+        let selection = format!("lv_uuid={uuid}");
+        let mut args = vec!["lvchange"];
+        for tag in tags {
+            args.extend(["--addtag", tag.as_str()]);
+        }
+        args.extend(["-S", &selection, vg.as_str()]);
         Self::new(Effect::Change, args)
     }
 
@@ -355,7 +387,7 @@ mod tests {
     #[test]
     fn a_report_asks_for_everything_at_once() {
         let (a, b) = (vg(), "b".parse().unwrap());
-        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o, myvg1 b");
+        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes,region_size -S 'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b");
     }
 
     #[test]
@@ -410,6 +442,13 @@ mod tests {
         insta::assert_snapshot!(LvmCommand::extend(&vg(), &lv(), 8192), @"lvextend -y -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(LvmCommand::refresh(&vg(), &lv()), @"lvchange --refresh myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
         insta::assert_snapshot!(LvmCommand::remove(&vg(), &lv()), @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(
+            LvmCommand::remove_selected(&vg(), "ejNx40-Wq3e", Some("topolvm.io/making=/run/a.sock#1.0")),
+            @r#"lvremove -f -S 'lv_uuid=ejNx40-Wq3e&&lv_tags={"topolvm.io/making=/run/a.sock#1.0"}' myvg1"#
+        );
+        let tags = ["a".parse().unwrap()];
+        insta::assert_snapshot!(LvmCommand::add_tags(&vg(), "ejNx40", &tags), @"lvchange --addtag a -S lv_uuid=ejNx40 myvg1");
+        insta::assert_snapshot!(LvmCommand::remove_selected(&vg(), "ejNx40", None), @"lvremove -f -S lv_uuid=ejNx40 myvg1");
         insta::assert_snapshot!(
             LvmCommand::change_tags(&vg(), &lv(), &["a".parse().unwrap()], &["b".parse().unwrap()]),
             @"lvchange --addtag a --deltag b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
 use rustix::fs::{Mode, OFlags};
@@ -79,31 +79,44 @@ impl SystemDevices {
         Control::open(&self.path("/dev/mapper/control"))
     }
 
-    fn read_version(&self, pv: &PhysicalVolume, disk: &Disk) -> io::Result<Option<Version>> {
+    /// What the disk of this physical volume says, read by `read`. A disk may take for ever: nothing is locked meanwhile.
+    fn read_version(&self, pv: &str, read: impl Fn(Extent) -> io::Result<Vec<u8>>) -> io::Result<Option<Version>> {
         // Label and header are usually both in here: one read.
-        let start = disk.read(Extent { offset: 0, size: 2 * block() })?;
+        let start = read(Extent { offset: 0, size: 2 * block() })?;
         let label = start.get(..LABEL_SPACE).unwrap_or(&start);
         // A disk that was pulled from under its device reads as empty.
         let no_label = || io::Error::new(io::ErrorKind::NotFound, "there is no LVM label on the device");
         let areas = metadata::areas(label).ok_or_else(no_label)?;
         for area in areas {
-            let header =
-                disk.read_from(&start, Extent { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) })?;
+            let header = Extent { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) };
+            let header = match part_of(&start, header) {
+                Some(header) => header,
+                None => read(header)?,
+            };
             let Some(head) = metadata::text_head(area, &header) else { continue };
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(seen) = seen.get(&pv.uuid).filter(|seen| seen.header == header) {
+            if let Some(seen) = self.seen().get(pv).filter(|seen| seen.header == header) {
                 return Ok(seen.version.clone());
             }
             let mut text = Vec::new();
             for piece in head {
-                text.extend(disk.read(piece)?);
+                text.extend(read(piece)?);
             }
             let version = metadata::version(&text);
-            seen.insert(pv.uuid.clone(), Seen { header, version: version.clone() });
+            self.seen().insert(pv.to_owned(), Seen { header, version: version.clone() });
             return Ok(version);
         }
         Ok(None)
     }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes, if they are in what was read of the start of a device.
+fn part_of(start: &[u8], extent: Extent) -> Option<Vec<u8>> {
+    let (offset, size) = usize::try_from(extent.offset).ok().zip(usize::try_from(extent.size).ok())?;
+    Some(start.get(offset..offset.checked_add(size)?)?.to_vec())
 }
 
 impl Devices for SystemDevices {
@@ -113,7 +126,7 @@ impl Devices for SystemDevices {
         if disk.numbers()? != (device.major, device.minor) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
         }
-        self.read_version(pv, &disk)
+        self.read_version(&pv.uuid, |extent| disk.read(extent))
     }
 
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
@@ -196,15 +209,6 @@ impl Disk {
         Ok((rustix::fs::major(device), rustix::fs::minor(device)))
     }
 
-    /// The bytes, from what was read of the start already if they are in there.
-    fn read_from(&self, start: &[u8], extent: Extent) -> io::Result<Vec<u8>> {
-        let range = usize::try_from(extent.offset).ok().zip(usize::try_from(extent.size).ok());
-        match range.and_then(|(offset, size)| start.get(offset..offset.checked_add(size)?)) {
-            Some(bytes) => Ok(bytes.to_vec()),
-            None => self.read(extent),
-        }
-    }
-
     /// The bytes; fewer at the end of the device.
     fn read(&self, extent: Extent) -> io::Result<Vec<u8>> {
         let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
@@ -250,6 +254,54 @@ mod tests {
             let extent = Extent { offset: u64::try_from(offset).unwrap(), size: u64::try_from(size).unwrap() };
             assert_eq!(disk.read(extent).unwrap(), contents[start..end], "{offset} {size}");
         }
+    }
+
+    /// The start of a physical volume whose metadata begins at byte 8192: count and identity say which.
+    fn physical_volume(extent: Extent, uuid: &str) -> Vec<u8> {
+        let mut disk = vec![0; 16384];
+        let mut put = |place: usize, bytes: &[u8]| disk[place..place + bytes.len()].copy_from_slice(bytes);
+        put(512, b"LABELONE");
+        put(512 + 20, &32u32.to_le_bytes());
+        put(512 + 24, b"LVM2 001");
+        put(512 + 72, &0u64.to_le_bytes());
+        put(512 + 88, &4096u64.to_le_bytes());
+        put(512 + 96, &12288u64.to_le_bytes());
+        put(4096 + 4, b" LVM2 x[5A%r0N*>");
+        put(4096 + 40, &4096u64.to_le_bytes());
+        put(4096 + 48, &100u64.to_le_bytes());
+        put(8192, format!("vg {{\nid = \"{uuid}\"\nseqno = 7\n").as_bytes());
+        let from = usize::try_from(extent.offset).unwrap();
+        let end = disk.len().min(from + usize::try_from(extent.size).unwrap());
+        disk[from..end].to_vec()
+    }
+
+    #[test]
+    fn a_disk_that_hangs_in_the_middle_of_its_metadata_holds_up_no_other_disk() {
+        let devices = SystemDevices::new("/");
+        let (hang, hangs) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let hanging = scope.spawn(|| {
+                let (hang, released) = (hang, released);
+                devices.read_version("bad", |extent| {
+                    if extent.offset >= 8192 {
+                        hang.send(()).unwrap();
+                        let _ = released.recv();
+                    }
+                    Ok(physical_volume(extent, "vg-bad"))
+                })
+            });
+            hangs.recv().unwrap();
+            let (done, is_done) = std::sync::mpsc::channel();
+            let devices = &devices;
+            scope.spawn(move || {
+                done.send(devices.read_version("good", |extent| Ok(physical_volume(extent, "vg-good"))))
+            });
+            let good = is_done.recv_timeout(std::time::Duration::from_secs(20));
+            release.send(()).unwrap();
+            assert_eq!(good.expect("it waits for the other disk").unwrap().unwrap().vg_uuid, "vg-good");
+            assert_eq!(hanging.join().unwrap().unwrap().unwrap().seqno, 7);
+        });
     }
 
     #[test]

@@ -160,15 +160,48 @@ impl<R: CommandRunner> Lvm<R> {
             .await
     }
 
-    /// Puts tags, if any, on a logical volume and gives it another name, which must be free.
-    pub async fn set_aside(&self, vg: &VgName, name: &LvName, tags: &[Tag], new: &LvName) -> Changed {
+    /// Removes the logical volume with this identity, and everything that depends on it, if it carries the tag, should one be
+    /// given. LVM looks while it has the lock of the group, so that no change of somebody else can come in between; then
+    /// [`Error::Changed`] says that the volume stays. That it is gone already is success.
+    pub async fn remove_if(&self, vg: &VgName, name: &LvName, uuid: &str, tag: Option<&str>) -> Changed {
+        fn find<'a>(group: &'a VolumeGroup, uuid: &str) -> Option<&'a LogicalVolume> {
+            group.volumes.iter().find(|volume| *volume.uuid == *uuid)
+        }
+        let commands = vec![LvmCommand::remove_selected(vg, uuid, tag)];
+        let mut changed = self.change(vg, name, commands, |_, said| find(said.group, uuid).is_none()).await;
+        let left = changed.group.as_ref().and_then(|group| find(group, uuid));
+        if let (Some(left), Some(tag)) = (left, tag)
+            && !left.tags.iter().any(|existing| **existing == *tag)
+        {
+            changed.done = Err(Error::Changed { vg: vg.clone(), name: name.clone() });
+        }
+        changed
+    }
+
+    /// Above how many percent of its data or metadata a thin pool takes no new volumes (lvm.conf(5)
+    /// `activation/thin_pool_autoextend_threshold`).
+    pub async fn thin_pool_threshold(&self) -> Result<u32, Error> {
+        let command = LvmCommand::setting("activation/thin_pool_autoextend_threshold");
+        let output = self.run(slice::from_ref(&command)).await?;
+        if output.code != Some(0) {
+            let stderr = output.stderr.trim().to_owned();
+            return Err(Error::Exit { command: command.name().to_owned(), code: output.code, stderr });
+        }
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let threshold = said.strip_prefix("thin_pool_autoextend_threshold=").and_then(|number| number.parse().ok());
+        threshold.ok_or_else(|| report_error(&command, ReportError::Line(said)))
+    }
+
+    /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What somebody
+    /// else gave its name to meanwhile gets no tag.
+    pub async fn set_aside(&self, vg: &VgName, name: &LvName, uuid: &str, tags: &[Tag], new: &LvName) -> Changed {
         let mut commands = Vec::new();
         if !tags.is_empty() {
-            commands.push(LvmCommand::change_tags(vg, name, tags, &[]));
+            commands.push(LvmCommand::add_tags(vg, uuid, tags));
         }
         commands.push(LvmCommand::rename(vg, name, new));
         self.change(vg, name, commands, |volume, said| {
-            let renamed = said.group.volume(new.as_str());
+            let renamed = said.group.volume(new.as_str()).filter(|renamed| *renamed.uuid == *uuid);
             volume.is_none() && renamed.is_some_and(|renamed| tags.iter().all(|tag| renamed.has_tag(tag)))
         })
         .await

@@ -29,6 +29,14 @@ pub enum Error {
         /// The volume that is not in it.
         name: LvName,
     },
+    /// The logical volume that was to be changed is another one by now, or somebody has changed it. Nothing was done.
+    #[error("logical volume {vg}/{name} was changed by somebody else at the same time")]
+    Changed {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+    },
     /// There is a volume of this name already.
     #[error("{command}: {stderr}")]
     AlreadyExists {
@@ -183,7 +191,20 @@ enum Kind {
 
 impl Kind {
     fn of(stderr: &str) -> Option<Self> {
-        stderr.lines().map(str::trim).filter(|line| !line.starts_with("WARNING:")).find_map(Self::of_line)
+        // LVM gives room as the reason for everything for which it makes no volume in a thin pool. Of these no room helps.
+        let is_broken = |line: &str| {
+            line.starts_with("WARNING: Thin pool ")
+                && ["unexpected transaction id", " is failed", " needs check", " is erroring"]
+                    .iter()
+                    .any(|fault| line.contains(fault))
+        };
+        let is_broken = stderr.lines().map(str::trim).any(is_broken);
+        stderr
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("WARNING:"))
+            .find_map(Self::of_line)
+            .filter(|kind| !(is_broken && matches!(kind, Self::NoSpace)))
     }
 
     fn of_line(line: &str) -> Option<Self> {
@@ -195,6 +216,7 @@ impl Kind {
             || line.starts_with("Insufficient suitable ")
             || line.starts_with("Not enough free space")
             || line.ends_with("new volumes are not allowed.")
+            || (line.contains("free space in thin pool ") && line.ends_with(" reached threshold."))
         {
             Some(Self::NoSpace)
         } else if has("contains a filesystem in use")
@@ -251,6 +273,10 @@ mod tests {
         "  Insufficient suitable allocatable extents for logical volume a: 4 more required\n"
     )]
     #[case::full_pool("NoSpace", "  Free space in pool vg1/p is above threshold, new volumes are not allowed.\n")]
+    #[case::full_pool_for_volumes(
+        "NoSpace",
+        "  WARNING: Thin pool vg1/p is out of data space.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
+    )]
     #[case::exists("AlreadyExists", "  Logical Volume \"a\" already exists in volume group \"vg1\"\n")]
     #[case::exists_as_pool("AlreadyExists", "  Logical volume a already exists in Volume group vg1.\n")]
     #[case::mounted("Busy", "  Logical volume vg1/a contains a filesystem in use.\n")]
@@ -263,6 +289,14 @@ mod tests {
     #[case::incomplete(
         "Incomplete",
         "  WARNING: Couldn't find device with uuid 2q00nI-QCf9.\n  WARNING: VG vg1 is missing PV 2q00nI-QCf9 (last written to /dev/loop1).\n  Cannot change VG vg1 while PVs are missing.\n  See vgreduce --removemissing and vgextend --restoremissing.\n  Cannot process volume group vg1\n"
+    )]
+    #[case::broken_pool(
+        "Exit",
+        "  WARNING: Thin pool vg1/p has unexpected transaction id 1, expecting 2.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
+    )]
+    #[case::failed_pool(
+        "Exit",
+        "  WARNING: Thin pool vg1/p is failed.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
     )]
     #[case::other("Exit", "  Number of stripes (9) must not exceed number of physical volumes (1)\n")]
     #[case::silent("Exit", "")]

@@ -1,12 +1,13 @@
 //! How the extents of a volume lie on the physical volumes, and how large a volume of that layout can be.
 
 mod allocation;
+mod existing;
 mod options;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::Striping;
+use crate::{Segment, Striping};
 use allocation::Request;
 
 const MIB: u64 = 1 << 20;
@@ -42,6 +43,8 @@ pub struct Shape {
     region_size: u64,
     /// Whether each image has checksums beside it.
     integrity: bool,
+    /// Whether the images have their metadata already: the volume is there, and grows.
+    has_metadata: bool,
 }
 
 /// Families of LVM's segment types (lvmraid(7)).
@@ -72,6 +75,14 @@ impl Layout {
     /// What these words for `lvcreate`, and the stripes given beside them, mean with LVM's default configuration.
     pub fn parse(words: &[String], striping: Option<&Striping>) -> Self {
         match options::parse(words, striping) {
+            Ok(shape) => Self::Known(shape),
+            Err(reason) => Self::Unknown { reason },
+        }
+    }
+
+    /// The layout of what LVM adds to a volume that ends with this segment. `allocation` is the policy in its `lv_attr`.
+    pub(crate) fn of_segment(segment: &Segment, allocation: char) -> Self {
+        match existing::of(segment, allocation) {
             Ok(shape) => Self::Known(shape),
             Err(reason) => Self::Unknown { reason },
         }
@@ -108,6 +119,18 @@ impl Layout {
         better.find(|&stripes| fits(stripes)).map_or(found, |better| boundary(better, most + 1)) * step
     }
 
+    /// The largest size in extents that takes no more than `most` extents of the volume group in all, wherever these are.
+    pub fn largest_of(&self, most: u64, extent_size: u64) -> u64 {
+        let Self::Known(shape) = self else { return most };
+        let step = self.step();
+        let (mut low, mut high) = (0, most / shape.images() + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if shape.taken(middle * step, extent_size) <= most { low = middle } else { high = middle }
+        }
+        low * step
+    }
+
     /// Whether LVM can make a new volume of so many extents.
     pub fn fits<A: AsRef<[u64]>>(&self, extents: u64, extent_size: u64, free: &[A]) -> bool {
         match self {
@@ -137,6 +160,13 @@ impl Shape {
     /// How many areas lie side by side.
     fn images(&self) -> u64 {
         u64::from(self.stripes) * u64::from(self.copies) + u64::from(self.parity())
+    }
+
+    /// Extents that a volume of so many takes from its group, redundancy included.
+    fn taken(&self, extents: u64, extent_size: u64) -> u64 {
+        let beside =
+            self.metadata(extents, extent_size) + if self.integrity { self.checksums(extents, extent_size) } else { 0 };
+        self.images().saturating_mul(extents.div_ceil(u64::from(self.stripes)).saturating_add(beside))
     }
 
     fn fits<A: AsRef<[u64]>>(&self, extents: u64, extent_size: u64, free: &[A]) -> bool {
@@ -171,7 +201,7 @@ impl Shape {
 
     /// Extents of metadata that each image has beside it.
     fn metadata(&self, extents: u64, extent_size: u64) -> u64 {
-        if matches!(self.kind, Kind::Plain | Kind::Raid0) || extent_size == 0 {
+        if matches!(self.kind, Kind::Plain | Kind::Raid0) || self.has_metadata || extent_size == 0 {
             return 0;
         }
         let bytes = extents.max(1).saturating_mul(extent_size);

@@ -32,7 +32,7 @@ pub use name::{InvalidName, LvName, Tag, VgName};
 pub use report::ReportError;
 pub use runner::{CommandRunner, Output, RunError};
 pub use system::{PrefixError, SystemRunner};
-pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, VolumeGroup};
+pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
 pub use wipe::{InvalidWipe, Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.

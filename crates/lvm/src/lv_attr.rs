@@ -224,6 +224,12 @@ impl LvAttr {
         self.0[1].into()
     }
 
+    /// Third character: the allocation policy, in lower case also where it is locked (lvs(8)).
+    pub(crate) fn allocation(self) -> char {
+        let [_, _, policy, ..] = self.0;
+        char::from(policy.to_ascii_lowercase())
+    }
+
     /// What the kernel has of it.
     pub fn state(self) -> State {
         self.0[4].into()

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, PhysicalVolume, VgName, VolumeGroup};
+use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, PhysicalVolume, Segment, VgName, VolumeGroup};
 
 /// Begins each field, and so each line that belongs to a report.
 pub(crate) const PREFIX: &str = "LVM2_";
@@ -65,6 +65,9 @@ pub enum ReportError {
         /// Bytes in the areas that were read.
         listed: u64,
     },
+    /// A volume that cannot be in one piece, without its segments.
+    #[error("RAID volume {0} without a segment")]
+    Segment(String),
     /// LVM ended well without saying anything about this volume group.
     #[error("volume group {0} is not in it")]
     Absent(VgName),
@@ -81,7 +84,14 @@ pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
             continue;
         }
         let Listed { group, areas, .. } = groups.last_mut().ok_or(ReportError::Order)?;
-        if fields.0.contains_key("PVSEG_START") {
+        if fields.0.contains_key("SEGTYPE") {
+            let segment = fields.segment()?;
+            let uuid = fields.get("LV_UUID")?;
+            // The last one counts: LVM grows a volume as its end is.
+            if let Some(volume) = group.volumes.iter_mut().find(|volume| *volume.uuid == *uuid) {
+                volume.segment = Some(Box::new(segment));
+            }
+        } else if fields.0.contains_key("PVSEG_START") {
             areas.push((fields.text("PV_UUID")?, fields.number("PVSEG_START")?, fields.number("PVSEG_SIZE")?));
         } else if fields.0.contains_key("PV_NAME") {
             group.pvs.push(fields.physical_volume()?);
@@ -136,6 +146,10 @@ impl Listed {
             if counted != listed {
                 return Err(ReportError::Incomplete { vg: group.name, what, counted, listed });
             }
+        }
+        // Taken for linear, its growth would be checked against a fraction of what it takes.
+        if let Some(volume) = group.volumes.iter().find(|volume| volume.attr.is_raid() && volume.segment.is_none()) {
+            return Err(ReportError::Segment(volume.name.to_string()));
         }
         for pv in &group.pvs {
             let listed = pv.free_areas.iter().fold(0, |sum: u64, area| sum.saturating_add(*area));
@@ -232,6 +246,16 @@ impl<'a> Fields<'a> {
             attr,
             data_percent: self.optional_number("DATA_PERCENT")?,
             metadata_percent: self.optional_number("METADATA_PERCENT")?,
+            metadata_size: self.optional_number("LV_METADATA_SIZE")?,
+            segment: None,
+        })
+    }
+
+    fn segment(&self) -> Result<Segment, ReportError> {
+        Ok(Segment {
+            kind: self.get("SEGTYPE")?.into(),
+            images: self.number("STRIPES")?,
+            region_size: self.number("REGION_SIZE")?,
         })
     }
 }
@@ -239,6 +263,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Layout;
 
     /// As LVM 2.03.16 writes it after a change.
     const REPORT: &str = r#"
@@ -247,7 +272,7 @@ mod tests {
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
-  LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''
+  LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''
   
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
@@ -364,6 +389,28 @@ mod tests {
     fn a_size_that_is_no_number_is_an_error() {
         let error = volume(&[("lv_size", "4.00m")]).unwrap_err();
         assert_eq!(error.to_string(), r#"LV_SIZE is "4.00m", which is not a number"#);
+    }
+
+    const RAID: [(&str, &str); 1] = [("lv_attr", "rwi-a-r---")];
+
+    #[test]
+    fn a_volume_is_laid_out_as_its_last_segment() {
+        let of = |kind: &str, stripes: u16| {
+            format!(
+                "  LVM2_LV_UUID='ejNx40' LVM2_SEGTYPE='{kind}' LVM2_STRIPES='{stripes}' LVM2_REGION_SIZE='2097152'\n"
+            )
+        };
+        let line = REPORT.lines().find(|line| line.contains("LVM2_LV_NAME")).unwrap();
+        let with = |segments: &str| REPORT.replace(line, &format!("{line}\n{segments}"));
+        let volume = |text: &str| parse(text.as_bytes()).unwrap().remove(0).volumes.remove(0);
+        assert_eq!(volume(REPORT).layout(), Layout::parse(&[], None));
+        assert_eq!(volume(&with(&(of("striped", 3) + &of("striped", 2)))).layout().to_string(), "striped, 2 stripes");
+        assert_eq!(volume(&with(&of("raid1", 3))).layout().to_string(), "raid1, 3 copies");
+    }
+
+    #[test]
+    fn a_raid_volume_without_its_segments_is_an_error() {
+        assert!(matches!(volume(&RAID), Err(ReportError::Segment(name)) if name == "z"));
     }
 
     #[test]

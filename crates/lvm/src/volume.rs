@@ -77,6 +77,21 @@ pub struct LogicalVolume {
     pub data_percent: Option<f64>,
     /// How full the metadata of a thin pool is, in percent.
     pub metadata_percent: Option<f64>,
+    /// Size in bytes of the metadata of a thin pool or cache pool.
+    pub metadata_size: Option<u64>,
+    /// How its end is laid out, unless it is linear or thin.
+    pub segment: Option<Box<Segment>>,
+}
+
+/// A segment of a logical volume, a part that is laid out in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// LVM's name of the type, for example `raid1`.
+    pub kind: Box<str>,
+    /// How many areas lie side by side: stripes, copies, parity.
+    pub images: u16,
+    /// Bytes in a region of a RAID; 0 for other types.
+    pub region_size: u64,
 }
 
 /// Number of a block device.
@@ -114,9 +129,15 @@ impl VolumeGroup {
 }
 
 impl FreeAreas<'_> {
-    /// Bytes of the largest volume of this layout that can be made.
-    pub fn largest(&self, layout: &Layout) -> u64 {
-        layout.largest(self.extent_size, &self.areas).saturating_mul(self.extent_size)
+    /// Bytes of the largest volume of this layout that can be made so that `spare` bytes of the free areas are left, wherever
+    /// these are.
+    pub fn largest(&self, layout: &Layout, spare: u64) -> u64 {
+        let free: u64 = self.areas.iter().copied().flatten().sum();
+        let spare = spare
+            .checked_div(self.extent_size)
+            .map_or(0, |whole| whole + u64::from(!spare.is_multiple_of(self.extent_size)));
+        let within = layout.largest_of(free.saturating_sub(spare), self.extent_size);
+        layout.largest(self.extent_size, &self.areas).min(within).saturating_mul(self.extent_size)
     }
 
     /// Whether a volume of this layout and so many bytes can be made.
@@ -126,6 +147,15 @@ impl FreeAreas<'_> {
 }
 
 impl LogicalVolume {
+    /// The layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID has its metadata
+    /// already.
+    pub fn layout(&self) -> Layout {
+        match &self.segment {
+            None => Layout::parse(&[], None),
+            Some(segment) => Layout::of_segment(segment, self.attr.allocation()),
+        }
+    }
+
     /// Whether it carries the tag.
     pub fn has_tag(&self, tag: &Tag) -> bool {
         self.tags.iter().any(|existing| **existing == *tag.as_str())

@@ -17,7 +17,8 @@ use crate::yaml::{Fields, Findings, Node};
 
 /// Where lvmd listens unless configured otherwise.
 const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
-/// Bytes that a class keeps unless configured otherwise: 10 GiB.
+/// What a thick class keeps unless configured otherwise. A thin class then keeps nothing: TopoLVM publishes all that a pool may
+/// promise, and a small pool would have no capacity left.
 const DEFAULT_SPARE_GIB: u64 = 10;
 /// More GiB than this are no number of bytes.
 const MAX_GIB: u64 = u64::MAX >> 30;
@@ -198,7 +199,7 @@ fn read_device_class(
 ) -> Option<DeviceClass> {
     let line = fields.line;
     let default = fields.flag(keys::DEFAULT.name, findings).unwrap_or_default();
-    let spare = fields.number(keys::SPARE_GB.name, MAX_GIB, findings).unwrap_or(DEFAULT_SPARE_GIB) << 30;
+    let spare = fields.number(keys::SPARE_GB.name, MAX_GIB, findings);
     let stripes = fields.number(keys::STRIPE.name, u32::MAX.into(), findings).unwrap_or_default();
     let stripe_size = fields.text(keys::STRIPE_SIZE.name, findings).filter(|size| !size.is_empty());
     let lvcreate_options = fields.texts(keys::LVCREATE_OPTIONS.name, findings).unwrap_or_default();
@@ -231,6 +232,7 @@ fn read_device_class(
     if is_thin && thin_pool.is_none() {
         return None;
     }
+    let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
     if is_thin && stripes > 0 {
         let message = format!("device class {name:?}: stripe has no effect on thin volumes; stripe their pool instead");
         findings.warning(line, message);

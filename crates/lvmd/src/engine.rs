@@ -6,6 +6,8 @@
 
 mod change;
 mod group;
+mod headers;
+mod locate;
 mod making;
 mod outside;
 mod removal;
@@ -179,12 +181,30 @@ impl<R: Host> Engine<R> {
         for group in &found {
             check_thin_pools(&classes, group)?;
         }
+        let classes = self.with_thin_pool_threshold(classes).await;
         for group in found {
             self.look_after(group);
         }
         *self.inner.classes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(classes);
         self.publish();
         Ok(())
+    }
+
+    /// The classes with what lvm.conf says of thin pools.
+    async fn with_thin_pool_threshold(&self, mut classes: DeviceClasses) -> DeviceClasses {
+        if classes.iter().any(|class| class.thin_pool.is_some()) {
+            match self.inner.lvm.thin_pool_threshold().await {
+                Ok(threshold) => classes.set_thin_pool_threshold(threshold),
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(
+                        error,
+                        "cannot learn from LVM up to which fill thin pools take volumes; taken for 100 %"
+                    );
+                }
+            }
+        }
+        classes
     }
 
     /// Keeps what is known of a group true from now on, and wipes what is to be wiped in it. LVM said this of it just now.
@@ -202,8 +222,8 @@ impl<R: Host> Engine<R> {
     }
 
     /// The volumes of a class, also those that others made: everything in its thin pool, or everything in its volume group
-    /// that is not part of a thin pool. With `only`, the one of this name.
-    pub async fn list(&self, class: &str, only: Option<&str>) -> Result<Vec<LogicalVolume>, Error> {
+    /// that is not part of a thin pool.
+    pub async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Error> {
         let class = self.class(class)?;
         let group = self.group(&class.volume_group)?;
         let devices = self.mapped(&group).await;
@@ -213,9 +233,7 @@ impl<R: Host> Engine<R> {
         let known = group.known()?;
         // That a pool is missing and that it is empty are not the same.
         available(&class, &known)?;
-        let is_listed = |volume: &&LogicalVolume| {
-            only.is_none_or(|name| *volume.name == *name) && class.owns(volume) && !marks::is_hidden(volume)
-        };
+        let is_listed = |volume: &&LogicalVolume| class.owns(volume) && !marks::is_hidden(volume);
         let mut volumes: Vec<_> = known.volumes.iter().filter(is_listed).cloned().collect();
         for volume in &mut volumes {
             place(volume, &known.name, devices.as_ref());
@@ -301,11 +319,6 @@ impl<R: Host> Engine<R> {
     fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
         let groups = self.inner.groups.read().unwrap_or_else(PoisonError::into_inner);
         groups.get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
-    }
-
-    /// A group that no class may name, of which LVM said this just now.
-    fn group_or_new(&self, known: VolumeGroup) -> Arc<Group> {
-        self.group(&known.name).unwrap_or_else(|_| Arc::new(Group::new(known.name.clone(), Some(known))))
     }
 
     /// What is true of a group: what is known if the disks prove it, else what LVM says. The caller has the group's turn.

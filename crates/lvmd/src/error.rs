@@ -84,6 +84,47 @@ pub enum Error {
         /// What was asked for.
         requested: u64,
     },
+    /// LVM makes no volumes in a thin pool that is full, or has less left than it was told to keep.
+    #[error(
+        "thin pool {vg}/{pool} takes no new volumes: {why}; delete data in it, or extend it with `lvextend -L +SIZE {vg}/{pool}`, its metadata \
+         with `lvextend --poolmetadatasize +SIZE {vg}/{pool}`"
+    )]
+    PoolFull {
+        /// The group.
+        vg: VgName,
+        /// The pool.
+        pool: LvName,
+        /// What is full, and how full it is.
+        why: String,
+    },
+    /// LVM makes no volumes in a thin pool that has failed or must be repaired.
+    #[error("thin pool {vg}/{pool} takes no new volumes: {why}; repair it, see lvmthin(7)")]
+    PoolBroken {
+        /// The group.
+        vg: VgName,
+        /// The pool.
+        pool: LvName,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The volume of this name is not where the class keeps its volumes.
+    #[error("logical volume {vg}/{name} {why}")]
+    Elsewhere {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        name: LvName,
+        /// Where it is.
+        why: String,
+    },
+    /// More than one volume on this machine could be the one that is asked for.
+    #[error("logical volume {name} is in more than one volume group: {}; remove or rename the copies", .vgs.join(", "))]
+    Ambiguous {
+        /// The volume.
+        name: LvName,
+        /// The groups.
+        vgs: Vec<String>,
+    },
     /// The volume is not of the kind that may be changed in this way.
     #[error("logical volume {vg}/{name} {why}")]
     NotAllowed {
@@ -154,6 +195,7 @@ impl From<lvm::Error> for Error {
             other @ (lvm::Error::AlreadyExists { .. }
             | lvm::Error::NoSpace { .. }
             | lvm::Error::Busy { .. }
+            | lvm::Error::Changed { .. }
             | lvm::Error::Incomplete { .. }
             | lvm::Error::Timeout { .. }
             | lvm::Error::Run { .. }
@@ -175,11 +217,14 @@ impl GrpcCode for Error {
             | Self::PhysicalVolumesMissing { .. }
             | Self::ThinPoolMissing { .. }
             | Self::LeakingPool { .. }
+            | Self::PoolBroken { .. }
             | Self::InUse { .. }
+            | Self::Elsewhere { .. }
+            | Self::Ambiguous { .. }
             | Self::NotAllowed { .. } => Code::FailedPrecondition,
             Self::AlreadyExists { .. } => Code::AlreadyExists,
             // The provisioner lets the scheduler choose another node.
-            Self::NoSpace { .. } => Code::ResourceExhausted,
+            Self::NoSpace { .. } | Self::PoolFull { .. } => Code::ResourceExhausted,
             Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => Code::Internal,
             Self::BeingMade { .. } | Self::Stopping => Code::Unavailable,
             Self::ThickClass(_) | Self::ThickSource { .. } => Code::Unimplemented,
@@ -201,6 +246,7 @@ fn lvm_code(error: &lvm::Error) -> Code {
             Code::FailedPrecondition
         }
         lvm::Error::VolumeNotFound { .. } => Code::NotFound,
+        lvm::Error::Changed { .. } => Code::Unavailable,
         // CSI: the outcome is not known, ask again.
         lvm::Error::Timeout { .. } => Code::DeadlineExceeded,
         lvm::Error::Run { .. } | lvm::Error::Exit { .. } | lvm::Error::Report { .. } => Code::Internal,

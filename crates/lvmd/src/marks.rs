@@ -8,22 +8,24 @@ mod wiping;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lvm::{InvalidName, LogicalVolume, LvName, Tag};
+use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
-pub(crate) use wiping::{aside_name, is_aside_name, is_wiping, wiping};
+pub(crate) use wiping::{aside_name, is_aside_name, is_wiping, wiping, wiping_tag};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";
 /// lvmd made the volume.
-const MANAGED: &str = "topolvm.io/managed-by=lvmd";
+pub(crate) const MANAGED: &str = "topolvm.io/managed-by=lvmd";
 /// The volume is not ready and was never given to anybody; who makes it, and in which attempt.
 const MAKING: &str = "topolvm.io/making=";
 /// Of which volume it is a snapshot; LVM forgets that when the volume is removed.
 const SOURCE: &str = "topolvm.io/source=";
+/// How the contents of the volume are wiped when it is removed and no class has its volumes where it is.
+const WIPE: &str = "topolvm.io/wipe=";
 /// A tag has room for this much of a maker's name; the paths of sockets are shorter.
 const MAX_MAKER: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source", "wiping"];
+const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping"];
 
 /// Whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -63,11 +65,19 @@ impl Maker {
     }
 }
 
-/// Tags of a volume that is being made: those that the client wants and those of lvmd.
-pub(crate) fn begin(wanted: &[Tag], making: &Tag, source: Option<&LvName>) -> Result<Vec<Tag>, InvalidName> {
+/// Tags of a volume that is being made: those that the client wants and those of lvmd. `wipe` is how its class wipes volumes.
+pub(crate) fn begin(
+    wanted: &[Tag],
+    making: &Tag,
+    source: Option<&LvName>,
+    wipe: Option<Wipe>,
+) -> Result<Vec<Tag>, InvalidName> {
     let mut tags = wanted.to_vec();
     tags.push(MANAGED.parse()?);
     tags.push(making.clone());
+    if let Some(wipe) = wipe {
+        tags.push(format!("{WIPE}{wipe}").parse()?);
+    }
     if let Some(source) = source {
         tags.push(format!("{SOURCE}{source}").parse()?);
     }
@@ -79,9 +89,26 @@ pub(crate) fn is_managed(volume: &LogicalVolume) -> bool {
     volume.tags.iter().any(|tag| **tag == *MANAGED)
 }
 
+/// How the class in which lvmd made the volume wiped volumes then.
+pub(crate) fn wipe(volume: &LogicalVolume) -> Option<Wipe> {
+    volume.tags.iter().find_map(|tag| tag.strip_prefix(WIPE)).filter(|_| is_managed(volume))?.parse().ok()
+}
+
+/// The tag that says that a volume is being made.
+pub(crate) fn making(volume: &LogicalVolume) -> Option<&str> {
+    volume.tags.iter().find(|tag| tag.starts_with(MAKING)).map(|tag| &**tag)
+}
+
+/// Whether a name can only be that of one volume: topolvm-node and TopoLVM's own name volumes by the UID of their object.
+pub(crate) fn is_object_uid(name: &str) -> bool {
+    let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<_> = name.split('-').collect();
+    parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, length)| is_hex(part, length))
+}
+
 /// Whether a volume was begun by an lvmd and is not ready.
 pub(crate) fn is_half_made(volume: &LogicalVolume) -> bool {
-    is_managed(volume) && volume.tags.iter().any(|tag| tag.starts_with(MAKING))
+    is_managed(volume) && making(volume).is_some()
 }
 
 /// Whether nobody is to be told of a volume.
@@ -114,6 +141,7 @@ mod tests {
     #[case("topolvm.io/managed-by=me", true)]
     #[case("topolvm.io/source=", true)]
     #[case("topolvm.io/wiping=zero:x", true)]
+    #[case("topolvm.io/wipe=none", true)]
     #[case("topolvm.io/makings=x", false)]
     #[case("topolvm.io/name=pvc-1", false)]
     #[case("making=x", false)]
@@ -121,11 +149,21 @@ mod tests {
         assert_eq!(is_reserved(&tag.parse().unwrap()), reserved);
     }
 
+    #[rstest]
+    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", true)]
+    #[case("0B5A2F4E-8D54-4F5C-9A0E-7D8F6F3C2B1A", true)]
+    #[case("0b5a2f4e8d544f5c9a0e7d8f6f3c2b1a", false)]
+    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1g", false)]
+    #[case("root", false)]
+    fn an_object_uid_is_a_uuid(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_object_uid(name), expected);
+    }
+
     #[test]
     fn every_name_can_be_a_source() {
         let longest: LvName = "+_.-Aa0".repeat(18).parse().unwrap();
         let maker = Maker::new(Path::new("/run/topolvm/lvmd.sock"));
-        assert_eq!(begin(&[], &maker.mark().unwrap(), Some(&longest)).unwrap().len(), 3);
+        assert_eq!(begin(&[], &maker.mark().unwrap(), Some(&longest), Some(Wipe::Zero)).unwrap().len(), 4);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct ClassUsage {
     /// Bytes that may still be given away, spare not included. 0 while the volume group, one of its physical volumes or the thin
     /// pool is missing.
     pub free: u64,
+    /// Bytes that are free in the volume group, less the spare of a thick class: more than can be made of them where volumes are
+    /// striped or RAID. 0 like `free`.
+    pub group_free: u64,
     /// Size of the volume group in bytes. 0 while it is missing.
     pub size: u64,
     /// How many volumes there are, also those that others made, but not those that are being wiped.
@@ -42,8 +45,6 @@ pub struct ClassUsage {
 /// The room in a thin pool, as it is and not as it is promised. All 0 while the pool is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThinUsage {
-    /// Bytes that are free in its volume group, spare included.
-    pub group_free: u64,
     /// Size of the pool in bytes.
     pub size: u64,
     /// How full its data is.
@@ -66,6 +67,7 @@ impl ClassUsage {
             name: class.name.clone(),
             default: class.default,
             free: free.unwrap_or(0),
+            group_free: group.map_or(0, |group| class.group_free(group)),
             size: group.map_or(0, |group| group.size),
             volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
             names: group.map_or(0, |group| names(group.volumes.iter().filter(is_there))),
@@ -87,12 +89,10 @@ fn count(items: impl Iterator) -> u64 {
 
 impl ThinUsage {
     fn of(pool: &ThinPool, group: Option<&VolumeGroup>) -> Self {
-        let Some((group, pool)) = group.and_then(|group| Some((group, pool.find(group)?))) else {
+        let Some(pool) = group.and_then(|group| pool.find(group)) else {
             return Self::default();
         };
         Self {
-            // LVM takes nothing out of a group without some of its physical volumes.
-            group_free: if group.missing_pvs > 0 { 0 } else { group.free },
             size: pool.size,
             // LVM says nothing while the pool is not active.
             data_percent: pool.data_percent.unwrap_or(0.0),

@@ -261,8 +261,8 @@ impl Lvmd {
         from_wire(resized.size_bytes)
     }
 
-    /// Looks for an LV among those of its device class. lvmd answers with this one alone; TopoLVM's, which does not know that it can be
-    /// asked for one, with all.
+    /// Looks for an LV: lvmd knows where it is, also when its device class has its volumes elsewhere by now or is no longer
+    /// configured. TopoLVM's lvmd lists what is in the class.
     pub async fn find(&self, name: &str, device_class: &str) -> Result<Option<Lv>, Error> {
         let found = self.volumes(name, device_class).await?.into_iter().find(|lv| lv.name == name);
         found.map(Lv::try_from).transpose()
@@ -273,7 +273,7 @@ impl Lvmd {
         self.volumes("", device_class).await?.into_iter().map(Lv::try_from).collect()
     }
 
-    /// The LVs of a device class; where a name is given, lvmd may answer with that one alone.
+    /// The LVs of a device class; where a name is given, lvmd answers with that one alone, wherever it is.
     async fn volumes(&self, name: &str, device_class: &str) -> Result<Vec<LogicalVolume>, Error> {
         let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };
         Ok(call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?.volumes)

@@ -9,6 +9,7 @@
 )]
 
 mod change;
+mod disk;
 mod fault;
 mod report;
 mod state;
@@ -26,6 +27,7 @@ use lvm::{
     VgName, VolumeGroup, Wipeable,
 };
 
+pub use disk::HangingDisk;
 pub use fault::{Fault, Pause};
 pub use state::{EXTENT, FakeVolume};
 pub use wipe::{Held, Stop};
@@ -44,6 +46,7 @@ struct Shared {
     state: Mutex<State>,
     plan: Mutex<Plan>,
     stop: wipe::Gate,
+    hanging: disk::Hanging,
 }
 
 impl FakeLvm {
@@ -97,6 +100,17 @@ impl FakeLvm {
     /// what a test changes behind lvmd's back is seen at once.
     pub fn hide_devices(&self) {
         self.state().devices_are_hidden = true;
+    }
+
+    /// Sets lvm.conf(5) `activation/thin_pool_autoextend_threshold`: thin pools take no volumes above so many percent.
+    pub fn set_thin_pool_threshold(&self, percent: u8) {
+        self.state().thin_pool_threshold = Some(percent);
+    }
+
+    /// From now on reading this physical volume of a group hangs, until the returned value is dropped.
+    pub fn hang_disk(&self, vg: &str, index: u32) -> HangingDisk {
+        let uuid = format!("{}-{index}", self.state().group(vg).uuid);
+        HangingDisk::new(self.clone(), uuid)
     }
 
     /// Lets them be looked at again.
@@ -268,6 +282,7 @@ impl CommandRunner for FakeLvm {
 
 impl Devices for FakeLvm {
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        self.shared.hanging.pass(&pv.uuid);
         let state = self.state();
         let group = state.groups.values().find(|group| pv.uuid.starts_with(&format!("{}-", group.uuid)));
         let group = group.ok_or(io::ErrorKind::NotFound)?;

@@ -274,7 +274,7 @@ fn judge(given: &BTreeMap<Meaning, &str>) -> Result<Shape, String> {
     if integrity && matches!(kind, Kind::Plain | Kind::Raid0 | Kind::Raid0Meta) {
         return Err("--raidintegrity y is not possible with this type".to_owned());
     }
-    Ok(Shape { kind, stripes, copies, policy, region_size, integrity })
+    Ok(Shape { kind, stripes, copies, policy, region_size, integrity, has_metadata: false })
 }
 
 fn kind(name: &str, stripes: Option<u16>) -> Result<Kind, String> {

@@ -49,7 +49,7 @@ pub(super) const DEFAULT: Key =
 pub(super) const SPARE_GB: Key = key(
     "spare-gb",
     "10",
-    "GiB that are never given away: of the volume group, or of what the thin pool promises. Thin classes mostly want `0`",
+    "GiB that are never given away: of the volume group, or of what the thin pool promises. A thin class without it keeps nothing",
 );
 pub(super) const STRIPE: Key = key(
     "stripe",

@@ -103,6 +103,17 @@ fn users_and_groups_that_may_use_the_socket_are_numbers() {
 }
 
 #[test]
+fn a_thin_class_keeps_only_a_spare_that_is_written_down() {
+    let pool = "type: thin, thin-pool: {name: pool, overprovision-ratio: 1.0}";
+    let classes = classes(&format!(
+        "{{name: plain, volume-group: vg, {pool}}}, {{name: kept, volume-group: vg2, spare-gb: 3, {pool}}}, {{name: thick, volume-group: vg}}"
+    ))
+    .unwrap();
+    let spare = |class: &str| classes.get(class).unwrap().spare >> 30;
+    assert_eq!((spare("plain"), spare("kept"), spare("thick")), (0, 3, 10));
+}
+
+#[test]
 fn a_spare_of_zero_is_not_the_default_spare() {
     let classes = classes("{name: a, volume-group: vg, spare-gb: 0}").unwrap();
     assert_eq!(classes.get("a").unwrap().spare, 0);
@@ -170,8 +181,9 @@ fn one_thick_and_several_thin_classes_share_a_volume_group() {
     )
     .unwrap();
     let pool = |class: &str| classes.get(class).unwrap().thin_pool.clone();
-    let expected =
-        |name: &str, ratio: &str| Some(ThinPool { name: name.parse().unwrap(), overprovision: ratio.parse().unwrap() });
+    let expected = |name: &str, ratio: &str| {
+        Some(ThinPool { name: name.parse().unwrap(), overprovision: ratio.parse().unwrap(), threshold: 100 })
+    };
     assert_eq!(pool("a"), None);
     assert_eq!(pool("b"), expected("p", "1"));
     assert_eq!(pool("c"), expected("q", "2.5"));

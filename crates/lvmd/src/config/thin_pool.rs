@@ -3,7 +3,7 @@
 use lvm::LvName;
 
 use super::keys;
-use crate::device_class::ThinPool;
+use crate::device_class::{DEFAULT_THRESHOLD, ThinPool};
 use crate::overprovision::Overprovision;
 use crate::yaml::{Findings, Node};
 
@@ -41,5 +41,5 @@ pub(super) fn read(node: Node, class: &str, findings: &mut Findings) -> Option<T
             None
         }
     };
-    Some(ThinPool { name: name?, overprovision: overprovision? })
+    Some(ThinPool { name: name?, overprovision: overprovision?, threshold: DEFAULT_THRESHOLD })
 }

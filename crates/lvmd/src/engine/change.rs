@@ -6,9 +6,10 @@ use std::sync::Arc;
 use lvm::{Host, Layout, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
 
 use super::group::Group;
+use super::locate::Place;
 use super::making::Vacancy;
-use super::{Engine, available, missing, troubles};
-use crate::device_class::DeviceClass;
+use super::{Engine, missing, troubles};
+use crate::device_class::{DeviceClass, PoolRefusal, Room};
 use crate::error::Error;
 use crate::marks;
 
@@ -39,6 +40,7 @@ impl<R: Host> Engine<R> {
             },
         };
         let group = self.group(&class.volume_group)?;
+        self.check_not_made_elsewhere(&group, &wanted.name)?;
         self.change(group, async move |engine, group| {
             engine.create_in_turn(&group, &class, &wanted, options.as_deref()).await
         })
@@ -59,12 +61,13 @@ impl<R: Host> Engine<R> {
         };
         let size = |known: &VolumeGroup| rounded(known, wanted.bytes, layout.step());
         let fits = |known: &VolumeGroup, existing: &LogicalVolume| difference(class, existing, size(known));
-        let known = match self.vacancy(group, class, &wanted.name, fits).await? {
+        let known = match self.vacancy(group, |volume| class.owns(volume), &wanted.name, fits).await? {
             Vacancy::Taken(existing) => return Ok(*existing),
             Vacancy::Free(known) => known,
         };
         check_complete(&known)?;
         check_pool(class, &known)?;
+        check_pool_takes_more(class, &known)?;
         let room = class.room(&layout, &known).map_err(|pool| missing(pool, &known))?;
         let Some(bytes) = size(&known).filter(|size| room.fits(&layout, *size)) else {
             return Err(Error::NoSpace { free: room.free, requested: wanted.bytes });
@@ -75,7 +78,7 @@ impl<R: Host> Engine<R> {
             pool: class.thin_pool.as_ref().map(|pool| &pool.name),
             name: &wanted.name,
             bytes,
-            tags: &marks::begin(&wanted.tags, &making, None)?,
+            tags: &marks::begin(&wanted.tags, &making, None, class.wipe.filter(|_| class.thin_pool.is_none()))?,
             striping,
             options,
         };
@@ -86,21 +89,23 @@ impl<R: Host> Engine<R> {
     /// Makes a volume at least `bytes` large and returns it. It never gets smaller: what is large enough stays as it is, and
     /// gets a device if it has none.
     pub async fn resize(&self, class: &str, name: LvName, bytes: u64) -> Result<LogicalVolume, Error> {
-        let class = self.class(class)?;
-        let group = self.group(&class.volume_group)?;
-        self.change(group, async move |engine, group| engine.resize_in_turn(&group, &class, &name, bytes).await).await
+        let sought = name.clone();
+        self.where_it_is(class, &sought, async move |engine: Self, group: Arc<Group>, place: Place| {
+            engine.resize_in_turn(&group, &place, &name, bytes).await
+        })
+        .await
     }
 
     async fn resize_in_turn(
         &self,
         group: &Group,
-        class: &DeviceClass,
+        place: &Place,
         name: &LvName,
         bytes: u64,
     ) -> Result<LogicalVolume, Error> {
         let vg = &group.name;
         let known = self.current(group).await?;
-        let volume = existing(class, &known, name)?;
+        let (volume, class) = self.find_in(place, &known, name)?;
         let not_allowed = |why: &str| Error::NotAllowed { vg: vg.clone(), name: name.clone(), why: why.to_owned() };
         if marks::is_half_made(volume) {
             return Err(not_allowed("is half made; create it again"));
@@ -116,11 +121,19 @@ impl<R: Host> Engine<R> {
             return Err(not_allowed("is a copy-on-write snapshot and cannot be resized"));
         }
         check_complete(&known)?;
-        let free = available(class, &known)?;
+        // What more of it takes is told by how it lies there: it may have been made with other options than the class has now.
+        let layout = volume.layout();
+        let room = match class.as_deref() {
+            Some(class) => {
+                check_pool_takes_more(class, &known)?;
+                class.room(&layout, &known).map_err(|pool| missing(pool, &known))?
+            }
+            None => Room::without_class(volume, &known),
+        };
         // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
-        let bytes = match rounded(&known, bytes, 1) {
-            Some(rounded) if rounded.saturating_sub(current) <= free => rounded,
-            _ => return Err(Error::NoSpace { free, requested: bytes.saturating_sub(current) }),
+        let bytes = match rounded(&known, bytes, layout.step()) {
+            Some(rounded) if room.fits(&layout, rounded.saturating_sub(current)) => rounded,
+            _ => return Err(Error::NoSpace { free: room.free, requested: bytes.saturating_sub(current) }),
         };
         self.take(group, self.inner.lvm.resize(vg, name, bytes).await)?;
         find(group, name)
@@ -156,6 +169,16 @@ pub(super) fn check_pool(class: &DeviceClass, group: &VolumeGroup) -> Result<(),
     }
 }
 
+/// LVM makes nothing in a pool that is full or broken.
+pub(super) fn check_pool_takes_more(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
+    let Some((pool, refusal)) = class.full_pool(group) else { return Ok(()) };
+    let (vg, pool) = (group.name.clone(), pool.name.clone());
+    Err(match refusal {
+        PoolRefusal::Full(why) => Error::PoolFull { vg, pool, why },
+        PoolRefusal::Broken(why) => Error::PoolBroken { vg, pool, why },
+    })
+}
+
 /// The volume that was just made.
 pub(super) fn find(group: &Group, name: &LvName) -> Result<LogicalVolume, Error> {
     let vanished = || Error::Vanished { vg: group.name.clone(), name: name.clone() };
@@ -181,8 +204,8 @@ fn difference(class: &DeviceClass, existing: &LogicalVolume, wanted: Option<u64>
     }
 }
 
-/// The volume, if it is one that the class may touch. A volume of this name in another pool, or in none, is somebody
-/// else's: neither may it be changed nor may anybody conclude that it is gone.
+/// The volume, if it is one that the class may touch. A volume of this name in another pool, or in none, may be somebody
+/// else's: nobody may conclude that it is gone.
 pub(super) fn existing<'a>(
     class: &DeviceClass,
     group: &'a VolumeGroup,
@@ -196,7 +219,7 @@ pub(super) fn existing<'a>(
         return Err(not_allowed("holds other volumes and is not touched".to_owned()));
     }
     if !class.owns(volume) {
-        return Err(not_allowed(elsewhere(class)));
+        return Err(Error::Elsewhere { vg: group.name.clone(), name: name.clone(), why: elsewhere(class) });
     }
     Ok(volume)
 }

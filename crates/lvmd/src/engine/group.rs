@@ -14,11 +14,12 @@ use lvm::{Device, DeviceStatus, Devices, LogicalVolume, PhysicalVolume, Version,
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
+use super::headers::{self, Headers};
 use super::wiping::Ledger;
 use crate::error::Error;
 
 /// Disks answer in milliseconds. One that takes longer is as good as unreadable.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One volume group.
 #[derive(Debug)]
@@ -26,10 +27,8 @@ pub(crate) struct Group {
     pub(crate) name: VgName,
     /// Held from the check of the free space to the end of the change. The only lock that is held across an await.
     turn: Arc<Mutex<()>>,
-    /// Held while somebody reads disks, also when nobody waits for the result any more: a disk that hangs costs one thread,
-    /// not one for each look.
-    disks: Arc<Mutex<()>>,
-    /// The same for device-mapper, which answers also while a disk hangs.
+    headers: Headers,
+    /// Held while somebody asks device-mapper, which answers also while a disk hangs.
     mapper: Arc<Mutex<()>>,
     known: RwLock<Known>,
     /// Somebody should look at LVM again.
@@ -44,6 +43,8 @@ pub(crate) struct Group {
 struct Known {
     /// `None` when LVM said that there is no such group.
     group: Option<Arc<VolumeGroup>>,
+    /// What was in it before that.
+    gone: Option<Arc<VolumeGroup>>,
     /// When LVM said so.
     since: Instant,
     /// Why nobody knows whether it is still so.
@@ -108,6 +109,7 @@ impl Group {
     pub(crate) fn new(name: VgName, group: Option<VolumeGroup>) -> Self {
         let known = Known {
             group: None,
+            gone: None,
             since: Instant::now(),
             stale: None,
             is_slow: false,
@@ -118,7 +120,7 @@ impl Group {
         let new = Self {
             name,
             turn: Arc::default(),
-            disks: Arc::default(),
+            headers: Headers::default(),
             mapper: Arc::default(),
             known,
             doubt: Notify::new(),
@@ -149,6 +151,12 @@ impl Group {
         self.get().ok_or_else(|| Error::VolumeGroupMissing(self.name.clone()))
     }
 
+    /// Whether a volume of this name was in the group before it went.
+    pub(crate) fn had(&self, name: &str) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.gone.as_ref().is_some_and(|gone| gone.volume(name).is_some())
+    }
+
     /// Why nobody knows whether it is still so.
     pub(crate) fn staleness(&self) -> Option<String> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).stale.clone()
@@ -171,7 +179,8 @@ impl Group {
             known.looks.expect(group);
             known.disks = Some(Disks::of(group, known.disks.as_ref()));
         }
-        known.group = group.map(Arc::new);
+        let before = std::mem::replace(&mut known.group, group.map(Arc::new));
+        known.gone = if known.group.is_some() { None } else { before.or_else(|| known.gone.take()) };
         known.since = Instant::now();
         known.stale = None;
         known.is_slow = false;
@@ -223,14 +232,15 @@ impl Group {
         // Whether a disk that was missing is back LVM alone can tell.
         let is_certain = |group: &Arc<VolumeGroup>| group.missing_pvs == 0 && self.staleness().is_none();
         let Some(group) = self.get().filter(is_certain) else { return Verdict::Blind };
-        let seen = see(&self.disks, devices, {
-            let group = Arc::clone(&group);
-            move |devices| Ok(newest(devices, &group.uuid, &group.pvs))
-        });
-        match seen.await {
-            Ok((None, _)) | Err(_) => Verdict::Blind,
-            Ok((Some(newest), _)) if is_of(&newest, &group) => Verdict::Current,
-            Ok(_) => Verdict::Outdated,
+        let read = self.headers.versions(devices, &group.pvs).await;
+        // LVM would hang as well, in the middle of a change. A report has a short deadline.
+        let hangs =
+            |(_, version): &headers::Read| matches!(version, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        match newest(&group.uuid, &read) {
+            _ if read.iter().any(hangs) => Verdict::Blind,
+            None => Verdict::Blind,
+            Some(newest) if is_of(&newest, &group) => Verdict::Current,
+            Some(_) => Verdict::Outdated,
         }
     }
 
@@ -240,7 +250,13 @@ impl Group {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             (known.group.clone(), known.disks.clone())
         };
-        see(&self.disks, devices, move |devices| Looks::of(devices, group.as_deref(), disks.as_ref())).await
+        let mut looks = Looks::default();
+        if let Some(Disks { vg_uuid, pvs }) = disks {
+            let read = self.headers.versions(devices, &pvs).await;
+            looks.newest = newest(&vg_uuid, &read);
+            looks.readable = read.into_iter().map(|(pv, version)| (pv, version.is_ok())).collect();
+        }
+        see(&self.mapper, devices, move |devices| looks.complete(devices, group.as_deref())).await
     }
 
     /// What these looks say about what is known. What was odd before LVM was last asked is no news.
@@ -292,7 +308,7 @@ impl Group {
     }
 }
 
-/// Looks at devices in a thread of its own, one look at a time.
+/// Asks device-mapper in a thread of its own, one question at a time.
 async fn see<D: Devices, T: Send + 'static>(
     eyes: &Arc<Mutex<()>>,
     devices: &Arc<D>,
@@ -320,20 +336,16 @@ fn differs<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String, V>
     now.iter().any(|(key, value)| before.get(key).is_some_and(|before| before != value))
 }
 
-/// The newest metadata of the group, or else of another that took its place, and which physical volumes can be read.
-fn newest(devices: &impl Devices, vg_uuid: &str, pvs: &[PhysicalVolume]) -> (Option<Version>, BTreeMap<String, bool>) {
-    let versions: Vec<_> = pvs.iter().map(|pv| (pv.uuid.clone(), devices.version(pv))).collect();
-    let readable = versions.iter().map(|(pv, version)| (pv.clone(), version.is_ok())).collect();
-    let newest = versions.into_iter().filter_map(|(_, version)| version.ok().flatten());
-    (newest.max_by_key(|version| (version.vg_uuid == vg_uuid, version.seqno)), readable)
+/// The newest metadata of the group, or else of another that took its place.
+fn newest(vg_uuid: &str, read: &[headers::Read]) -> Option<Version> {
+    let newest = read.iter().filter_map(|(_, version)| version.as_ref().ok()?.clone());
+    newest.max_by_key(|version| (version.vg_uuid == vg_uuid, version.seqno))
 }
 
 impl Looks {
-    fn of(devices: &impl Devices, group: Option<&VolumeGroup>, disks: Option<&Disks>) -> io::Result<Self> {
-        let mut looks = Self::default();
-        if let Some(Disks { vg_uuid, pvs }) = disks {
-            (looks.newest, looks.readable) = newest(devices, vg_uuid, pvs);
-        }
+    /// Adds what device-mapper says.
+    fn complete(mut self, devices: &impl Devices, group: Option<&VolumeGroup>) -> io::Result<Self> {
+        let looks = &mut self;
         if let Some(group) = group {
             looks.mapped = devices.mapped()?;
             for volume in group.volumes.iter().filter(|volume| volume.attr.is_thin_pool() || volume.attr.is_raid()) {
@@ -349,7 +361,7 @@ impl Looks {
         if group.is_none_or(|group| group.missing_pvs > 0) || looks.readable.values().any(|readable| !readable) {
             looks.population = Some(devices.population()?);
         }
-        Ok(looks)
+        Ok(self)
     }
 
     /// Sets what LVM just said, so that everything else is news.

@@ -8,7 +8,6 @@ use lvm::{Changed, Host, LogicalVolume, LvName, VolumeGroup};
 use super::change::find;
 use super::group::Group;
 use super::{Engine, place};
-use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::marks;
 
@@ -35,25 +34,30 @@ pub(super) struct HalfMade {
 const PATIENCE: u32 = 2;
 
 impl<R: Host> Engine<R> {
-    /// Whether a volume of this name can be made. One that is there must fit, unless it was left half made: that one is
+    /// Whether a volume of this name can be made, in the part of the group that `is_here` tells. One that is there must fit, unless it was left half made: that one is
     /// removed, for it may hold another tenant's data.
     pub(super) async fn vacancy(
         &self,
         group: &Group,
-        class: &DeviceClass,
+        is_here: impl Fn(&LogicalVolume) -> bool,
         name: &LvName,
         difference: impl Fn(&VolumeGroup, &LogicalVolume) -> Option<String>,
     ) -> Result<Vacancy, Error> {
-        let known = self.current(group).await?;
+        let mut known = self.current(group).await?;
         let Some(existing) = known.volume(name.as_str()) else { return Ok(Vacancy::Free(known)) };
-        if class.owns(existing) && marks::is_half_made(existing) {
+        if is_here(existing) && marks::is_half_made(existing) {
             if !self.inner.maker.began(existing) {
                 return Err(Error::BeingMade { vg: group.name.clone(), name: name.clone() });
             }
-            self.remove_half_made(group, &known, name).await?;
-            return Ok(Vacancy::Free(group.known()?));
+            self.remove_half_made(group, &known, existing).await?;
+            known = group.known()?;
         }
-        if class.owns(existing) && marks::is_wiping(existing) {
+        // What was half made may be ready by now: the one who made it was about to say so.
+        let Some(existing) = known.volume(name.as_str()) else { return Ok(Vacancy::Free(known)) };
+        if is_here(existing) && marks::is_half_made(existing) {
+            return Err(Error::BeingMade { vg: group.name.clone(), name: name.clone() });
+        }
+        if is_here(existing) && marks::is_wiping(existing) {
             self.put_aside(group, existing, name).await?;
             return Ok(Vacancy::Free(group.known()?));
         }
@@ -86,7 +90,13 @@ impl<R: Host> Engine<R> {
     /// The volume that was made with the mark. What failed is removed at once if that can be done.
     pub(super) async fn made(&self, group: &Group, name: &LvName, changed: Changed) -> Result<LogicalVolume, Error> {
         match self.take(group, changed) {
-            Ok(()) => find(group, name),
+            Ok(()) => match find(group, name)? {
+                // Another lvmd with the same socket removed what was made here, and is making it anew.
+                volume if marks::is_half_made(&volume) => {
+                    Err(Error::BeingMade { vg: group.name.clone(), name: name.clone() })
+                }
+                volume => Ok(volume),
+            },
             Err(error) => {
                 // The name was free, so what has it now was made by this attempt, unless LVM says that somebody was faster.
                 if !matches!(error, lvm::Error::AlreadyExists { .. })
@@ -107,19 +117,30 @@ impl<R: Host> Engine<R> {
     async fn clean_up(&self, group: &Group, name: &LvName) -> Result<(), Error> {
         let known = self.current(group).await?;
         match known.volume(name.as_str()) {
-            Some(volume) if marks::is_managed(volume) => self.remove_half_made(group, &known, name).await,
+            Some(volume) if marks::is_managed(volume) => self.remove_half_made(group, &known, volume).await,
             _ => Ok(()),
         }
     }
 
-    /// Removes a half-made volume, whatever was done to it. LVM refuses while it is open.
-    async fn remove_half_made(&self, group: &Group, known: &VolumeGroup, name: &LvName) -> Result<(), Error> {
-        if let Some(snapshot) = known.snapshots_of(name.as_str()).next() {
+    /// Removes a half-made volume, whatever was done to it, unless it has become ready since it was looked at: LVM itself sees
+    /// to that. LVM refuses while it is open.
+    async fn remove_half_made(&self, group: &Group, known: &VolumeGroup, volume: &LogicalVolume) -> Result<(), Error> {
+        // Only lvmd writes the marks, so the names of these volumes are such that it can have given.
+        let name: LvName = volume.name.parse()?;
+        if let Some(snapshot) = known.snapshots_of(&volume.name).next() {
             let why = format!("is half made, and {snapshot} depends on it");
-            return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+            return Err(Error::NotAllowed { vg: group.name.clone(), name, why });
         }
         tracing::warn!(vg = %group.name, %name, "removing a volume that was left half made");
-        Ok(self.take(group, self.inner.lvm.remove(&group.name, name).await)?)
+        let removed = self.inner.lvm.remove_if(&group.name, &name, &volume.uuid, marks::making(volume)).await;
+        match self.take(group, removed) {
+            Ok(()) => Ok(()),
+            Err(lvm::Error::Changed { .. }) => {
+                tracing::info!(vg = %group.name, %name, "the volume has become ready, and stays");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Removes what was left half made: by an earlier process of this maker, or by another one so long ago that it was half
@@ -132,7 +153,8 @@ impl<R: Host> Engine<R> {
             volume.seen = before.iter().find(is_it).map_or(1, |before| before.seen.saturating_add(1));
             if (volume.is_ours || volume.seen > PATIENCE)
                 && let Some(known) = group.get()
-                && let Err(error) = self.remove_half_made(group, &known, &volume.name).await
+                && let Some(found) = known.volumes.iter().find(|other| *other.uuid == *volume.uuid)
+                && let Err(error) = self.remove_half_made(group, &known, found).await
             {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::error!(vg = %group.name, name = %volume.name, error, "cannot remove a volume that was left half made");

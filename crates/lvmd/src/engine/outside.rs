@@ -11,8 +11,9 @@ use lvm::Host;
 use tokio::time::Instant;
 use topolvm_runtime::CancellationToken;
 
+use super::Engine;
 use super::group::{Group, Verdict};
-use super::{Engine, wiping};
+use crate::marks;
 
 /// Between two looks at the devices.
 const EVERY: Duration = Duration::from_secs(1);
@@ -42,8 +43,8 @@ pub(super) async fn follow<R: Host>(
             // A change failed so that nobody knows what there is.
             () = group.doubt.notified(), if wait == EVERY => {}
         }
-        // Where no class has volumes any more some may still have to be wiped.
-        if !engine.is_used(&group) && !wiping::is_needed(&group) {
+        // Where no class has volumes any more some may still be used, or have to be wiped.
+        if !engine.is_used(&group) && !group.get().is_some_and(|known| known.volumes.iter().any(marks::is_managed)) {
             continue;
         }
         // Somebody changes the group and will know.
@@ -71,13 +72,15 @@ pub(super) async fn follow<R: Host>(
 impl<R: Host> Engine<R> {
     /// Whether LVM should be asked about a group. Takes over by the way how full its thin pools are.
     async fn is_outdated(&self, group: &Group) -> bool {
+        let looks = group.look(self.devices()).await;
+        // Device-mapper tells also while LVM waits for a disk.
+        if looks.as_ref().is_ok_and(|looks| group.fill(looks.fills())) {
+            self.publish();
+        }
         if group.staleness().is_some() {
             return true;
         }
-        let Ok(looks) = group.look(self.devices()).await else { return group.age() >= BLIND };
-        if group.fill(looks.fills()) {
-            self.publish();
-        }
+        let Ok(looks) = looks else { return group.age() >= BLIND };
         match group.judge(looks) {
             Verdict::Outdated => true,
             Verdict::Blind => group.age() >= BLIND,

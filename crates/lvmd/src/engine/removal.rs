@@ -5,57 +5,29 @@ use std::sync::Arc;
 use lvm::{Host, LogicalVolume, LvName, VolumeGroup, Wipe};
 
 use super::Engine;
-use super::change::{check_complete, check_pool, existing};
+use super::change::{check_complete, check_pool};
 use super::group::Group;
+use super::locate::Place;
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::marks;
 
 impl<R: Host> Engine<R> {
-    /// Removes a volume. [`Error::VolumeNotFound`] means that the volume group was read and the volume is not in it.
-    ///
-    /// A class that is no longer configured does not keep its volumes from being removed: they say themselves that lvmd made
-    /// them.
+    /// Removes a volume. [`Error::VolumeNotFound`] means that every volume group of the machine was read and the volume is in
+    /// none of them.
     pub async fn remove(&self, class: &str, name: LvName) -> Result<(), Error> {
-        let class = match self.class(class) {
-            Ok(class) => class,
-            Err(unknown) => return self.remove_of_former_class(unknown, name).await,
-        };
-        let group = self.group(&class.volume_group)?;
-        self.change(group, async move |engine, group| engine.remove_in_turn(&group, &class, &name).await).await
+        let requested = self.class(class).ok();
+        let sought = name.clone();
+        self.where_it_is(class, &sought, async move |engine: Self, group: Arc<Group>, place: Place| {
+            let known = engine.current(&group).await?;
+            let (volume, owner) = engine.find_in(&place, &known, &name)?;
+            let wipe = how_to_wipe(&place, requested.as_deref(), owner.as_deref(), volume);
+            engine.remove_alone(&group, &known, volume, &name, owner.as_deref(), wipe).await
+        })
+        .await
     }
 
-    async fn remove_in_turn(&self, group: &Group, class: &DeviceClass, name: &LvName) -> Result<(), Error> {
-        let known = self.current(group).await?;
-        let volume = existing(class, &known, name)?;
-        self.remove_alone(group, &known, volume, name, Some(class)).await
-    }
-
-    /// Looks for the volume in all groups of the machine. That it is in none proves nothing: its group may be missing.
-    async fn remove_of_former_class(&self, unknown: Error, name: LvName) -> Result<(), Error> {
-        let is_it = |volume: &LogicalVolume| *volume.name == *name.as_str() && marks::is_managed(volume);
-        for known in self.inner.lvm.all_volume_groups().await? {
-            if known.volumes.iter().any(is_it) {
-                let group = self.group_or_new(known);
-                tracing::warn!(vg = %group.name, %name, "removing a volume of a device class that is no longer configured");
-                let remove = async move |engine: Self, group: Arc<Group>| {
-                    let known = engine.current(&group).await?;
-                    match known.volume(name.as_str()) {
-                        Some(volume) if marks::is_managed(volume) => {
-                            // The one that took the place of its class says what happens to its contents.
-                            let class = engine.class_that_owns(&group.name, volume);
-                            engine.remove_alone(&group, &known, volume, &name, class.as_deref()).await
-                        }
-                        _ => Err(Error::VolumeNotFound { vg: group.name.clone(), name }),
-                    }
-                };
-                return self.change(group, remove).await;
-            }
-        }
-        Err(unknown)
-    }
-
-    /// Removes a volume that nothing depends on.
+    /// Removes a volume that nothing depends on. `class` has its volumes where this one is.
     async fn remove_alone(
         &self,
         group: &Group,
@@ -63,6 +35,7 @@ impl<R: Host> Engine<R> {
         volume: &LogicalVolume,
         name: &LvName,
         class: Option<&DeviceClass>,
+        wipe: Option<Wipe>,
     ) -> Result<(), Error> {
         if marks::is_wiping(volume) {
             return self.put_aside(group, volume, name).await;
@@ -75,11 +48,11 @@ impl<R: Host> Engine<R> {
         }
         if let Some(class) = class {
             check_pool(class, known)?;
-            if let Some(how) = class.wipe.filter(|_| class.thin_pool.is_none()) {
-                return self.begin_to_wipe(group, known, volume, name, how).await;
-            }
         }
-        Ok(self.take(group, self.inner.lvm.remove(&group.name, name).await)?)
+        if let Some(how) = wipe.filter(|_| !volume.attr.is_thin()) {
+            return self.begin_to_wipe(group, known, volume, name, how).await;
+        }
+        Ok(self.take(group, self.inner.lvm.remove_if(&group.name, name, &volume.uuid, None).await)?)
     }
 
     /// Leaves a volume to those who wipe. From then on it is gone as far as anybody is told, but not its room.
@@ -101,13 +74,13 @@ impl<R: Host> Engine<R> {
         }
         let tags = self.inner.maker.wiping(how)?;
         let aside = marks::aside_name(volume)?;
-        Ok(self.take(group, self.inner.lvm.set_aside(&group.name, name, &tags, &aside).await)?)
+        Ok(self.take(group, self.inner.lvm.set_aside(&group.name, name, &volume.uuid, &tags, &aside).await)?)
     }
 
     /// Gives the name of a volume that is being wiped free. When a crash came between its two changes it still has it.
     pub(super) async fn put_aside(&self, group: &Group, volume: &LogicalVolume, name: &LvName) -> Result<(), Error> {
         let aside = marks::aside_name(volume)?;
-        Ok(self.take(group, self.inner.lvm.set_aside(&group.name, name, &[], &aside).await)?)
+        Ok(self.take(group, self.inner.lvm.set_aside(&group.name, name, &volume.uuid, &[], &aside).await)?)
     }
 
     /// Whether somebody has the device of a volume open.
@@ -126,4 +99,24 @@ impl<R: Host> Engine<R> {
         let now = known.volumes.iter().find(|other| other.uuid == volume.uuid);
         Ok(now.is_none_or(|volume| volume.attr.is_open()))
     }
+}
+
+/// How the contents of a volume are wiped. Its class decides if it has its volumes where this one is. Elsewhere, and when it is no
+/// longer configured, the volume is wiped if any of them wants that: the class when it was made, the class that is asked for, the
+/// class that has volumes there now.
+fn how_to_wipe(
+    place: &Place,
+    requested: Option<&DeviceClass>,
+    owner: Option<&DeviceClass>,
+    volume: &LogicalVolume,
+) -> Option<Wipe> {
+    let wanted = match place {
+        Place::OfClass(class) => vec![class.wipe],
+        Place::Anywhere(_) => {
+            vec![marks::wipe(volume), requested.and_then(|class| class.wipe), owner.and_then(|class| class.wipe)]
+        }
+    };
+    let wanted: Vec<_> = wanted.into_iter().flatten().collect();
+    // Zeroing leaves nothing on any disk.
+    if wanted.contains(&Wipe::Zero) { Some(Wipe::Zero) } else { wanted.first().copied() }
 }

@@ -1,12 +1,15 @@
 //! Thin snapshots. A snapshot that is larger than its source is how a volume is restored or cloned.
 
+use std::sync::Arc;
+
 use lvm::{Host, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGroup};
 
 use super::group::Group;
+use super::locate::Place;
 use super::making::Vacancy;
 use super::{Engine, available};
-use crate::device_class::DeviceClass;
-use crate::engine::change::{check_complete, check_pool, existing, rounded};
+use crate::device_class::{DeviceClass, Room};
+use crate::engine::change::{check_complete, check_pool, check_pool_takes_more, rounded};
 use crate::error::Error;
 use crate::marks;
 
@@ -30,34 +33,56 @@ pub struct CreateSnapshot {
 impl<R: Host> Engine<R> {
     /// Creates a snapshot. That it exists already is success: the answer to an earlier request was lost.
     pub async fn snapshot(&self, wanted: CreateSnapshot) -> Result<LogicalVolume, Error> {
-        let class = self.class(&wanted.device_class)?;
-        if class.thin_pool.is_none() {
-            return Err(Error::ThickClass(class.name.clone()));
-        }
-        let group = self.group(&class.volume_group)?;
-        self.change(group, async move |engine, group| engine.snapshot_in_turn(&group, &class, &wanted).await).await
+        let (class, source) = (wanted.device_class.clone(), wanted.source.clone());
+        self.where_it_is(&class, &source, async move |engine: Self, group: Arc<Group>, place: Place| {
+            engine.snapshot_in_turn(&group, &place, &wanted).await
+        })
+        .await
     }
 
     async fn snapshot_in_turn(
         &self,
         group: &Group,
-        class: &DeviceClass,
+        place: &Place,
         wanted: &CreateSnapshot,
     ) -> Result<LogicalVolume, Error> {
-        let fits = |known: &VolumeGroup, existing: &LogicalVolume| difference(class, known, existing, wanted);
-        let known = match self.vacancy(group, class, &wanted.name, fits).await? {
+        let pool = match place {
+            Place::OfClass(class) => match &class.thin_pool {
+                Some(pool) => pool.name.to_string(),
+                None => return Err(Error::ThickClass(class.name.clone())),
+            },
+            // LVM puts a snapshot into the pool of its source, whatever the class says.
+            Place::Anywhere(_) => {
+                let known = self.current(group).await?;
+                let (source, _) = self.find_in(place, &known, &wanted.source)?;
+                let not_thin = || Error::ThickSource { vg: group.name.clone(), name: wanted.source.clone() };
+                source.pool.as_deref().filter(|_| source.attr.is_thin()).ok_or_else(not_thin)?.to_owned()
+            }
+        };
+        let is_here = |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(&*pool);
+        let fits = |known: &VolumeGroup, existing: &LogicalVolume| {
+            if is_here(existing) { difference(known, existing, wanted) } else { Some("is in another pool".to_owned()) }
+        };
+        let known = match self.vacancy(group, is_here, &wanted.name, fits).await? {
             Vacancy::Taken(existing) => return Ok(*existing),
             Vacancy::Free(known) => known,
         };
-        let size = source_size(class, &known, &wanted.source)?;
+        let (source, class) = self.find_source(place, &known, &wanted.source)?;
+        let size = source.size;
         let bytes = match wanted.bytes {
             0 => Some(size),
             bytes if bytes < size => return Err(Error::SmallerThanSource { requested: bytes, source_size: size }),
             bytes => rounded(&known, bytes, 1),
         };
         check_complete(&known)?;
-        check_pool(class, &known)?;
-        let free = available(class, &known)?;
+        let free = match class.as_deref() {
+            Some(class) => {
+                check_pool(class, &known)?;
+                check_pool_takes_more(class, &known)?;
+                available(class, &known)?
+            }
+            None => Room::without_class(source, &known).free,
+        };
         let Some(bytes) = bytes.filter(|bytes| *bytes <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes.max(size) });
         };
@@ -66,40 +91,37 @@ impl<R: Host> Engine<R> {
             vg: &group.name,
             source: &wanted.source,
             name: &wanted.name,
-            tags: &marks::begin(&wanted.tags, &making, Some(&wanted.source))?,
+            tags: &marks::begin(&wanted.tags, &making, Some(&wanted.source), None)?,
             read_only: !wanted.writable,
         };
         let changed = self.inner.lvm.snapshot(&snapshot, Some(bytes).filter(|bytes| *bytes > size), &making).await;
         self.made(group, &wanted.name, changed).await
     }
-}
 
-/// Size in bytes of a volume that can have snapshots in this class.
-fn source_size(class: &DeviceClass, group: &VolumeGroup, name: &LvName) -> Result<u64, Error> {
-    let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
-    if !group.volume(name.as_str()).ok_or_else(not_found)?.attr.is_thin() {
-        return Err(Error::ThickSource { vg: group.name.clone(), name: name.clone() });
+    /// A volume that can have snapshots, and the class that has its volumes there.
+    fn find_source<'a>(
+        &self,
+        place: &Place,
+        group: &'a VolumeGroup,
+        name: &LvName,
+    ) -> Result<(&'a LogicalVolume, Option<Arc<DeviceClass>>), Error> {
+        let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
+        if !group.volume(name.as_str()).ok_or_else(not_found)?.attr.is_thin() {
+            return Err(Error::ThickSource { vg: group.name.clone(), name: name.clone() });
+        }
+        let (source, class) = self.find_in(place, group, name)?;
+        if marks::is_half_made(source) {
+            let why = "is half made and has nothing to take a snapshot of".to_owned();
+            return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+        }
+        Ok((source, class))
     }
-    // LVM puts a snapshot into the pool of its source, whatever the class says.
-    let source = existing(class, group, name)?;
-    if marks::is_half_made(source) {
-        let why = "is half made and has nothing to take a snapshot of".to_owned();
-        return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
-    }
-    Ok(source.size)
 }
 
 /// Why an existing volume cannot be the wanted snapshot.
-fn difference(
-    class: &DeviceClass,
-    group: &VolumeGroup,
-    existing: &LogicalVolume,
-    wanted: &CreateSnapshot,
-) -> Option<String> {
+fn difference(group: &VolumeGroup, existing: &LogicalVolume, wanted: &CreateSnapshot) -> Option<String> {
     let writable = existing.attr.permissions() == Permissions::Writable;
-    if !class.owns(existing) {
-        Some("is in another pool".to_owned())
-    } else if !marks::is_snapshot_of(existing, &wanted.source) {
+    if !marks::is_snapshot_of(existing, &wanted.source) {
         Some(format!("is no snapshot of {}", wanted.source))
     } else if writable != wanted.writable {
         Some(if writable { "is writable" } else { "is read-only" }.to_owned())

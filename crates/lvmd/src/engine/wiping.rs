@@ -79,11 +79,6 @@ pub(super) enum Failure {
     Stopping,
 }
 
-/// Whether something in a group is to be wiped.
-pub(super) fn is_needed(group: &Group) -> bool {
-    group.get().is_some_and(|known| known.volumes.iter().any(marks::is_wiping))
-}
-
 /// Wipes what is to be wiped in a group until the process is about to end.
 pub(super) async fn work<R: Host>(
     engine: Engine<R>,

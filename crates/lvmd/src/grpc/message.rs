@@ -99,8 +99,10 @@ pub(super) fn watch_response(usage: &Usage) -> proto::WatchResponse {
 
 fn watch_item(class: &ClassUsage) -> proto::WatchItem {
     proto::WatchItem {
-        // Of a thin class this is what the group itself has left, as TopoLVM's exporter expects.
-        free_bytes: class.thin.as_ref().map_or(class.free, |thin| thin.group_free),
+        // Of a thin class this is what the group itself has left, as TopoLVM's exporter expects; of another what can be made,
+        // because TopoLVM's agent publishes it as the capacity.
+        free_bytes: if class.thin.is_some() { class.group_free } else { class.free },
+        volume_group_free_bytes: class.group_free,
         device_class: class.name.clone(),
         size_bytes: class.size,
         thin_pool: class.thin.as_ref().map(|thin| proto::ThinPoolItem {

@@ -20,8 +20,12 @@ impl<R: Host> VgService for VgApi<R> {
 
     async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
         let GetLvListRequest { device_class, name } = request.into_inner();
-        let only = Some(name.as_str()).filter(|name| !name.is_empty());
-        let volumes = self.0.list(&device_class, only).await?;
+        let volumes = if name.is_empty() {
+            self.0.list(&device_class).await?
+        } else {
+            let name = message::checked_name(name)?;
+            self.0.find(&device_class, &name).await?.into_iter().collect()
+        };
         Ok(Response::new(GetLvListResponse { volumes: volumes.into_iter().map(message::volume).collect() }))
     }
 

@@ -48,8 +48,12 @@ pub(crate) fn wiping(volume: &LogicalVolume) -> Option<Wipe> {
     }
 }
 
+/// The whole tag of a volume that is being wiped.
+pub(crate) fn wiping_tag(volume: &LogicalVolume) -> Option<&str> {
+    volume.tags.iter().find(|tag| tag.starts_with(WIPING)).map(|tag| &**tag).filter(|_| is_managed(volume))
+}
+
 /// What the tag says, if it is one that lvmd wrote.
 fn tag(volume: &LogicalVolume) -> Option<&str> {
-    let tag = volume.tags.iter().find_map(|tag| tag.strip_prefix(WIPING));
-    tag.filter(|_| is_managed(volume))
+    wiping_tag(volume)?.strip_prefix(WIPING)
 }

@@ -118,10 +118,11 @@ async fn what_is_in_no_group_is_not_proven_absent_for_an_unknown_class() {
 async fn an_lvm_that_fails_proves_nothing_for_an_unknown_class() {
     for command in ["vgs", "fullreport"] {
         let node = Node::start().await;
-        node.create("hdd", "a", GIB).await.unwrap();
+        node.lvm.add_group("vg-late", 5 * GIB, 1);
+        node.lvm.add_volume("vg-late", "a", FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) });
         node.lvm.break_down(command, Fault::says("oops"));
         assert_eq!(code(node.remove("gone", "a").await), Code::Internal, "{command}");
-        assert!(node.lvm.volume("vg-hdd", "a").is_some());
+        assert!(node.lvm.volume("vg-late", "a").is_some());
     }
 }
 
@@ -140,11 +141,12 @@ async fn a_volume_in_use_or_with_snapshots_is_not_removed_for_an_unknown_class_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_else_is_possible_with_an_unknown_class() {
+async fn nothing_is_made_or_listed_for_an_unknown_class_and_what_is_there_can_grow() {
     let node = Node::start().await;
     let tagged = FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) };
     node.lvm.add_volume("vg-hdd", "a", tagged);
-    assert_eq!(code(node.resize("gone", "a", 2 << 30).await), Code::FailedPrecondition);
+    assert_eq!(node.resize("gone", "a", 2 << 30).await.unwrap(), 2 << 30);
+    assert_eq!(code(node.resize("gone", "b", 2 << 30).await), Code::FailedPrecondition);
     assert_eq!(code(node.create("gone", "a", GIB).await), Code::FailedPrecondition);
     assert_eq!(code(node.list("gone").await), Code::FailedPrecondition);
 }

@@ -369,8 +369,8 @@ async fn nothing_is_promised_out_of_a_thin_pool_in_a_group_with_missing_disks() 
     node.lvm.miss_pvs("vg", 1);
     node.notice().await;
     assert_eq!(node.free("thin").await.unwrap(), 0);
-    let thin = node.engine.usage().classes[1].thin.clone().unwrap();
-    assert_eq!((thin.group_free, thin.size), (0, 4 * GIB));
+    let class = node.engine.usage().classes[1].clone();
+    assert_eq!((class.group_free, class.thin.unwrap().size), (0, 4 * GIB));
     assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
 }
 
@@ -438,4 +438,31 @@ async fn growing_a_volume_to_the_size_that_it_has_makes_its_device() {
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.active = false);
     assert_eq!(node.resize("ssd", "a", 1 << 30).await.unwrap(), 1 << 30);
     assert!(node.lvm.volume("vg-ssd", "a").unwrap().active);
+}
+
+/// Volumes of the option class take twice their size, whatever the device class says.
+const PLAIN: &str = r"
+device-classes: [{name: plain, volume-group: vg-hdd, default: true, spare-gb: 4}]
+lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}]
+";
+
+#[rstest]
+#[case::class(PLAIN)]
+#[case::another_class_has_the_group("device-classes: [{name: other, volume-group: vg-hdd, spare-gb: 4}]")]
+#[tokio::test(start_paused = true)]
+async fn growth_is_checked_against_what_the_volume_takes_and_not_against_its_class(#[case] config: &str) {
+    let node = Node::start().await.restart(PLAIN).await;
+    let request = CreateLvRequest { lvcreate_option_class: "mirrored".to_owned(), ..create_request("plain", "a", GIB) };
+    node.create_with(request).await.unwrap();
+    let node = node.restart(config).await;
+    // 20 GiB, of which a copy of 1 GiB and its metadata are on each of two disks, and 4 GiB are kept.
+    let free = node.lvm.free("vg-hdd");
+    for too_much in [12 << 30, 9 << 30] {
+        // The latter fits, and eats the spare.
+        assert_eq!(code(node.resize("plain", "a", too_much).await), Code::ResourceExhausted);
+    }
+    assert_eq!(node.lvm.free("vg-hdd"), free);
+    node.resize("plain", "a", 7 << 30).await.unwrap();
+    assert_eq!(node.lvm.free("vg-hdd"), free - 12 * GIB);
+    assert!(node.lvm.free("vg-hdd") >= 4 * GIB, "the spare is there");
 }

@@ -9,6 +9,7 @@ mod lv_service;
 mod making;
 mod metrics;
 mod model;
+mod moved_classes;
 mod node;
 mod outside;
 mod program;

@@ -314,3 +314,40 @@ async fn a_volume_that_was_left_suspended_goes_on(#[case] restarts: bool) {
     assert_eq!(&node.lvm.volume("vg", "a").unwrap().attr[4..5], "a");
     assert_eq!(&node.lvm.volume("vg", "theirs").unwrap().attr[4..5], "s", "nobody knows why");
 }
+
+/// The one before us is about to say that a volume is ready, while we, started on the same socket, are about to remove it.
+#[rstest]
+#[case::at_the_start(true)]
+#[case::when_it_is_asked_for(false)]
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_becomes_ready_just_before_it_is_removed_stays(#[case] at_the_start: bool) {
+    let node = Node::start().await;
+    node.notice().await;
+    node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+    let made = node.lvm.volume("vg-ssd", "a").unwrap().uuid;
+    let lvm = node.lvm.clone();
+    node.lvm.before("lvremove", move |_| {
+        lvm.edit_volume("vg-ssd", "a", |volume| volume.tags.retain(|tag| tag != MAKING));
+    });
+    let node = if at_the_start { node.restart(CONFIG).await } else { node };
+    node.notice().await;
+    node.create("ssd", "a", GIB).await.unwrap();
+    let there = node.lvm.volume("vg-ssd", "a").unwrap();
+    assert_eq!((there.uuid, there.tags), (made, vec![MANAGED.to_owned()]));
+    assert_eq!(node.lvm.count("lvcreate"), 0);
+}
+
+/// The other way round: our successor has removed what we made, and is making it anew, when we say that ours is ready.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
+    let node = Node::start().await;
+    // The look at the start is over.
+    node.notice().await;
+    let lvm = node.lvm.clone();
+    node.lvm.after("lvcreate", move |_| {
+        lvm.lose_volume("vg-ssd", "a");
+        lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+    });
+    assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Unavailable);
+    assert!(node.lvm.volume("vg-ssd", "a").is_some());
+}

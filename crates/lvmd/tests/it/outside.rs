@@ -6,7 +6,8 @@ use futures::future::join_all;
 use rstest::rstest;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
-use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
+use topolvm_proto::lvmd::Empty;
+use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume, Fault};
 
 use crate::node::{CONFIG, GIB, Node, code};
 
@@ -297,9 +298,12 @@ async fn what_is_refused_costs_no_process() {
     let node = Node::start().await;
     let before = node.lvm.processes();
     code(node.create("ssd", "a", 100 * GIB).await);
-    code(node.resize("ssd", "a", 1).await);
-    code(node.remove("ssd", "a").await);
     assert_eq!(node.lvm.processes(), before);
+    // That a volume is nowhere is proven by LVM's list of all groups.
+    assert_eq!(code(node.resize("ssd", "a", 1).await), Code::NotFound);
+    assert_eq!(node.lvm.processes(), before + 1);
+    assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);
+    assert_eq!(node.lvm.processes(), before + 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,4 +327,33 @@ async fn what_others_made_a_moment_ago_counts_in_a_change() {
     assert_eq!(code(node.create("ssd", "a", 2 * GIB).await), Code::ResourceExhausted);
     node.lvm.lose_volume("vg-ssd", "theirs");
     node.create("ssd", "a", 2 * GIB).await.unwrap();
+}
+
+/// On a clock that runs: whoever waits for the disk waits in a thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_hides_neither_device_mapper_nor_other_groups() {
+    let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
+    lvm.add_group("vg", 20 * GIB, 2);
+    lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));
+    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1}, {name: thin, volume-group: vg, \
+                  type: thin, thin-pool: {name: pool, overprovision-ratio: 1}}]";
+    let node = Node::start_with(lvm, config).await;
+    let mut watch = node.vg.clone().watch(Empty {}).await.unwrap().into_inner();
+    // LVM waits for the disk as well.
+    let lvm = node.lvm.clone();
+    let hanging = lvm.hang_disk("vg", 0);
+    lvm.break_down("fullreport", Fault::Timeout);
+    lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 50.0);
+    let told = async {
+        loop {
+            let message = watch.message().await.unwrap().unwrap();
+            if message.items[1].thin_pool.as_ref().unwrap().data_percent > 49.0 {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(30), told).await.expect("nobody is told that the pool fills up");
+    lvm.heal();
+    node.create("ssd", "a", GIB).await.unwrap();
+    drop(hanging);
 }

@@ -22,7 +22,7 @@ const GROUP: &str = r"
   LVM2_PV_UUID='p' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='1280'";
 /// The volume in it.
 const VOLUME: &str = r"
-  LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT=''";
+  LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''";
 
 /// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
 pub(crate) struct Place {
@@ -313,7 +313,7 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell was told.
     let others = "vgs --noheadings --nameprefixes";
     let greeting = ["formats", "end-of-commands-1"];
-    let change = ["lvremove -f myvg1/a", report, "end-of-commands-2"];
+    let change = ["lvremove -f -S", report, "end-of-commands-2"];
     assert_eq!(names, [&[report, others, report][..], &greeting, &change].concat());
     assert_eq!(client.remove_lv(request).await.unwrap_err().code(), tonic::Code::NotFound);
     assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));

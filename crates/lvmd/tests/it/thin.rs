@@ -10,9 +10,9 @@ use rstest::rstest;
 use tonic::Code;
 use topolvm_proto::lvmd::{Empty, ThinPoolItem, WatchItem, WatchResponse};
 use topolvm_runtime::{CancellationToken, Tasks};
-use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume, Fault};
 
-use crate::node::{GIB, MIB, Node, SOCKET, code};
+use crate::node::{GIB, MIB, Node, SOCKET, THIN_CONFIG, code, snapshot_request};
 
 fn signed(bytes: u64) -> i64 {
     bytes.try_into().unwrap()
@@ -179,6 +179,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
         device_class: class.to_owned(),
         size_bytes: 20 * GIB,
         thin_pool,
+        volume_group_free_bytes: free_bytes,
     };
     let pool = ThinPoolItem {
         data_percent: 12.5,
@@ -227,4 +228,93 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
             .unwrap_err();
     assert!(matches!(error, StartError::NoThinPool { .. }), "{error}");
     assert!(error.to_string().contains("`lvcreate -T vg/p -L SIZE`"), "{error}");
+}
+
+/// What the class `thin` may give away, as its watchers and the others hear it.
+async fn promised(node: &Node) -> u64 {
+    let free = node.free("thin").await.unwrap();
+    let message = watched(node).await;
+    let item = message.items.into_iter().find(|item| item.device_class == "thin").unwrap();
+    assert_eq!((message.free_bytes, item.thin_pool.unwrap().overprovision_bytes), (free, free));
+    free
+}
+
+#[rstest]
+#[case::data("twi-aotz--", 100.0, 1.0)]
+#[case::out_of_data_space("twi-aotzD-", 99.0, 1.0)]
+#[case::metadata("twi-aotz--", 1.0, 75.0)]
+#[case::metadata_read_only("twi-aotzM-", 1.0, 1.0)]
+#[case::above_the_threshold("twi-aotz--", 70.5, 1.0)]
+#[case::metadata_above_the_threshold("twi-aotz--", 1.0, 70.5)]
+#[tokio::test(start_paused = true)]
+async fn a_pool_in_which_lvm_makes_nothing_has_no_capacity_until_it_does_again(
+    #[case] attr: &str,
+    #[case] data: f64,
+    #[case] metadata: f64,
+) {
+    let node = Node::start_thin().await;
+    node.lvm.set_thin_pool_threshold(70);
+    let node = node.restart(THIN_CONFIG).await;
+    node.create("thin", "a", GIB).await.unwrap();
+    let set = |attr: &str, data: f64, metadata: f64| {
+        node.lvm.edit_volume("vg", "pool", |pool| {
+            attr.clone_into(&mut pool.attr);
+            (pool.data_percent, pool.metadata_percent) = (data, metadata);
+        });
+    };
+    set("twi-aotz--", 70.0, 1.0);
+    node.notice().await;
+    assert_eq!(promised(&node).await, 4 * GIB);
+    set(attr, data, metadata);
+    node.notice().await;
+    assert_eq!(promised(&node).await, 0);
+    for refused in [node.create("thin", "b", GIB).await, node.snapshot(snapshot_request("s")).await] {
+        let status = refused.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("`lvextend -L +SIZE vg/pool`"), "{status}");
+    }
+    assert_eq!(code(node.resize("thin", "a", 2 << 30).await), Code::ResourceExhausted);
+    assert_eq!(promised(&node).await, 0);
+    // The other pool is another matter.
+    node.create("other", "c", GIB).await.unwrap();
+    set("twi-aotz--", 35.0, 1.0);
+    node.notice().await;
+    assert_eq!(promised(&node).await, 4 * GIB);
+    node.create("thin", "b", GIB).await.unwrap();
+}
+
+#[rstest]
+#[case::failed("twi-aotzF-")]
+#[case::to_be_checked("twi-cotz--")]
+#[tokio::test(start_paused = true)]
+async fn a_broken_pool_has_no_capacity_and_room_is_not_what_it_lacks(#[case] attr: &str) {
+    let node = Node::start_thin().await;
+    node.lvm.edit_volume("vg", "pool", |pool| attr.clone_into(&mut pool.attr));
+    // Noticed when LVM is asked, at the latest: nothing else tells of a needed check.
+    node.notice().await;
+    node.create("thick", "x", GIB).await.unwrap();
+    assert_eq!(promised(&node).await, 0);
+    let status = node.create("thin", "b", GIB).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().ends_with("repair it, see lvmthin(7)"), "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_fills_up_at_the_same_moment_is_no_internal_error() {
+    let node = Node::start_thin().await;
+    node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 100.5);
+    assert_eq!(code(node.create("thin", "a", GIB).await), Code::ResourceExhausted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_threshold_cannot_be_learned_takes_volumes_until_it_is_full() {
+    let node = Node::start_thin().await;
+    node.lvm.break_down("lvmconfig", Fault::says("oops"));
+    let node = node.restart(THIN_CONFIG).await;
+    node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 99.5);
+    node.notice().await;
+    assert_eq!(promised(&node).await, 5 * GIB);
+    node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 100.0);
+    node.notice().await;
+    assert_eq!(promised(&node).await, 0);
 }

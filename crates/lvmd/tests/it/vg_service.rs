@@ -6,7 +6,7 @@ use rstest::rstest;
 use tokio::time::sleep;
 use tonic::Code;
 use topolvm_proto::lvmd::Empty;
-use topolvm_testkit::lvm::{FakeVolume, Fault};
+use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
 use crate::node::{GIB, Node, code};
 
@@ -34,8 +34,8 @@ async fn one_who_asks_for_one_volume_is_not_told_of_the_others() {
     let all = node.list("ssd").await.unwrap();
     assert_eq!(node.list_only("ssd", "b").await.unwrap(), [all[1].clone()]);
     // That there is none, and that the class is not known, are not the same
-    assert_eq!(node.list_only("hdd", "b").await.unwrap(), []);
-    assert_eq!(code(node.list_only("nvme", "b").await), Code::FailedPrecondition);
+    assert_eq!(node.list_only("hdd", "d").await.unwrap(), []);
+    assert_eq!(code(node.list_only("nvme", "d").await), Code::FailedPrecondition);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,4 +166,15 @@ async fn reads_do_not_wait_for_a_change_and_never_show_half_of_it() {
     let (created, ()) = tokio::join!(node.create("ssd", "a", GIB), reads);
     assert_eq!(node.list("ssd").await.unwrap(), [created.unwrap()]);
     assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_free_and_what_can_be_made_of_it_are_told_apart() {
+    let config = "device-classes: [{name: raid, volume-group: vg-hdd, default: true, spare-gb: 4, lvcreate-options: [--type=raid1]}]";
+    let node = Node::start().await.restart(config).await;
+    let message = node.vg.clone().watch(Empty {}).await.unwrap().into_inner().message().await.unwrap().unwrap();
+    // Half of 20 GiB without the spare, less an extent of metadata.
+    assert_eq!((message.free_bytes, message.items[0].free_bytes), (8 * GIB - EXTENT, 8 * GIB - EXTENT));
+    assert_eq!(message.items[0].volume_group_free_bytes, 16 * GIB);
+    assert_eq!(node.free("raid").await.unwrap(), 8 * GIB - EXTENT);
 }

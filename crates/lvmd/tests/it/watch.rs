@@ -25,7 +25,8 @@ async fn is_quiet(stream: &mut Streaming<WatchResponse>) -> bool {
 }
 
 fn item(class: &str, free_bytes: u64, size_bytes: u64) -> WatchItem {
-    WatchItem { free_bytes, device_class: class.to_owned(), size_bytes, thin_pool: None }
+    let device_class = class.to_owned();
+    WatchItem { free_bytes, device_class, size_bytes, thin_pool: None, volume_group_free_bytes: free_bytes }
 }
 
 #[tokio::test(start_paused = true)]

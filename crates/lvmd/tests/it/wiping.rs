@@ -62,7 +62,7 @@ async fn removing_answers_when_the_volume_is_marked_and_before_it_is_wiped() {
     assert_eq!(node.lvm.processes(), before + 1);
     let (name, volume) = only(&node, "vg-ssd");
     assert_eq!(name, format!("topolvm.wiping.{}", volume.uuid));
-    assert_eq!(volume.tags, [MANAGED, WIPING]);
+    assert_eq!(volume.tags, [MANAGED, "topolvm.io/wipe=zero", WIPING]);
     stop.resume();
 }
 
@@ -145,7 +145,7 @@ async fn a_volume_that_is_open_is_not_removed() {
     let status = node.remove("ssd", "a").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().starts_with("logical volume vg-ssd/a is in use"), "{status}");
-    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
+    assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED, "topolvm.io/wipe=zero"]);
 }
 
 #[tokio::test(start_paused = true)]

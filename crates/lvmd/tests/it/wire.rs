@@ -266,11 +266,11 @@ async fn watch_is_a_stream_of_free_bytes_and_items() {
         panic!("{first:?}")
     };
     assert_eq!((*free, default), (9 * GIB, &text("ssd")));
-    assert_eq!(read(ssd.clone().into()), [(1, Field::Number(9 * GIB)), (2, text("ssd")), (3, Field::Number(10 * GIB))]);
-    assert_eq!(
-        read(hdd.clone().into()),
-        [(1, Field::Number(20 * GIB)), (2, text("hdd")), (3, Field::Number(20 * GIB))]
-    );
+    let item = |class: &str, free, size| {
+        [(1, Field::Number(free)), (2, text(class)), (3, Field::Number(size)), (100, Field::Number(free))]
+    };
+    assert_eq!(read(ssd.clone().into()), item("ssd", 9 * GIB, 10 * GIB));
+    assert_eq!(read(hdd.clone().into()), item("hdd", 20 * GIB, 20 * GIB));
 
     client.call("/proto.LVService/CreateLV", &[(1, text("a")), (6, Field::Number(GIB))]).await.unwrap();
     let second = read(stream.message().await.unwrap().unwrap());

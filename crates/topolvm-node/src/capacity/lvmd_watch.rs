@@ -79,12 +79,13 @@ mod tests {
         let reading = WatchResponse {
             free_bytes: 5,
             items: vec![
-                WatchItem { device_class: "thick".to_owned(), free_bytes: 5, size_bytes: 10, thin_pool: None },
+                WatchItem { device_class: "thick".to_owned(), free_bytes: 5, size_bytes: 10, ..WatchItem::default() },
                 WatchItem {
                     device_class: "thin".to_owned(),
                     free_bytes: 5,
                     size_bytes: 10,
                     thin_pool: Some(ThinPoolItem { overprovision_bytes: 70, ..ThinPoolItem::default() }),
+                    ..WatchItem::default()
                 },
             ],
             ..WatchResponse::default()

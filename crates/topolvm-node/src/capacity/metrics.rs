@@ -82,7 +82,9 @@ impl Gauges {
         let mut gone = std::mem::take(&mut *shown);
         for item in &reading.items {
             let class = ByClass { device_class: item.device_class.clone() };
-            self.available.get_or_create(&class).set(item.free_bytes);
+            // What can be made is never more than what is free. TopoLVM's lvmd tells the latter in the first field, and nothing in
+            // the other.
+            self.available.get_or_create(&class).set(item.volume_group_free_bytes.max(item.free_bytes));
             self.size.get_or_create(&class).set(item.size_bytes);
             if let Some(pool) = &item.thin_pool {
                 self.pool_size.get_or_create(&class).set(pool.size_bytes);
@@ -128,10 +130,29 @@ mod tests {
     }
 
     #[test]
+    fn the_free_space_of_a_group_is_shown_and_not_what_can_be_made_of_it() {
+        let mut registry = Registry::default();
+        let gauges = Gauges::register(&mut registry, "n1");
+        let raid = WatchItem {
+            device_class: "raid".to_owned(),
+            free_bytes: 4,
+            volume_group_free_bytes: 9,
+            ..WatchItem::default()
+        };
+        let of_topolvm = WatchItem { device_class: "other".to_owned(), free_bytes: 5, ..WatchItem::default() };
+        gauges.show(&WatchResponse { items: vec![raid, of_topolvm], ..WatchResponse::default() });
+        let page = page(&registry);
+        let available = |class: &str, bytes| {
+            format!("topolvm_volumegroup_available_bytes{{node=\"n1\",device_class=\"{class}\"}} {bytes}")
+        };
+        assert!(page.contains(&available("raid", 9)) && page.contains(&available("other", 5)), "{page}");
+    }
+
+    #[test]
     fn series_have_the_names_of_the_field_and_go_with_their_class() {
         let mut registry = Registry::default();
         let gauges = Gauges::register(&mut registry, "n1");
-        let thick = WatchItem { device_class: "hdd".to_owned(), free_bytes: 3, size_bytes: 9, thin_pool: None };
+        let thick = WatchItem { device_class: "hdd".to_owned(), free_bytes: 3, size_bytes: 9, ..WatchItem::default() };
         let thin = WatchItem {
             device_class: "thin".to_owned(),
             free_bytes: 3,
@@ -143,6 +164,7 @@ mod tests {
                 size_bytes: 6,
                 ..ThinPoolItem::default()
             }),
+            ..WatchItem::default()
         };
         gauges.show(&WatchResponse { free_bytes: 3, items: vec![thin], ..WatchResponse::default() });
         insta::assert_snapshot!(page(&registry), @r#"

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn item(class: &str, free_bytes: u64) -> WatchItem {
-        WatchItem { device_class: class.to_owned(), free_bytes, size_bytes: 100, thin_pool: None }
+        WatchItem { device_class: class.to_owned(), free_bytes, size_bytes: 100, ..WatchItem::default() }
     }
 
     #[rstest]

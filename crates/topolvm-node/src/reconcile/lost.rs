@@ -71,23 +71,36 @@ impl Reconciler {
             // A class or volume group that cannot be listed says nothing of its volumes
             let listed: Option<HashSet<String>> =
                 self.lvmd.list(&class).await.map(|lvs| lvs.into_iter().map(|lv| lv.name).collect()).ok();
-            // Looked at again: its LV may have been removed because of a deletion that came in between
-            for volume in names.iter().filter_map(|name| own.get(name)).filter(|volume| self.should_be_there(volume)) {
-                let is_lost = match (&listed, volume.volume_id()) {
-                    (Some(listed), Some(id)) => {
-                        let is_lost = !listed.contains(id);
-                        if self.judge(&volume, is_lost) {
-                            // Nobody listens only when everything ends
-                            drop(changed.send(volume.name().to_owned()));
-                        }
-                        is_lost
-                    }
-                    (None, _) | (_, None) => self.is_lost(&volume),
+            for name in names {
+                let Some(volume) = own.get(&name) else { continue };
+                let is_there = match &listed {
+                    Some(listed) => self.is_there(&volume, listed).await,
+                    None => None,
                 };
+                // Looked at again: its LV may have been removed because of a deletion that came in between
+                let Some(volume) = own.get(&name).filter(|volume| self.should_be_there(volume)) else { continue };
+                let is_lost = is_there.map_or_else(|| self.is_lost(&volume), |is_there| !is_there);
+                if self.judge(&volume, is_lost) {
+                    // Nobody listens only when everything ends
+                    drop(changed.send(name));
+                }
                 lost += i64::from(is_lost);
             }
         }
         gauge.0.set(lost);
+    }
+
+    /// Returns whether the LV of an object is in LVM, or `None` where nobody can tell. An LV that is not in its device class may be where
+    /// the class had its volumes before; lvmd starts LVM to be sure, so that one that is lost already is not asked for again.
+    async fn is_there(&self, volume: &LogicalVolume, listed: &HashSet<String>) -> Option<bool> {
+        let id = volume.volume_id()?;
+        if listed.contains(id) {
+            return Some(true);
+        }
+        if self.is_lost(volume) {
+            return Some(false);
+        }
+        self.lvmd.find(id, &volume.spec.device_class).await.ok().map(|found| found.is_some())
     }
 
     /// An object whose LV must be in LVM.

@@ -28,6 +28,23 @@ async fn a_blank_volume_is_formatted_mounted_and_opened_to_everybody() {
     assert_eq!(mode(&node.target()), 0o2777);
 }
 
+#[rstest]
+#[case::no_longer_configured("device-classes: [{name: hdd, volume-group: slow, spare-gb: 0}]")]
+#[case::elsewhere_now("device-classes: [{name: ssd, volume-group: slow, default: true, spare-gb: 0}]")]
+#[tokio::test]
+async fn a_volume_is_published_measured_and_grown_whatever_became_of_its_class(#[case] config: &str) {
+    let mut node = Node::start().await;
+    node.lvm.edit_volume(VG, "v1", |volume| volume.tags.push("topolvm.io/managed-by=lvmd".to_owned()));
+    node.lvm.add_group("slow", 10 * GIB, 1);
+    node.reconfigure(config).await;
+    node.publish(node.filesystem()).await.unwrap();
+    let condition = node.usage_and_condition("v1", &node.target()).await.unwrap().volume_condition.unwrap();
+    assert!(!condition.abnormal && condition.message.starts_with("volume is healthy"), "{condition:?}");
+    node.grow_lv(2 * GIB);
+    node.expand("v1", &node.target(), 2 * GIB).await.unwrap();
+    node.unpublish().await.unwrap();
+}
+
 #[tokio::test]
 async fn publishing_again_changes_nothing() {
     let node = Node::start().await;

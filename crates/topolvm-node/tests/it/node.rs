@@ -120,6 +120,12 @@ impl Node {
         self.object("pvc-1").pointer("/metadata/annotations").and_then(|all| all.get(key)).cloned().unwrap_or_default()
     }
 
+    /// Another lvmd in the place of the first, with other device classes.
+    pub(crate) async fn reconfigure(&mut self, config: &str) {
+        self.lvmd = LvmdProcess::start(&self.lvm, config).await;
+        self.restart(false);
+    }
+
     pub(crate) fn target(&self) -> PathBuf {
         self.dir.path().join("pod").join("mount")
     }

@@ -44,6 +44,7 @@ impl State {
             if !group.volumes.get(&pool).is_some_and(|volume| volume.attr.starts_with('t')) {
                 return Err(Refused::failed(format!("Thin pool {}/{pool} not found.", wanted.vg)));
             }
+            self.check_pool_takes_more(&wanted.vg, &pool)?;
             let volume = FakeVolume { tags: wanted.tags, ..FakeVolume::thin(wanted.bytes, &pool) };
             self.add_volume(&wanted.vg, &wanted.name, volume);
             return Ok(format!("Logical volume \"{}\" created.", wanted.name));
@@ -79,6 +80,20 @@ impl State {
         Ok(format!("Logical volume \"{}\" created.", wanted.name))
     }
 
+    /// LVM's `thin_pool_below_threshold`.
+    fn check_pool_takes_more(&mut self, vg: &str, pool: &str) -> std::result::Result<(), Refused> {
+        let threshold = f64::from(self.thin_pool_threshold.unwrap_or(100));
+        let volume = self.group(vg).volumes.get(pool).expect("no such thin pool in the fake LVM");
+        let is_well = &volume.attr[8..9] == "-";
+        let is_low = volume.data_percent > threshold || volume.metadata_percent > threshold;
+        // A quarter of metadata of 4 MiB.
+        if is_well && !is_low && volume.metadata_percent < 75.0 {
+            return Ok(());
+        }
+        let message = "Cannot create new thin volume, free space in thin pool";
+        Err(Refused::failed(format!("{message} {vg}/{pool} reached threshold.")))
+    }
+
     /// Only thin ones.
     fn snapshot(&mut self, wanted: Creation) -> Result {
         let Creation { name, vg: source, tags, read_only, .. } = wanted;
@@ -93,12 +108,15 @@ impl State {
         let Some(pool) = &volume.pool else {
             return Err(Refused::failed("Please specify either size or extents with snapshots."));
         };
+        let pool = pool.clone();
+        let bytes = volume.bytes();
+        self.check_pool_takes_more(vg, &pool)?;
         let attr = if read_only { "Vri-a-tz--" } else { "Vwi-a-tz--" };
         let snapshot = FakeVolume {
             tags,
             origin: Some(origin.to_owned()),
             attr: attr.to_owned(),
-            ..FakeVolume::thin(volume.bytes(), pool)
+            ..FakeVolume::thin(bytes, &pool)
         };
         self.add_volume(vg, &name, snapshot);
         Ok(format!("Logical volume \"{name}\" created."))
@@ -139,10 +157,16 @@ impl State {
     }
 
     pub(super) fn lvremove(&mut self, args: &[&str]) -> Result {
-        let ["-f", target] = args else {
-            return Err(Refused::usage("Invalid arguments"));
+        let (vg, name) = match args {
+            ["-f", target] => split(target)?,
+            ["-f", "-S", selection, vg] => match self.asked(vg)?.selected(selection)? {
+                Some(name) => (*vg, &*name.to_owned()),
+                // That nothing is selected is no failure.
+                None => return Ok(String::new()),
+            },
+            _ => return Err(Refused::usage("Invalid arguments")),
         };
-        let (vg, name) = split(target)?;
+        let target = format!("{vg}/{name}");
         let group = self.asked(vg)?;
         group.seqno += 1;
         let Some(volume) = group.volumes.get(name) else {
@@ -166,12 +190,20 @@ impl State {
     }
 
     pub(super) fn lvchange(&mut self, args: &[&str]) -> Result {
-        let [options @ .., target] = args else {
-            return Err(Refused::usage("Invalid arguments"));
+        let (options, vg, name) = match args {
+            [options @ .., "-S", selection, vg] => match self.asked(vg)?.selected(selection)? {
+                Some(name) => (options, *vg, name.to_owned()),
+                None => return Ok(String::new()),
+            },
+            [options @ .., target] => {
+                let (vg, name) = split(target)?;
+                (options, vg, name.to_owned())
+            }
+            [] => return Err(Refused::usage("Invalid arguments")),
         };
-        let (vg, name) = split(target)?;
+        let target = format!("{vg}/{name}");
         let group = self.changeable(vg)?;
-        let Some(volume) = group.volumes.get_mut(name) else {
+        let Some(volume) = group.volumes.get_mut(&name) else {
             return Err(Refused::failed(format!("Failed to find logical volume \"{target}\"")));
         };
         if matches!(options, ["-a", "y", "-K"]) {

@@ -6,7 +6,8 @@ use super::state::{EXTENT, FakeVolume, Group, Refused, State};
 
 impl State {
     pub(super) fn full_report(&self, args: &[&str]) -> Output {
-        let (mut vg_fields, mut pv_fields, mut area_fields, mut lv_fields, mut section) = ("", "", "", "", "");
+        let (mut vg_fields, mut pv_fields, mut area_fields, mut lv_fields) = ("", "", "", "");
+        let (mut segment_fields, mut section) = ("", "");
         let mut asked = Vec::new();
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -17,6 +18,7 @@ impl State {
                 "-o" if section == "pv" => pv_fields = words.next().copied().unwrap_or_default(),
                 "-o" if section == "pvseg" => area_fields = words.next().copied().unwrap_or_default(),
                 "-o" if section == "lv" => lv_fields = words.next().copied().unwrap_or_default(),
+                "-o" if section == "seg" => segment_fields = words.next().copied().unwrap_or_default(),
                 "--nosuffix" | "--noheadings" | "--nameprefixes" | "-o," => {}
                 vg => asked.push(vg),
             }
@@ -38,8 +40,9 @@ impl State {
             lines.extend(
                 volumes.map(|(name, volume)| row(lv_fields, |field| of_volume(vg, name, volume, group, field))),
             );
-            // The sections that are empty.
-            lines.extend(["  ".to_owned(), "  ".to_owned()]);
+            let telling = group.volumes.values().filter(|volume| volume.segment_type().is_some());
+            lines.extend(telling.map(|volume| row(segment_fields, |field| of_segment(volume, field))));
+            lines.push("  ".to_owned());
         }
         let stderr: String = missing.iter().map(|vg| Refused::no_group(vg).stderr).collect();
         let code = if stderr.is_empty() { 0 } else { 5 };
@@ -122,7 +125,19 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         "lv_attr" => volume.shown_attr(),
         "data_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.data_percent),
         "metadata_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.metadata_percent),
-        "data_percent" | "metadata_percent" => String::new(),
+        "lv_metadata_size" if volume.attr.starts_with('t') => EXTENT.to_string(),
+        "data_percent" | "metadata_percent" | "lv_metadata_size" => String::new(),
+        other => panic!("the fake LVM does not report {other}"),
+    }
+}
+
+fn of_segment(volume: &FakeVolume, field: &str) -> String {
+    match field {
+        "lv_uuid" => volume.uuid.clone(),
+        "segtype" => volume.segment_type().unwrap_or("linear").to_owned(),
+        "stripes" if volume.attr.starts_with('r') => (volume.allocated / (volume.extents + 1)).to_string(),
+        "stripes" => volume.stripes.to_string(),
+        "region_size" => "2097152".to_owned(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }

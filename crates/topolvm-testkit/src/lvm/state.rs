@@ -13,6 +13,8 @@ pub(super) struct State {
     next_minor: u32,
     next_uuid: u32,
     pub(super) devices_are_hidden: bool,
+    /// lvm.conf(5) `activation/thin_pool_autoextend_threshold`.
+    pub(super) thin_pool_threshold: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,15 @@ impl FakeVolume {
         self.extents * EXTENT
     }
 
+    /// LVM's name for its layout, unless it is linear or thin.
+    pub(super) fn segment_type(&self) -> Option<&'static str> {
+        match self.attr.get(..1) {
+            Some("r") => Some("raid1"),
+            Some("-") if self.stripes > 1 => Some("striped"),
+            _ => None,
+        }
+    }
+
     pub(super) fn shown_attr(&self) -> String {
         let mut attr: Vec<char> = self.attr.chars().collect();
         if !self.active {
@@ -135,6 +146,22 @@ impl Group {
             volumes: BTreeMap::new(),
             removed_unwiped: Vec::new(),
         }
+    }
+
+    /// The volume that `lv_uuid=UUID` and perhaps `&&lv_tags={"TAG"}` selects.
+    pub(super) fn selected(&self, selection: &str) -> Result<Option<&str>, Refused> {
+        let invalid = || Refused::usage(format!("Selection syntax error at '{selection}'."));
+        let (uuid, tag) = match selection.split_once("&&") {
+            Some((uuid, tag)) => {
+                let tag = tag.strip_prefix("lv_tags={\"").and_then(|tag| tag.strip_suffix("\"}"));
+                (uuid, Some(tag.ok_or_else(invalid)?))
+            }
+            None => (selection, None),
+        };
+        let uuid = uuid.strip_prefix("lv_uuid=").ok_or_else(invalid)?;
+        let has = |volume: &FakeVolume| tag.is_none_or(|tag| volume.tags.iter().any(|existing| existing == tag));
+        let mut selected = self.volumes.iter().filter(|(_, volume)| volume.uuid == uuid && has(volume));
+        Ok(selected.next().map(|(name, _)| name.as_str()))
     }
 
     pub(super) fn free_extents(&self) -> u64 {
@@ -180,6 +207,10 @@ impl State {
         match command.name() {
             "fullreport" => self.full_report(&args),
             "vgs" => into_output(Ok(self.group_names())),
+            "lvmconfig" if args.iter().any(|arg| *arg == "activation/thin_pool_autoextend_threshold") => {
+                let threshold = self.thin_pool_threshold.unwrap_or(100);
+                into_output(Ok(format!("thin_pool_autoextend_threshold={threshold}")))
+            }
             // Everything is as LVM's own defaults are
             "lvmconfig" => into_output(Ok(String::new())),
             "lvcreate" => into_output(self.lvcreate(&args)),

@@ -16,6 +16,7 @@ mod driver;
 mod kills;
 mod lvm_conf;
 mod missing_disk;
+mod moved;
 mod power_cut;
 mod raid;
 mod snapshot;
@@ -65,7 +66,8 @@ fn main() -> ExitCode {
         .chain(missing_disk::TESTS)
         .chain(wrong_device::TESTS)
         .chain(survival::TESTS)
-        .chain(lvm_conf::TESTS);
+        .chain(lvm_conf::TESTS)
+        .chain(moved::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

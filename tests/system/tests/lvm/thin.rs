@@ -8,7 +8,8 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, Empty};
 
 use crate::bench::{EXTENT, Groups, MIB, must, run, wait};
-use crate::daemon::{Lvmd, code, signed};
+use crate::daemon::{Client, Lvmd, code, signed};
+use crate::snapshot::snapshot;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_promises_more_than_a_thin_pool_has_and_no_more_than_configured", promises_what_is_configured),
@@ -17,6 +18,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_removes_thin_origins_and_keeps_external_ones", removes_thin_origins_and_keeps_external_ones),
     ("lvmd_tells_watchers_how_full_a_thin_pool_is", tells_watchers_how_full_a_pool_is),
     ("lvmd_tells_watchers_of_a_thin_pool_without_space_for_data", tells_watchers_of_a_pool_without_space),
+    ("lvmd_gives_nothing_out_of_a_thin_pool_in_which_lvm_makes_nothing", gives_nothing_out_of_a_full_pool),
+    ("lvmd_keeps_to_the_threshold_of_lvm_conf_for_thin_pools", keeps_to_the_threshold),
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];
 
@@ -183,4 +186,75 @@ fn refuses_to_start_without_its_pool() {
     let messages = Lvmd::refusal(CLASSES);
     let sentence = "lvmd: device class \"thin\": there is no thin pool myvg1/pool; create it with `lvcreate -T myvg1/pool -L SIZE`";
     assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");
+}
+
+/// Waits until the first class, the default, may give away this much, and the second message says the same.
+async fn until_promised(client: &Client, is_it: impl Fn(u64) -> bool) {
+    let mut watch = client.watch().await;
+    let told = async {
+        loop {
+            let message = watch.message().await.unwrap().unwrap();
+            let promised = message.items.first().unwrap().thin_pool.as_ref().unwrap().overprovision_bytes;
+            assert_eq!(message.free_bytes, promised);
+            if is_it(promised) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+}
+
+fn gives_nothing_out_of_a_full_pool() {
+    let _groups = pools();
+    must("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        let created = client.create("a", 160 * MIB).await.unwrap();
+        run("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", "count=160", "oflag=direct"]);
+        until_promised(&client, |promised| promised == 0).await;
+        // LVM refuses as well.
+        assert!(!run("lvcreate", &["-qy", "-V16m", "-T", "myvg1/pool", "-n", "x"]).status.success());
+        for refused in [client.create("b", 16 * MIB).await, client.snapshot(snapshot("s", "a", "rw", 0)).await] {
+            let status = refused.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            assert!(status.message().contains("`lvextend -L +SIZE myvg1/pool`"), "{status}");
+        }
+        // By hand or by dmeventd.
+        must("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
+        until_promised(&client, |promised| promised == 5 * 256 * MIB - 160 * MIB).await;
+        client.create("b", 16 * MIB).await.unwrap();
+    });
+}
+
+fn keeps_to_the_threshold() {
+    let _groups = pools();
+    // All of the guest's own configuration, with one setting more.
+    let dir = tempfile::tempdir().unwrap();
+    let system_dir = dir.path().join("lvm");
+    let path = system_dir.to_str().unwrap();
+    must("cp", &["-r", "/etc/lvm", path]);
+    let conf = system_dir.join("lvm.conf");
+    let section = "\nactivation {\n";
+    let text = std::fs::read_to_string(&conf).unwrap();
+    assert!(text.contains(section), "{text}");
+    std::fs::write(&conf, text.replace(section, &format!("{section}thin_pool_autoextend_threshold = 50\n"))).unwrap();
+    let prefix = format!("lvm-command-prefix: [env, LVM_SYSTEM_DIR={path}, /sbin/lvm]\n");
+    let lvmd = Lvmd::start(&format!("{prefix}{CLASSES}"));
+    wait(async {
+        let client = lvmd.connect().await;
+        let created = client.create("a", 120 * MIB).await.unwrap();
+        let write = |mib: u64, skip: u64| {
+            let (count, seek) = (format!("count={mib}"), format!("seek={skip}"));
+            must("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", &count, &seek, "oflag=direct"]);
+        };
+        write(48, 0);
+        client.create("b", 16 * MIB).await.unwrap();
+        write(32, 48);
+        until_promised(&client, |promised| promised == 0).await;
+        assert_eq!(code(client.create("c", 16 * MIB).await), Code::ResourceExhausted);
+        must("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
+        until_promised(&client, |promised| promised == 5 * 256 * MIB - 136 * MIB).await;
+        client.create("c", 16 * MIB).await.unwrap();
+    });
 }

@@ -7,7 +7,7 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::bench::{DISKS, EXTENT, Failing, Groups, MIB, must, wait};
+use crate::bench::{DISKS, EXTENT, Failing, Groups, MIB, lv, lvm, must, myvg1, vg, wait};
 use crate::daemon::{Client, Lvmd, code};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
@@ -15,6 +15,7 @@ use crate::thin::{CLASSES, pools, request};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("two_lvmds_see_each_others_changes_within_two_seconds", see_each_others_changes),
     ("two_lvmds_at_once_lose_nothing_and_fail_nothing", at_once_lose_nothing),
+    ("what_becomes_ready_between_look_and_removal_stays", what_becomes_ready_stays),
     ("lvmd_notices_within_two_seconds_what_an_administrator_does", notices_an_administrator),
     ("lvmd_notices_within_two_seconds_that_a_thin_pool_fills_up", notices_a_pool_that_fills_up),
     ("lvmd_notices_a_disk_that_disappears_and_takes_nothing_for_gone", notices_a_disk_that_disappears),
@@ -72,6 +73,45 @@ fn see_each_others_changes() {
             this.remove("ssd", "a").await.unwrap();
             known(free, &[]).await;
         }
+    });
+}
+
+/// The successor has looked and is about to remove what was half made; the predecessor says that it is ready.
+fn what_becomes_ready_stays() {
+    let _groups = Groups::one();
+    wait(async {
+        let lvm = lvm();
+        let mark = "topolvm.io/making=/run/topolvm-test/lvmd.sock#1.0";
+        let make =
+            |name: &str| must("lvcreate", &["-qy", "-L8m", "-n", name, "--addtag", mark, "--addtag", "other", "myvg1"]);
+        for name in ["ready", "half-made", "another"] {
+            make(name);
+        }
+        let seen = myvg1(&lvm).await;
+        let uuid = |name: &str| seen.volume(name).unwrap().uuid.clone();
+        must("lvchange", &["-q", "--deltag", mark, "myvg1/ready"]);
+        // Somebody makes it anew: another volume of the same name, with the same mark.
+        must("lvremove", &["-qfy", "myvg1/another"]);
+        make("another");
+
+        let remove = async |name: &str| lvm.remove_if(&vg("myvg1"), &lv(name), &uuid(name), Some(mark)).await;
+        assert!(matches!(remove("ready").await.done, Err(lvm::Error::Changed { .. })));
+        remove("another").await.done.unwrap();
+        let after = remove("half-made").await;
+        after.done.unwrap();
+        let left: Vec<_> = after.group.unwrap().volumes.into_iter().map(|volume| volume.name).collect();
+        assert_eq!(left, ["another".into(), "ready".into()].map(|name: Box<str>| name));
+        // Without a tag, and what is open.
+        let ready = uuid("ready");
+        must("mkfs.ext4", &["-q", "/dev/myvg1/ready"]);
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().to_str().unwrap();
+        must("mount", &["/dev/myvg1/ready", dir]);
+        let removed = lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await;
+        assert!(matches!(removed.done, Err(lvm::Error::Busy { .. })), "{removed:?}");
+        must("umount", &[dir]);
+        lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await.done.unwrap();
+        lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await.done.unwrap();
     });
 }
 

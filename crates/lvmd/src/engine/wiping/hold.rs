@@ -40,8 +40,10 @@ impl<R: Host> Engine<R> {
             let why = format!("has a snapshot that would be lost: {snapshot}");
             return Err(Error::NotAllowed { vg: group.name.clone(), name, why });
         }
-        match self.take(group, self.inner.lvm.remove(&group.name, &name).await) {
-            Ok(()) | Err(lvm::Error::VolumeNotFound { .. }) => Ok(()),
+        let removed = self.inner.lvm.remove_if(&group.name, &name, uuid, marks::wiping_tag(volume)).await;
+        match self.take(group, removed) {
+            // Somebody has just taken it back.
+            Ok(()) | Err(lvm::Error::Changed { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -1,4 +1,5 @@
-//! Volumes that an earlier process was wiping in volume groups that the configuration does not name any more.
+//! Volumes of lvmd's in volume groups that the configuration does not name any more: those that can still be used, and those that an
+//! earlier process was wiping.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(in crate::engine) async fn look_for_leftovers<R: Host>(
         let mut retry = FIRST_RETRY;
         loop {
             let error = format!("{:#}", anyhow::Error::from(failure));
-            tracing::warn!(error, "cannot look for volumes that are still to be wiped in other volume groups");
+            tracing::warn!(error, "cannot look for volumes of lvmd's in other volume groups");
             tokio::time::sleep(retry).await;
             retry = LAST_RETRY.min(retry * 2);
             match engine.adopt_leftovers().await {
@@ -42,8 +43,8 @@ impl<R: Host> Engine<R> {
     pub(in crate::engine) async fn adopt_leftovers(&self) -> Result<(), lvm::Error> {
         let known: Vec<VgName> = self.groups().into_keys().collect();
         for group in self.inner.lvm.volume_groups_except(&known).await? {
-            if group.volumes.iter().any(marks::is_wiping) {
-                tracing::warn!(vg = %group.name, "volumes are still to be wiped in a volume group without a device class");
+            if group.volumes.iter().any(marks::is_managed) {
+                tracing::warn!(vg = %group.name, "volumes that lvmd made are in a volume group without a device class");
                 self.look_after(group);
             }
         }

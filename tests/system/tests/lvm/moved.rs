@@ -1,0 +1,113 @@
+//! Volumes whose class means another place than when they were made, or that were made with other options than the class has.
+
+use std::fs;
+
+use tonic::Code;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{CreateLvRequest, GetLvListRequest, LogicalVolume};
+
+use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
+use crate::daemon::{Client, Lvmd, code, signed};
+use crate::two_daemons::Patience;
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("lvmd_serves_and_wipes_the_volumes_of_a_class_that_has_moved", serves_volumes_of_a_class_that_has_moved),
+    ("lvmd_takes_nothing_for_gone_while_a_group_cannot_be_searched", takes_nothing_for_gone),
+    ("growth_of_a_raid_volume_in_a_plain_class_leaves_the_spare", growth_leaves_the_spare),
+];
+
+/// As topolvm-node names volumes.
+const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+
+/// `ssd` on one group, wiping or not.
+fn class(vg: &str, wipe: &str) -> String {
+    format!("device-classes: [{{name: ssd, volume-group: {vg}, default: true, spare-gb: 0, wipe: {wipe}}}]")
+}
+
+fn two_groups() -> Groups {
+    Groups::new(&[("myvg1", &DISKS[..1]), ("myvg2", &DISKS[1..])])
+}
+
+async fn look_up(client: &Client, name: &str) -> Option<LogicalVolume> {
+    let request = GetLvListRequest { device_class: "ssd".to_owned(), name: name.to_owned() };
+    VgServiceClient::new(client.0.clone()).get_lv_list(request).await.unwrap().into_inner().volumes.pop()
+}
+
+fn serves_volumes_of_a_class_that_has_moved() {
+    let _groups = two_groups();
+    let mut lvmd = Lvmd::start(&class("myvg1", "zero"));
+    wait(async {
+        let patience = Patience::now();
+        let made = lvmd.connect().await.create(UID, 2 * EXTENT).await.unwrap();
+        fs::write(&made.path, "nobody else is to read this").unwrap();
+        lvmd.terminate();
+        // What it was is known by the volume alone.
+        let lvmd = Lvmd::start(&class("myvg2", "none"));
+        let client = lvmd.connect().await;
+        assert!(client.list_of("ssd").await.unwrap().is_empty());
+        assert_eq!(look_up(&client, UID).await.unwrap(), made);
+        assert_eq!(client.resize_in("ssd", UID, 3 * EXTENT).await.unwrap(), signed(3 * EXTENT));
+        client.remove("ssd", UID).await.unwrap();
+        assert_eq!(code(client.remove("ssd", UID).await), Code::NotFound);
+        let is_gone = async || must("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]).trim().is_empty();
+        patience.until("a wiped volume", is_gone).await;
+        must("lvcreate", &["-qy", "-Wn", "-Zn", "-L12m", "-n", "next", "myvg1"]);
+        assert!(!fs::read("/dev/myvg1/next").unwrap().starts_with(b"nobody"), "it was not wiped");
+        assert_eq!(look_up(&client, UID).await, None);
+    });
+}
+
+fn takes_nothing_for_gone() {
+    let _groups = two_groups();
+    must("lvcreate", &["-qy", "-L8m", "-n", UID, "myvg1"]);
+    let lvmd = Lvmd::start(&class("myvg2", "none"));
+    wait(async {
+        let client = lvmd.connect().await;
+        // Neither lvmd's nor in a place of a class.
+        let status = client.remove("ssd", UID).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        let remedy = format!("lvchange --addtag topolvm.io/managed-by=lvmd myvg1/{UID}");
+        assert!(status.message().contains(&remedy), "{status}");
+        let words: Vec<_> = remedy.split(' ').collect();
+        must(words[0], &words[1..]);
+        client.remove("ssd", UID).await.unwrap();
+        assert!(!run("lvs", &[&format!("myvg1/{UID}")]).status.success());
+    });
+}
+
+fn growth_leaves_the_spare() {
+    let _groups = Groups::new(&[("myvg1", &DISKS)]);
+    let lvmd = Lvmd::start(
+        "
+device-classes: [{name: plain, volume-group: myvg1, default: true, spare-gb: 1}]
+lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: striped, options: [-i2]}]
+",
+    );
+    let free = || -> u64 {
+        let free = must("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"]);
+        free.trim().parse().unwrap()
+    };
+    wait(async {
+        let client = lvmd.connect().await;
+        for (name, option_class) in [("m", "mirrored"), ("s", "striped")] {
+            let request = CreateLvRequest {
+                name: name.to_owned(),
+                device_class: "plain".to_owned(),
+                lvcreate_option_class: option_class.to_owned(),
+                size_bytes: signed(64 * MIB),
+                ..CreateLvRequest::default()
+            };
+            client.create_with(request).await.unwrap();
+        }
+        let before = free();
+        // Twice this is more than there is without the spare, though there is room for it.
+        let much = 64 * MIB + (before - (1 << 30)) * 3 / 4;
+        assert_eq!(code(client.resize("m", much).await), Code::ResourceExhausted);
+        assert_eq!(free(), before);
+        client.resize("m", 128 * MIB).await.unwrap();
+        assert_eq!(free(), before - 2 * 64 * MIB);
+        client.resize("s", 128 * MIB).await.unwrap();
+        assert_eq!(free(), before - 3 * 64 * MIB);
+        assert!(free() >= 1 << 30);
+    });
+}
