@@ -77,7 +77,7 @@ fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     // Room appears
     fixture.delete_claim("filling")?;
     fixture.wait_ready("pinned")?;
-    let on = fixture.value("logicalvolume", &fixture.volume("pinned")?, ".spec.nodeName")?;
+    let on = fixture.value(&volumes_of(TopoLvm), &fixture.volume("pinned")?, ".spec.nodeName")?;
     ensure!(on == full, "the volume is on {on}");
     follows_no_volume(fixture, "pinned")?;
 
@@ -89,7 +89,7 @@ fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     for name in ["roomy-0", "roomy-1"] {
         fixture.apply(&claim(name, "immediate", "1280Mi", VolumeMode::Block))?;
         fixture.wait_bound(name)?;
-        let on = fixture.value("logicalvolume", &fixture.volume(name)?, ".spec.nodeName")?;
+        let on = fixture.value(&volumes_of(TopoLvm), &fixture.volume(name)?, ".spec.nodeName")?;
         ensure!(on == roomy, "{name} is on {on}, which has no room");
         fixture.delete_claim(name)?;
     }
