@@ -66,7 +66,7 @@ impl Limit {
     }
 }
 
-/// Serves a router until `shutdown` is cancelled, and then what has begun for [`GRACE`] at most. `handshake` makes of a TCP connection one
+/// Serves a router until `shutdown` is cancelled, and then what has begun for 8 s at most. `handshake` makes of a TCP connection one
 /// over which HTTP/1.1 is spoken. Handlers find the peer's address in `ConnectInfo<SocketAddr>`.
 pub async fn serve<H, F, S>(
     mut listeners: Listeners,
