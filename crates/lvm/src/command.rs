@@ -140,8 +140,8 @@ impl LvmCommand {
         Self::new(Effect::Read, ["vgs", "--noheadings", "--nameprefixes", "-o", "vg_name"])
     }
 
-    /// What `lvm.conf` says about settings that decide what LVM does at all, see [`HostSettings`](crate::HostSettings). It is not given
-    /// [settings](Self::words) of ours, which it would mistake for the host's.
+    /// What `lvm.conf` says about settings that decide what LVM does at all, see [`HostSettings`]. It is not given
+    /// settings of ours, which it would mistake for the host's.
     pub fn host_settings() -> Self {
         Self::new(Effect::Read, ["lvmconfig", "--type", "full"].into_iter().chain(HostSettings::NAMES.iter().copied()))
     }
