@@ -38,8 +38,9 @@ impl Volumes {
             return self.await_made(copy, deadline).await;
         }
         let object = object.ok_or_else(|| no_source(&source))?;
+        // Also for a pod that was scheduled to another node: the copy can be nowhere else, and where the request allows its
+        // node, the scheduler sends the pod after the volume
         let placement = copied_place(&wanted.placement, &object)?;
-        self.check_chosen(&wanted, &object.spec.node_name).await?;
         let wanted = Wanted {
             size: copied_size(wanted.size, &object)?,
             device_class: copied_class(wanted.device_class, &object)?,
@@ -69,19 +70,6 @@ impl Volumes {
         self.ensure(&wanted, deadline).await
     }
 
-    /// Refuses a copy for a pod that was scheduled to another node than the one of the source: it may not be able to run there.
-    async fn check_chosen(&self, wanted: &Wanted, node: &str) -> Result<(), Error> {
-        if !wanted.placement.prefers_another(node) {
-            return Ok(());
-        }
-        match self.narrowed(wanted).await? {
-            Placement::Nodes { first: chosen, others } if others.is_empty() => {
-                Err(Error::SourceNotChosen { node: node.to_owned(), chosen })
-            }
-            Placement::Nodes { .. } | Placement::Anywhere => Ok(()),
-        }
-    }
-
     /// The copy, if an earlier request has made it or begun to. It is compared with what is asked for and not with its source, which
     /// may have grown since, or be gone: the same request has the same result.
     async fn copied_before(
@@ -101,7 +89,7 @@ impl Volumes {
             };
             let (name, id, access) = (name.to_owned(), source.clone(), AccessType::ReadWrite);
             let origin = Origin { name, id, access, filesystem: None };
-            let mut wanted = Wanted { origin: Some(origin), ..self.for_existing(wanted, &copy).await? };
+            let mut wanted = Wanted { origin: Some(origin), ..wanted.clone() };
             if wanted.device_class.is_empty() {
                 wanted.device_class.clone_from(&copy.spec.device_class);
             }

@@ -71,7 +71,7 @@ impl Volumes {
 
     /// What is wanted, as far as it matters for this object. One without a volume on another node than the first is asked for anew where
     /// the scheduler has chosen that first node: the pod may have been scheduled again since.
-    pub(super) async fn for_existing(&self, wanted: &Wanted, volume: &LogicalVolume) -> Result<Wanted, Error> {
+    async fn for_existing(&self, wanted: &Wanted, volume: &LogicalVolume) -> Result<Wanted, Error> {
         let is_elsewhere = wanted.placement.prefers_another(&volume.spec.node_name);
         let mut wanted = wanted.clone();
         if is_elsewhere && volume.volume_id().is_none() && !volume.is_deleting() {

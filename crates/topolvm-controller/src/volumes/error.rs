@@ -47,11 +47,6 @@ pub(crate) enum Error {
          request allows"
     )]
     SourceElsewhere { node: String },
-    #[error(
-        "the source of the copy is on node {node}, where the copy has to be too, but its pod was scheduled to {chosen}; the scheduler \
-         chooses again. Let the pod run on {node} (nodeSelector), or use a StorageClass with volumeBindingMode Immediate"
-    )]
-    SourceNotChosen { node: String, chosen: String },
     #[error("cannot find out whether a node was chosen for the claim of volume {name}")]
     ClaimUnknown { name: String, source: ApiFailure },
     #[error(
@@ -109,11 +104,9 @@ impl GrpcCode for Error {
             // external-provisioner then lets the scheduler choose another node. It does not know where the source of a copy
             // is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which TopoLVM
             // answers, the claim would stay with the wrong node for ever.
-            Self::NoNode { .. }
-            | Self::NoRoom { .. }
-            | Self::SourceElsewhere { .. }
-            | Self::SourceNotChosen { .. }
-            | Self::NodeLeaving { .. } => Code::ResourceExhausted,
+            Self::NoNode { .. } | Self::NoRoom { .. } | Self::SourceElsewhere { .. } | Self::NodeLeaving { .. } => {
+                Code::ResourceExhausted
+            }
             // CSI names this code for a volume that is to be smaller than its source
             Self::TooSmall { .. } => Code::OutOfRange,
             Self::NotMade { code, is_copy, .. } => not_made(*code, *is_copy),

@@ -86,43 +86,21 @@ async fn a_copy_that_the_scheduler_wants_on_another_node_lets_it_choose_again() 
     assert!(bench.object("pvc-2").is_null());
 }
 
-/// As external-provisioner asks without `--strict-topology`. The source is on n2.
+/// As external-provisioner asks without `--strict-topology`. The source is on n2, and the pod follows the volume.
 #[rstest]
-#[case::chosen(Some("n1"), false, false)]
-#[case::about_to_be_chosen_again(None, false, false)]
-#[case::the_right_one(Some("n2"), false, true)]
-#[case::bound_immediately(None, true, true)]
+#[case::chosen(Some("n1"), false)]
+#[case::about_to_be_chosen_again(None, false)]
+#[case::bound_immediately(None, true)]
 #[tokio::test(start_paused = true)]
-async fn a_copy_for_a_pod_is_made_only_if_the_pod_was_scheduled_to_the_node_of_the_source(
+async fn a_copy_is_made_beside_its_source_whatever_node_is_named_first(
     #[case] selected_node: Option<&str>,
     #[case] immediate: bool,
-    #[case] is_made: bool,
 ) {
     let bench = bench().await;
     bench.claim("2", selected_node, immediate);
-    let nodes = if selected_node == Some("n2") { ["n2", "n1"] } else { ["n1", "n2"] };
-    let request = restored(on_nodes(volume("pvc-2"), &nodes), "s-1");
+    let request = restored(on_nodes(volume("pvc-2"), &["n1", "n2"]), "s-1");
     let answer = bench.create(sized(request, 2 * GIB, 0)).await;
-    if is_made {
-        assert_eq!(answer.unwrap().accessible_topology, [topology("n2")]);
-    } else {
-        let (code, message) = refusal(answer);
-        assert_eq!((code, message.contains("on node n2")), (Code::ResourceExhausted, true), "{message}");
-        assert!(message.contains("scheduled to n1") && message.contains("nodeSelector"), "{message}");
-        assert!(bench.object("pvc-2").is_null());
-    }
-}
-
-/// The agent of n2 has not made it yet. It must not make it after an answer that says that nothing is left.
-#[tokio::test(start_paused = true)]
-async fn a_copy_that_is_still_to_be_made_goes_when_its_pod_was_scheduled_elsewhere() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").on("n2").uid("u-1").ready("u-1", "1Gi").build());
-    bench.api.apply_json(logical_volume("pvc-2").on("n2").from_source("pvc-1", "rw").build());
-    bench.claim("2", Some("n1"), false);
-    let answer = bench.create(cloned(on_nodes(volume("pvc-2"), &["n1", "n2"]), "u-1")).await;
-    assert_eq!(refusal(answer).0, Code::ResourceExhausted);
-    assert!(bench.object("pvc-2").is_null());
+    assert_eq!(answer.unwrap().accessible_topology, [topology("n2")]);
 }
 
 #[tokio::test(start_paused = true)]
