@@ -141,9 +141,9 @@ impl Reconciler {
         let working = work_through(queue, PACE, class, step, log_failure);
         let comparing = shutdown.run_until_cancelled(self.follow_lost(&own, pools, &lost, &changed));
         let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed.clone(), shutdown.clone());
-        watch_and_work(watching, async {
+        Box::pin(watch_and_work(watching, async {
             tokio::join!(working, comparing);
-        })
+        }))
         .await
     }
 

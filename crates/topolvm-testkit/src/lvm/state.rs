@@ -207,7 +207,7 @@ impl State {
         match command.name() {
             "fullreport" => self.full_report(&args),
             "vgs" => into_output(Ok(self.group_names())),
-            "lvmconfig" if args.iter().any(|arg| *arg == "activation/thin_pool_autoextend_threshold") => {
+            "lvmconfig" if args.contains(&"activation/thin_pool_autoextend_threshold") => {
                 let threshold = self.thin_pool_threshold.unwrap_or(100);
                 into_output(Ok(format!("thin_pool_autoextend_threshold={threshold}")))
             }
