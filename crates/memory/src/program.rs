@@ -55,6 +55,8 @@ mod tests {
 
     #[test]
     fn the_program_is_paged_out_and_goes_on() {
+        // Pages that the linker wrote a moment ago and that are not on the disk yet stay
+        std::fs::File::open("/proc/self/exe").unwrap().sync_all().unwrap();
         let before = resident_kib("RssFile");
         page_out_program();
         let after = resident_kib("RssFile");

@@ -50,9 +50,7 @@ fn stolen(fixture: &Fixture) -> Result<()> {
         (your_node, CAPACITY, others),
         (&your_volume, FINALIZER, others),
         (&your_status, SIZE, others),
-        // Nor make another's volume one's own, or one's own another's
-        (&your_volume, MOVE, others),
-        (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#, "does not change the spec"),
+        (&your_volume, GROW, others),
         (&my_volume, GROW, "does not change the spec"),
         // Nor let a volume pass for another's, which would then be deleted and grown instead
         (&my_status, &your_id, "no other volume id than the UID"),
@@ -63,6 +61,14 @@ fn stolen(fixture: &Fixture) -> Result<()> {
         ("/api/v1/nodes/mine/status", r#"{"status":{"phase":"Running"}}"#, "cannot patch"),
     ] {
         refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
+    }
+    // Nor make another's volume one's own, or one's own another's: that the definition refuses to everybody
+    for (path, content) in [(&your_volume, MOVE), (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#)] {
+        let (status, said) = patch(path, content)?;
+        ensure!(
+            status == 422 && said.contains("cannot be changed"),
+            "{path} {content} is answered with {status}: {said}"
+        );
     }
     older_id_is_kept(fixture, &token)?;
     for path in [&my_volume, your_node] {

@@ -57,7 +57,8 @@ fn a_link_to_another_volume() {
         let engine = Engine::start(lvm(), classes, maker, &tasks, shutdown.clone()).await.unwrap();
         let lvmd = Lvmd::over(routes(&engine));
         let (api, own) = (ApiServer::new(), LogicalVolumes::default());
-        let volume = logical_volume("pvc-1").uid("v1").ready("v1", "64Mi").build();
+        let volume = logical_volume("pvc-1").on("n1").uid("v1").ready("v1", "64Mi").build();
+        api.apply_json(volume.clone());
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
             own.apply(event);
         }
