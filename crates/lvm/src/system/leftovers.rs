@@ -118,14 +118,17 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_end_is_asked_to_at_the_deadline() {
         let dir = tempfile::tempdir().unwrap();
-        let started = dir.path().join("started");
-        rustix::fs::mknodat(rustix::fs::CWD, &started, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let body = format!("echo >{}; exec sleep 1000", started.display());
+        let (started, never) = (dir.path().join("started"), dir.path().join("never"));
+        for path in [&started, &never] {
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        }
+        // Not with another program: while the kernel exchanges the two, the process has no environment
+        let body = format!("echo >{}; read line <{}; true", started.display(), never.display());
         let runner = program(&dir, &body).with_owner(dir.path().display().to_string());
         let commands = [change()];
         let mut running = Box::pin(runner.run(&commands));
         tokio::select! {
-            _ = &mut running => panic!("it sleeps"),
+            _ = &mut running => panic!("it waits for ever"),
             _ = tokio::fs::read(&started) => {}
         }
         let later = runner.clone().with_deadlines(Duration::from_millis(10), Duration::from_millis(10));
