@@ -123,7 +123,7 @@ impl<'a> Disturbed<'a> {
         let probes =
             [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
         thread::scope(|scope| {
-            let killing = scope.spawn(|| kill_lvm(node, pauses));
+            let killing = scope.spawn(|| kill_lvm(node, pauses, self.patience));
             let done = probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end()));
             killing.join().map_err(|_| anyhow!("a thread panicked"))??;
             done
@@ -162,8 +162,9 @@ impl<'a> Disturbed<'a> {
     }
 }
 
-/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most.
-fn kill_lvm(node: &Node, pauses: &[u64]) -> Result<()> {
+/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most since it began. After outages the
+/// sidecars pause before they ask for anything.
+fn kill_lvm(node: &Node, pauses: &[u64], patience: Duration) -> Result<()> {
     let script = r#"
         lvms() {
             found=
@@ -171,17 +172,19 @@ fn kill_lvm(node: &Node, pauses: &[u64]) -> Result<()> {
                 if read -r name 2>/dev/null <"$p/comm" && [ "$name" = lvm ]; then found="$found ${p#/proc/}"; fi
             done
         }
-        end=$((SECONDS + 30))
+        end=$((SECONDS + PATIENCE)) began=
         for pause in PAUSES; do
             lvms
             while [ -z "$found" ] && [ $SECONDS -lt $end ]; do sleep 0.01; lvms; done
+            [ -n "$began" ] || { began=1 end=$((SECONDS + 30)); }
             sleep $pause
             lvms
             for pid in $found; do if kill -KILL $pid; then echo killed; fi; done
         done
     "#;
     let pauses: Vec<_> = pauses.iter().map(|pause| format!("0.{pause:03}")).collect();
-    let output = node.script(&script.replace("PAUSES", &pauses.join(" ")))?;
+    let output =
+        node.script(&script.replace("PAUSES", &pauses.join(" ")).replace("PATIENCE", &patience.as_secs().to_string()))?;
     ensure!(output.contains("killed"), "{LVMD} of {} had nothing to do", node.name());
     Ok(())
 }
