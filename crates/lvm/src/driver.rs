@@ -30,34 +30,22 @@ impl<R: CommandRunner> Lvm<R> {
     /// The volume group with the logical volumes in it, in one consistent answer.
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
-        let asked = async {
-            let output = self.run(slice::from_ref(&command)).await?;
+        self.ask(&command, |output| {
             if output.code != Some(0) {
-                return Err(Error::from_output(&command, vg, None, &output));
+                return Err(Error::from_output(&command, vg, None, output));
             }
-            groups(&command, &output)?
+            groups(&command, output)?
                 .into_iter()
                 .find(|group| group.name == *vg)
                 .ok_or_else(|| report_error(&command, ReportError::Absent(vg.clone())))
-        };
-        let result = asked.await;
-        self.runner.judged(slice::from_ref(&command), result.as_ref().err());
-        result
+        })
+        .await
     }
 
     /// What the host's `lvm.conf` says about whether LVM does what it is told.
     pub async fn host_settings(&self) -> Result<HostSettings, Error> {
         let command = LvmCommand::host_settings();
-        let asked = async {
-            let output = self.run(slice::from_ref(&command)).await?;
-            if output.code != Some(0) {
-                return Err(Error::failed(&command, &output));
-            }
-            Ok(HostSettings::parse(&output.stdout))
-        };
-        let result = asked.await;
-        self.runner.judged(slice::from_ref(&command), result.as_ref().err());
-        result
+        self.ask(&command, |output| Ok(HostSettings::parse(succeeded(&command, output)?))).await
     }
 
     /// Several volume groups at the price of one command. Each has its own result: a group that is missing does not hide
@@ -84,16 +72,10 @@ impl<R: CommandRunner> Lvm<R> {
     /// All volume groups of the machine but these, which takes one process if there are no others.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
         let command = LvmCommand::group_names();
-        let asked = async {
-            let output = self.run(slice::from_ref(&command)).await?;
-            if output.code != Some(0) {
-                return Err(Error::failed(&command, &output));
-            }
-            report::group_names(&output.stdout).map_err(|source| report_error(&command, source))
+        let parse = |output: &Output| {
+            report::group_names(succeeded(&command, output)?).map_err(|source| report_error(&command, source))
         };
-        let names = asked.await;
-        self.runner.judged(slice::from_ref(&command), names.as_ref().err());
-        let mut names = names?;
+        let mut names = self.ask(&command, parse).await?;
         names.retain(|name| !known.contains(name));
         let found = self.volume_groups(&names).await.into_iter();
         found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
@@ -101,16 +83,11 @@ impl<R: CommandRunner> Lvm<R> {
 
     async fn all_at_once(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {
         let command = LvmCommand::report(vgs);
-        let asked = async {
-            let output = self.run(slice::from_ref(&command)).await?;
-            if output.code != Some(0) {
-                return Err(Error::failed(&command, &output));
-            }
-            groups(&command, &output)
+        let parse = |output: &Output| {
+            succeeded(&command, output)?;
+            groups(&command, output)
         };
-        let found = asked.await;
-        self.runner.judged(slice::from_ref(&command), found.as_ref().err());
-        let mut found = found.ok()?;
+        let mut found = self.ask(&command, parse).await.ok()?;
         let mut take = |vg: &VgName| {
             let index = found.iter().position(|group| group.name == *vg)?;
             Some(Ok(found.swap_remove(index)))
@@ -182,14 +159,12 @@ impl<R: CommandRunner> Lvm<R> {
     /// `activation/thin_pool_autoextend_threshold`).
     pub async fn thin_pool_threshold(&self) -> Result<u32, Error> {
         let command = LvmCommand::setting("activation/thin_pool_autoextend_threshold");
-        let output = self.run(slice::from_ref(&command)).await?;
-        if output.code != Some(0) {
-            let stderr = output.stderr.trim().to_owned();
-            return Err(Error::Exit { command: command.name().to_owned(), code: output.code, stderr });
-        }
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let threshold = said.strip_prefix("thin_pool_autoextend_threshold=").and_then(|number| number.parse().ok());
-        threshold.ok_or_else(|| report_error(&command, ReportError::Line(said)))
+        self.ask(&command, |output| {
+            let said = String::from_utf8_lossy(succeeded(&command, output)?).trim().to_owned();
+            let threshold = said.strip_prefix("thin_pool_autoextend_threshold=").and_then(|number| number.parse().ok());
+            threshold.ok_or_else(|| report_error(&command, ReportError::Line(said)))
+        })
+        .await
     }
 
     /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What somebody
@@ -288,11 +263,24 @@ impl<R: CommandRunner> Lvm<R> {
         &self.runner
     }
 
+    /// Asks LVM one question and tells the runner whether the answer could be used.
+    async fn ask<T>(&self, command: &LvmCommand, parse: impl FnOnce(&Output) -> Result<T, Error>) -> Result<T, Error> {
+        let commands = slice::from_ref(command);
+        let answer = self.run(commands).await.and_then(|output| parse(&output));
+        self.runner.judged(commands, answer.as_ref().err());
+        answer
+    }
+
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, Error> {
         let result = self.runner.run(commands).await;
         tracing::debug!(?commands, ?result, "ran LVM");
         result.map_err(|error| Error::from_run(commands, error))
     }
+}
+
+/// Returns what a command wrote, if it succeeded.
+fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], Error> {
+    if output.code == Some(0) { Ok(&output.stdout) } else { Err(Error::failed(command, output)) }
 }
 
 /// What came of a change.
