@@ -13,7 +13,9 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::lifecycle::remove;
-use self::lifecycle::{copy_logs, in_parallel, node_names, start, start_api_server, stop};
+use self::lifecycle::{
+    SCHEDULER_CONFIG, control_plane, copy_logs, in_parallel, node_names, start, start_api_server, stop,
+};
 use crate::assets;
 use crate::control_plane::Processes;
 use crate::https::Https;
@@ -26,6 +28,8 @@ use crate::reaper;
 
 /// The name of the API server for [`Cluster::stop`].
 pub const API_SERVER_PROCESS: &str = crate::control_plane::API_SERVER_PROCESS;
+/// Name of kube-scheduler among the processes of a cluster.
+pub const SCHEDULER_PROCESS: &str = crate::control_plane::SCHEDULER_PROCESS;
 
 /// What differs between clusters.
 #[derive(Debug, Clone, Default)]
@@ -153,6 +157,11 @@ impl Cluster {
     /// Starts the API server again after it was stopped, and returns when it answers.
     pub fn start_api_server(&self) -> Result<()> {
         start_api_server(self)
+    }
+
+    /// The command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with a static pod.
+    pub fn scheduler_command(&self) -> Command {
+        control_plane(self, &self.directory().join("bin")).scheduler(&self.directory().join(SCHEDULER_CONFIG))
     }
 
     /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute, with the end of its

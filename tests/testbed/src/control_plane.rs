@@ -18,6 +18,7 @@ use crate::process::{Process, spawn, stop_file};
 
 /// Name of its process.
 pub(crate) const API_SERVER_PROCESS: &str = "apiserver";
+pub(crate) const SCHEDULER_PROCESS: &str = "scheduler";
 const ETCD: &str = "http://127.0.0.1:2379";
 const CONTROLLER_MANAGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10257);
 const SCHEDULER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10259);
@@ -140,11 +141,11 @@ impl ControlPlane<'_> {
     /// `scheduler_config` is the path of a complete KubeSchedulerConfiguration.
     pub(crate) fn start_controllers(&self, scheduler_config: &Path) -> Result<()> {
         self.processes.start("controller-manager", &self.controller_manager())?;
-        self.processes.start("scheduler", &self.scheduler(scheduler_config))
+        self.processes.start(SCHEDULER_PROCESS, &self.scheduler(scheduler_config))
     }
 
     pub(crate) fn wait_for_controllers(&self) -> Result<()> {
-        self.processes.ready("scheduler", || self.https.get(SCHEDULER, "/healthz"))?;
+        self.processes.ready(SCHEDULER_PROCESS, || self.https.get(SCHEDULER, "/healthz"))?;
         self.processes.ready("controller-manager", || self.https.get(CONTROLLER_MANAGER, "/healthz"))?;
         // No pod can be made before these exist.
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
@@ -223,7 +224,7 @@ impl ControlPlane<'_> {
         command
     }
 
-    fn scheduler(&self, config: &Path) -> Command {
+    pub(crate) fn scheduler(&self, config: &Path) -> Command {
         let mut command = self.program("kube-scheduler");
         self.identity(&mut command, "scheduler.kubeconfig");
         command.arg("--config").arg(config);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
-use testbed::cluster::Cluster;
+use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
 use testbed::node::Node;
 use testbed::process::Process;
 use testbed::topolvm::{self, CONTROLLER, LVMD, NODE, TopolvmSpec, controller_socket};
@@ -53,6 +53,7 @@ struct Kept {
 
 impl<'a> Programs<'a> {
     /// Two replicas of the controller of which one leads, and the sidecars, with pauses of a few seconds at most between their attempts.
+    /// kube-scheduler ends when it has missed in an outage that a pod was deleted and made anew.
     pub(super) fn start(
         cluster: &'a Cluster,
         nodes: &'a [Node],
@@ -67,6 +68,8 @@ impl<'a> Programs<'a> {
             command.arg("--retry-interval-max=5s");
             kept.push(Kept::new(sidecar.name(), command, false));
         }
+        cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+        kept.push(Kept::new(SCHEDULER_PROCESS, cluster.scheduler_command(), false));
         let [metrics, other_metrics] = METRICS.map(|address| format!("--metrics-bind-address={address}"));
         let mut command = topolvm::controller_command(cluster, spec, &socket)?;
         command.args(ELECTION).arg(metrics);
@@ -178,7 +181,7 @@ impl<'a> Programs<'a> {
         topolvm::is_leading(self.cluster, address).unwrap_or(false)
     }
 
-    /// How often programs were killed, and how often sidecars ended, which they do when they lose their driver.
+    /// How often programs were killed, and how often those of others ended, which sidecars do when they lose their driver.
     pub(super) fn counts(&self) -> (usize, usize) {
         let all = self.lock();
         let kills = all.iter().map(|kept| kept.kills).sum::<usize>() + self.node_kills.load(Ordering::Relaxed);

@@ -23,6 +23,8 @@ use crate::process::Process;
 use crate::program;
 use crate::reaper;
 
+/// The file with the configuration of kube-scheduler, in the directory of the cluster.
+pub(super) const SCHEDULER_CONFIG: &str = "scheduler.yaml";
 /// Stopped in this order. Killed: nothing of them is kept, and a graceful end of the API server takes seconds.
 const PROCESSES: [&str; 6] = ["proxy", "forward", "scheduler", "controller-manager", "apiserver", "etcd"];
 
@@ -54,7 +56,7 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
         let path = directory.join(format!("{file}.kubeconfig"));
         cluster.write_kubeconfig(&path, &Credential::Certificate(&identity))?;
     }
-    let scheduler = directory.join("scheduler.yaml");
+    let scheduler = directory.join(SCHEDULER_CONFIG);
     let text = scheduler_config(&directory.join("scheduler.kubeconfig"), spec.scheduler_config.as_deref());
     fs::write(&scheduler, text).with_context(|| format!("write {}", scheduler.display()))?;
     write_init(&directory.join(INIT_FILE))?;
@@ -72,16 +74,21 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
 
 pub(super) fn start_api_server(cluster: &Cluster) -> Result<()> {
     let tools = cluster.directory().join("bin");
-    let control_plane = ControlPlane {
+    let control_plane = control_plane(cluster, &tools);
+    control_plane.start_api_server()?;
+    control_plane.wait_for_api()
+}
+
+/// The control plane of a cluster that was started, with its programs in `tools`.
+pub(super) fn control_plane<'a>(cluster: &'a Cluster, tools: &'a Path) -> ControlPlane<'a> {
+    ControlPlane {
         directory: cluster.directory(),
         netns: cluster.netns(),
-        tools: &tools,
+        tools,
         pki: cluster.pki(),
         https: &cluster.inner.https,
         processes: cluster.processes(),
-    };
-    control_plane.start_api_server()?;
-    control_plane.wait_for_api()
+    }
 }
 
 fn write_init(path: &Path) -> Result<()> {
