@@ -9,4 +9,4 @@ mod status;
 
 pub use control::{Control, StatusError};
 pub use message::{Info, MessageError, Target};
-pub use status::{RaidStatus, ThinPoolStatus};
+pub use status::{RaidStatus, ThinPoolStatus, thin_mapped_sectors};

@@ -20,6 +20,10 @@ pub struct ThinPoolStatus {
     pub metadata: Option<Blocks>,
     /// Blocks of data in use and in all; `None` when the pool has failed.
     pub data: Option<Blocks>,
+    /// Number of the last transaction that ended; `None` when the pool has failed.
+    pub transaction: Option<u64>,
+    /// Somebody reads the pool's metadata from a snapshot of it (`reserve_metadata_snap`).
+    pub has_metadata_snapshot: bool,
     /// All that is neither fill nor transaction: mode, flags, `Fail`.
     pub condition: String,
 }
@@ -46,8 +50,16 @@ impl ThinPoolStatus {
     pub fn parse(status: &str) -> Result<Self, InvalidStatus> {
         let words: Vec<_> = status.split_whitespace().collect();
         match words[..] {
-            [condition] => Ok(Self { metadata: None, data: None, condition: condition.to_owned() }),
-            [_transaction, metadata, data, _held_root, ref condition @ ..] => Ok(Self {
+            [condition] => Ok(Self {
+                metadata: None,
+                data: None,
+                transaction: None,
+                has_metadata_snapshot: false,
+                condition: condition.to_owned(),
+            }),
+            [transaction, metadata, data, held_root, ref condition @ ..] => Ok(Self {
+                transaction: Some(transaction.parse()?),
+                has_metadata_snapshot: held_root != "-",
                 metadata: Some(blocks(metadata)?),
                 data: Some(blocks(data)?),
                 condition: condition.join(" "),
@@ -60,6 +72,11 @@ impl ThinPoolStatus {
 fn blocks(word: &str) -> Result<Blocks, InvalidStatus> {
     let (used, total) = word.split_once('/').ok_or(InvalidStatus::Short)?;
     Ok(Blocks { used: used.parse()?, total: total.parse()? })
+}
+
+/// Returns how many sectors of a thin device have room in the pool, from `MAPPED HIGHEST`; `None` when the pool has failed.
+pub fn thin_mapped_sectors(status: &str) -> Option<u64> {
+    status.split_whitespace().next()?.parse().ok()
 }
 
 /// Status of a `raid` target.
@@ -99,6 +116,14 @@ mod tests {
     fn a_pool_that_failed_has_no_fill() {
         let status = ThinPoolStatus::parse("Fail").unwrap();
         assert_eq!((status.data, status.condition.as_str()), (None, "Fail"));
+    }
+
+    #[rstest]
+    #[case("128 2175", Some(128))]
+    #[case("0 -", Some(0))]
+    #[case("Fail", None)]
+    fn a_thin_device_says_how_much_of_it_was_written(#[case] status: &str, #[case] expected: Option<u64>) {
+        assert_eq!(thin_mapped_sectors(status), expected);
     }
 
     #[test]

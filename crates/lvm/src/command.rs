@@ -208,6 +208,15 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvremove", "-f", "-S", &format!("lv_uuid={uuid}{tagged}"), vg.as_str()])
     }
 
+    /// The thin devices of a group's volumes and the transactions of its pools, read without LVM's lock, for whoever has it.
+    pub fn thin_ids(vg: &VgName) -> Self {
+        let fields = "lv_name,pool_lv,thin_id,transaction_id";
+        Self::new(
+            Effect::Read,
+            ["lvs", "--readonly", "-a", "--noheadings", "--nameprefixes", "-o", fields, vg.as_str()],
+        )
+    }
+
     /// The value of a setting that LVM uses, its default included.
     pub fn setting(name: &str) -> Self {
         Self::new(Effect::Read, ["lvmconfig", "--type", "full", name])

@@ -6,13 +6,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
 use rustix::fs::{Mode, OFlags};
 
 use crate::metadata::{self, Extent, HEADER, LABEL_SPACE, Version};
 use crate::wipe::Held;
-use crate::{Device, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
+use crate::{Device, GroupLock, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
 
 /// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
 const BLOCK: usize = 4096;
@@ -24,6 +25,8 @@ pub struct DeviceStatus {
     pub open_count: u32,
     /// How full a thin pool is, in percent: data and metadata.
     pub fill: Option<(f64, f64)>,
+    /// How much of a thin volume has room in its pool, in sectors of 512 bytes: what was ever written, or is in common with its origin.
+    pub mapped_sectors: Option<u64>,
     /// What else may change without a change of LVM's metadata, in the kernel's words: a pool that went read-only, a RAID
     /// that lost an image.
     pub condition: String,
@@ -48,6 +51,9 @@ pub trait Devices: Send + Sync + 'static {
     /// Holds the block device of a logical volume to wipe it. Fails with [`io::ErrorKind::ResourceBusy`] while it is mounted or
     /// held in this way already, by whomever.
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>>;
+
+    /// Takes LVM's own lock of a group, a file in this directory, for which it waits at most so long.
+    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock>;
 }
 
 /// The devices of this machine.
@@ -138,7 +144,8 @@ impl Devices for SystemDevices {
         let Some(info) = self.control()?.status(&uuid).map_err(into_io)? else {
             return Ok(None);
         };
-        let mut status = DeviceStatus { open_count: info.open_count, fill: None, condition: String::new() };
+        let mut status =
+            DeviceStatus { open_count: info.open_count, fill: None, mapped_sectors: None, condition: String::new() };
         for target in info.targets {
             match target.kind.as_str() {
                 "thin-pool" => {
@@ -146,6 +153,7 @@ impl Devices for SystemDevices {
                     status.fill = pool.data.zip(pool.metadata).map(|(data, meta)| (data.percent(), meta.percent()));
                     status.condition = pool.condition;
                 }
+                "thin" => status.mapped_sectors = device_mapper::thin_mapped_sectors(&target.status),
                 "raid" => {
                     let raid = RaidStatus::parse(&target.status).map_err(io::Error::other)?;
                     status.condition = format!("{} {}", raid.health, raid.mismatches);
@@ -175,6 +183,10 @@ impl Devices for SystemDevices {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
         }
         Ok(Box::new(held))
+    }
+
+    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
+        GroupLock::take(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, patience)
     }
 }
 
@@ -297,7 +309,7 @@ mod tests {
             scope.spawn(move || {
                 done.send(devices.read_version("good", |extent| Ok(physical_volume(extent, "vg-good"))))
             });
-            let good = is_done.recv_timeout(std::time::Duration::from_secs(20));
+            let good = is_done.recv_timeout(Duration::from_secs(20));
             release.send(()).unwrap();
             assert_eq!(good.expect("it waits for the other disk").unwrap().unwrap().vg_uuid, "vg-good");
             assert_eq!(hanging.join().unwrap().unwrap().unwrap().seqno, 7);

@@ -71,11 +71,7 @@ impl<R: CommandRunner> Lvm<R> {
 
     /// All volume groups of the machine but these, which takes one process if there are no others.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
-        let command = LvmCommand::group_names();
-        let parse = |output: &Output| {
-            report::group_names(succeeded(&command, output)?).map_err(|source| report_error(&command, source))
-        };
-        let mut names = self.ask(&command, parse).await?;
+        let mut names = self.parse(&LvmCommand::group_names(), report::group_names).await?;
         names.retain(|name| !known.contains(name));
         let found = self.volume_groups(&names).await.into_iter();
         found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
@@ -158,11 +154,19 @@ impl<R: CommandRunner> Lvm<R> {
     /// Above how many percent of its data or metadata a thin pool takes no new volumes (lvm.conf(5)
     /// `activation/thin_pool_autoextend_threshold`).
     pub async fn thin_pool_threshold(&self) -> Result<u32, Error> {
-        let command = LvmCommand::setting("activation/thin_pool_autoextend_threshold");
-        self.ask(&command, |output| {
-            let said = String::from_utf8_lossy(succeeded(&command, output)?).trim().to_owned();
-            let threshold = said.strip_prefix("thin_pool_autoextend_threshold=").and_then(|number| number.parse().ok());
-            threshold.ok_or_else(|| report_error(&command, ReportError::Line(said)))
+        let threshold = self.setting("activation/thin_pool_autoextend_threshold").await?;
+        threshold.parse().map_err(|_| {
+            let command = LvmCommand::setting("activation/thin_pool_autoextend_threshold");
+            report_error(&command, ReportError::Line(threshold))
+        })
+    }
+
+    /// Returns the value of a setting that LVM uses, without quotes.
+    pub(crate) async fn setting(&self, name: &str) -> Result<String, Error> {
+        self.parse(&LvmCommand::setting(name), |output| {
+            let said = String::from_utf8_lossy(output).trim().to_owned();
+            let value = said.split_once('=').map(|(_, value)| value.trim_matches('"').to_owned());
+            value.ok_or(ReportError::Line(said))
         })
         .await
     }
@@ -269,6 +273,17 @@ impl<R: CommandRunner> Lvm<R> {
         let answer = self.run(commands).await.and_then(|output| parse(&output));
         self.runner.judged(commands, answer.as_ref().err());
         answer
+    }
+
+    /// The same with a parser for what a command writes when it succeeds.
+    pub(crate) async fn parse<T>(
+        &self,
+        command: &LvmCommand,
+        parse: impl FnOnce(&[u8]) -> Result<T, ReportError>,
+    ) -> Result<T, Error> {
+        let parse =
+            |output: &Output| parse(succeeded(command, output)?).map_err(|source| report_error(command, source));
+        self.ask(command, parse).await
     }
 
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, Error> {

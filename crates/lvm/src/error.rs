@@ -69,6 +69,18 @@ pub enum Error {
         /// What LVM said.
         stderr: String,
     },
+    /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was killed left it.
+    #[error("{command}: {stderr}; {}", thin_device_remedy(vg, *id))]
+    ThinDeviceExists {
+        /// The LVM command's name.
+        command: String,
+        /// The group.
+        vg: VgName,
+        /// Id of the device within its pool.
+        id: u32,
+        /// What LVM said.
+        stderr: String,
+    },
     /// LVM did not end in time.
     #[error("{command} did not end within {} s and was stopped", .after.as_secs())]
     Timeout {
@@ -149,6 +161,9 @@ impl Error {
         }
         let command = command.name().to_owned();
         let stderr = on_one_line(&output.stderr);
+        if let Some(id) = existing_thin_device(&output.stderr) {
+            return Self::ThinDeviceExists { command, vg: vg.clone(), id, stderr };
+        }
         match Kind::of(&output.stderr) {
             Some(Kind::AlreadyExists) => Self::AlreadyExists { command, stderr },
             Some(Kind::NoSpace) => Self::NoSpace { command, stderr },
@@ -162,17 +177,22 @@ impl Error {
     }
 }
 
-/// What helps with a thin pool whose kernel and whose metadata do not agree, which an LVM leaves that was killed. LVM has no command for it,
-/// and lvmd cannot hold LVM's lock while it would look and act.
+/// Returns the id of the thin device that is in the way of a new volume.
+fn existing_thin_device(stderr: &str) -> Option<u32> {
+    let (_, rest) = stderr.split_once("already contain thin device with device_id ")?;
+    rest.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn thin_device_remedy(vg: &VgName, id: u32) -> String {
+    let device = vg.as_str().replace('-', "--");
+    format!(
+        "an LVM that was killed left thin device {id}: if `lvs -a -o name,thin_id {vg}` lists no {id} in the pool, \
+         `dmsetup message {device}-POOL-tpool 0 'delete {id}'` makes the pool usable again (docs/limits.md)"
+    )
+}
+
+/// Returns what helps with a thin pool whose kernel part and whose metadata disagree about the transaction, for which LVM has no command.
 fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
-    if let Some((_, rest)) = stderr.split_once("already contain thin device with device_id ") {
-        let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        let device = vg.as_str().replace('-', "--");
-        return Some(format!(
-            "an LVM that was killed left thin device {id}: if `lvs -a -o name,thin_id {vg}` lists no {id} in the pool, \
-             `dmsetup message {device}-POOL-tpool 0 'delete {id}'` makes the pool usable again (docs/limits.md)"
-        ));
-    }
     stderr.contains("unexpected transaction id").then(|| {
         format!(
             "an LVM that was killed left the pool with another transaction id than the metadata of {vg}: `vgcfgbackup -f FILE {vg}`, \

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, PhysicalVolume, Segment, VgName, VolumeGroup};
+use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalVolume, Segment, VgName, VolumeGroup};
 
 /// Begins each field, and so each line that belongs to a report.
 pub(crate) const PREFIX: &str = "LVM2_";
@@ -107,6 +107,43 @@ pub(crate) fn group_names(output: &[u8]) -> Result<Vec<VgName>, ReportError> {
     let output = String::from_utf8_lossy(output);
     let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
     lines.map(|line| Ok(VgName::try_from(Fields::read(line)?.text("VG_NAME")?)?)).collect()
+}
+
+/// What LVM's metadata says of the part that a volume has in a thin pool, or of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ThinVolume {
+    /// Its name; hidden volumes in brackets.
+    pub(crate) name: Box<str>,
+    /// Its thin pool.
+    pub(crate) pool: Option<Box<str>>,
+    /// Id of its thin device in the pool.
+    pub(crate) device: Option<u32>,
+    /// Of a pool: its transaction; of a thin volume: that in which it was made.
+    pub(crate) transaction: Option<u64>,
+}
+
+impl ThinVolume {
+    /// Whether the volume has this thin device of the pool.
+    pub(crate) fn is_device(&self, pool: &LvName, id: u32) -> bool {
+        self.pool.as_deref() == Some(pool.as_str()) && self.device == Some(id)
+    }
+}
+
+/// The volumes in the output of [`LvmCommand::thin_ids`](crate::LvmCommand::thin_ids).
+pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
+    let output = String::from_utf8_lossy(output);
+    let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
+    lines
+        .map(|line| {
+            let fields = Fields::read(line)?;
+            Ok(ThinVolume {
+                name: fields.get("LV_NAME")?.into(),
+                pool: fields.some("POOL_LV")?,
+                device: fields.optional_number("THIN_ID")?,
+                transaction: fields.optional_number("TRANSACTION_ID")?,
+            })
+        })
+        .collect()
 }
 
 /// A group, and how many volumes it says it has: a report that broke off must not look like a smaller group.

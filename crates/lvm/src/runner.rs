@@ -22,7 +22,7 @@ pub struct Output {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The program could not be started.
-    #[error("cannot start {program}; check lvm-command-prefix and that LVM is installed")]
+    #[error("cannot start {program}; check lvm-command-prefix and that the program is installed")]
     Spawn {
         /// First word of the command line.
         program: String,
@@ -49,6 +49,14 @@ pub trait CommandRunner: Send + Sync + 'static {
     /// The output is that of all commands. A later command may run although an earlier one failed, and the exit status is
     /// then that of nothing: whoever runs several commands ends them with a report and believes that.
     fn run(&self, commands: &[LvmCommand]) -> impl Future<Output = Result<Output, RunError>> + Send;
+
+    /// Runs a program of another package than LVM's, such as `dmsetup`, where LVM runs, to its end. Only what ends at once and needs no
+    /// protection from being killed.
+    fn run_program(
+        &self,
+        program: &'static str,
+        args: &[String],
+    ) -> impl Future<Output = Result<Output, RunError>> + Send;
 
     /// Is told what came of commands, by whoever could judge it: in LVM's shell the exit status says nothing. `None` is success.
     fn judged(&self, commands: &[LvmCommand], failure: Option<&Error>) {

@@ -24,8 +24,8 @@ use self::shell_retry::ShellRetry;
 use crate::devices::{DeviceStatus, SystemDevices};
 use crate::metadata::Version;
 use crate::{
-    CommandRunner, Device, Devices, Effect, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, VgName,
-    VolumeGroup, Wipeable,
+    CommandRunner, Device, Devices, Effect, GroupLock, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError,
+    VgName, VolumeGroup, Wipeable,
 };
 
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the messages
@@ -261,6 +261,22 @@ impl CommandRunner for SystemRunner {
         ending.await.unwrap_or_else(|error| Err(RunError::Read(io::Error::other(error))))
     }
 
+    async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
+        let not_found = || RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() };
+        // The program stands where the prefix names LVM
+        let (first, rest) = match self.prefix.split_last() {
+            Some((_lvm, between)) => (self.program.clone(), [between, &[program.to_owned()]].concat()),
+            None => (resolve(program).ok_or_else(not_found)?, Vec::new()),
+        };
+        let mut command = command(&first.to_string_lossy());
+        command.args(rest).args(args).env_clear().envs(ENVIRONMENT.iter().copied()).current_dir("/").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let spawned = command.spawn();
+        let child = spawned.map_err(|source| RunError::Spawn { program: program.to_owned(), source })?;
+        let group = Group::of(&child, true);
+        end_of(child, group, self.read_deadline, self.grace).await
+    }
+
     async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
         leftovers::wait(&self.owner, self.change_deadline, self.grace, begin).await;
     }
@@ -285,6 +301,10 @@ impl Devices for SystemRunner {
 
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
         self.devices.hold(vg, volume)
+    }
+
+    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
+        self.devices.lock_group(directory, vg, patience)
     }
 }
 

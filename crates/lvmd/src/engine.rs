@@ -13,6 +13,7 @@ mod outside;
 mod removal;
 mod snapshot;
 mod suspended;
+mod thin_device;
 mod troubles;
 mod wiping;
 

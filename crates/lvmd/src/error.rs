@@ -145,6 +145,22 @@ pub enum Error {
         /// The volume.
         name: LvName,
     },
+    /// LVM made a new volume of a thin device that was in the pool already, with data in it. It was given to nobody.
+    #[error(
+        "LVM took a thin device for the new volume that was left in thin pool {vg}/{pool} with data in it; {}; try again",
+        kept.as_ref().map_or_else(
+            || "no volume ever had it, and it is removed".to_owned(),
+            |kept| format!("it may be a volume of older LVM metadata, so it is kept as {vg}/{kept}: remove it when nobody misses it"),
+        )
+    )]
+    NotEmpty {
+        /// The group.
+        vg: VgName,
+        /// The pool.
+        pool: LvName,
+        /// The volume with the device, under its new name.
+        kept: Option<LvName>,
+    },
     /// LVM made a volume and then did not list it.
     #[error("logical volume {vg}/{name} was made but LVM does not list it")]
     Vanished {
@@ -200,6 +216,7 @@ impl From<lvm::Error> for Error {
             | lvm::Error::Timeout { .. }
             | lvm::Error::Run { .. }
             | lvm::Error::Exit { .. }
+            | lvm::Error::ThinDeviceExists { .. }
             | lvm::Error::Report { .. }) => Self::Lvm(other),
         }
     }
@@ -226,7 +243,7 @@ impl GrpcCode for Error {
             // The provisioner lets the scheduler choose another node.
             Self::NoSpace { .. } | Self::PoolFull { .. } => Code::ResourceExhausted,
             Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => Code::Internal,
-            Self::BeingMade { .. } | Self::Stopping => Code::Unavailable,
+            Self::BeingMade { .. } | Self::NotEmpty { .. } | Self::Stopping => Code::Unavailable,
             Self::ThickClass(_) | Self::ThickSource { .. } => Code::Unimplemented,
             Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::Lvm(error) => lvm_code(error),
@@ -249,7 +266,10 @@ fn lvm_code(error: &lvm::Error) -> Code {
         lvm::Error::Changed { .. } => Code::Unavailable,
         // CSI: the outcome is not known, ask again.
         lvm::Error::Timeout { .. } => Code::DeadlineExceeded,
-        lvm::Error::Run { .. } | lvm::Error::Exit { .. } | lvm::Error::Report { .. } => Code::Internal,
+        lvm::Error::Run { .. }
+        | lvm::Error::Exit { .. }
+        | lvm::Error::Report { .. }
+        | lvm::Error::ThinDeviceExists { .. } => Code::Internal,
     }
 }
 

@@ -22,6 +22,8 @@ const MAKING: &str = "topolvm.io/making=";
 const SOURCE: &str = "topolvm.io/source=";
 /// How the contents of the volume are wiped when it is removed and no class has its volumes where it is.
 const WIPE: &str = "topolvm.io/wipe=";
+/// Begins the name of a volume that was made of a thin device with data in it; LVM's identity of the volume follows.
+const FOUND: &str = "topolvm.found.";
 /// A tag has room for this much of a maker's name; the paths of sockets are shorter.
 const MAX_MAKER: usize = 512;
 /// Keys that clients cannot set.
@@ -82,6 +84,11 @@ pub(crate) fn begin(
         tags.push(format!("{SOURCE}{source}").parse()?);
     }
     Ok(tags)
+}
+
+/// The name of a volume that LVM made of a thin device with data in it. lvmd does not touch it again.
+pub(crate) fn found_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
+    format!("{FOUND}{}", volume.uuid).parse()
 }
 
 /// Whether lvmd made the volume.

@@ -1,14 +1,15 @@
 //! Counts and times LVM processes, and tells what the engine knows and how old the configuration is.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 
 use lvm::{
-    CommandRunner, Device, DeviceStatus, Devices, Host, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError,
-    Version, VgName, VolumeGroup, Wipeable,
+    CommandRunner, Device, DeviceStatus, Devices, GroupLock, Host, LogicalVolume, LvmCommand, Output, PhysicalVolume,
+    RunError, Version, VgName, VolumeGroup, Wipeable,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
@@ -102,6 +103,10 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
         result
     }
 
+    async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
+        self.inner.run_program(program, args).await
+    }
+
     fn judged(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {
         let outcome = match failure {
             None => "ok",
@@ -138,6 +143,10 @@ impl<R: Devices> Devices for Metered<R> {
 
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
         self.inner.hold(vg, volume)
+    }
+
+    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
+        self.inner.lock_group(directory, vg, patience)
     }
 }
 

@@ -19,12 +19,13 @@ mod wipe;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lvm::{
-    CommandRunner, Device, DeviceStatus, Devices, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError, Version,
-    VgName, VolumeGroup, Wipeable,
+    CommandRunner, Device, DeviceStatus, Devices, GroupLock, LogicalVolume, LvmCommand, Output, PhysicalVolume,
+    RunError, Version, VgName, VolumeGroup, Wipeable,
 };
 
 pub use disk::HangingDisk;
@@ -278,6 +279,11 @@ impl CommandRunner for FakeLvm {
         }
         Ok(all)
     }
+
+    /// There are no such programs beside the fake.
+    async fn run_program(&self, program: &'static str, _: &[String]) -> Result<Output, RunError> {
+        Err(RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() })
+    }
 }
 
 impl Devices for FakeLvm {
@@ -299,6 +305,7 @@ impl Devices for FakeLvm {
         Ok(volume.filter(|volume| volume.active).map(|volume| DeviceStatus {
             open_count: u32::from(volume.open) + u32::from(volume.held),
             fill: volume.attr.starts_with('t').then_some((volume.data_percent, volume.metadata_percent)),
+            mapped_sectors: None,
             condition: volume.attr.get(8..9).unwrap_or_default().to_owned(),
         }))
     }
@@ -328,6 +335,11 @@ impl Devices for FakeLvm {
 
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
         Ok(Box::new(Held::new(self, vg.as_str(), volume)?))
+    }
+
+    /// Nobody else works with the fake.
+    fn lock_group(&self, _: &Path, _: &VgName, _: Duration) -> io::Result<GroupLock> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

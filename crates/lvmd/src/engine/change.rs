@@ -82,8 +82,14 @@ impl<R: Host> Engine<R> {
             striping,
             options,
         };
-        let changed = self.inner.lvm.create(&volume, &making).await;
-        self.made(group, &wanted.name, changed).await
+        let mut made = self.made(group, &wanted.name, self.inner.lvm.create(&volume, &making).await).await;
+        if self.removes_obstacle(group, volume.pool, &mut made).await {
+            made = self.made(group, &wanted.name, self.inner.lvm.create(&volume, &making).await).await;
+        }
+        match volume.pool {
+            Some(pool) => self.check_empty(group, pool, &wanted.name, made?).await,
+            None => made,
+        }
     }
 
     /// Makes a volume at least `bytes` large and returns it. It never gets smaller: what is large enough stays as it is, and

@@ -290,16 +290,15 @@ impl Group {
         if current == Some(true) && !is_doubtful { Verdict::Current } else { Verdict::Blind }
     }
 
-    /// How often a volume is open; `None` when it has no device.
-    pub(crate) async fn open_count<D: Devices>(
+    /// What the kernel says of a volume's device; `None` when it has none.
+    pub(crate) async fn status<D: Devices>(
         &self,
         devices: &Arc<D>,
         group: &Arc<VolumeGroup>,
         volume: &LogicalVolume,
-    ) -> io::Result<Option<u32>> {
+    ) -> io::Result<Option<DeviceStatus>> {
         let (group, volume) = (Arc::clone(group), volume.clone());
-        let look = move |devices: &D| devices.status(&group, &volume);
-        Ok(see(&self.mapper, devices, look).await?.map(|status| status.open_count))
+        see(&self.mapper, devices, move |devices| devices.status(&group, &volume)).await
     }
 
     /// Where the devices of the group are now.

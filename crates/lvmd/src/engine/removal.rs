@@ -90,8 +90,8 @@ impl<R: Host> Engine<R> {
         known: &Arc<VolumeGroup>,
         volume: &LogicalVolume,
     ) -> Result<bool, Error> {
-        if let Ok(count) = group.open_count(self.devices(), known, volume).await {
-            return Ok(count.is_some_and(|count| count > 0));
+        if let Ok(status) = group.status(self.devices(), known, volume).await {
+            return Ok(status.is_some_and(|status| status.open_count > 0));
         }
         // LVM sees more than we do from here.
         self.ask_lvm(group).await?;

@@ -94,8 +94,12 @@ impl<R: Host> Engine<R> {
             tags: &marks::begin(&wanted.tags, &making, Some(&wanted.source), None)?,
             read_only: !wanted.writable,
         };
-        let changed = self.inner.lvm.snapshot(&snapshot, Some(bytes).filter(|bytes| *bytes > size), &making).await;
-        self.made(group, &wanted.name, changed).await
+        let larger = Some(bytes).filter(|bytes| *bytes > size);
+        let mut made = self.made(group, &wanted.name, self.inner.lvm.snapshot(&snapshot, larger, &making).await).await;
+        if self.removes_obstacle(group, Some(&pool.parse()?), &mut made).await {
+            made = self.made(group, &wanted.name, self.inner.lvm.snapshot(&snapshot, larger, &making).await).await;
+        }
+        made
     }
 
     /// A volume that can have snapshots, and the class that has its volumes there.

@@ -21,7 +21,7 @@ pub(super) fn of(error: &Error) -> Option<&'static str> {
         Error::PoolBroken { .. } => "THIN_POOL_BROKEN",
         Error::InUse { .. } => "LV_IN_USE",
         Error::NotAllowed { .. } | Error::Elsewhere { .. } | Error::Ambiguous { .. } => "LV_NOT_ALLOWED",
-        Error::BeingMade { .. } => "LV_BEING_MADE",
+        Error::BeingMade { .. } | Error::NotEmpty { .. } => "LV_BEING_MADE",
         Error::Stopping => "STOPPING",
         Error::ThickClass(_) | Error::ThickSource { .. } => "SNAPSHOT_NEEDS_THIN",
         Error::SmallerThanSource { .. } => "SMALLER_THAN_SOURCE",
@@ -40,6 +40,9 @@ fn of_lvm(error: &lvm::Error) -> &'static str {
         lvm::Error::Busy { .. } => "LV_IN_USE",
         lvm::Error::Incomplete { .. } => "VG_INCOMPLETE",
         lvm::Error::Timeout { .. } => "LVM_TIMEOUT",
-        lvm::Error::Run { .. } | lvm::Error::Exit { .. } | lvm::Error::Report { .. } => "LVM_FAILED",
+        lvm::Error::Run { .. }
+        | lvm::Error::Exit { .. }
+        | lvm::Error::Report { .. }
+        | lvm::Error::ThinDeviceExists { .. } => "LVM_FAILED",
     }
 }

@@ -1,7 +1,7 @@
 //! lvmd is killed at every step of making a volume: nothing half made is ever given to anybody, and nothing stays behind.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +20,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_while_making_makes_a_whole_volume_when_asked_again", makes_a_whole_volume_when_asked_again),
     ("lvmd_never_gives_away_a_volume_whose_old_contents_were_not_wiped", never_gives_away_old_contents),
     ("lvmd_lets_a_volume_go_on_that_a_killed_lvm_left_suspended", lets_a_suspended_volume_go_on),
-    ("lvmd_passes_on_what_lvm_says_of_a_pool_that_a_killed_lvm_left", passes_on_what_lvm_says_of_a_pool),
+    ("lvmd_removes_a_thin_device_that_a_killed_lvm_left_and_no_volume_has", removes_a_thin_device_that_no_volume_has),
+    (
+        "lvmd_gives_no_new_volume_the_contents_of_a_thin_device_that_a_killed_lvm_left",
+        gives_no_new_volume_the_contents_of_a_thin_device_that_was_left,
+    ),
+    ("lvmd_keeps_a_thin_device_that_may_hold_data_and_names_the_commands", keeps_a_thin_device_that_may_hold_data),
     (
         "lvmd_passes_on_that_a_pool_has_another_transaction_id_and_it_can_be_repaired",
         passes_on_that_a_pool_has_another_transaction_id,
@@ -222,24 +227,118 @@ fn lets_a_suspended_volume_go_on() {
     must("dmsetup", &["resume", "myvg1-theirs"]);
 }
 
-/// The kernel knows a volume of which LVM's metadata knows nothing. What docs/limits.md says helps.
-fn passes_on_what_lvm_says_of_a_pool() {
+/// What LVM leaves when it is killed between telling the kernel to make a snapshot and noting it, in the way of the next snapshot.
+fn removes_a_thin_device_that_no_volume_has() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        create_with_data(&client, "a").await;
+        snapshot_by_kernel("create_snap 2 1");
+        client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
+        // Nobody wrote to it, whenever it was made
+        pool_message("create_thin 4");
+        client.create("b", 16 * MIB).await.unwrap();
+        client.snapshot(snapshot("t", "a", "ro", 16 * MIB)).await.unwrap();
+        assert_eq!(thin_ids(), ["a", "1", "b", "3", "s", "2", "t", "4"]);
+        assert!(
+            must("dmsetup", &["status", "myvg1-pool-tpool"]).contains(" - rw "),
+            "the metadata snapshot is released"
+        );
+    });
+}
+
+/// LVM makes a new volume of such a device, with what is in it.
+fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        create_with_data(&client, "a").await;
+        snapshot_by_kernel("create_snap 2 1");
+        let refused = client.create("b", 16 * MIB).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        assert!(refused.message().contains("no volume ever had it, and it is removed; try again"), "{refused}");
+        client.create("b", 16 * MIB).await.unwrap();
+        assert_eq!(byte_of("b"), 0);
+        assert_eq!(thin_ids(), ["a", "1", "b", "2"]);
+    });
+}
+
+/// A volume of older metadata looks like what LVM left: what it holds stays.
+fn keeps_a_thin_device_that_may_hold_data() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
         let client = lvmd.connect().await;
         client.create("a", 16 * MIB).await.unwrap();
-        must("dmsetup", &["suspend", "myvg1-a"]);
-        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "create_snap 2 1"]);
-        must("dmsetup", &["resume", "myvg1-a"]);
-        for bytes in [16 * MIB, 24 * MIB] {
-            let refused = client.snapshot(snapshot("s", "a", "ro", bytes)).await.unwrap_err();
-            assert!(refused.message().contains("already contain thin device with device_id 2"), "{refused}");
-            assert!(refused.message().contains("`dmsetup message myvg1-POOL-tpool 0 'delete 2'`"), "{refused}");
+        for id in ["3", "4"] {
+            pool_message(&format!("create_thin {id}"));
+            with_thin_device(id, |device| device.write_all_at(&[7; 4096], MIB).unwrap());
         }
-        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
-        client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
+        client.create("b", 16 * MIB).await.unwrap();
+
+        let refused = client.snapshot(snapshot("s", "a", "ro", 16 * MIB)).await.unwrap_err();
+        for part in [
+            "already contain thin device with device_id 3",
+            "it may be a volume of older metadata",
+            "`dmsetup message myvg1-POOL-tpool 0 'delete 3'`",
+        ] {
+            assert!(refused.message().contains(part), "{refused}");
+        }
+        with_thin_device("3", |device| {
+            let mut bytes = [0; 4096];
+            device.read_exact_at(&mut bytes, MIB).unwrap();
+            assert_eq!(bytes, [7; 4096]);
+        });
+        pool_message("delete 3");
+        client.snapshot(snapshot("s", "a", "ro", 16 * MIB)).await.unwrap();
+
+        let refused = client.create("c", 16 * MIB).await.unwrap_err();
+        let (_, kept) = refused.message().split_once("it is kept as myvg1/").unwrap();
+        let (kept, _) = kept.split_once(": remove it when nobody misses it").unwrap();
+        assert_eq!(byte_of(kept), 7);
+        client.create("c", 16 * MIB).await.unwrap();
+        assert_eq!(byte_of("c"), 0);
     });
+}
+
+async fn create_with_data(client: &Client, name: &str) {
+    client.create(name, 16 * MIB).await.unwrap();
+    let device = File::options().write(true).open(format!("/dev/myvg1/{name}")).unwrap();
+    device.write_all_at(&[7; 4096], MIB).unwrap();
+}
+
+fn byte_of(name: &str) -> u8 {
+    let mut byte = [0];
+    File::open(format!("/dev/myvg1/{name}")).unwrap().read_exact_at(&mut byte, MIB).unwrap();
+    byte[0]
+}
+
+fn pool_message(message: &str) {
+    must("dmsetup", &["message", "myvg1-pool-tpool", "0", message]);
+}
+
+/// Lets the kernel make a snapshot of `a` of which LVM does not know.
+fn snapshot_by_kernel(message: &str) {
+    must("dmsetup", &["suspend", "myvg1-a"]);
+    pool_message(message);
+    must("dmsetup", &["resume", "myvg1-a"]);
+}
+
+/// Names and device ids of the volumes in the pool.
+fn thin_ids() -> Vec<String> {
+    let listed = must("lvs", &["--noheadings", "-o", "lv_name,thin_id", "-S", "pool_lv=pool", "myvg1"]);
+    listed.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Uses a thin device of the pool without LVM.
+fn with_thin_device(id: &str, use_it: impl FnOnce(&File)) {
+    let pool = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "myvg1-pool-tpool"]);
+    must("dmsetup", &["create", "theirs", "--table", &format!("0 32768 thin /dev/{} {id}", pool.trim())]);
+    let device = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "theirs"]);
+    use_it(&File::options().read(true).write(true).open(format!("/dev/{}", device.trim())).unwrap());
+    must("dmsetup", &["remove", "theirs"]);
 }
 
 /// LVM's metadata knows of a volume that the kernel never made. What docs/limits.md says helps.
