@@ -1,13 +1,15 @@
 //! A node's guest from power on to Ready, and off again.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Node as ApiNode;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 
 use super::{INIT_FILE, Node, READY_LIMIT};
 use crate::assets;
@@ -33,6 +35,14 @@ impl Node {
             }
         }
         let [network_up, images] = signs;
+        // A guest that was killed has the locks of its disks until the last of its threads has ended, and a kernel panics over a disk that
+        // it cannot lock
+        for disk in self.disks() {
+            while !is_free(&disk)? {
+                ensure!(Instant::now() < end, "another guest has {}", disk.display());
+                sleep(LOOK_AGAIN);
+            }
+        }
         let turn = Turn::new(self.spec.cpu)?;
         turn.inherit()?;
         spawn(&self.boot_command(turn.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
@@ -99,6 +109,16 @@ impl Node {
 
     pub(super) fn power_off(&self) -> Result<()> {
         power_off(&self.directory, &self.target())
+    }
+}
+
+/// Whether nobody has a lock on a file, as a kernel takes one on its disks (`F_SETLK`).
+fn is_free(file: &Path) -> Result<bool> {
+    let file = File::options().write(true).open(file).with_context(|| format!("open {}", file.display()))?;
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error).context("lock a disk"),
     }
 }
 
