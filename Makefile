@@ -7,7 +7,7 @@ SEQUENCES ?=
 comma := ,
 LAYERS := lint unit guest lvm bed control-plane cluster conformance
 
-.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -58,6 +58,9 @@ build: ## The programs, optimised, in target/release
 	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
 	for program in topolvm-node topolvm-controller topolvm-scheduler; \
 		do cargo rustc --locked --release -p $$program --bin $$program -- $(LINK) || exit; done
+
+images: prerequisites build ## The container image with its bill of materials, in target/images; no container engine is needed
+	cargo xtask images
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
 	cargo build --locked --workspace --bins

@@ -7,6 +7,7 @@
 
 mod fuzz;
 mod generate;
+mod images;
 mod layers;
 mod lint;
 mod tools;
@@ -38,6 +39,8 @@ enum Command {
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },
+    /// Build the container image from the release programs, without a container engine.
+    Images(images::Options),
     /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Lint => lint::run_lint(),
         Command::Generate { check } => generate::run(check),
         Command::Test { layers } => layers::run(&layers),
+        Command::Images(options) => images::run(&options),
         Command::Soak => layers::soak(),
         Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };

@@ -16,6 +16,9 @@ use crate::machine::find_program;
 /// The oldest Debian suite whose User-Mode Linux works on every processor: earlier kernels panic at start on one with AMX.
 const SUITE: &str = "forky";
 
+/// The Debian whose C library the product's programs need, or a newer one.
+const BUILD_SUITE: &str = "bookworm";
+
 const KUBERNETES_TOOLS: golang::Module = golang::Module {
     name: "kubernetes-tools",
     what: "Kubernetes 1.36.3 and the stock sidecars",
@@ -114,6 +117,14 @@ fn link(cache: &Cache, packages: &[&str]) -> Result<PathBuf> {
     let root = cache.root().to_str().context("the path of the cache is not text")?;
     let key = key(&[root, SUITE, &packages.join(" ")]);
     Ok(PathBuf::from(format!("/var/tmp/uml-ld-{}.so", key.get(..8).unwrap_or(&key))))
+}
+
+/// A directory with the contents of packages of the suite that the product is built on, each `package=version`, and in the file `packages`
+/// which they are.
+pub fn unpacked(packages: &[&str]) -> Result<PathBuf> {
+    Cache::open()?.entry("debian-packages", &key(&[BUILD_SUITE, &packages.join(" ")]), |directory| {
+        debian::unpack(directory, BUILD_SUITE, packages)
+    })
 }
 
 /// containerd and the CNI plugins; also sees to it that runc and a static busybox are installed on the machine.

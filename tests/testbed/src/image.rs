@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,22 +19,32 @@ pub const BUSYBOX: &str = "testbed.local/busybox:1";
 /// What containerd runs to hold a pod's namespaces.
 pub const PAUSE: &str = "testbed.local/pause:1";
 
+const PATH: &str = "PATH=/bin:/usr/bin:/sbin:/usr/sbin";
 const MEDIA_TYPE: &str = "application/vnd.oci.image";
 
-/// An image with one layer.
+/// An image for Linux.
 #[derive(Debug, Clone)]
 pub struct Image {
     name: String,
-    command: Vec<String>,
-    layer: Vec<u8>,
+    /// In the words of the OCI image specification: `amd64`, `arm64`.
+    architecture: &'static str,
+    /// What a container has unless its pod says otherwise: the property `config` of the OCI image configuration.
+    config: Value,
+    /// Archives (tar) of files, the lowest first.
+    layers: Vec<Vec<u8>>,
 }
 
 impl Image {
+    /// An image of these layers.
+    pub fn new(name: &str, architecture: &'static str, config: Value, layers: Vec<Vec<u8>>) -> Self {
+        Self { name: name.to_owned(), architecture, config, layers }
+    }
+
     /// busybox with links for all of its applets, and the given programs of this machine under other paths. They must be static: there
     /// is no C library in the image.
     pub fn with_programs(name: &str, command: &[&str], programs: &[(&Path, &str)]) -> Result<Self> {
         let busybox = assets::busybox()?;
-        let mut files = Files::default();
+        let mut files = Files::root();
         files.add(&busybox, "bin/busybox")?;
         for applet in applets(&busybox)? {
             files.link(&format!("bin/{applet}"), "busybox");
@@ -41,11 +52,7 @@ impl Image {
         for (program, path) in programs {
             files.add(program, path.trim_start_matches('/'))?;
         }
-        Ok(Self {
-            name: name.to_owned(),
-            command: command.iter().map(|word| (*word).to_owned()).collect(),
-            layer: files.layer()?,
-        })
+        Ok(Self::new(name, "amd64", json!({ "Env": [PATH], "Cmd": command }), vec![files.layer()?]))
     }
 
     /// The two images that every node has. They share a layer, so the second one costs nothing.
@@ -54,7 +61,7 @@ impl Image {
         let pause = Self {
             name: PAUSE.to_owned(),
             // The longest that it accepts on every platform: 63 years.
-            command: ["/bin/busybox", "sleep", "2000000000"].map(String::from).to_vec(),
+            config: json!({ "Env": [PATH], "Cmd": ["/bin/busybox", "sleep", "2000000000"] }),
             ..busybox.clone()
         };
         Ok(vec![busybox, pause])
@@ -81,23 +88,30 @@ fn contents(images: &[Image]) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut manifests = Vec::new();
     for image in images {
         // Not compressed: a guest would have to undo at every start what saves nothing on a file of this machine.
-        let layer = Blob::new("layer.v1.tar", image.layer.clone());
+        let layers: Vec<_> = image.layers.iter().map(|layer| Blob::new("layer.v1.tar", layer.clone())).collect();
         let config = json!({
-            "architecture": "amd64",
+            "architecture": image.architecture,
             "os": "linux",
-            "config": { "Env": ["PATH=/bin:/usr/bin:/sbin:/usr/sbin"], "Cmd": image.command },
-            "rootfs": { "type": "layers", "diff_ids": [layer.digest()] },
+            "config": image.config,
+            "rootfs": { "type": "layers", "diff_ids": layers.iter().map(Blob::digest).collect::<Vec<_>>() },
         });
         let config = Blob::new("config.v1+json", serde_json::to_vec(&config)?);
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": format!("{MEDIA_TYPE}.manifest.v1+json"),
             "config": config.descriptor(&json!({})),
-            "layers": [layer.descriptor(&json!({}))],
+            "layers": layers.iter().map(|layer| layer.descriptor(&json!({}))).collect::<Vec<_>>(),
         });
         let manifest = Blob::new("manifest.v1+json", serde_json::to_vec(&manifest)?);
-        manifests.push(manifest.descriptor(&json!({ "io.containerd.image.name": image.name })));
-        files.extend([layer, config, manifest].map(|blob| (format!("blobs/sha256/{}", blob.hash), blob.content)));
+        // containerd looks at the first of these, skopeo and podman at the second
+        let names = json!({ "io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": image.name });
+        manifests.push(manifest.descriptor(&names));
+        files.extend(
+            layers
+                .into_iter()
+                .chain([config, manifest])
+                .map(|blob| (format!("blobs/sha256/{}", blob.hash), blob.content)),
+        );
     }
     let index = json!({ "schemaVersion": 2, "manifests": manifests });
     files.insert("index.json".to_owned(), serde_json::to_vec(&index)?);
@@ -142,21 +156,53 @@ enum Entry {
     Directory { mode: u32 },
 }
 
-/// The root of an image by path, sorted, so that a directory comes before what is in it.
+/// Files of an image by path, sorted, so that a directory comes before what is in it. Paths are without a slash at the beginning.
 #[derive(Default)]
-struct Files(BTreeMap<String, Entry>);
+#[expect(missing_debug_implementations, reason = "megabytes of contents")]
+pub struct Files(BTreeMap<String, Entry>);
 
 impl Files {
-    fn add(&mut self, source: &Path, path: &str) -> Result<()> {
-        use std::os::unix::fs::PermissionsExt as _;
+    /// What every image has: the directories of a container's mounts, and names for root and nobody.
+    pub fn root() -> Self {
+        let mut files = Self::default();
+        for directory in ["dev", "etc", "proc", "root", "run", "sys", "var"] {
+            files.directory(directory, 0o755);
+        }
+        files.directory("tmp", 0o1777);
+        files.text("etc/group", "root:x:0:\nnogroup:x:65534:\n");
+        files.text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n");
+        files
+    }
+
+    /// Adds a copy of a file of this machine.
+    pub fn add(&mut self, source: &Path, path: &str) -> Result<()> {
         let content = fs::read(source).with_context(|| format!("read {}", source.display()))?;
         let executable = fs::metadata(source)?.permissions().mode() & 0o111 != 0;
         self.insert(path, Entry::File { content, mode: if executable { 0o755 } else { 0o644 } });
         Ok(())
     }
 
-    fn link(&mut self, path: &str, target: &str) {
+    /// Adds a file with this text.
+    pub fn text(&mut self, path: &str, text: &str) {
+        self.insert(path, Entry::File { content: text.as_bytes().to_vec(), mode: 0o644 });
+    }
+
+    /// Adds a symbolic link.
+    pub fn link(&mut self, path: &str, target: &str) {
         self.insert(path, Entry::Link(target.to_owned()));
+    }
+
+    /// Adds a directory, empty or not.
+    pub fn directory(&mut self, path: &str, mode: u32) {
+        self.insert(path, Entry::Directory { mode });
+    }
+
+    /// Path and size in bytes of each file.
+    pub fn sizes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().filter_map(|(path, entry)| match entry {
+            Entry::File { content, .. } => Some((path.as_str(), content.len())),
+            Entry::Link(_) | Entry::Directory { .. } => None,
+        })
     }
 
     fn insert(&mut self, path: &str, entry: Entry) {
@@ -167,17 +213,8 @@ impl Files {
         self.0.insert(path.to_owned(), entry);
     }
 
-    fn layer(mut self) -> Result<Vec<u8>> {
-        for directory in ["dev", "etc", "proc", "root", "sys"] {
-            self.0.insert(directory.to_owned(), Entry::Directory { mode: 0o755 });
-        }
-        self.0.insert("tmp".to_owned(), Entry::Directory { mode: 0o1777 });
-        for (path, text) in [
-            ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
-            ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
-        ] {
-            self.insert(path, Entry::File { content: text.as_bytes().to_vec(), mode: 0o644 });
-        }
+    /// The files as an archive (tar).
+    pub fn layer(&self) -> Result<Vec<u8>> {
         let mut layer = Builder::new(Vec::new());
         for (path, entry) in &self.0 {
             let (mut header, content) = match entry {
@@ -226,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_directory_comes_before_what_is_in_it() {
-        let mut files = Files::default();
+        let mut files = Files::root();
         files.link("usr/local/bin/a", "b");
         let layer = files.layer().unwrap();
         let mut archive = tar::Archive::new(layer.as_slice());

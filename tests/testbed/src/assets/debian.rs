@@ -13,6 +13,9 @@ use crate::machine::find_program;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
+/// Suites without security updates of their own.
+const DEVELOPED: [&str; 2] = ["forky", "sid"];
+
 /// Installs the package of every program (program, package) that is not there.
 pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<()> {
     let missing = || -> Vec<&str> {
@@ -44,8 +47,8 @@ pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<
     if still.is_empty() { Ok(()) } else { bail!("installed {}, but its programs are not there", still.join(", ")) }
 }
 
-/// Unpacks packages of a suite, which need not be the machine's, into `directory`; installs nothing. The file `packages` there says
-/// which versions they are.
+/// Unpacks packages, with a version (`package=version`) or without, of a suite, which need not be the machine's, into `directory`; installs
+/// nothing. The file `packages` there says which versions they are.
 pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
     if !Path::new(KEYRING).exists() {
         bail!("{KEYRING} is missing: install debian-archive-keyring, which proves that packages are Debian's");
@@ -57,7 +60,13 @@ pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result
     let write =
         |name: &str, text: String| fs::write(work.join(name), text).with_context(|| format!("write {name} for apt"));
     write("status", String::new())?;
-    write("sources.list", format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror()))?;
+    let mirror = mirror();
+    let source = |mirror: &str, suite: &str| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
+    let mut sources = source(&mirror, suite);
+    if !DEVELOPED.contains(&suite) {
+        sources += &source(&format!("{mirror}-security"), &format!("{suite}-security"));
+    }
+    write("sources.list", sources)?;
     let at = work.display();
     // A world of its own: neither the machine's lists nor its installed packages count.
     write(

@@ -1,0 +1,181 @@
+//! Of Debian's packages the files that the image needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::image::Files;
+
+use crate::elf::Elf;
+
+/// `package=version`, one a line.
+const PACKAGES: &str = include_str!("../debian-packages");
+/// Tools that the programs start: LVM and what LVM starts, mkfs and its like, and a shell, in which lvmd starts LVM. Those at the end are for
+/// a person who repairs a volume from a container.
+const TOOLS: &[&str] = &[
+    "lvm",
+    "dmsetup",
+    "pdata_tools",
+    "thin_check",
+    "thin_dump",
+    "thin_ls",
+    "thin_repair",
+    "nsenter",
+    "sh", //
+    "mke2fs",
+    "mkfs.ext2",
+    "mkfs.ext3",
+    "mkfs.ext4",
+    "e2fsck",
+    "resize2fs", //
+    "mkfs.xfs",
+    "xfs_growfs",
+    "mkfs.btrfs",
+    "btrfs",
+    "btrfstune",
+    "blkid",
+    "wipefs", //
+    "fsck.ext4",
+    "tune2fs",
+    "dumpe2fs",
+    "xfs_repair",
+];
+/// Configuration of these tools.
+const CONFIGURATION: &[&str] = &["etc/mke2fs.conf", "etc/lvm/lvm.conf", "etc/lvm/lvmlocal.conf"];
+/// Where a package may have its programs.
+const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
+
+/// The pinned packages, each `package=version`.
+pub fn packages() -> Vec<String> {
+    PACKAGES.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The file of pinned packages with the versions that Debian has now.
+pub fn newest_packages() -> Result<String> {
+    let names: Vec<String> = packages().iter().filter_map(|pin| Some(pin.split_once('=')?.0.to_owned())).collect();
+    let root = testbed::assets::unpacked(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let unpacked = fs::read_to_string(root.join("packages")).context("read which packages were fetched")?;
+    let comment = PACKAGES.lines().filter(|line| line.starts_with('#')).map(str::to_owned);
+    let pins =
+        unpacked.lines().map(|file| pin(file).with_context(|| format!("not the name of a package's file: {file}")));
+    let lines = comment.map(Ok).chain(pins).collect::<Result<Vec<_>>>()?;
+    Ok(lines.join("\n") + "\n")
+}
+
+/// `package=version` of a file `package_version_architecture.deb`, in which the colon of a version is escaped.
+fn pin(file: &str) -> Option<String> {
+    let mut parts = file.split('_');
+    let (package, version) = (parts.next()?, parts.next()?);
+    Some(format!("{package}={}", version.replace("%3a", ":")))
+}
+
+/// The tools with their libraries, configuration and licences, in a tree where `/bin`, `/sbin` and `/lib` are those below `/usr`.
+pub(crate) fn tools(root: &Path) -> Result<Files> {
+    let mut files = Files::root();
+    for directory in ["bin", "sbin", "lib", "lib64"] {
+        files.link(directory, &format!("usr/{directory}"));
+    }
+    for tool in TOOLS {
+        let source = find_program(root, tool)?;
+        let directory =
+            if source.parent().is_some_and(|parent| parent.ends_with("sbin")) { "usr/sbin" } else { "usr/bin" };
+        match fs::read_link(&source) {
+            // Only to a program beside it, which is in the list itself
+            Ok(target) if target.components().count() == 1 && TOOLS.iter().any(|tool| target.as_os_str() == *tool) => {
+                files.link(&format!("{directory}/{tool}"), &target.to_string_lossy());
+            }
+            _ => files.add(&source, &format!("{directory}/{tool}"))?,
+        }
+        add_libraries(&mut files, root, &Elf::read(&source)?)?;
+    }
+    for path in CONFIGURATION {
+        files.add(&root.join(path), path)?;
+    }
+    // LVM writes there
+    for directory in ["etc/lvm/archive", "etc/lvm/backup", "etc/lvm/cache", "run/lock/lvm", "run/lvm", "run/topolvm"] {
+        files.directory(directory, 0o755);
+    }
+    add_licences(&mut files, root)?;
+    Ok(files)
+}
+
+/// Adds the dynamic linker and the libraries that a program needs, and those that they need.
+pub(crate) fn add_libraries(files: &mut Files, root: &Path, elf: &Elf) -> Result<()> {
+    let mut wanted = elf.libraries.clone();
+    if let Some(interpreter) = &elf.interpreter {
+        let name = file_name(interpreter)?;
+        let (_, path) = find_library(root, name)?;
+        let link = interpreter.trim_start_matches('/').replacen("lib", "usr/lib", 1);
+        if link != path {
+            files.link(&link, &format!("/{path}"));
+        }
+        wanted.push(name.to_owned());
+    }
+    while let Some(name) = wanted.pop() {
+        let (source, path) = find_library(root, &name)?;
+        if files.sizes().any(|(known, _)| known == path) {
+            continue;
+        }
+        files.add(&source, &path)?;
+        wanted.extend(Elf::read(&source)?.libraries);
+    }
+    Ok(())
+}
+
+fn file_name(path: &str) -> Result<&str> {
+    path.rsplit('/').next().context("a path without a name")
+}
+
+fn find_program(root: &Path, name: &str) -> Result<PathBuf> {
+    let places = PROGRAM_DIRECTORIES.iter().map(|directory| root.join(directory).join(name));
+    places.into_iter().find(|path| path.exists()).with_context(|| format!("no program {name} in the pinned packages"))
+}
+
+/// A library in the tree, and its place in the image.
+fn find_library(root: &Path, name: &str) -> Result<(PathBuf, String)> {
+    for above in ["usr/lib", "lib"] {
+        let Ok(entries) = fs::read_dir(root.join(above)) else { continue };
+        for entry in entries {
+            let entry = entry.with_context(|| format!("list {above}"))?;
+            let directory = entry.file_name().to_string_lossy().into_owned();
+            let path = entry.path().join(name);
+            if directory.ends_with("-linux-gnu") && path.exists() {
+                return Ok((path, format!("usr/lib/{directory}/{name}")));
+            }
+        }
+    }
+    anyhow::bail!("no library {name} in the pinned packages: add its package to images/debian-packages")
+}
+
+/// The licence of every package stands in the image, as most of them demand.
+fn add_licences(files: &mut Files, root: &Path) -> Result<()> {
+    let documents = root.join("usr/share/doc");
+    for pin in packages() {
+        let package = pin.split('=').next().unwrap_or_default();
+        let path = documents.join(package).join("copyright");
+        ensure!(path.exists(), "package {package} has no copyright file");
+        files.add(&path, &format!("usr/share/doc/{package}/copyright"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_is_pinned_once_in_order() {
+        let packages = packages();
+        let mut sorted = packages.clone();
+        sorted.sort();
+        sorted.dedup_by_key(|pin| pin.split('=').next().map(str::to_owned));
+        assert_eq!(packages, sorted);
+        assert!(packages.iter().all(|pin| pin.split('=').count() == 2), "{packages:?}");
+    }
+
+    #[test]
+    fn a_package_is_known_by_the_name_of_its_file() {
+        assert_eq!(pin("zlib1g_1%3a1.2.13.dfsg-1_amd64.deb").as_deref(), Some("zlib1g=1:1.2.13.dfsg-1"));
+        assert_eq!(pin("packages"), None);
+    }
+}
