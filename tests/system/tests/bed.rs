@@ -178,7 +178,7 @@ fn namespaces(cluster: &Cluster) -> Result<Vec<String>> {
 fn failing_start() -> Result<()> {
     let directory = directory()?;
     let cluster = directory.path().join("c");
-    let spec = ClusterSpec { scheduler_config: Some("profiles: 7".to_owned()) };
+    let spec = ClusterSpec { scheduler_config: Some("profiles: 7".to_owned()), ..ClusterSpec::default() };
     let Err(error) = Cluster::up(&cluster, &spec) else { bail!("a scheduler with a wrong configuration started") };
     let error = format!("{error:#}");
     ensure!(error.contains("scheduler died") && error.contains("profiles"), "{error}");

@@ -19,6 +19,7 @@ use self::lifecycle::{
 use crate::assets;
 use crate::control_plane::Processes;
 use crate::https::Https;
+use crate::image::Image;
 use crate::kubeconfig::{self, Credential};
 use crate::netns::NetNs;
 use crate::network::API_SERVER;
@@ -37,6 +38,8 @@ pub struct ClusterSpec {
     /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and `leaderElection`
     /// are there already.
     pub scheduler_config: Option<String>,
+    /// Images that every node has beside the standard ones.
+    pub images: Vec<Image>,
 }
 
 /// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does the end of the

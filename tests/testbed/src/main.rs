@@ -184,7 +184,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
             let scheduler_config =
                 scheduler_config.map(fs::read_to_string).transpose().context("read --scheduler-config")?;
             let specs = (1..=nodes).map(|n| NodeSpec { vg_disks: vec![disk_size], memory, ..NodeSpec::number(n) });
-            up(&directory, ClusterSpec { scheduler_config }, specs.collect(), topolvm)
+            up(&directory, ClusterSpec { scheduler_config, ..ClusterSpec::default() }, specs.collect(), topolvm)
         }
         Cli::Down { directory, keep_logs } => {
             Cluster::down_in(&directory, keep_logs.as_deref()).map(|()| ExitCode::SUCCESS)

@@ -83,6 +83,9 @@ pub struct TopolvmSpec {
     pub node_arguments: Vec<String>,
     /// Whether lvmd runs in the process of topolvm-node.
     pub embed_lvmd: bool,
+    /// Whether the product and its sidecars run as the pods of the manifests, with their roles; the cluster must have the images. Without,
+    /// its programs are processes of the bed, which tests can kill and replace, and the manifests' workloads are left out.
+    pub in_pods: bool,
 }
 
 impl TopolvmSpec {
@@ -100,6 +103,7 @@ impl TopolvmSpec {
             controller_arguments: Vec::new(),
             node_arguments: Vec::new(),
             embed_lvmd: false,
+            in_pods: false,
         })
     }
 
@@ -210,8 +214,12 @@ fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
         let nodes = nodes.join().map_err(|_| anyhow!("a thread panicked"))?;
         rest?;
         let nodes = nodes?;
-        for node in &nodes {
-            start_node_programs(cluster, node, spec)?;
+        if spec.in_pods {
+            start_pods(cluster, &nodes, spec)?;
+        } else {
+            for node in &nodes {
+                start_node_programs(cluster, node, spec)?;
+            }
         }
         for node in &nodes {
             wait_for_driver(cluster, node, spec.flavor)?;
@@ -240,15 +248,64 @@ pub fn start(cluster: &Cluster, nodes: &[Node], spec: &TopolvmSpec) -> Result<()
     nodes.iter().try_for_each(|node| wait_for_driver(cluster, node, spec.flavor))
 }
 
+/// Starts the product as the pods of its manifests, and returns when they are ready.
+fn start_pods(cluster: &Cluster, nodes: &[Node], spec: &TopolvmSpec) -> Result<()> {
+    if !spec.node_script.is_empty() {
+        for node in nodes {
+            node.script(&spec.node_script).context("the script that prepares the node failed")?;
+        }
+    }
+    roll_out(cluster, &spec.manifests)
+}
+
+/// Applies a kustomization with its workloads, and returns when all of the product's pods are those that it describes.
+pub fn roll_out(cluster: &Cluster, manifests: &Path) -> Result<()> {
+    apply_manifests(cluster, manifests, |_| true)?;
+    let rolled_out = |workload: &str| {
+        let waiting = ["rollout", "status", "--namespace", NAMESPACE, "--timeout=120s", workload];
+        cluster.kubectl_ok(waiting).map(drop)
+    };
+    let workloads = cluster.kubectl_ok(["get", "--namespace", NAMESPACE, "deployments,daemonsets", "-o", "name"])?;
+    let pods = || {
+        let pods = cluster.kubectl_ok(["describe", "pods", "--namespace", NAMESPACE]).unwrap_or_default();
+        let log = ["logs", "--namespace", NAMESPACE, "--all-containers", "--prefix", "--tail=20"];
+        let selected = ["--selector=app.kubernetes.io/name=topolvm", "--max-log-requests=40"];
+        pods + &cluster.kubectl_ok(log.into_iter().chain(selected)).unwrap_or_default()
+    };
+    workloads.lines().try_for_each(rolled_out).with_context(pods)
+}
+
+/// Applies those objects of a kustomization of which the text is wanted.
+fn apply_manifests(cluster: &Cluster, directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let all = cluster.kubectl_ok([Path::new("kustomize"), directory])?;
+    let wanted: Vec<&str> = all.split("\n---\n").filter(|object| is_wanted(object)).collect();
+    let file = cluster.directory().join("manifests.yaml");
+    fs::write(&file, wanted.join("\n---\n")).with_context(|| format!("write {}", file.display()))?;
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
+    cluster.kubectl_ok(apply.iter().map(Path::new).chain([file.as_path()])).map(drop)
+}
+
+/// Whether an object in YAML makes pods.
+fn is_workload(object: &str) -> bool {
+    object.lines().any(|line| ["kind: Deployment", "kind: DaemonSet", "kind: PodDisruptionBudget"].contains(&line))
+}
+
 fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let apply = ["apply", "--server-side", "--force-conflicts"];
-    cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-k"), &spec.manifests]))?;
+    apply_manifests(cluster, &spec.manifests, |object| !is_workload(object))?;
     let storage_class = manifests().join("base/storageclass.yaml");
     cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &storage_class]))?;
     if spec.sidecars.contains(&Sidecar::SnapshotController) {
         sidecars::apply_snapshot_crds(cluster)?;
     }
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    if spec.in_pods {
+        return spec
+            .sidecars
+            .iter()
+            .filter(|sidecar| **sidecar == Sidecar::SnapshotController)
+            .try_for_each(|sidecar| sidecar.start(cluster, &controller_socket(cluster)));
+    }
     let kubeconfig = cluster.directory().join("topolvm-controller.kubeconfig");
     write_account_kubeconfig(cluster, CONTROLLER, None, &kubeconfig)?;
     start_controller(cluster, spec)?;

@@ -20,6 +20,7 @@ mod metrics;
 mod nudge;
 mod past;
 mod permissions;
+mod pods;
 mod replicas;
 mod scheduling;
 mod snapshots;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     let all = groups.into_iter().flatten();
     let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
     trials.extend(webhooks::trials());
+    trials.extend(pods::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

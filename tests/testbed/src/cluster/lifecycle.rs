@@ -60,7 +60,8 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
     let text = scheduler_config(&directory.join("scheduler.kubeconfig"), spec.scheduler_config.as_deref());
     fs::write(&scheduler, text).with_context(|| format!("write {}", scheduler.display()))?;
     write_init(&directory.join(INIT_FILE))?;
-    image::write_archive(&directory.join("images.tar"), &Image::standard()?)?;
+    let images: Vec<_> = Image::standard()?.into_iter().chain(spec.images.iter().cloned()).collect();
+    image::write_archive(&directory.join("images.tar"), &images)?;
     forward(&cluster)?;
 
     control_plane.wait_for_api()?;

@@ -1,0 +1,67 @@
+//! The images that the manifests name, from the programs that cargo has just built and the sidecars of the test bed.
+
+#![expect(clippy::disallowed_methods, reason = "starts kubectl and strip, and is no part of the product")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use images::{PROGRAMS, Product};
+use serde_json::json;
+use testbed::assets;
+use testbed::image::{Files, Image};
+use testbed::size::GIB;
+use testbed::topolvm::{self, TopolvmSpec};
+
+/// The specification with the product as the pods of an overlay, which makes volumes in a group with 10 GiB to spare.
+pub fn in_pods(spec: TopolvmSpec, overlay: &str) -> Result<TopolvmSpec> {
+    let mut spec = spec.with_snapshots();
+    spec.manifests = topolvm::manifests().join(overlay);
+    spec.cluster.images = for_manifests(&spec.programs, &spec.manifests)?;
+    spec.in_pods = true;
+    for node in &mut spec.nodes {
+        node.vg_disks = vec![20 * GIB];
+    }
+    Ok(spec)
+}
+
+/// Returns the image of the product, of the programs in a directory, and those of the sidecars that a kustomization names.
+pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
+    let tools = assets::kubernetes_tools()?.bin;
+    let rendered = output(Command::new(tools.join("kubectl")).arg("kustomize").arg(manifests))?;
+    let names = rendered.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "));
+    let mut images = Vec::new();
+    for name in names.collect::<BTreeSet<_>>() {
+        let (repository, tag) = name.rsplit_once(':').with_context(|| format!("image {name} has no tag"))?;
+        if repository == images::NAME {
+            images.push(product(programs, tag)?);
+        } else {
+            images.push(sidecar(&tools, name, repository)?);
+        }
+    }
+    Ok(images)
+}
+
+/// Without what only a debugger reads, which is nine tenths of a debug build.
+fn product(programs: &Path, tag: &str) -> Result<Image> {
+    let stripped = tempfile::tempdir().context("create a directory for the programs of the image")?;
+    for program in PROGRAMS {
+        output(Command::new("strip").arg("-o").arg(stripped.path().join(program)).arg(programs.join(program)))?;
+    }
+    Ok(Product::build(stripped.path(), tag)?.image)
+}
+
+fn sidecar(tools: &Path, name: &str, repository: &str) -> Result<Image> {
+    let program = repository.rsplit('/').next().unwrap_or(repository);
+    let mut files = Files::root();
+    files.add(&tools.join(program), program).with_context(|| format!("the test bed has no image {name}"))?;
+    let config = json!({ "Entrypoint": [format!("/{program}")], "Env": ["PATH=/"] });
+    Ok(Image::new(name, "amd64", config, vec![files.layer()?]))
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("run {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
