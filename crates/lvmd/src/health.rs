@@ -17,11 +17,14 @@ use topolvm_runtime::systemd::Systemd;
 
 use crate::reload::Standing;
 
-/// What can be asked for about LVM: everything, and each service.
-const SERVICES: &[&str] = &["", "proto.LVService", "proto.VGService"];
-/// Whether the configuration file as it is now is in use. Not part of "everything": with the previous one all goes on.
+/// Whether lvmd answers, as TopoLVM's lvmd means it. Agents ask for it when they are probed: one that is ended because
+/// LVM fails does not get further with the next process. A reporter says that this serves as long as there is one.
+const PROCESS: &str = "";
+/// Whether LVM works: the services that need it.
+const SERVICES: [&str; 2] = ["proto.LVService", "proto.VGService"];
+/// Whether the configuration file as it is now is in use: with the previous one all goes on.
 const CONFIGURATION: &str = "configuration";
-/// Whether nothing is wrong with what LVM works on. Not part of "everything" either: other volumes are not affected.
+/// Whether nothing is wrong with what LVM works on: other volumes are not affected.
 const STORAGE: &str = "storage";
 /// kubelet waits a second for a probe unless told otherwise; a person can wait for a slow one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,8 +42,8 @@ pub(crate) struct Told {
     pub(crate) standing: watch::Receiver<Standing>,
 }
 
-/// Serving as long as LVM does not fail. A slow one is named as wrong with the storage: a probe that ended lvmd for it would only make it
-/// wait again.
+/// The services are serving as long as LVM does not fail. A slow one is named as wrong with the storage: a probe that
+/// ended lvmd for it would only make it wait again.
 pub(crate) async fn report(
     reporter: HealthReporter,
     systemd: Systemd,
@@ -90,15 +93,20 @@ fn sentence(lvm_works: bool, troubles: &[String], configuration: &Standing) -> S
 
 /// Whether the lvmd behind a socket answers, whatever it answers.
 pub(crate) async fn answers(socket: &Path) -> anyhow::Result<()> {
-    check(&mut connect(socket).await?, "", socket).await.map(drop)
+    check(&mut connect(socket).await?, PROCESS, socket).await.map(drop)
 }
 
 /// Asks the lvmd behind a socket whether it is well.
 pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
     let name = socket.display();
     let mut client = connect(socket).await?;
-    if check(&mut client, "", socket).await? != Answer::Serving {
-        bail!("lvmd on {name} is not serving: LVM does not work; its log says why");
+    if check(&mut client, PROCESS, socket).await? != Answer::Serving {
+        bail!("lvmd on {name} is not serving; its log says why");
+    }
+    for service in SERVICES {
+        if check(&mut client, service, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+            bail!("lvmd on {name} is not serving {service}: LVM does not work; its log says why");
+        }
     }
     // An lvmd of another make does not know this service
     if check(&mut client, CONFIGURATION, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {

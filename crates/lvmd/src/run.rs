@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin, grpc, unix};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
 use crate::args::{Args, Command};
 use crate::config::{self, Config, InvalidConfig};
@@ -45,8 +45,11 @@ impl Program for Args {
         &self.log
     }
 
+    fn retired(&self) -> Option<&RetiredArgs> {
+        Some(&self.retired)
+    }
+
     fn config(self) -> Result<Job, ConfigError> {
-        self.retired.warn();
         let invalid = |error: InvalidConfig| ConfigError::new(error.to_string());
         let read = |path: &Path| config::load(path).map_err(invalid);
         match self.command {

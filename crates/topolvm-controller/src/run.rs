@@ -5,7 +5,8 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{
-    CancellationToken, ConfigError, LogArgs, Program, ReconcileMetrics, Tasks, admin, grpc, kubernetes, unix,
+    CancellationToken, ConfigError, LogArgs, Program, ReconcileMetrics, RetiredArgs, Tasks, admin, grpc, kubernetes,
+    unix,
 };
 
 use crate::leader::Election;
@@ -19,9 +20,12 @@ impl Program for Args {
         &self.log
     }
 
+    fn retired(&self) -> Option<&RetiredArgs> {
+        Some(&self.retired)
+    }
+
     fn config(self) -> Result<Config, ConfigError> {
         self.check()?;
-        self.retired.warn();
         self.try_into()
     }
 

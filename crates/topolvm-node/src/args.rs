@@ -170,8 +170,11 @@ impl Program for Args {
         &self.log
     }
 
+    fn retired(&self) -> Option<&RetiredArgs> {
+        Some(&self.retired)
+    }
+
     fn config(self) -> Result<Config, ConfigError> {
-        self.retired.warn();
         self.try_into()
     }
 
@@ -210,7 +213,7 @@ mod tests {
     #[test]
     fn unknown_flags_and_values_fail_with_a_hint() {
         for (flag, hint) in [
-            ("--zap-devel", "--log-level and --log-format"),
+            ("--zap-encoder=xml", "must be json or console"),
             ("--embed=scheduler", "possible values: registrar, none"),
             ("--lvmd-sockets=/a", "a similar argument exists: '--lvmd-socket'"),
         ] {
@@ -220,8 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_topolvm_that_is_not_about_logs_is_taken() {
+    fn metrics_are_served_where_older_deployments_say() {
+        let address = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().metrics;
+        assert_eq!(address(&["--metrics-addr=:28080"]), address(&["--metrics-bind-address=:28080"]));
+        assert_ne!(address(&["--metrics-addr=:28080"]), address(&[]));
+    }
+
+    #[test]
+    fn every_flag_of_topolvm_is_taken() {
         let flags = [
+            "--zap-log-level=debug",
+            "-v=4",
+            "--logtostderr",
             "--csi-socket=/run/topolvm/csi-topolvm.sock",
             "--lvmd-socket=/run/topolvm/lvmd.sock",
             "--metrics-bind-address=:8080",

@@ -2,26 +2,63 @@
 
 use std::io::IsTerminal as _;
 
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::RetiredArgs;
+
 /// The logging flags of every program.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogArgs {
+    // The first, because those below take their values out of what was parsed
+    #[command(flatten)]
+    said: Said,
+
     /// What to log: off, error, warn, info, debug or trace, or a filter such as info,lvm=debug.
     #[arg(long, global = true, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER", value_parser = parse_filter)]
-    pub log_level: Targets,
+    log_level: Targets,
 
     /// How to write log lines.
     #[arg(long, global = true, env = "LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
-    pub log_format: LogFormat,
+    log_format: LogFormat,
+}
+
+/// Which of these flags do not have their default: only a default gives way to a flag of TopoLVM.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    level: bool,
+    format: bool,
+}
+
+impl clap::Args for Said {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for Said {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_said = |flag| matches.value_source(flag).is_some_and(|source| source != ValueSource::DefaultValue);
+        Ok(Self { level: is_said("log_level"), format: is_said("log_format") })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// How to write log lines.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum LogFormat {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
     /// One JSON object a line.
     Json,
     /// For reading in a terminal.
@@ -30,15 +67,24 @@ pub enum LogFormat {
 
 impl LogArgs {
     /// Makes these flags the process's logging. A second call changes nothing.
-    pub(crate) fn install(&self) {
+    pub(crate) fn install(&self, retired: Option<&RetiredArgs>) {
+        let (level, format) = self.resolve(retired);
         let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
-        let registry = tracing_subscriber::registry().with(self.log_level.clone());
+        let registry = tracing_subscriber::registry().with(level);
         // An error means that a logger is installed already, which is as good
-        drop(match self.log_format {
+        drop(match format {
             LogFormat::Json => registry.with(lines.json().flatten_event(true).with_span_list(false)).try_init(),
             // A file or a pipe is read by programs, which do not know colours
             LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).try_init(),
         });
+    }
+
+    /// What is said here counts before what TopoLVM's flags say.
+    fn resolve(&self, retired: Option<&RetiredArgs>) -> (Targets, LogFormat) {
+        let level = retired.and_then(RetiredArgs::level).filter(|_| !self.said.level);
+        let format = retired.and_then(RetiredArgs::format).filter(|_| !self.said.format);
+        let level = level.map_or_else(|| self.log_level.clone(), |level| Targets::new().with_default(level));
+        (level, format.unwrap_or(self.log_format))
     }
 }
 
@@ -60,9 +106,39 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use rstest::rstest;
     use tracing::Level;
+    use tracing::level_filters::LevelFilter;
 
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        log: LogArgs,
+        #[command(flatten)]
+        retired: RetiredArgs,
+    }
+
+    #[rstest]
+    #[case(&[], LevelFilter::INFO, LogFormat::Json)]
+    #[case(&["-v=4"], LevelFilter::DEBUG, LogFormat::Json)]
+    #[case(&["-v=2"], LevelFilter::INFO, LogFormat::Json)]
+    #[case(&["--zap-log-level=error"], LevelFilter::ERROR, LogFormat::Json)]
+    #[case(&["--zap-devel"], LevelFilter::DEBUG, LogFormat::Text)]
+    #[case(&["-v=4", "--log-level=warn"], LevelFilter::WARN, LogFormat::Json)]
+    #[case(&["-v=4", "--log-level=info"], LevelFilter::INFO, LogFormat::Json)]
+    #[case(&["--zap-devel", "--log-format=json"], LevelFilter::DEBUG, LogFormat::Json)]
+    fn our_own_flags_count_before_those_of_topolvm(
+        #[case] flags: &[&str],
+        #[case] level: LevelFilter,
+        #[case] format: LogFormat,
+    ) {
+        let Program { log, retired } = Program::try_parse_from([&["program"], flags].concat()).unwrap();
+        let (filter, resolved) = log.resolve(Some(&retired));
+        assert_eq!((filter.default_level(), resolved), (Some(level), format));
+    }
 
     #[test]
     fn a_filter_is_a_level_and_levels_of_targets() {

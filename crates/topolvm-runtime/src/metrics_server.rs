@@ -29,7 +29,8 @@ use certificate::Served;
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
     /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
-    #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
+    // TopoLVM called it --metrics-addr before it had --metrics-bind-address
+    #[arg(long, alias = "metrics-addr", default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: Listen,
 
     /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get /metrics

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{LogArgs, Tasks};
+use crate::{LogArgs, RetiredArgs, Tasks};
 
 /// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
 const EXIT_USAGE: u8 = 64;
@@ -36,6 +36,11 @@ pub trait Program: clap::Parser {
     /// How to log.
     fn log(&self) -> &LogArgs;
 
+    /// Flags of TopoLVM that have another name or no meaning here; none for a program that takes none.
+    fn retired(&self) -> Option<&RetiredArgs> {
+        None
+    }
+
     /// Checks the flags and reads the configuration file. No socket is open yet.
     fn config(self) -> Result<Self::Config, ConfigError>;
 
@@ -60,7 +65,10 @@ pub fn main<P: Program>() -> ExitCode {
             return if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    program.log().install();
+    program.log().install(program.retired());
+    if let Some(retired) = program.retired() {
+        retired.warn();
+    }
     // kube and the TLS servers take the process-wide provider; a second installation is harmless
     #[cfg(feature = "tls")]
     drop(rustls::crypto::ring::default_provider().install_default());

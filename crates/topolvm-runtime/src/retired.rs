@@ -1,49 +1,55 @@
-//! Flags of TopoLVM's programs that deployments may still carry and that have no meaning here.
+//! Flags of TopoLVM's programs that deployments may still carry and that have another name or no meaning here.
+
+mod logs;
 
 use crate::listen::is_off;
+use crate::logging::LogFormat;
 
-/// Those about logs are refused with a sentence that says what to use, because somebody wants to see more or less. The one about profiles is
-/// taken and warned of: nothing is missed until somebody looks for a profile.
+use logs::GoLogArgs;
+use tracing::level_filters::LevelFilter;
+
+/// Flags that are taken so that a deployment of TopoLVM starts. Those that say how much is logged, and how, do so here
+/// too; the others are named in the log, for whoever looks for their effect.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RetiredArgs {
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = ":")]
     profiling_bind_address: Option<String>,
 
-    #[arg(
-        long,
-        hide = true,
-        num_args = 0..=1,
-        default_missing_value = "",
-        value_parser = other_log_flags,
-        short = 'v',
-        aliases = [
-            "zap-devel", "zap-encoder", "zap-log-level", "zap-stacktrace-level", "zap-time-encoding",
-            "add_dir_header", "alsologtostderr", "log_backtrace_at", "log_dir", "log_file", "log_file_max_size",
-            "logtostderr", "one_output", "skip_headers", "skip_log_headers", "stderrthreshold", "vmodule",
-        ],
-    )]
-    v: Option<String>,
+    #[command(flatten)]
+    logs: GoLogArgs,
 }
 
 impl RetiredArgs {
-    /// Says in the log which flag has no effect.
-    pub fn warn(&self) {
-        if let Some(warning) = self.warning() {
+    /// What to log, as these flags say it.
+    pub(crate) fn level(&self) -> Option<LevelFilter> {
+        self.logs.level()
+    }
+
+    /// How to write log lines, as these flags say it.
+    pub(crate) fn format(&self) -> Option<LogFormat> {
+        self.logs.format()
+    }
+
+    /// Says in the log which flags have no effect.
+    pub(crate) fn warn(&self) {
+        for warning in self.warnings() {
             tracing::warn!("{warning}");
         }
     }
 
     /// An address that asks for nothing is not worth a word.
-    fn warning(&self) -> Option<String> {
-        let address = self.profiling_bind_address.as_deref().filter(|address| !is_off(address))?;
-        Some(format!(
-            "--profiling-bind-address={address} has no effect: there are no profiles to serve; remove the flag"
-        ))
+    fn warnings(&self) -> Vec<String> {
+        let address = self.profiling_bind_address.as_deref().filter(|address| !is_off(address));
+        let profiles = address.map(|address| {
+            format!("--profiling-bind-address={address} has no effect: there are no profiles to serve; remove the flag")
+        });
+        let logs = self.logs.without_effect().map(|flag| {
+            format!(
+                "--{flag} has no effect: logs go to standard error as --log-level and --log-format say; remove the flag"
+            )
+        });
+        profiles.into_iter().chain(logs).collect()
     }
-}
-
-fn other_log_flags(_: &str) -> Result<String, String> {
-    Err("logs are controlled by --log-level and --log-format; use these".to_owned())
 }
 
 #[cfg(test)]
@@ -63,25 +69,103 @@ mod tests {
         Ok(Program::try_parse_from([&["program"], flags].concat())?.retired)
     }
 
-    #[test]
-    fn a_flag_about_logs_is_refused_with_a_hint() {
-        for flags in [&["--zap-log-level=debug"][..], &["--zap-devel"], &["-v=4"], &["-v", "4"], &["--logtostderr"]] {
-            let refusal = parse(flags).unwrap_err().to_string();
-            assert!(refusal.contains("--log-level and --log-format"), "{flags:?}");
-        }
-    }
-
-    fn warning(flags: &[&str]) -> Option<String> {
-        parse(flags).unwrap().warning()
+    fn warnings(flags: &[&str]) -> Vec<String> {
+        parse(flags).unwrap().warnings()
     }
 
     #[rstest]
     #[case(&["--profiling-bind-address=:6060"])]
     #[case(&["--profiling-bind-address", ":6060"])]
     #[case(&["--profiling-bind-address"])]
-    fn an_address_for_profiles_is_taken_and_warned_of(#[case] flags: &[&str]) {
-        let warning = warning(flags).unwrap();
-        assert!(warning.contains("has no effect") && warning.ends_with("remove the flag"), "{warning}");
+    #[case(&["--logtostderr"])]
+    #[case(&["--logtostderr=false"])]
+    #[case(&["--log_dir=/var/log", "--log_dir", "/tmp"])]
+    #[case(&["--stderrthreshold=2"])]
+    #[case(&["--zap-time-encoding=iso8601"])]
+    fn a_flag_without_effect_is_taken_and_warned_of_once(#[case] flags: &[&str]) {
+        let warnings = warnings(flags);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let name = flags[0].split('=').next().unwrap();
+        assert!(warning.starts_with(name) && warning.contains("has no effect"), "{warning}");
+        assert!(warning.ends_with("remove the flag"), "{warning}");
+    }
+
+    /// All of klog's and zap's at once, as Go's pflag takes them, and nothing is left to be told of those that have an
+    /// effect.
+    #[test]
+    fn every_flag_of_klog_and_zap_is_taken() {
+        let told = warnings(&[
+            "--add_dir_header",
+            "--alsologtostderr=true",
+            "--log_backtrace_at=engine.go:12",
+            "--log_dir=/var/log",
+            "--log_file",
+            "/var/log/lvmd.log",
+            "--log_file_max_size=1800",
+            "--logtostderr=false",
+            "--one_output",
+            "--skip_headers",
+            "--skip_log_headers",
+            "--stderrthreshold=ERROR",
+            "--v=4",
+            "--vmodule=a=1,b=2",
+            "--zap-devel=false",
+            "--zap-encoder=json",
+            "--zap-log-level=info",
+            "--zap-stacktrace-level=error",
+            "--zap-time-encoding=rfc3339nano",
+        ]);
+        assert_eq!(told.len(), 14, "{told:#?}");
+        for silent in ["--v=", "--v ", "--zap-devel", "--zap-encoder", "--zap-log-level"] {
+            assert!(!told.iter().any(|warning| warning.starts_with(silent)), "{told:#?}");
+        }
+    }
+
+    #[rstest]
+    #[case(&["--v=4"], Some(LevelFilter::DEBUG))]
+    #[case(&["--v", "10"], Some(LevelFilter::DEBUG))]
+    #[case(&["-v=4"], Some(LevelFilter::DEBUG))]
+    #[case(&["-v", "4"], Some(LevelFilter::DEBUG))]
+    #[case(&["-v4"], Some(LevelFilter::DEBUG))]
+    #[case(&["-v=2"], None)]
+    #[case(&["-v=-1"], None)]
+    #[case(&["-v=0", "-v=5"], Some(LevelFilter::DEBUG))]
+    #[case(&["--zap-log-level=debug"], Some(LevelFilter::DEBUG))]
+    #[case(&["--zap-log-level", "INFO"], Some(LevelFilter::INFO))]
+    #[case(&["--zap-log-level=error"], Some(LevelFilter::ERROR))]
+    #[case(&["--zap-log-level=panic"], Some(LevelFilter::ERROR))]
+    #[case(&["--zap-log-level=3"], Some(LevelFilter::DEBUG))]
+    #[case(&["--zap-devel"], Some(LevelFilter::DEBUG))]
+    #[case(&["--zap-devel=F"], None)]
+    #[case(&["--zap-devel", "--zap-log-level=error"], Some(LevelFilter::ERROR))]
+    #[case(&["--zap-log-level=error", "-v=2"], Some(LevelFilter::ERROR))]
+    #[case(&["--zap-log-level=error", "-v=4"], Some(LevelFilter::DEBUG))]
+    fn verbosity_is_a_level(#[case] flags: &[&str], #[case] level: Option<LevelFilter>) {
+        let retired = parse(flags).unwrap();
+        assert_eq!(retired.level(), level);
+        assert!(retired.warnings().is_empty());
+    }
+
+    #[rstest]
+    #[case(&["--zap-encoder=console"], Some(LogFormat::Text))]
+    #[case(&["--zap-encoder=json"], Some(LogFormat::Json))]
+    #[case(&["--zap-devel"], Some(LogFormat::Text))]
+    #[case(&["--zap-devel", "--zap-encoder=json"], Some(LogFormat::Json))]
+    #[case(&["-v=4"], None)]
+    fn an_encoder_is_a_format(#[case] flags: &[&str], #[case] format: Option<LogFormat>) {
+        assert_eq!(parse(flags).unwrap().format(), format);
+    }
+
+    #[rstest]
+    #[case("--v=loud", "whole number")]
+    #[case("--zap-log-level=loud", "debug, info, error or panic")]
+    #[case("--zap-log-level=0", "debug, info, error or panic")]
+    #[case("--zap-encoder=xml", "json or console")]
+    // Go's pflag takes no long flag behind one dash either
+    #[case("-zap-log-level=debug", "unexpected argument")]
+    fn what_topolvm_refuses_is_refused(#[case] flag: &str, #[case] hint: &str) {
+        let refusal = parse(&[flag]).unwrap_err().to_string();
+        assert!(refusal.contains(hint), "{refusal}");
     }
 
     #[rstest]
@@ -89,6 +173,6 @@ mod tests {
     #[case(&["--profiling-bind-address="])]
     #[case(&["--profiling-bind-address=0"])]
     fn who_asks_for_nothing_is_told_nothing(#[case] flags: &[&str]) {
-        assert_eq!(warning(flags), None);
+        assert!(warnings(flags).is_empty());
     }
 }

@@ -145,10 +145,8 @@ fn help(#[case] name: &str, #[case] args: &[&str]) {
 
 #[rstest]
 #[case(&["--spare=3"], "unexpected argument '--spare'")]
-#[case(&["--zap-log-level=debug"], "logs are controlled by --log-level and --log-format; use these")]
-#[case(&["--zap-devel"], "logs are controlled by --log-level and --log-format; use these")]
-#[case(&["--v=4"], "logs are controlled by --log-level and --log-format; use these")]
-#[case(&["-v", "4"], "logs are controlled by --log-level and --log-format; use these")]
+#[case(&["--zap-log-level=loud"], "must be debug, info, error or panic")]
+#[case(&["-v=loud"], "must be a whole number")]
 #[case(&["--metrics-bind-address=8080"], "write :PORT, HOST:PORT or [IPV6]:PORT")]
 #[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file exclude each other")]
 fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[case] hint: &str) {
@@ -162,6 +160,25 @@ fn a_flag_for_profiles_is_taken_and_warned_of() {
     let output = Place::new().lvmd(&["--profiling-bind-address=:6060", "check-config"]).output().unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && log.contains("--profiling-bind-address=:6060 has no effect"), "{log}");
+}
+
+/// As containers of TopoLVM have them.
+#[test]
+fn flags_of_klog_and_zap_are_taken_and_those_without_effect_are_warned_of_once() {
+    let log = |flags: &[&str]| {
+        let output = Place::new().lvmd(&[flags, &["check-config"]].concat()).output().unwrap();
+        assert!(output.status.success(), "{flags:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = log(&["-v=2", "--logtostderr=true", "--vmodule=lvm=4", "--vmodule=lvmd=4", "--zap-encoder=json"]);
+    for flag in ["logtostderr", "vmodule"] {
+        assert_eq!(told.matches(&format!("--{flag} has no effect")).count(), 1, "{told}");
+    }
+    assert_eq!(told.matches("has no effect").count(), 2, "{told}");
+    assert!(told.contains("\"message\":\"starting\""), "{told}");
+    assert_eq!(log(&["--zap-log-level=error", "--logtostderr"]), "");
+    let text = log(&["--zap-encoder=console"]);
+    assert!(text.contains(" INFO starting"), "{text}");
 }
 
 #[rstest]
@@ -278,13 +295,18 @@ async fn health_is_that_of_lvm() {
     client.resize_lv(missing).await.unwrap_err();
     // The health service learns it a moment later; watching it needs no guess how much later.
     let mut health = tonic_health::pb::health_client::HealthClient::new(client_channel(&place).await);
-    let mut states = health.watch(tonic_health::pb::HealthCheckRequest::default()).await.unwrap().into_inner();
+    let lvm = tonic_health::pb::HealthCheckRequest { service: "proto.LVService".to_owned() };
+    let mut states = health.watch(lvm).await.unwrap().into_inner();
     while states.message().await.unwrap().unwrap().status()
         != tonic_health::pb::health_check_response::ServingStatus::NotServing
     {}
     let (status, message) = place.ends(&["health"]);
     assert_eq!(status, 1);
     assert!(message.contains("LVM does not work"), "{message}");
+    // To a probe of TopoLVM's agent lvmd itself is well
+    let process = tonic_health::pb::HealthCheckRequest::default();
+    let answer = health.check(process).await.unwrap().into_inner().status();
+    assert_eq!(answer, tonic_health::pb::health_check_response::ServingStatus::Serving);
     drop(states);
     assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
 }

@@ -28,7 +28,7 @@ fn a_missing_node_name_ends_with_64_and_names_the_flag() {
 
 #[test]
 fn an_unknown_flag_ends_with_64() {
-    let output = program().args(["--nodename=n1", "--zap-devel"]).output().unwrap();
+    let output = program().args(["--nodename=n1", "--zap-level=debug"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
 }
 

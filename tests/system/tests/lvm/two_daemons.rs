@@ -237,7 +237,7 @@ fn notices_a_pool_that_fills_up() {
 }
 
 async fn health(client: &Client) -> i32 {
-    let request = HealthCheckRequest::default();
+    let request = HealthCheckRequest { service: "proto.LVService".to_owned() };
     HealthClient::new(client.0.clone()).check(request).await.unwrap().into_inner().status
 }
 
