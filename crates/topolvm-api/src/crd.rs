@@ -12,12 +12,16 @@ use crate::ApiFlavor;
 use crate::condition::LONGEST_MESSAGE;
 use crate::logical_volume::{KIND, PLURAL, VERSION};
 
+/// What people type for `logicalvolumes`.
+const SHORT_NAME: &str = "lv";
+
 /// The CustomResourceDefinition for one API group.
 ///
-/// Beyond what TopoLVM installs it has printer columns, conditions, rules that what decides where a volume is stays as it is
-/// (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.32; the same): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller find
-/// the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's drops the
-/// conditions.
+/// Beyond what TopoLVM installs it has a short name, printer columns, conditions, rules that what decides where a
+/// volume is stays as it is (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.32; the
+/// same): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller
+/// find the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's
+/// drops the conditions.
 pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
     let selectable = |path: &str| SelectableField { json_path: path.to_owned() };
     let column = |name: &str, type_: &str, path: &str, description: &str| CustomResourceColumnDefinition {
@@ -37,6 +41,7 @@ pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
                 list_kind: Some(format!("{KIND}List")),
                 plural: PLURAL.to_owned(),
                 singular: Some("logicalvolume".to_owned()),
+                short_names: Some(vec![SHORT_NAME.to_owned()]),
                 ..CustomResourceDefinitionNames::default()
             },
             versions: vec![CustomResourceDefinitionVersion {
@@ -217,6 +222,13 @@ mod tests {
     fn the_status_is_a_subresource_of_its_own() {
         let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
         assert_eq!(definition["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
+    }
+
+    #[test]
+    fn people_type_lv() {
+        for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
+            assert_eq!(crd(flavor).spec.names.short_names.unwrap(), ["lv"]);
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl TestCluster {
         })
     }
 
-    /// One request with the token of a service account: the HTTP status, and what the API server says. kubectl would first read.
+    /// One request with the token of a service account: the HTTP status, and what the API server says. A PATCH is a
+    /// merge patch. kubectl would first read.
     pub fn request_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         let mut command = self.cluster.command("curl");
         command.args([
@@ -71,11 +72,8 @@ impl TestCluster {
             method,
         ]);
         command.args(["--header", &format!("Authorization: Bearer {token}"), "--data", body]);
-        command.args([
-            "--header",
-            "Content-Type: application/merge-patch+json",
-            &format!("https://{API_SERVER}{path}"),
-        ]);
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        command.args(["--header", &format!("Content-Type: {content}"), &format!("https://{API_SERVER}{path}")]);
         let output = command.output().context("run curl")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (said, status) = text.rsplit_once('\n').context("curl says nothing")?;

@@ -86,8 +86,8 @@ fn switch(
     fixture.check_volumes(0)
 }
 
-/// These manifests with the definition and the CSIDriver as TopoLVM installs them: without columns, fields to select by and a policy for
-/// `fsGroup`.
+/// These manifests with the definition and the CSIDriver as TopoLVM installs them: without a short name, columns,
+/// fields to select by and a policy for `fsGroup`.
 fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
@@ -95,6 +95,7 @@ fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
         "patches": [{
             "target": {"kind": "CustomResourceDefinition"},
             "patch": json!([
+                {"op": "remove", "path": "/spec/names/shortNames"},
                 {"op": "remove", "path": "/spec/versions/0/selectableFields"},
                 {"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"},
             ]).to_string(),

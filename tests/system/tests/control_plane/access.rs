@@ -1,8 +1,8 @@
 //! What the service accounts may do, and above all what they may not.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
-use testbed::topolvm::{NODE, account_token};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use testbed::topolvm::{self, NODE, account_token};
 
 use crate::Body;
 use crate::fixture::{Fixture, LV};
@@ -10,7 +10,9 @@ use crate::fixture::{Fixture, LV};
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("a_node_agents_token_changes_nothing_of_another_node", stolen),
     ("a_token_that_names_no_node_changes_nothing", unbound),
+    ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", agents_of_topolvm),
     ("the_service_accounts_can_do_nothing_else", nothing_else),
+    ("people_and_kubectl_find_volumes_by_their_short_name", short_name),
 ];
 
 /// What an agent writes to its objects, and a thief to those of others.
@@ -106,6 +108,92 @@ fn unbound(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "node", "some", "--timeout=60s"]).map(drop)
 }
 
+/// The objects of TopoLVM's chart that are about its agents and have the names of ours, and ours applied over them
+/// while agents run. The account has the name that the chart gives it in a release called topolvm, and the one in
+/// another release.
+fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
+    let another = "another-topolvm-node";
+    for object in of_the_chart(another) {
+        fixture.apply(&object)?;
+    }
+    let base = topolvm::manifests().join("base");
+    let base = base.to_str().context("a path that is no UTF-8")?;
+    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", base])?;
+
+    fixture.node("switched")?;
+    for account in [NODE, another] {
+        fixture.volume(&format!("of-{account}"), "switched")?;
+    }
+    // What nobody needs is gone, and with it the API server's memory of the other role
+    let token = account_token(&fixture.cluster, another, Some("switched"))?;
+    let volume = format!("/apis/topolvm.io/v1/logicalvolumes/of-{NODE}?dryRun=All");
+    let delete = || refused(&fixture.request_as(&token, "DELETE", &volume, "")?, "cannot delete", "a deletion");
+    fixture.cluster.ready("apiserver", delete)?;
+    for account in [NODE, another] {
+        let name = format!("of-{account}");
+        let token = account_token(&fixture.cluster, account, Some("switched"))?;
+        does_the_job(fixture, &token, &name).with_context(|| format!("with the token of {account}"))?;
+    }
+
+    fixture.kubectl(&["delete", "clusterrolebinding", "topolvm-system:node"])?;
+    fixture.kubectl(&["delete", "serviceaccount", another, "--namespace=topolvm-system"])?;
+    fixture.kubectl(&["delete", "node", "switched", "--timeout=60s"]).map(drop)
+}
+
+/// Role, account and binding of TopoLVM's agents.
+fn of_the_chart(account: &str) -> [Value; 3] {
+    let (api, role) = ("rbac.authorization.k8s.io/v1", "topolvm-system:node");
+    let volumes = ["logicalvolumes", "logicalvolumes/status"];
+    let every = ["get", "list", "watch", "create", "update", "delete", "patch"];
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "update", "patch"]},
+        {"apiGroups": ["topolvm.io"], "resources": volumes, "verbs": every},
+        {"apiGroups": ["storage.k8s.io"], "resources": ["csidrivers"], "verbs": ["get", "list", "watch"]},
+    ]);
+    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": "topolvm-system"});
+    [
+        json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules}),
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": "topolvm-system"},
+        }),
+        json!({
+            "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": role}, "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        }),
+    ]
+}
+
+/// All that TopoLVM's agent asks of the API server, with the verbs that it uses.
+fn does_the_job(fixture: &Fixture, token: &str, name: &str) -> Result<()> {
+    let all = "/apis/topolvm.io/v1/logicalvolumes";
+    let (volume, status, node) = (format!("{all}/{name}"), format!("{all}/{name}/status"), "/api/v1/nodes/switched");
+    let asks = |method: &str, path: &str, content: &str| {
+        let (answer, said) = fixture.request_as(token, method, path, content)?;
+        ensure!(answer == 200, "{method} {path} {content} is answered with {answer}: {said}");
+        Ok(said)
+    };
+    // Its informers, from which it reads its Node
+    for path in [all, "/api/v1/nodes"] {
+        asks("GET", path, "")?;
+        asks("GET", &format!("{path}?watch=true&timeoutSeconds=1"), "")?;
+    }
+    // Probe
+    asks("GET", "/apis/storage.k8s.io/v1/csidrivers/topolvm.io", "")?;
+    // A new volume, whose status is written as a whole
+    asks("PATCH", &volume, FINALIZER)?;
+    let mut object: Value = serde_json::from_str(&asks("GET", &volume, "")?)?;
+    object["status"] = json!({"volumeID": object["metadata"]["uid"], "currentSize": "1Gi"});
+    asks("PUT", &status, &object.to_string())?;
+    let written = fixture.value(LV, name, ".status.currentSize")?;
+    ensure!(written == "1Gi", "the status is not that of the agent: {written:?}");
+    // The room that is left, and a volume that has gone
+    asks("PATCH", node, r#"{"metadata":{"finalizers":["topolvm.io/node"]}}"#)?;
+    asks("PATCH", node, CAPACITY)?;
+    asks("PATCH", &volume, r#"{"metadata":{"finalizers":[]}}"#)?;
+    Ok(())
+}
+
 fn nothing_else(fixture: &Fixture) -> Result<()> {
     let account = |name: &str| format!("--as=system:serviceaccount:topolvm-system:{name}");
     let (node, controller) = (account("topolvm-node"), account("topolvm-controller"));
@@ -132,6 +220,15 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
         ensure!(answer.trim() == "no", "{who} can {verb} {what}: {answer}");
     }
     Ok(())
+}
+
+fn short_name(fixture: &Fixture) -> Result<()> {
+    fixture.volume("short", "nowhere")?;
+    let long = fixture.kubectl(&["get", LV, "short", "-o", "name"])?;
+    let short = fixture.kubectl(&["get", "lv", "short", "-o", "name"])?;
+    ensure!(short == long && long.contains("short"), "kubectl get lv says {short:?} and not {long:?}");
+    fixture.kubectl(&["patch", "lv", "short", "--type=merge", "-p", r#"{"metadata":{"finalizers":[]}}"#])?;
+    fixture.kubectl(&["delete", "lv", "short", "--timeout=60s"]).map(drop)
 }
 
 /// Refused, and for this reason.

@@ -10,6 +10,7 @@ use testbed::topolvm;
 use super::bed::{Bed, NAMESPACE, path_of_manifests};
 use super::cert_manager;
 
+const OVERLAYS: [&str; 5] = ["extender", "extender-cert-manager", "legacy", "legacy-extender", "legacy-guide"];
 /// Where the controller serves webhooks unless it is told otherwise.
 const WEBHOOK_PORT: u64 = 9443;
 
@@ -26,7 +27,7 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
         Ok(())
     };
     let overlays = names(&topolvm::manifests().join("overlays"))?;
-    ensure!(overlays == ["extender", "extender-cert-manager", "legacy", "legacy-extender"], "{overlays:?}");
+    ensure!(overlays == OVERLAYS, "{overlays:?}");
     let components = names(&topolvm::manifests().join("components"))?;
     ensure!(components == ["legacy", "pvc-finalizer", "secure-metrics", "webhooks"], "{components:?}");
 
@@ -42,7 +43,8 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
         try_all(overlay, hooked)?;
         try_all(overlay, older)?;
     }
-    try_all("overlays/legacy-extender", hooked)
+    try_all("overlays/legacy-extender", hooked)?;
+    try_all("overlays/legacy-guide", &[&[]])
 }
 
 /// The kustomizations in a directory, sorted.
@@ -79,6 +81,9 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     }
     if objects.of("Certificate").next().is_some() {
         objects.check_certificates()?;
+    }
+    if base == "overlays/legacy-guide" {
+        objects.check_names_of_the_guide()?;
     }
     Ok(())
 }
@@ -181,6 +186,25 @@ impl Objects<'_> {
             };
             ensure!(ports.iter().any(|port| is_open(&port)), "port {wanted} cannot be reached: {policy}");
         }
+        Ok(())
+    }
+
+    /// What a Deployment, a DaemonSet and Certificates of the old guide refer to has the name that they say, and
+    /// nothing has ours beside it.
+    fn check_names_of_the_guide(&self) -> Result<()> {
+        let mut accounts: Vec<&Value> = self.of("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
+        accounts.sort_by_key(|name| name.as_str());
+        ensure!(accounts == ["controller", "node"], "{accounts:?}");
+        let services: Vec<&Value> = self.of("Service").collect();
+        let [service] = services[..] else { anyhow::bail!("{services:?}") };
+        ensure!(service["metadata"]["name"] == "controller", "{service}");
+        ensure!(service["spec"]["selector"] == json!({"app.kubernetes.io/name": "controller"}), "{service}");
+        let hook = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
+        let from = &hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+        ensure!(from == "topolvm-system/mutatingwebhook", "{hook}");
+        let policy = self.of("ValidatingAdmissionPolicy").next().context("no policy")?;
+        let agents = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap_or_default();
+        ensure!(agents.ends_with("'system:serviceaccount:topolvm-system:node'"), "{agents}");
         Ok(())
     }
 
