@@ -10,7 +10,20 @@ use testbed::topolvm;
 use super::bed::{Bed, NAMESPACE, path_of_manifests};
 use super::cert_manager;
 
-const OVERLAYS: [&str; 5] = ["extender", "extender-cert-manager", "legacy", "legacy-extender", "legacy-guide"];
+const OVERLAYS: [&str; 9] = [
+    "embedded-lvmd",
+    "extender",
+    "extender-cert-manager",
+    "legacy",
+    "legacy-extender",
+    "legacy-guide",
+    "legacy-objects",
+    "lvmd",
+    "objects",
+];
+const COMPONENTS: [&str; 5] = ["legacy", "pvc-finalizer", "secure-metrics", "webhooks", "without-workloads"];
+/// Those that start nothing.
+const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objects", "overlays/objects"];
 /// Where the controller serves webhooks unless it is told otherwise.
 const WEBHOOK_PORT: u64 = 9443;
 
@@ -29,7 +42,7 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
     let overlays = names(&topolvm::manifests().join("overlays"))?;
     ensure!(overlays == OVERLAYS, "{overlays:?}");
     let components = names(&topolvm::manifests().join("components"))?;
-    ensure!(components == ["legacy", "pvc-finalizer", "secure-metrics", "webhooks"], "{components:?}");
+    ensure!(components == COMPONENTS, "{components:?}");
 
     // What is documented, and what an administrator will mix; a component in either order
     let plain: &[&[&str]] =
@@ -38,7 +51,9 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
     let older: &[&[&str]] =
         &[&["legacy"], &["legacy", "pvc-finalizer"], &["pvc-finalizer", "legacy", "secure-metrics"]];
     try_all("base", plain)?;
-    try_all("overlays/legacy", &plain[..2])?;
+    for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
+        try_all(&format!("overlays/{name}"), &plain[..2])?;
+    }
     for overlay in ["overlays/extender", "overlays/extender-cert-manager"] {
         try_all(overlay, hooked)?;
         try_all(overlay, older)?;
@@ -76,6 +91,7 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     let objects = Objects(list["items"].as_array().context("no list")?);
     objects.check_roles()?;
     objects.check_flavor()?;
+    objects.check_workloads(base)?;
     if objects.of("MutatingWebhookConfiguration").next().is_some() {
         objects.check_webhooks()?;
     }
@@ -110,6 +126,37 @@ impl Objects<'_> {
             self.named(role, namespace, &binding["roleRef"]["name"])?;
             for subject in binding["subjects"].as_array().context("a binding for nobody")? {
                 self.named("ServiceAccount", &subject["namespace"], &subject["name"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pods are those of the overlay, of accounts that are there, in the mode of the API group, and with webhooks where there is a
+    /// configuration for them.
+    fn check_workloads(&self, base: &str) -> Result<()> {
+        let workloads: Vec<_> = self.of("Deployment").chain(self.of("DaemonSet")).collect();
+        let names: Vec<_> = workloads.iter().filter_map(|workload| workload["metadata"]["name"].as_str()).collect();
+        let expected: &[&str] = match base {
+            base if WITHOUT_PODS.contains(&base) => &[],
+            "overlays/lvmd" => &["topolvm-controller", "topolvm-lvmd", "topolvm-node"],
+            _ => &["topolvm-controller", "topolvm-node"],
+        };
+        ensure!(names == expected, "{names:?}");
+        let driver = self.of("CSIDriver").next().context("no CSIDriver")?["metadata"]["name"].to_string();
+        for workload in workloads {
+            let pod = &workload["spec"]["template"]["spec"];
+            let program = &pod["containers"][0];
+            if pod["automountServiceAccountToken"] == json!(false) {
+                continue;
+            }
+            self.named("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;
+            let legacy = program["env"].to_string().contains("USE_LEGACY");
+            ensure!(legacy == driver.contains("cybozu"), "{program}");
+            if program["name"] == json!("topolvm-controller") {
+                let serves = program["args"].to_string().contains("--enable-webhooks");
+                ensure!(serves == self.webhooks().next().is_some(), "{program}");
+            } else {
+                ensure!(program["args"].to_string().contains(driver.trim_matches('"')), "{program}");
             }
         }
         Ok(())
