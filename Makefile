@@ -58,6 +58,7 @@ build: ## The programs, optimised, in target/release
 	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
 	for program in topolvm-node topolvm-controller topolvm-scheduler; \
 		do cargo rustc --locked --release -p $$program --bin $$program -- $(LINK) || exit; done
+	cargo rustc --locked --release -p kubectl-topolvm --bin kubectl-topolvm
 
 images: prerequisites build ## The container image with its bill of materials, in target/images; no container engine is needed
 	cargo xtask images

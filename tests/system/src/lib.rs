@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chaos;
 pub mod lvm_settings;
 pub mod manifests;
+pub mod plugin;
 pub mod product_images;
 pub mod sanity;
 pub mod scenario;

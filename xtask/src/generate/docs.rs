@@ -10,6 +10,8 @@ use lvmd::Key;
 
 use crate::tools::repository;
 
+const PLUGIN: &str = "docs/kubectl-topolvm.md";
+
 /// The documents with generated parts, as they should be.
 pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     let lvmd = [
@@ -27,6 +29,7 @@ pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
         flags_only("docs/topolvm-node.md", topolvm_node::Args::command())?,
         flags_only("docs/topolvm-controller.md", topolvm_controller::Args::command())?,
         flags_only("docs/topolvm-scheduler.md", topolvm_scheduler::Args::command())?,
+        (PLUGIN, document(PLUGIN, &[("flags", flags::of_commands(kubectl_topolvm::Args::command()))])?),
     ])
 }
 

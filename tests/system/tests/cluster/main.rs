@@ -20,6 +20,7 @@ mod metrics;
 mod nudge;
 mod past;
 mod permissions;
+mod plugin;
 mod pods;
 mod replicas;
 mod scheduling;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         replicas::trials(),
         switching::trials(),
         legacy::trials(),
+        plugin::trials(),
     ];
     let all = groups.into_iter().flatten();
     let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();

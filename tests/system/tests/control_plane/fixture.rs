@@ -21,7 +21,7 @@ pub(crate) const ELECTION: [&str; 3] = [
     "--leader-election-retry-period=500ms",
 ];
 /// For a process to end in order.
-const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 static SHARED: Shared<Fixture> = Shared::new(1);
 

@@ -9,6 +9,7 @@ mod fixture;
 mod leader;
 mod metrics;
 mod nodes;
+mod plugin;
 mod stale;
 
 use std::process::ExitCode;
@@ -20,8 +21,8 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 7] =
-        [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL, fixed::ALL];
+    let groups: [&[(&str, Body)]; 8] =
+        [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL, fixed::ALL, plugin::ALL];
     let trials = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });

@@ -13,10 +13,26 @@ pub(super) fn of(mut program: Command) -> String {
     table(["Flag", "Default", "Meaning"], flags.map(|flag| [name(flag), default(flag), meaning(flag)]))
 }
 
+/// The flags of a program with commands: those that each command takes, and then its own by command.
+pub(super) fn of_commands(mut program: Command) -> String {
+    program.build();
+    let own = |command: &Command| {
+        let flags = command.get_arguments().filter(|flag| !flag.is_global_set() && flag.get_long().is_some());
+        let flags = flags.filter(|flag| !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version));
+        let of = code(command.get_name());
+        flags.map(|flag| [of.clone(), name(flag), default(flag), meaning(flag)]).collect::<Vec<_>>()
+    };
+    let global = program.get_arguments().filter(|flag| flag.is_global_set() && flag.get_long().is_some());
+    let mut rows: Vec<_> = global.map(|flag| ["all".to_owned(), name(flag), default(flag), meaning(flag)]).collect();
+    rows.extend(program.get_subcommands().flat_map(own));
+    table(["Command", "Flag", "Default", "Meaning"], rows)
+}
+
 fn name(flag: &Arg) -> String {
     let values: Vec<&str> = flag.get_value_names().unwrap_or_default().iter().map(clap::builder::Str::as_str).collect();
     let long = flag.get_long().unwrap_or_default();
-    let values = values.join(" ");
+    // A switch has no value
+    let values = if is_switch(flag) { String::new() } else { values.join(" ") };
     let flag_and_value =
         if flag.is_require_equals_set() { format!("--{long}[={values}]") } else { format!("--{long} {values}") };
     let text = code(flag_and_value.trim_end());
@@ -26,7 +42,15 @@ fn name(flag: &Arg) -> String {
     }
 }
 
+/// Whether the flag is there or not, without a value.
+fn is_switch(flag: &Arg) -> bool {
+    matches!(flag.get_action(), ArgAction::SetTrue)
+}
+
 fn default(flag: &Arg) -> String {
+    if is_switch(flag) {
+        return String::new();
+    }
     let values: Vec<&str> = flag.get_default_values().iter().filter_map(|value| value.to_str()).collect();
     code(&values.join(","))
 }

@@ -1,0 +1,170 @@
+//! Flags.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Shows and checks TopoLVM's volumes, free space and installation; changes nothing in the cluster.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "kubectl-topolvm", bin_name = "kubectl topolvm", version, disable_version_flag = true)]
+pub struct Args {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which cluster, and where in it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig; without it the current one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// Namespace of claims and Events (default: the context's), or, for doctor and support-bundle, of the programs
+    /// (default: topolvm-system).
+    #[arg(long, short, global = true, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+
+    /// The API group topolvm.cybozu.com; without it the one that the cluster has, topolvm.io where it has both.
+    #[arg(long, global = true)]
+    pub(crate) legacy: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Free and promised space of each device class on each node.
+    #[command(after_help = "Examples:\n  kubectl topolvm status\n  kubectl topolvm status --watch\n  \
+        kubectl topolvm status -o json | jq '.items[] | select(.freeBytes < 10737418240)'")]
+    Status {
+        #[command(flatten)]
+        output: OutputArgs,
+
+        /// Go on, and print again whenever something has changed.
+        #[arg(long, short)]
+        watch: bool,
+    },
+
+    /// Claims with their PersistentVolumes, LogicalVolumes and LVs, and what is wrong with them.
+    #[command(after_help = "Examples:\n  kubectl topolvm volumes -A\n  kubectl topolvm volumes -n shop -o wide\n  \
+        kubectl topolvm volumes -A -o json | jq '.items[] | select(.problem)'")]
+    Volumes {
+        #[command(flatten)]
+        output: OutputArgs,
+
+        /// Claims of all namespaces, and volumes without a claim.
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+    },
+
+    /// Events about LogicalVolumes, claims of our StorageClasses, their pods, and the nodes' storage, the newest last.
+    #[command(after_help = "Examples:\n  kubectl topolvm events -A\n  kubectl topolvm events -n shop -o wide")]
+    Events {
+        #[command(flatten)]
+        output: OutputArgs,
+
+        /// Of claims and pods in all namespaces.
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+    },
+
+    /// Checks of the installation; the exit status is 1 when one has failed.
+    #[command(after_help = "Examples:\n  kubectl topolvm doctor\n  kubectl topolvm doctor -n storage\n  \
+        kubectl topolvm doctor -o json | jq '.checks[] | select(.result != \"ok\")'")]
+    Doctor {
+        /// How to print.
+        #[arg(long, short, value_enum, default_value_t)]
+        output: ReportFormat,
+    },
+
+    /// Archive of objects, logs and doctor's report for those who help. Secrets are left out.
+    #[command(
+        after_help = "Examples:\n  kubectl topolvm support-bundle\n  kubectl topolvm support-bundle -f - | tar tz"
+    )]
+    SupportBundle {
+        /// Where to write: a file that does not exist, or - for standard output [default: topolvm-support-TIME.tar.gz].
+        #[arg(long, short = 'f', value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+
+    /// Script that completes commands and flags of kubectl-topolvm in a shell.
+    #[command(after_help = "Examples:\n  source <(kubectl topolvm completions bash)")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+
+    /// Manual page.
+    #[command(after_help = "Examples:\n  kubectl topolvm man | man -l -\n  \
+        kubectl topolvm man --directory /usr/local/share/man/man1")]
+    Man {
+        /// Write a page for each command into this directory instead.
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
+
+    /// Version of this program, and of the API server where it can be reached.
+    Version,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// How to print.
+    #[arg(long = "output", short = 'o', value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for people.
+    #[default]
+    Table,
+    /// The table with more columns.
+    Wide,
+    /// JSON for programs, sizes in bytes.
+    Json,
+    /// The same in YAML.
+    Yaml,
+    /// Names of the objects alone, for kubectl.
+    Name,
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Lines for people.
+    #[default]
+    Table,
+    /// JSON for programs.
+    Json,
+    /// The same in YAML.
+    Yaml,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_fit_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_the_cluster_stand_before_or_after_the_command() {
+        for words in [["-n", "shop", "volumes", "-A"], ["volumes", "-A", "--namespace", "shop"]] {
+            let args = Args::try_parse_from(["kubectl-topolvm"].into_iter().chain(words)).unwrap();
+            assert_eq!(args.cluster.namespace.as_deref(), Some("shop"));
+            assert!(matches!(args.command, Command::Volumes { all_namespaces: true, .. }));
+        }
+    }
+}

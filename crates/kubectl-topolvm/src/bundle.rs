@@ -1,0 +1,290 @@
+//! `support-bundle`: what those who help want to see, in one archive.
+
+mod archive;
+mod redact;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use kube::api::LogParams;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use crate::args::ReportFormat;
+use crate::error::Error;
+use crate::joined::Objects;
+use crate::reading::{self, Gap, Seen, resource};
+use crate::{doctor, output};
+
+use archive::Archive;
+
+/// Lines of each log, the last ones.
+const LINES: i64 = 20_000;
+
+/// Writes the archive, and says where.
+pub(crate) async fn run(
+    client: &Client,
+    flavor: ApiFlavor,
+    namespace: &str,
+    file: Option<&Path>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let name = format!("topolvm-support-{}", now.strftime("%Y%m%d-%H%M%S"));
+    let path = file.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_owned);
+    if path == Path::new("-") {
+        let archive = Archive::new(std::io::stdout().lock(), &name, now);
+        return fill(client, flavor, namespace, archive, now).await.map_err(|failure| failure.of(&path));
+    }
+    // Nobody's file is written over
+    let created = File::create_new(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
+    let archive = Archive::new(created, &name, now);
+    fill(client, flavor, namespace, archive, now).await.map_err(|failure| failure.of(&path))?;
+    output::print(&format!("{}\n", path.display()))
+}
+
+/// Why the archive could not be written.
+enum Failure {
+    Write(std::io::Error),
+    Text(Error),
+}
+
+impl Failure {
+    fn of(self, path: &Path) -> Error {
+        match self {
+            Self::Write(source) => Error::Write { path: path.to_owned(), source },
+            Self::Text(error) => error,
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Text(error)
+    }
+}
+
+async fn fill<W: Write>(
+    client: &Client,
+    flavor: ApiFlavor,
+    namespace: &str,
+    archive: Archive<W>,
+    now: Timestamp,
+) -> Result<(), Failure> {
+    let mut bundle = Bundle { client, archive, gaps: Vec::new() };
+    let report = Box::pin(doctor::examine(client, flavor, namespace, now)).await;
+    bundle.archive.add("doctor.txt", &doctor::render(ReportFormat::Table, &report)?)?;
+    bundle.archive.add("doctor.yaml", &doctor::render(ReportFormat::Yaml, &report)?)?;
+    bundle.versions().await?;
+    bundle.volumes(flavor).await?;
+    bundle.of_cluster::<CSIDriver>().await?;
+    bundle.of_cluster::<CSINode>().await?;
+    bundle.of_cluster::<StorageClass>().await?;
+    bundle.of_cluster::<Node>().await?;
+    bundle.of_cluster::<MutatingWebhookConfiguration>().await?;
+    bundle.of_cluster::<ValidatingWebhookConfiguration>().await?;
+    bundle.of_cluster::<ValidatingAdmissionPolicy>().await?;
+    // In the namespace of csi-provisioner, and Events where their objects are
+    bundle.within::<CSIStorageCapacity>(None).await?;
+    bundle.within::<Event>(None).await?;
+    bundle.within::<Deployment>(Some(namespace)).await?;
+    bundle.within::<DaemonSet>(Some(namespace)).await?;
+    bundle.within::<ConfigMap>(Some(namespace)).await?;
+    bundle.within::<Service>(Some(namespace)).await?;
+    bundle.within::<Lease>(Some(namespace)).await?;
+    let pods = bundle.within::<Pod>(Some(namespace)).await?;
+    bundle.logs(namespace, &pods).await?;
+    let mut missing = vec!["Secrets are never included.".to_owned()];
+    missing.extend(bundle.gaps.iter().map(ToString::to_string));
+    bundle.archive.add("not-included.txt", &(missing.join("\n") + "\n"))?;
+    bundle.archive.finish()?;
+    Ok(())
+}
+
+struct Bundle<'a, W: Write> {
+    client: &'a Client,
+    archive: Archive<W>,
+    /// What could not be had.
+    gaps: Vec<Gap>,
+}
+
+impl<W: Write> Bundle<'_, W> {
+    async fn versions(&mut self) -> Result<(), Failure> {
+        let mut text = format!("kubectl-topolvm {}\n", env!("CARGO_PKG_VERSION"));
+        match self.client.apiserver_version().await {
+            Ok(info) => text.extend(["API server ", &info.git_version, " on ", &info.platform, "\n"]),
+            Err(error) => self.gaps.push(Gap::new("get", "/version".to_owned(), error)),
+        }
+        Ok(self.archive.add("versions.txt", &text)?)
+    }
+
+    /// LogicalVolumes of the group, with the claims and PersistentVolumes that are ours.
+    async fn volumes(&mut self, flavor: ApiFlavor) -> Result<(), Failure> {
+        match Objects::list(self.client, flavor, None).await {
+            Ok(objects) => {
+                let claims = objects.our_claims(flavor);
+                let persistent: Vec<_> = objects.our_persistent(flavor).collect();
+                self.add(&resource::<LogicalVolume>(&flavor), &objects.volumes)?;
+                self.add(&resource::<PersistentVolumeClaim>(&()), &claims)?;
+                self.add(&resource::<PersistentVolume>(&()), &persistent)
+            }
+            // Which of them cannot be had is told; the others are of more use than none
+            Err(gap) => {
+                self.gaps.push(gap);
+                let api = Api::<LogicalVolume>::all_with(self.client.clone(), &flavor);
+                let volumes = reading::list_of(&api, &flavor, "").await;
+                self.keep(&resource::<LogicalVolume>(&flavor), volumes).map(drop)
+            }
+        }
+    }
+
+    async fn of_cluster<K>(&mut self) -> Result<(), Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+    {
+        let listed = reading::all::<K>(self.client).await;
+        self.keep(&resource::<K>(&()), listed).map(drop)
+    }
+
+    async fn within<K>(&mut self, namespace: Option<&str>) -> Result<Vec<K>, Failure>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let listed = reading::within::<K>(self.client, namespace).await;
+        self.keep(&resource::<K>(&()), listed)
+    }
+
+    fn keep<K: Serialize>(&mut self, name: &str, listed: Seen<Vec<K>>) -> Result<Vec<K>, Failure> {
+        match listed {
+            Ok(items) => self.add(name, &items).map(|()| items),
+            Err(gap) => {
+                self.gaps.push(gap);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn add(&mut self, name: &str, items: &impl Serialize) -> Result<(), Failure> {
+        let mut items = serde_json::to_value(items).map_err(Error::from)?;
+        redact::object(&mut items);
+        let text = output::yaml(&serde_json::json!({ "items": items }))?;
+        Ok(self.archive.add(&format!("objects/{name}.yaml"), &text)?)
+    }
+
+    /// Of each container what it says, and what it said before it was started again.
+    async fn logs(&mut self, namespace: &str, pods: &[Pod]) -> Result<(), Failure> {
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        for pod in pods {
+            let name = pod.name_any();
+            for (container, previous) in logs_of(pod) {
+                let params = LogParams {
+                    container: Some(container.clone()),
+                    previous,
+                    tail_lines: Some(LINES),
+                    timestamps: true,
+                    ..LogParams::default()
+                };
+                let suffix = if previous { ".previous" } else { "" };
+                match api.logs(&name, &params).await {
+                    Ok(log) => {
+                        let log: String = log.lines().map(|line| redact::line(line) + "\n").collect();
+                        self.archive.add(&format!("logs/{name}/{container}{suffix}.log"), &log)?;
+                    }
+                    Err(error) => {
+                        self.gaps.push(Gap::new("get", format!("pods/log of {name}/{container}{suffix}"), error));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Containers of a pod that have started, and those that have before.
+fn logs_of(pod: &Pod) -> Vec<(String, bool)> {
+    let status = pod.status.as_ref();
+    let containers = status.iter().flat_map(|status| {
+        status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+    });
+    let mut logs = Vec::new();
+    for container in containers {
+        let state = container.state.as_ref();
+        if state.is_some_and(|state| state.running.is_some() || state.terminated.is_some()) {
+            logs.push((container.name.clone(), false));
+        }
+        if container.restart_count > 0 {
+            logs.push((container.name.clone(), true));
+        }
+    }
+    logs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use serde_json::json;
+    use topolvm_testkit::ApiServer;
+
+    use super::*;
+
+    #[test]
+    fn logs_are_those_of_containers_that_have_run() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "status": {"containerStatuses": [
+                {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 2, "state": {"running": {}}},
+                {"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {}}},
+            ]},
+        }))
+        .unwrap();
+        assert_eq!(logs_of(&pod), [("a".to_owned(), false), ("a".to_owned(), true)]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_had_is_named_and_the_rest_is_there() {
+        let server = ApiServer::new();
+        server.fail_next("list", "nodes", 9, 403);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bundle.tar.gz");
+        let now = Timestamp::constant(1_767_229_200, 0);
+        run(&server.client(), ApiFlavor::TopoLvm, "topolvm-system", Some(&path), now).await.unwrap();
+        let mut files = std::collections::BTreeMap::new();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(&path).unwrap()));
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().to_string_lossy().into_owned();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            files.insert(name.strip_prefix("topolvm-support-20260101-010000/").unwrap().to_owned(), text);
+        }
+        assert!(files["not-included.txt"].contains("you may not list nodes"), "{}", files["not-included.txt"]);
+        assert!(files.contains_key("objects/logicalvolumes.topolvm.io.yaml"), "{:?}", files.keys());
+        assert!(files["doctor.txt"].contains("you may not list nodes"), "{}", files["doctor.txt"]);
+        // A second run writes nothing over
+        let again = run(&server.client(), ApiFlavor::TopoLvm, "topolvm-system", Some(&path), now).await.unwrap_err();
+        assert!(again.to_string().contains("choose another file"), "{again}");
+    }
+}

@@ -1,0 +1,175 @@
+//! `doctor`: checks of the installation. All that they look at is read first; each check is then a pure function of it.
+
+mod checks;
+mod facts;
+mod rights;
+mod webhooks;
+
+use jiff::Timestamp;
+use kube::Client;
+use serde::Serialize;
+use topolvm_api::ApiFlavor;
+
+use crate::args::ReportFormat;
+use crate::error::Error;
+use crate::output;
+use crate::reading::Gap;
+
+use facts::Facts;
+
+/// How a check has ended, the worse the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    /// As it should be.
+    Ok,
+    /// It cannot be told.
+    Unknown,
+    /// It works, and may not be meant.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// One thing that a check has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) result: Outcome,
+    pub(crate) found: String,
+    /// What to do; nothing where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(found: impl Into<String>) -> Self {
+        Self { result: Outcome::Ok, found: found.into(), remedy: None }
+    }
+
+    fn warn(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { result: Outcome::Warn, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn fail(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { result: Outcome::Fail, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn unknown(gap: &Gap) -> Self {
+        let remedy = match gap {
+            Gap::Forbidden { verb, resource } => {
+                format!("run doctor as somebody who may {verb} {resource}, or get this right")
+            }
+            Gap::Absent { resource } => format!("see why the API server does not serve {resource}"),
+            Gap::Failed { .. } => "run doctor again; if it stays so, see what the API server logs".to_owned(),
+        };
+        let found = match gap {
+            Gap::Forbidden { verb, resource } => format!("you may not {verb} {resource}"),
+            Gap::Absent { .. } | Gap::Failed { .. } => gap.to_string(),
+        };
+        Self { result: Outcome::Unknown, found, remedy: Some(remedy) }
+    }
+}
+
+/// A check: its name, the question that it answers, and how.
+struct Check {
+    name: &'static str,
+    about: &'static str,
+    judge: Judge,
+}
+
+/// What was found, at least one finding. What it needs and could not be read ends it.
+type Judge = fn(&Facts) -> Result<Vec<Finding>, Gap>;
+
+/// A check as it is printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Answer {
+    name: &'static str,
+    about: &'static str,
+    result: Outcome,
+    findings: Vec<Finding>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    api_group: &'static str,
+    namespace: String,
+    result: Outcome,
+    checks: Vec<Answer>,
+}
+
+impl Report {
+    /// Whether the exit status is to say so.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.result == Outcome::Fail
+    }
+}
+
+/// Looks at the installation whose programs are in `namespace`.
+pub(crate) async fn examine(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Report {
+    report(&Box::pin(Facts::read(client, flavor, namespace, now)).await)
+}
+
+fn report(facts: &Facts) -> Report {
+    let checks: Vec<_> = checks::ALL.iter().map(|check| answer(check, facts)).collect();
+    Report {
+        api_group: facts.flavor.group(),
+        namespace: facts.namespace.clone(),
+        result: checks.iter().map(|check| check.result).max().unwrap_or(Outcome::Ok),
+        checks,
+    }
+}
+
+fn answer(check: &Check, facts: &Facts) -> Answer {
+    let findings = (check.judge)(facts).unwrap_or_else(|gap| vec![Finding::unknown(&gap)]);
+    let result = findings.iter().map(|finding| finding.result).max().unwrap_or(Outcome::Ok);
+    // What is well is told where nothing else is to be told
+    let findings = findings.into_iter().filter(|finding| finding.result != Outcome::Ok || result == Outcome::Ok);
+    Answer { name: check.name, about: check.about, result, findings: findings.collect() }
+}
+
+/// The report as text.
+pub(crate) fn render(format: ReportFormat, report: &Report) -> Result<String, Error> {
+    match format {
+        ReportFormat::Table => Ok(for_people(report)),
+        ReportFormat::Json => output::json(report),
+        ReportFormat::Yaml => output::yaml(report),
+    }
+}
+
+fn for_people(report: &Report) -> String {
+    let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let indent = " ".repeat(10 + width + 3);
+    let mut lines = Vec::new();
+    for check in &report.checks {
+        let mut begin = format!("{:<7}   {:<width$}   ", word(check.result), check.name);
+        for finding in &check.findings {
+            lines.push(format!("{begin}{}", finding.found));
+            lines.extend(finding.remedy.as_ref().map(|remedy| format!("{indent}to do: {remedy}")));
+            begin.clone_from(&indent);
+        }
+    }
+    let count = |outcome| report.checks.iter().filter(|check| check.result == outcome).count();
+    lines.push(format!(
+        "{} checks: {} ok, {} warn, {} fail, {} unknown\n",
+        report.checks.len(),
+        count(Outcome::Ok),
+        count(Outcome::Warn),
+        count(Outcome::Fail),
+        count(Outcome::Unknown),
+    ));
+    lines.join("\n")
+}
+
+const fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Unknown => "unknown",
+        Outcome::Warn => "warn",
+        Outcome::Fail => "fail",
+    }
+}
+
+#[cfg(test)]
+mod tests;

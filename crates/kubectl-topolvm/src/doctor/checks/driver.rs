@@ -1,0 +1,106 @@
+//! The CSIDriver object, and whose it is.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
+use kube::ResourceExt as _;
+
+use crate::doctor::Finding;
+use crate::doctor::facts::Facts;
+use crate::doctor::webhooks;
+use crate::reading::Gap;
+
+/// Where Helm says whose an object is.
+const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+/// A Lease that was not renewed for so long has no living holder, whatever the clocks say.
+const DEAD: SignedDuration = SignedDuration::from_mins(5);
+
+fn find(facts: &Facts) -> Result<Option<&CSIDriver>, Gap> {
+    let drivers = facts.drivers.as_ref().map_err(Clone::clone)?;
+    Ok(drivers.iter().find(|driver| driver.name_any() == facts.flavor.driver_name()))
+}
+
+pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+    let name = facts.flavor.driver_name();
+    let Some(driver) = find(facts)? else {
+        let remedy = "apply deploy/manifests/base/csidriver.yaml (of the older API group: overlays/legacy)";
+        return Ok(vec![Finding::fail(format!("there is no CSIDriver {name}"), remedy)]);
+    };
+    let CSIDriverSpec { attach_required, storage_capacity, volume_lifecycle_modes, pod_info_on_mount, .. } =
+        &driver.spec;
+    // Both cannot be changed in place
+    let again = format!("kubectl delete csidriver {name}, and apply deploy/manifests/base/csidriver.yaml");
+    let mut findings = Vec::new();
+    // Without a word kubelet waits for an attachment that nobody makes
+    if *attach_required != Some(false) {
+        let found = "attachRequired is not false: pods wait for an attachment that nobody makes";
+        findings.push(Finding::fail(found, again.clone()));
+    }
+    let modes: Vec<_> = volume_lifecycle_modes.iter().flatten().map(String::as_str).collect();
+    // None is as good as Persistent, says the API
+    if !modes.is_empty() && modes != ["Persistent"] {
+        let found = format!("volumeLifecycleModes are {}, and the driver serves Persistent alone", modes.join(", "));
+        findings.push(Finding::fail(found, again));
+    }
+    if *pod_info_on_mount != Some(true) {
+        let remedy = "apply deploy/manifests/base/csidriver.yaml";
+        findings.push(Finding::warn("podInfoOnMount is not true, as it is in our manifests", remedy));
+    }
+    // The extender takes the place of storage capacity, and needs the webhook for pods
+    let configurations = facts.webhooks.as_deref().unwrap_or_default();
+    let has_webhook = webhooks::ours(facts.flavor, &facts.namespace, configurations)
+        .iter()
+        .any(|webhook| webhook.name.starts_with("pod-hook"));
+    match (storage_capacity.unwrap_or_default(), has_webhook) {
+        (false, false) => findings.push(Finding::fail(
+            "storageCapacity is not true and there is no webhook for the scheduler extender: kube-scheduler does not \
+                know of free space",
+            format!("kubectl patch csidriver {name} --type=merge -p '{{\"spec\":{{\"storageCapacity\":true}}}}'"),
+        )),
+        (true, true) => findings.push(Finding::warn(
+            "storageCapacity is true and there is also the webhook for the scheduler extender",
+            "choose one of them, as docs/webhooks.md says",
+        )),
+        (true, false) | (false, true) => {}
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(format!("CSIDriver {name} is as our manifests have it")));
+    }
+    Ok(findings)
+}
+
+pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+    let (name, namespace) = (facts.flavor.driver_name(), facts.namespace.as_str());
+    let mut findings = Vec::new();
+    let remove =
+        |who: &str| format!("remove {who}, or name its namespace with -n if that is the installation that is meant");
+    let release = find(facts)?.and_then(|driver| driver.annotations().get(RELEASE_NAMESPACE));
+    if let Some(release) = release.filter(|release| *release != namespace) {
+        findings.push(Finding::fail(
+            format!("the CSIDriver {name} belongs to a Helm release in the namespace {release}"),
+            remove("that release"),
+        ));
+    }
+    let workloads = facts.workloads.as_ref().map_err(Clone::clone)?;
+    for other in workloads.iter().filter(|other| other.namespace != namespace) {
+        findings.push(Finding::fail(
+            format!("{} in the namespace {} runs {} too", other.name, other.namespace, other.role.program()),
+            remove("it"),
+        ));
+    }
+    let leases = facts.provisioner_leases.as_ref().map_err(Clone::clone)?;
+    for lease in leases {
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+        let lives = renewed.is_some_and(|renewed| facts.now.duration_since(renewed.0) < DEAD);
+        let other = lease.namespace().unwrap_or_default();
+        if other != namespace && lives && !holder.is_empty() {
+            let found = format!("a csi-provisioner in the namespace {other} ({holder}) makes volumes of {name} too");
+            findings.push(Finding::fail(found, remove("it")));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(format!("nobody outside of {namespace} runs {name}")));
+    }
+    Ok(findings)
+}

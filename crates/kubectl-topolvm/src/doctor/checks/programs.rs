@@ -1,0 +1,133 @@
+//! Agents and controllers, and what they may do.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use kube::ResourceExt as _;
+
+use crate::doctor::Finding;
+use crate::doctor::facts::{Facts, LEASE, Role};
+use crate::reading::Gap;
+use crate::status;
+
+/// How far clocks may be apart.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// What a Lease that does not say it holds.
+const LEASE_SECONDS: i32 = 15;
+
+pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+    let flavor = facts.flavor;
+    let nodes = facts.nodes.as_ref().map_err(Clone::clone)?;
+    let csi_nodes = facts.csi_nodes.as_ref().map_err(Clone::clone)?;
+    let registered: BTreeMap<_, _> = csi_nodes
+        .iter()
+        .map(|node| (node.name_any(), node.spec.drivers.iter().any(|driver| driver.name == flavor.driver_name())))
+        .collect();
+    let mut findings = Vec::new();
+    let mut whole = 0;
+    for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
+        let name = node.name_any();
+        let is_registered = registered.get(&name).copied().unwrap_or_default();
+        let has_capacity = !status::classes(flavor, node).is_empty();
+        let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
+        let missing: Vec<_> = [
+            (is_registered, "the driver is not registered in its CSINode"),
+            (has_capacity, "it publishes no free space"),
+            (has_finalizer, "its Node has no finalizer of ours"),
+        ]
+        .into_iter()
+        .filter_map(|(there, missing)| (!there).then_some(missing))
+        .collect();
+        match missing.len() {
+            0 => whole += 1,
+            // It has no storage
+            3 => {}
+            _ => findings.push(Finding::fail(
+                format!("node {name}: {}", missing.join(", ")),
+                format!(
+                    "see that topolvm-node and lvmd run on node {name}, what they log, and where kubelet looks \
+                    for plugins"
+                ),
+            )),
+        }
+    }
+    for set in facts.workloads_of(Role::Node)?.iter().filter(|set| set.ready < set.wanted) {
+        findings.push(Finding::fail(
+            format!("{}: {} of {} pods are ready", set.name, set.ready, set.wanted),
+            format!("kubectl -n {} describe {}, and see the logs of its pods", facts.namespace, set.name),
+        ));
+    }
+    if whole == 0 && findings.is_empty() {
+        findings.push(Finding::warn(
+            "no node has storage of this driver",
+            "start topolvm-node and lvmd on the nodes that have a volume group",
+        ));
+    }
+    if findings.is_empty() {
+        let nodes = if whole == 1 { "1 node is".to_owned() } else { format!("{whole} nodes are") };
+        findings.push(Finding::ok(format!("{nodes} registered with free space")));
+    }
+    Ok(findings)
+}
+
+pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+    let namespace = &facts.namespace;
+    let mut findings = Vec::new();
+    for deployment in facts.workloads_of(Role::Controller)? {
+        let (name, ready, wanted) = (&deployment.name, deployment.ready, deployment.wanted);
+        let remedy = format!("kubectl -n {namespace} describe {name}, and see the logs of its pods");
+        if ready == 0 {
+            findings.push(Finding::fail(format!("{name}: none of {wanted} replicas is ready"), remedy));
+        } else if ready < wanted {
+            findings.push(Finding::warn(format!("{name}: {ready} of {wanted} replicas are ready"), remedy));
+        }
+    }
+    let leases = facts.leases.as_ref().map_err(Clone::clone)?;
+    let lease = leases.iter().find(|lease| lease.namespace().as_ref() == Some(namespace));
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(LEASE_SECONDS);
+    let start =
+        format!("start topolvm-controller, and see in its log whether it may use the Lease {namespace}/{LEASE}");
+    match renewed {
+        None if lease.is_none() => findings.push(Finding::fail(
+            format!("there is no Lease {LEASE} in the namespace {namespace}: no controller has ever led there"),
+            format!("{start}; name another namespace of the programs with -n"),
+        )),
+        Some(renewed) if !holder.is_empty() => {
+            let age = facts.now.duration_since(renewed.0);
+            if age > SignedDuration::from_secs(seconds.into()) + SKEW {
+                let found = format!("{holder} holds the Lease and has not renewed it for {} s", age.as_secs());
+                findings.push(Finding::fail(found, start));
+            } else if findings.is_empty() {
+                findings.push(Finding::ok(format!("{holder} holds the Lease {namespace}/{LEASE}")));
+            }
+        }
+        None | Some(_) => findings.push(Finding::fail("no controller holds the Lease", start)),
+    }
+    Ok(findings)
+}
+
+pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+    let rights = facts.rights.as_ref().map_err(Clone::clone)?;
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for right in rights.iter().filter(|right| !right.is_allowed) {
+        missing.entry(&right.account).or_default().push(&right.what);
+    }
+    let mut findings: Vec<_> = missing
+        .into_iter()
+        .map(|(account, what)| {
+            Finding::fail(
+                format!("the service account {}/{account} may not {}", facts.namespace, what.join(", ")),
+                "apply deploy/manifests/base/rbac.yaml, with the namespace and the service accounts of the \
+                    installation",
+            )
+        })
+        .collect();
+    if findings.is_empty() {
+        findings
+            .push(Finding::ok(format!("the service accounts have the {} rights that were asked for", rights.len())));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,111 @@
+//! What our service accounts must be able to do, and whether they are.
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use topolvm_api::ApiFlavor;
+
+use super::facts::{LEASE, Role};
+use crate::reading::{Gap, Seen, resource};
+
+/// Questions at the same time.
+const AT_ONCE: usize = 4;
+
+/// Stands for the API group of LogicalVolumes.
+const OURS: &str = "logicalvolumes";
+
+/// What the work of a program cannot do without: API group, resource, verbs. Said for the cluster.
+const NEEDED: [(Role, &str, &str, &[&str]); 9] = [
+    (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
+    (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
+    (Role::Controller, "", "persistentvolumeclaims", &["delete", "list", "watch"]),
+    (Role::Controller, "storage.k8s.io", "storageclasses", &["list"]),
+    (Role::Controller, "events.k8s.io", "events", &["create"]),
+    (Role::Node, OURS, "logicalvolumes", &["list", "patch", "watch"]),
+    (Role::Node, OURS, "logicalvolumes/status", &["patch"]),
+    (Role::Node, "", "nodes", &["list", "patch", "watch"]),
+    (Role::Node, "events.k8s.io", "events", &["create"]),
+];
+
+/// A right that a program needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) role: Role,
+    pub(super) account: String,
+    /// `patch logicalvolumes.topolvm.io/status`.
+    pub(super) what: String,
+    pub(super) is_allowed: bool,
+}
+
+/// Asks the API server about all of them.
+pub(super) async fn ask(
+    client: &Client,
+    flavor: ApiFlavor,
+    namespace: &str,
+    accounts: &[(Role, String)],
+) -> Seen<Vec<Right>> {
+    let questions = accounts.iter().flat_map(|(role, account)| {
+        let of_role = attributes(*role, flavor, namespace);
+        of_role.into_iter().map(move |attributes| (*role, account.clone(), attributes))
+    });
+    let asked = questions.map(|(role, account, attributes)| async move {
+        let what = spelled(&attributes);
+        let spec = SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            // What a token of the account would say
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| Gap::new("create", resource::<SubjectAccessReview>(&()), error))?;
+        let is_allowed = answer.status.is_some_and(|status| status.allowed);
+        Ok(Right { role, account, what, is_allowed })
+    });
+    futures::stream::iter(asked).buffered(AT_ONCE).try_collect().await
+}
+
+fn attributes(role: Role, flavor: ApiFlavor, namespace: &str) -> Vec<ResourceAttributes> {
+    let mut all = Vec::new();
+    for (_, group, resource, verbs) in NEEDED.iter().filter(|(other, ..)| *other == role) {
+        let (resource, subresource) = resource.split_once('/').map_or((*resource, None), |(r, s)| (r, Some(s)));
+        let group = if *group == OURS { flavor.group() } else { group };
+        all.extend(verbs.iter().map(|&verb| ResourceAttributes {
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource: subresource.map(str::to_owned),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        }));
+    }
+    if role == Role::Controller {
+        all.extend(["get", "update"].map(|verb| ResourceAttributes {
+            group: Some("coordination.k8s.io".to_owned()),
+            resource: Some("leases".to_owned()),
+            name: Some(LEASE.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        }));
+    }
+    all
+}
+
+fn spelled(attributes: &ResourceAttributes) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let mut what = format!("{} {}", text(&attributes.verb), text(&attributes.resource));
+    let group = text(&attributes.group);
+    if !group.is_empty() {
+        what.extend([".", &group]);
+    }
+    if let Some(subresource) = &attributes.subresource {
+        what.extend(["/", subresource]);
+    }
+    what
+}

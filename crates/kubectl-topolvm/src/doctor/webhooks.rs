@@ -1,0 +1,108 @@
+//! The admission webhooks that are ours, and what they point to.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{Api, Client};
+use topolvm_api::ApiFlavor;
+use x509_parser::pem::Pem;
+
+use crate::reading::{self, Seen};
+
+/// Where topolvm-controller answers.
+const PATHS: [&str; 2] = ["/pod/mutate", "/pvc/mutate"];
+
+/// A Service to which webhooks point.
+#[derive(Clone, Debug)]
+pub(super) struct Backend {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// How many endpoints are ready; nothing where there is no such Service.
+    pub(super) ready: Seen<Option<usize>>,
+}
+
+/// Ours, by their names or by where they point.
+pub(super) fn ours<'a>(
+    flavor: ApiFlavor,
+    namespace: &str,
+    configurations: &'a [MutatingWebhookConfiguration],
+) -> Vec<&'a MutatingWebhook> {
+    let names = ["pod-hook", "pvc-hook"].map(|hook| format!("{hook}.{}", flavor.group()));
+    let all = configurations.iter().flat_map(|configuration| configuration.webhooks.iter().flatten());
+    let is_ours = |webhook: &&MutatingWebhook| {
+        names.contains(&webhook.name)
+            || webhook.client_config.service.as_ref().is_some_and(|service| {
+                let path = service.path.as_deref().unwrap_or_default();
+                service.namespace == namespace && PATHS.contains(&path)
+            })
+    };
+    all.filter(is_ours).collect()
+}
+
+/// The Services of our webhooks, each once.
+pub(super) async fn backends(
+    client: &Client,
+    flavor: ApiFlavor,
+    namespace: &str,
+    configurations: &[MutatingWebhookConfiguration],
+) -> Vec<Backend> {
+    let services = ours(flavor, namespace, configurations).into_iter().filter_map(|webhook| {
+        webhook.client_config.service.as_ref().map(|service| (service.namespace.clone(), service.name.clone()))
+    });
+    let mut backends = Vec::new();
+    for (namespace, name) in services.collect::<std::collections::BTreeSet<_>>() {
+        let ready = ready_endpoints(client, &namespace, &name).await;
+        backends.push(Backend { namespace, name, ready });
+    }
+    backends
+}
+
+async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> Seen<Option<usize>> {
+    if reading::one(&Api::<Service>::namespaced(client.clone(), namespace), name).await?.is_none() {
+        return Ok(None);
+    }
+    let slices = reading::within::<EndpointSlice>(client, Some(namespace)).await?;
+    let of_service = slices.iter().filter(|slice| {
+        let labels = slice.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_some_and(|service| service == name)
+    });
+    let endpoints = of_service.flat_map(|slice| slice.endpoints.iter());
+    // No word is as good as yes, says the API
+    let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
+    let ready = endpoints
+        .filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|conditions| conditions.ready)))
+        .count();
+    Ok(Some(ready))
+}
+
+/// When the last of the certificates of a caBundle expires. Nothing where it has none that can be read.
+pub(super) fn expiry(bundle: &[u8]) -> Option<Timestamp> {
+    let blocks = Pem::iter_from_buffer(bundle).filter_map(Result::ok);
+    let ends = blocks.filter_map(|block| {
+        let certificate = block.parse_x509().ok()?;
+        Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+    });
+    ends.max()
+}
+
+/// Whether a selector takes objects with these labels.
+pub(super) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let mut expressions = selector.match_expressions.iter().flatten();
+    equal
+        && expressions.all(|expression| {
+            let value = labels.get(&expression.key);
+            let is_among = value.is_some_and(|value| expression.values.iter().flatten().any(|listed| listed == value));
+            match expression.operator.as_str() {
+                "In" => is_among,
+                "NotIn" => !is_among,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}

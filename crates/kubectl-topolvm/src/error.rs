@@ -1,0 +1,59 @@
+//! Why a command ends without its answer.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::reading::Gap;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "cannot find out how to reach the API server; set --kubeconfig, or KUBECONFIG, and --context to what kubectl \
+            uses"
+    )]
+    Infer(#[from] kube::config::InferConfigError),
+    #[error(
+        "cannot use the kubeconfig; correct --kubeconfig and --context (kubectl config get-contexts lists contexts)"
+    )]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("cannot make a client for the API server; check certificates and the exec plugin of the kubeconfig")]
+    Client(#[source] Box<kube::Error>),
+    #[error("neither topolvm.io nor topolvm.cybozu.com is installed in this cluster; see `kubectl topolvm doctor`")]
+    NotInstalled,
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    #[error("the watch failed")]
+    Watch(#[source] Box<kube::runtime::watcher::Error>),
+    #[error("cannot print")]
+    Print(#[source] io::Error),
+    #[error("cannot print as JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot print as YAML")]
+    Yaml(#[from] serde_saphyr::ser::Error),
+    #[error("cannot write {path}; choose another file or directory that does not exist yet or can be written to")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+}
+
+impl Error {
+    /// Whether whoever reads our output has gone, as `head` does: no failure.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Print(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The message with what is behind it.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let message = error.to_string();
+            // Some say in their own message what their source says
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,66 @@
+//! The objects that a volume consists of, listed together.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::{Api, Client, ResourceExt};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use crate::reading::{self, Seen};
+
+/// All that is listed for [`volumes`](crate::volumes) and [`events`](crate::events).
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) volumes: Vec<LogicalVolume>,
+    pub(crate) persistent: Vec<PersistentVolume>,
+    pub(crate) claims: Vec<PersistentVolumeClaim>,
+    pub(crate) classes: Vec<StorageClass>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Objects {
+    /// Claims of one namespace or of all; all of the rest.
+    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> Seen<Self> {
+        let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
+        let (volumes, persistent, claims, classes, nodes) = futures::try_join!(
+            reading::list_of(&volumes, &flavor, ""),
+            reading::all::<PersistentVolume>(client),
+            reading::within::<PersistentVolumeClaim>(client, namespace),
+            reading::all::<StorageClass>(client),
+            reading::all::<Node>(client),
+        )?;
+        Ok(Self { volumes, persistent, claims, classes, nodes })
+    }
+
+    /// Claims that a PersistentVolume of ours is for, or whose StorageClass is ours.
+    pub(crate) fn our_claims(&self, flavor: ApiFlavor) -> Vec<&PersistentVolumeClaim> {
+        let classes: BTreeSet<_> = self.our_classes(flavor).map(ResourceExt::name_any).collect();
+        let volumes: BTreeSet<_> = self.our_persistent(flavor).map(ResourceExt::name_any).collect();
+        let is_ours = |claim: &&PersistentVolumeClaim| {
+            let Some(spec) = &claim.spec else { return false };
+            let volume = spec.volume_name.as_ref().filter(|name| !name.is_empty());
+            match volume {
+                // One that was there when the claim was bound may be gone
+                Some(volume) if !volumes.contains(volume) => {
+                    let exists = self.persistent.iter().any(|other| other.metadata.name.as_ref() == Some(volume));
+                    !exists && spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name))
+                }
+                Some(_) => true,
+                None => spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name)),
+            }
+        };
+        self.claims.iter().filter(is_ours).collect()
+    }
+
+    pub(crate) fn our_classes(&self, flavor: ApiFlavor) -> impl Iterator<Item = &StorageClass> {
+        self.classes.iter().filter(move |class| class.provisioner == flavor.driver_name())
+    }
+
+    pub(crate) fn our_persistent(&self, flavor: ApiFlavor) -> impl Iterator<Item = &PersistentVolume> {
+        self.persistent.iter().filter(move |volume| {
+            let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+            source.is_some_and(|source| source.driver == flavor.driver_name())
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Rows as text, in the format that is asked for.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::error::Error;
+
+/// What is known of one line of an answer.
+pub(crate) trait Row: Serialize {
+    /// `kind/name` as kubectl takes it; nothing where the line is about no object.
+    fn name(&self) -> Option<String>;
+}
+
+/// The list that programs read.
+#[derive(Serialize)]
+struct Items<'a, T> {
+    items: &'a [T],
+}
+
+/// The rows as text. `table` makes the one for people, with more columns if it is told so.
+pub(crate) fn render<T: Row>(format: Format, rows: &[T], table: impl FnOnce(bool) -> String) -> Result<String, Error> {
+    match format {
+        Format::Table => Ok(table(false)),
+        Format::Wide => Ok(table(true)),
+        Format::Json => json(&Items { items: rows }),
+        Format::Yaml => yaml(&Items { items: rows }),
+        Format::Name => {
+            let mut names: Vec<_> = rows.iter().filter_map(Row::name).collect();
+            names.dedup();
+            Ok(names.into_iter().map(|name| name + "\n").collect())
+        }
+    }
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Error> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Error> {
+    Ok(serde_saphyr::to_string(value)?)
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::Print)
+}

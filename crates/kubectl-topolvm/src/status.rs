@@ -1,0 +1,201 @@
+//! `status`: what each device class of each node has free, and what is promised in it.
+
+mod watch;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt as _};
+use serde::Serialize;
+use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, LogicalVolume, NodeCapacity, parse_bytes};
+
+use crate::args::Format;
+use crate::error::Error;
+use crate::output::{self, Row};
+use crate::reading;
+use crate::size::{human, percent};
+use crate::table::{cell, table};
+
+/// Characters of a bar.
+const BAR: u64 = 10;
+
+/// A device class of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClassRow {
+    node: String,
+    /// Whether the Node object is there, and says that it is ready.
+    node_ready: bool,
+    /// Empty for the default class where its name cannot be told from the Node.
+    device_class: String,
+    /// Whether volumes without a device class are in this one.
+    is_default: bool,
+    /// What the volumes and the free space are together.
+    size_bytes: Option<u64>,
+    /// Free space as the agent of the node published it; missing where it publishes none.
+    free_bytes: Option<u64>,
+    /// What the volumes have been promised.
+    promised_bytes: u64,
+    /// How many volumes and snapshots.
+    volumes: usize,
+}
+
+impl Row for ClassRow {
+    fn name(&self) -> Option<String> {
+        Some(format!("node/{}", self.node))
+    }
+}
+
+/// Prints the rows, and with `watch` again whenever they have changed.
+pub(crate) async fn run(client: &Client, flavor: ApiFlavor, format: Format, watch: bool) -> Result<(), Error> {
+    if watch {
+        return watch::run(client, flavor, format).await;
+    }
+    let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
+    let (nodes, volumes) =
+        futures::future::try_join(reading::all::<Node>(client), reading::list_of(&volumes, &flavor, "")).await?;
+    output::print(&shown(format, &rows(flavor, &nodes, &volumes))?)
+}
+
+fn shown(format: Format, rows: &[ClassRow]) -> Result<String, Error> {
+    let bars = std::io::stdout().is_terminal();
+    output::render(format, rows, |wide| in_table(rows, wide, bars))
+}
+
+/// One row for each device class that a node publishes or that has volumes, in the order of node and class.
+///
+/// Nodes publish the free space of the default class a second time without its name. Its row is the class that has
+/// exactly the same free space, if
+/// that is one class only.
+pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume]) -> Vec<ClassRow> {
+    let mut rows: BTreeMap<(String, String), ClassRow> = BTreeMap::new();
+    let mut defaults: BTreeMap<String, String> = BTreeMap::new();
+    for node in nodes {
+        let name = node.name_any();
+        let classes = classes(flavor, node);
+        let default = default_class(&classes);
+        for (class, free) in &classes {
+            if class.is_empty() && (default.is_some() || is_no_class(*free, &classes)) {
+                continue;
+            }
+            let mut row = ClassRow::new(&name, class);
+            row.node_ready = is_ready(node);
+            row.free_bytes = Some(*free);
+            row.is_default = class.is_empty() || default == Some(class);
+            rows.insert((name.clone(), class.clone()), row);
+        }
+        if let Some(default) = default {
+            defaults.insert(name, default.clone());
+        }
+    }
+    for volume in volumes {
+        let node = &volume.spec.node_name;
+        let named = Some(&volume.spec.device_class).filter(|class| !class.is_empty());
+        let class = named.or_else(|| defaults.get(node)).cloned().unwrap_or_default();
+        let row = rows.entry((node.clone(), class.clone())).or_insert_with(|| {
+            let found = nodes.iter().find(|found| found.metadata.name.as_ref() == Some(node));
+            ClassRow { node_ready: found.is_some_and(is_ready), ..ClassRow::new(node, &class) }
+        });
+        row.volumes += 1;
+        row.promised_bytes = row.promised_bytes.saturating_add(promised(volume));
+    }
+    for row in rows.values_mut() {
+        row.size_bytes = row.free_bytes.map(|free| free.saturating_add(row.promised_bytes));
+    }
+    rows.into_values().collect()
+}
+
+impl ClassRow {
+    fn new(node: &str, class: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            node_ready: false,
+            device_class: class.to_owned(),
+            is_default: class.is_empty(),
+            size_bytes: None,
+            free_bytes: None,
+            promised_bytes: 0,
+            volumes: 0,
+        }
+    }
+}
+
+/// Free bytes by class, the default class under the empty name.
+pub(crate) fn classes(flavor: ApiFlavor, node: &Node) -> BTreeMap<String, u64> {
+    let annotations = node.annotations();
+    let capacity = NodeCapacity::from_annotations(flavor, annotations);
+    let keys = annotations.keys().filter_map(|key| key.strip_prefix(flavor.capacity_prefix()));
+    let names = keys.map(|class| if class == DEFAULT_DEVICE_CLASS_KEY { "" } else { class });
+    names.filter_map(|class| Some((class.to_owned(), capacity.free(class)?))).collect()
+}
+
+/// The class that the nameless one is, if there is no doubt.
+fn default_class(classes: &BTreeMap<String, u64>) -> Option<&String> {
+    let free = classes.get("")?;
+    let mut same = classes.iter().filter(|(class, other)| !class.is_empty() && *other == free);
+    same.next().map(|(class, _)| class).filter(|_| same.next().is_none())
+}
+
+/// Nodes without a default class say that it has nothing free. One that is full is among the named ones.
+fn is_no_class(free: u64, classes: &BTreeMap<String, u64>) -> bool {
+    free == 0 && classes.len() > 1 && classes.iter().all(|(class, free)| class.is_empty() || *free > 0)
+}
+
+fn promised(volume: &LogicalVolume) -> u64 {
+    volume.current_bytes().or_else(|| parse_bytes(&volume.spec.size).ok()).unwrap_or_default()
+}
+
+pub(crate) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn in_table(rows: &[ClassRow], wide: bool, bars: bool) -> String {
+    let mut head = vec!["NODE", "CLASS", "SIZE", "FREE", "PROMISED", "USED", "VOLUMES"];
+    if wide {
+        head.extend(["NODE READY", "FREE BYTES", "PROMISED BYTES"]);
+    }
+    let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), human);
+    let lines: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let class = match (row.device_class.as_str(), row.is_default) {
+                ("", _) => "(default)".to_owned(),
+                (class, true) => format!("{class} (default)"),
+                (class, false) => class.to_owned(),
+            };
+            let mut cells = vec![
+                cell(&row.node),
+                class,
+                known(row.size_bytes),
+                known(row.free_bytes),
+                human(row.promised_bytes),
+                fill(row, bars),
+                row.volumes.to_string(),
+            ];
+            if wide {
+                let bytes = row.free_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+                cells.extend([row.node_ready.to_string(), bytes, row.promised_bytes.to_string()]);
+            }
+            cells
+        })
+        .collect();
+    table(&head, &lines)
+}
+
+/// `42%`, with a bar for people.
+fn fill(row: &ClassRow, bar: bool) -> String {
+    let Some(percent) = row.size_bytes.and_then(|size| percent(row.promised_bytes, size)) else {
+        return "-".to_owned();
+    };
+    if !bar {
+        return format!("{percent}%");
+    }
+    let full = percent * BAR / 100;
+    let blocks: String = (0..BAR).map(|block| if block < full { '█' } else { '░' }).collect();
+    format!("{blocks} {percent:>3}%")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! `status --watch`: the rows again whenever they have changed.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use super::{ClassRow, rows, shown};
+use crate::args::Format;
+use crate::error::Error;
+use crate::output;
+
+/// What changes together, as free space and the volume that takes it, is printed once.
+const TOGETHER: Duration = Duration::from_millis(300);
+/// Moves to the top left corner of a terminal and clears it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Goes on until it is interrupted, or may not watch.
+pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> Result<(), Error> {
+    let (nodes, node_writer) = reflector::store::<Node>();
+    let volume_writer = reflector::store::Writer::<LogicalVolume>::new(flavor);
+    let volumes = volume_writer.as_reader();
+    let node_changes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+    let volume_changes = watcher(Api::<LogicalVolume>::all_with(client.clone(), &flavor), watcher::Config::default());
+    let mut changes = futures::stream::select(
+        lasting(node_changes.default_backoff().reflect(node_writer)),
+        lasting(volume_changes.default_backoff().reflect(volume_writer)),
+    )
+    .boxed_local();
+    let mut printed: Option<Vec<ClassRow>> = None;
+    let mut is_listed = (false, false);
+    while changes.try_next().await?.is_some() {
+        while let Ok(more) = tokio::time::timeout(TOGETHER, changes.try_next()).await {
+            if more?.is_none() {
+                return Ok(());
+            }
+        }
+        is_listed.0 = is_listed.0 || is_ready(&nodes).await;
+        is_listed.1 = is_listed.1 || is_ready(&volumes).await;
+        if is_listed != (true, true) {
+            continue;
+        }
+        let nodes: Vec<_> = nodes.state().iter().map(|node| Node::clone(node)).collect();
+        let volumes: Vec<_> = volumes.state().iter().map(|volume| LogicalVolume::clone(volume)).collect();
+        let rows = rows(flavor, &nodes, &volumes);
+        if printed.as_ref() != Some(&rows) {
+            let is_screen = std::io::stdout().is_terminal() && matches!(format, Format::Table | Format::Wide);
+            let clear = if is_screen { CLEAR } else { "" };
+            output::print(&format!("{clear}{}", shown(format, &rows)?))?;
+            printed = Some(rows);
+        }
+    }
+    Ok(())
+}
+
+/// Whether all objects have been listed once.
+async fn is_ready<K>(store: &reflector::Store<K>) -> bool
+where
+    K: reflector::Lookup + Clone + 'static,
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    tokio::time::timeout(Duration::ZERO, store.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok())
+}
+
+/// Outages pass; what is refused is refused again.
+fn lasting<K>(
+    changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
+) -> impl Stream<Item = Result<(), Error>> {
+    changes.map(|change| match change {
+        Err(error) if is_refused(&error) => Err(Error::Watch(Box::new(error))),
+        Ok(_) | Err(_) => Ok(()),
+    })
+}
+
+fn is_refused(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.is_forbidden(),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => false,
+    }
+}

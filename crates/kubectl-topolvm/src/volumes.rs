@@ -1,0 +1,237 @@
+//! `volumes`: claim, PersistentVolume, LogicalVolume and LV in one line each, and what is wrong with them.
+
+mod problem;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{Client, ResourceExt};
+use serde::Serialize;
+use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, parse_bytes};
+
+use crate::args::Format;
+use crate::error::Error;
+use crate::joined::Objects;
+use crate::output::{self, Row};
+use crate::size::human;
+use crate::table::{cell, table};
+
+use problem::Problem;
+
+/// What belongs together. What there is not is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VolumeRow {
+    namespace: String,
+    claim: String,
+    persistent_volume: String,
+    logical_volume: String,
+    /// Name of the LV in LVM.
+    lv: String,
+    node: String,
+    /// Empty for the node's default class.
+    device_class: String,
+    storage_class: String,
+    /// The real size, or what is asked for as long as there is none.
+    size_bytes: Option<u64>,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+    #[serde(skip)]
+    kind: String,
+}
+
+impl Row for VolumeRow {
+    fn name(&self) -> Option<String> {
+        (!self.logical_volume.is_empty()).then(|| format!("{}/{}", self.kind, self.logical_volume))
+    }
+}
+
+/// The three objects of a volume as far as they are there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chain<'a> {
+    claim: Option<&'a PersistentVolumeClaim>,
+    persistent: Option<&'a PersistentVolume>,
+    volume: Option<&'a LogicalVolume>,
+}
+
+/// Prints the rows of one namespace, or all.
+pub(crate) async fn run(
+    client: &Client,
+    flavor: ApiFlavor,
+    format: Format,
+    namespace: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let objects = Objects::list(client, flavor, namespace).await?;
+    let rows = rows(flavor, &objects, namespace, now);
+    output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
+}
+
+/// One row for each claim, and without a namespace also for each PersistentVolume without a claim and each
+/// LogicalVolume without either.
+pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>, now: Timestamp) -> Vec<VolumeRow> {
+    let mut chains: Vec<Chain<'_>> = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let claims = objects.our_claims(flavor);
+    for claim in &claims {
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+        let persistent = objects.our_persistent(flavor).find(|volume| volume.metadata.name.as_deref() == Some(bound));
+        // Before there is a PersistentVolume the LogicalVolume is named after the claim already
+        let future = format!("pvc-{}", claim.uid().unwrap_or_default());
+        let volume = match persistent {
+            Some(persistent) => volume_of(objects, persistent),
+            None => objects.volumes.iter().find(|volume| volume.name() == bound || volume.name() == future),
+        };
+        chains.push(Chain { claim: Some(claim), persistent, volume });
+    }
+    if namespace.is_none() {
+        let with_claim: BTreeSet<_> =
+            chains.iter().filter_map(|chain| chain.persistent?.metadata.name.clone()).collect();
+        for persistent in objects.our_persistent(flavor) {
+            if !with_claim.contains(&persistent.name_any()) {
+                chains.push(Chain {
+                    claim: None,
+                    persistent: Some(persistent),
+                    volume: volume_of(objects, persistent),
+                });
+            }
+        }
+        seen.extend(chains.iter().filter_map(|chain| chain.volume).map(LogicalVolume::name));
+        let alone = objects.volumes.iter().filter(|volume| !seen.contains(volume.name()));
+        chains.extend(alone.map(|volume| Chain { volume: Some(volume), ..Chain::default() }));
+    }
+    let mut rows: Vec<_> = chains.into_iter().map(|chain| row(flavor, objects, chain, now)).collect();
+    rows.sort_by(|a, b| {
+        let key = |row: &VolumeRow| {
+            let has_no_claim = row.claim.is_empty();
+            (has_no_claim, row.namespace.clone(), row.claim.clone(), row.logical_volume.clone())
+        };
+        key(a).cmp(&key(b))
+    });
+    rows
+}
+
+/// The LogicalVolume whose volume a PersistentVolume is about; by name where it has no id yet.
+fn volume_of<'a>(objects: &'a Objects, persistent: &PersistentVolume) -> Option<&'a LogicalVolume> {
+    let handle = persistent.spec.as_ref()?.csi.as_ref()?.volume_handle.as_str();
+    let by_id = objects.volumes.iter().find(|volume| volume.volume_id() == Some(handle));
+    by_id.or_else(|| {
+        let name = persistent.name_any();
+        objects.volumes.iter().find(|volume| volume.name() == name && volume.volume_id().is_none())
+    })
+}
+
+fn row(flavor: ApiFlavor, objects: &Objects, chain: Chain<'_>, now: Timestamp) -> VolumeRow {
+    let Chain { claim, persistent, volume } = chain;
+    let asked = |volume: &LogicalVolume| parse_bytes(&volume.spec.size).ok();
+    let spec = persistent.and_then(|persistent| persistent.spec.as_ref());
+    let wanted = claim.and_then(|claim| claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage"));
+    let claim_ref = spec.and_then(|spec| spec.claim_ref.as_ref());
+    let of_class = claim.and_then(|claim| claim.spec.as_ref()?.storage_class_name.clone());
+    let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+    VolumeRow {
+        namespace: claim
+            .and_then(ResourceExt::namespace)
+            .unwrap_or_else(|| text(claim_ref.and_then(|claim| claim.namespace.as_deref()))),
+        claim: claim.map_or_else(|| text(claim_ref.and_then(|claim| claim.name.as_deref())), ResourceExt::name_any),
+        persistent_volume: persistent.map(ResourceExt::name_any).unwrap_or_default(),
+        logical_volume: text(volume.map(LogicalVolume::name)),
+        lv: text(volume.and_then(LogicalVolume::volume_id)),
+        node: text(volume.map(|volume| volume.spec.node_name.as_str())),
+        device_class: text(volume.map(|volume| volume.spec.device_class.as_str())),
+        storage_class: of_class.or_else(|| spec?.storage_class_name.clone()).unwrap_or_default(),
+        size_bytes: volume
+            .and_then(|volume| volume.current_bytes().or_else(|| asked(volume)))
+            .or_else(|| wanted.and_then(|size| parse_bytes(size).ok())),
+        state: state(chain),
+        problem: problem::of(flavor, objects, chain, now),
+        kind: format!("logicalvolume.{}", flavor.group()),
+    }
+}
+
+/// How far it is, in a word.
+fn state(chain: Chain<'_>) -> String {
+    let Some(volume) = chain.volume else {
+        return match chain {
+            Chain { persistent: Some(_), .. } => "Missing".to_owned(),
+            Chain { claim: Some(claim), .. } => phase(claim).to_owned(),
+            Chain { .. } => String::new(),
+        };
+    };
+    if volume.is_deleting() {
+        return "Deleting".to_owned();
+    }
+    let readiness = readiness(volume);
+    if readiness != Readiness::VolumeReady {
+        return readiness.as_str().to_owned();
+    }
+    match (chain.claim, chain.persistent) {
+        (Some(claim), _) if claim.metadata.deletion_timestamp.is_some() => "ClaimDeleting".to_owned(),
+        (Some(claim), _) => phase(claim).to_owned(),
+        (None, Some(persistent)) => {
+            persistent.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+        }
+        (None, None) if volume.is_snapshot() => "Snapshot".to_owned(),
+        (None, None) => "Unused".to_owned(),
+    }
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> &str {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+/// What the status says, and the condition where it says more.
+fn readiness(volume: &LogicalVolume) -> Readiness {
+    if volume.is_lost() {
+        return Readiness::VolumeLost;
+    }
+    Readiness::of(volume, &volume.status.clone().unwrap_or_default())
+}
+
+/// The table, and below it what is wrong.
+fn in_table(rows: &[VolumeRow], wide: bool) -> String {
+    let mut head = vec!["NAMESPACE", "CLAIM", "PV", "LOGICALVOLUME", "NODE", "CLASS", "SIZE", "STATE"];
+    if wide {
+        head.extend(["STORAGECLASS", "LV"]);
+    }
+    let lines: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let class = if row.device_class.is_empty() && !row.logical_volume.is_empty() {
+                "(default)"
+            } else {
+                &row.device_class
+            };
+            let state = if row.problem.is_some() { format!("{} (!)", row.state) } else { row.state.clone() };
+            let size = row.size_bytes.map(human).unwrap_or_default();
+            let mut cells = vec![&row.namespace, &row.claim, &row.persistent_volume, &row.logical_volume, &row.node];
+            let (class, state) = (class.to_owned(), state);
+            cells.extend([&class, &size, &state]);
+            if wide {
+                cells.extend([&row.storage_class, &row.lv]);
+            }
+            cells.into_iter().map(|value| cell(value)).collect()
+        })
+        .collect();
+    let mut text = table(&head, &lines);
+    for row in rows {
+        if let Some(problem) = &row.problem {
+            text.extend(["\n", &subject(row), ": ", &problem.what, "\n  to do: ", &problem.remedy, "\n"]);
+        }
+    }
+    text
+}
+
+/// What people know it by.
+fn subject(row: &VolumeRow) -> String {
+    match (row.claim.as_str(), row.logical_volume.as_str()) {
+        ("", "") => format!("persistentvolume/{}", row.persistent_volume),
+        ("", volume) => format!("logicalvolume/{volume}"),
+        (claim, _) => format!("{}/{claim}", row.namespace),
+    }
+}
+
+#[cfg(test)]
+mod tests;

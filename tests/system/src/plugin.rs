@@ -1,0 +1,40 @@
+//! The kubectl plugin as its users run it: found by kubectl on the search path.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use testbed::cluster::Cluster;
+use testbed::topolvm::TopolvmSpec;
+
+/// What a run has come to.
+#[derive(Debug)]
+pub struct Answer {
+    /// Whether the exit status is 0.
+    pub is_success: bool,
+    /// Standard output.
+    pub text: String,
+    /// Standard error.
+    pub errors: String,
+}
+
+/// Runs `kubectl topolvm` with these arguments and a kubeconfig.
+pub fn run(cluster: &Cluster, kubeconfig: &Path, arguments: &[&str]) -> Result<Answer> {
+    let programs = TopolvmSpec::nodes(0)?.programs;
+    let path = programs.to_str().context("the path of the programs is not UTF-8")?;
+    ensure!(programs.join("kubectl-topolvm").is_file(), "no kubectl-topolvm: run cargo build --workspace --bins first");
+    let mut command = cluster.command(cluster.tool("kubectl"));
+    command.arg("topolvm").args(arguments).stdin(Stdio::null());
+    command.env("KUBECONFIG", kubeconfig).env("PATH", format!("{path}:/usr/sbin:/usr/bin:/sbin:/bin"));
+    let output = command.output().context("run kubectl topolvm")?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Answer { is_success: output.status.success(), text: text(&output.stdout), errors: text(&output.stderr) })
+}
+
+/// The JSON that a command prints for an administrator, whatever its exit status.
+pub fn json(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
+    let arguments: Vec<_> = arguments.iter().copied().chain(["-o", "json"]).collect();
+    let answer = run(cluster, &cluster.inner_kubeconfig(), &arguments)?;
+    serde_json::from_str(&answer.text).with_context(|| format!("kubectl topolvm prints no JSON: {answer:?}"))
+}

@@ -1,0 +1,343 @@
+//! The kubectl plugin against a real API server: doctor names each fault and nothing else, and a bundle has no secrets.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use system_tests::plugin;
+use testbed::kubeconfig::Credential;
+use testbed::topolvm::{CONTROLLER, start_controller};
+use topolvm_api::{ApiFlavor, crd};
+
+use crate::Body;
+use crate::fixture::{Fixture, GRACE, spec};
+
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("doctor_finds_nothing_wrong_and_then_names_each_of_ten_faults_and_no_other", doctor),
+    ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", stranger),
+    ("a_support_bundle_has_the_objects_and_no_secrets", bundle),
+];
+
+const NODE: &str = "examined";
+
+/// A Node as an agent and kubelet leave it.
+fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    // What another trial may have left has no driver
+    fixture.kubectl(&["delete", "nodes", "--all", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--ignore-not-found", "--timeout=60s"])?;
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": NODE, "finalizers": ["topolvm.io/node"],
+            "annotations": {"capacity.topolvm.io/00default": "10737418240", "capacity.topolvm.io/ssd": "10737418240"},
+        },
+    }))?;
+    register(fixture)?;
+    let done = body();
+    fixture.kubectl(&["delete", "csinode", NODE, "--ignore-not-found"])?;
+    fixture.kubectl(&["delete", "node", NODE, "--timeout=60s"])?;
+    done
+}
+
+fn register(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
+        "spec": {"drivers": [{"name": "topolvm.io", "nodeID": NODE, "topologyKeys": ["topology.topolvm.io/node"]}]},
+    }))
+}
+
+/// How a fault comes and goes, and what doctor says of it.
+struct Fault {
+    check: &'static str,
+    result: &'static str,
+    words: &'static str,
+    plant: fn(&Fixture) -> Result<()>,
+    heal: fn(&Fixture) -> Result<()>,
+}
+
+const FAULTS: [Fault; 10] = [
+    Fault {
+        check: "crd",
+        result: "warn",
+        words: "lacks selectable .spec.nodeName",
+        plant: |fixture| {
+            let patch = r#"[{"op": "remove", "path": "/spec/versions/0/selectableFields"}]"#;
+            fixture.kubectl(&["patch", "crd", "logicalvolumes.topolvm.io", "--type=json", "-p", patch]).map(drop)
+        },
+        heal: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::TopoLvm))?),
+    },
+    Fault {
+        check: "api-groups",
+        result: "warn",
+        words: "both API groups are installed",
+        plant: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::Legacy))?),
+        heal: |fixture| remove(fixture, "crd", "logicalvolumes.topolvm.cybozu.com"),
+    },
+    Fault {
+        check: "csidriver",
+        result: "fail",
+        words: "kube-scheduler does not know of free space",
+        plant: |fixture| storage_capacity(fixture, false),
+        heal: |fixture| storage_capacity(fixture, true),
+    },
+    Fault {
+        check: "owner",
+        result: "fail",
+        words: "deployment/rival in the namespace default runs topolvm-controller too",
+        plant: |fixture| {
+            fixture.apply(&json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "rival", "namespace": "default"},
+                "spec": {
+                    "replicas": 0, "selector": {"matchLabels": {"app": "rival"}},
+                    "template": {
+                        "metadata": {"labels": {"app": "rival"}},
+                        "spec": {"containers": [{"name": "topolvm-controller", "image": "rival"}]},
+                    },
+                },
+            }))
+        },
+        heal: |fixture| remove(fixture, "deployment", "rival"),
+    },
+    Fault {
+        check: "node-agents",
+        result: "fail",
+        words: "node examined: the driver is not registered in its CSINode",
+        plant: |fixture| remove(fixture, "csinode", NODE),
+        heal: register,
+    },
+    Fault {
+        check: "controller",
+        result: "fail",
+        words: "the Lease",
+        plant: |fixture| fixture.cluster.stop(CONTROLLER, GRACE),
+        heal: |fixture| start_controller(&fixture.cluster, &spec(&[])?),
+    },
+    Fault {
+        check: "webhooks",
+        result: "fail",
+        words: "the Service topolvm-system/topolvm-controller, which does not exist",
+        plant: |fixture| {
+            let selector = json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system",
+                    "topolvm-system"]},
+            ]});
+            webhook(fixture, &selector)
+        },
+        heal: |fixture| remove(fixture, "mutatingwebhookconfiguration", "doctored"),
+    },
+    Fault {
+        check: "webhook-exemptions",
+        result: "warn",
+        words: "takes part in the namespace kube-system",
+        plant: |fixture| {
+            service(fixture)?;
+            webhook(fixture, &json!({}))
+        },
+        heal: |fixture| {
+            remove(fixture, "mutatingwebhookconfiguration", "doctored")?;
+            fixture
+                .kubectl(&["-n", "topolvm-system", "delete", "service,endpointslice", "topolvm-controller"])
+                .map(drop)
+        },
+    },
+    Fault {
+        check: "storage-classes",
+        result: "fail",
+        words: "no node has the device class \"hdd\"",
+        plant: |fixture| {
+            fixture.apply(&json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "impossible"},
+                "provisioner": "topolvm.io", "volumeBindingMode": "WaitForFirstConsumer",
+                "parameters": {"topolvm.io/device-class": "hdd"},
+            }))
+        },
+        heal: |fixture| remove(fixture, "storageclass", "impossible"),
+    },
+    Fault {
+        check: "rights",
+        result: "fail",
+        words: "topolvm-system/topolvm-node may not list nodes, patch nodes, watch nodes",
+        plant: |fixture| remove(fixture, "clusterrolebinding", BINDING).and_then(|()| without_nodes(fixture)),
+        heal: |fixture| {
+            remove(fixture, "clusterrolebinding", "doctored")?;
+            remove(fixture, "clusterrole", "doctored")?;
+            bind(fixture, BINDING, "topolvm-system:node")
+        },
+    },
+];
+
+const BINDING: &str = "topolvm-system:node";
+
+fn remove(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
+    fixture.kubectl(&["delete", kind, name, "--timeout=60s"]).map(drop)
+}
+
+fn storage_capacity(fixture: &Fixture, is_used: bool) -> Result<()> {
+    let patch = json!({"spec": {"storageCapacity": is_used}}).to_string();
+    fixture.kubectl(&["patch", "csidriver", "topolvm.io", "--type=merge", "-p", &patch]).map(drop)
+}
+
+/// A webhook like ours that is asked about no object at all.
+fn webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
+    let bundle = ByteString(fixture.cluster.pki().authority().as_bytes().to_vec());
+    fixture.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "doctored"},
+        "webhooks": [{
+            "name": "pvc-hook.topolvm.io", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {
+                "service": {"namespace": "topolvm-system", "name": "topolvm-controller", "path": "/pvc/mutate"},
+                "caBundle": bundle,
+            },
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["persistentvolumeclaims"]}],
+            "namespaceSelector": namespaces, "objectSelector": {"matchLabels": {"nobody": "has-this"}},
+            "failurePolicy": "Ignore",
+        }],
+    }))
+}
+
+/// A Service with an endpoint that is ready.
+fn service(fixture: &Fixture) -> Result<()> {
+    let metadata = json!({
+        "name": "topolvm-controller", "namespace": "topolvm-system",
+        "labels": {"kubernetes.io/service-name": "topolvm-controller"},
+    });
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"name": "webhook",
+            "port": 443}]},
+    }))?;
+    fixture.apply(&json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
+        "ports": [{"name": "webhook", "port": 9443, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}],
+    }))
+}
+
+/// The rights of the agents but for Nodes.
+fn without_nodes(fixture: &Fixture) -> Result<()> {
+    let role: Value =
+        serde_json::from_str(&fixture.kubectl(&["get", "clusterrole", "topolvm-system:node", "-o", "json"])?)?;
+    let mut rules = role["rules"].as_array().cloned().context("a role without rules")?;
+    rules.retain(|rule| rule["resources"] != json!(["nodes"]));
+    fixture.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "doctored"},
+            "rules": rules,
+    }))?;
+    bind(fixture, "doctored", "doctored")
+}
+
+fn bind(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "topolvm-node", "namespace": "topolvm-system"}],
+    }))
+}
+
+fn doctor(fixture: &Fixture) -> Result<()> {
+    with_node(fixture, || {
+        healthy(fixture)?;
+        for fault in &FAULTS {
+            (fault.plant)(fixture)?;
+            let named = named(fixture, fault);
+            (fault.heal)(fixture)?;
+            named.with_context(|| format!("the fault of {}", fault.check))?;
+            healthy(fixture).with_context(|| format!("after {} was healed", fault.check))?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until all checks are well.
+fn healthy(fixture: &Fixture) -> Result<()> {
+    fixture.cluster.ready("apiserver", || {
+        let report = plugin::json(&fixture.cluster, &["doctor"])?;
+        let checks = report["checks"].as_array().context("a report without checks")?;
+        ensure!(report["result"] == "ok" && checks.len() == 11, "doctor says: {report:#}");
+        Ok(())
+    })?;
+    let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &["doctor"])?;
+    ensure!(answer.is_success && answer.text.ends_with("11 ok, 0 warn, 0 fail, 0 unknown\n"), "{answer:?}");
+    Ok(())
+}
+
+/// Waits until doctor names the fault, with a remedy, and nothing else.
+fn named(fixture: &Fixture, fault: &Fault) -> Result<()> {
+    fixture.cluster.ready("apiserver", || {
+        let report = plugin::json(&fixture.cluster, &["doctor"])?;
+        let checks = report["checks"].as_array().context("a report without checks")?;
+        let bad: Vec<_> = checks.iter().filter(|check| check["result"] != "ok").collect();
+        ensure!(bad.len() == 1 && bad[0]["name"] == fault.check, "doctor names {bad:#?}");
+        let mut findings = bad[0]["findings"].as_array().into_iter().flatten();
+        let is_named = findings.any(|finding| {
+            finding["result"] == fault.result
+                && finding["found"].as_str().is_some_and(|found| found.contains(fault.words))
+                && finding["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty())
+        });
+        ensure!(is_named, "doctor says {:#}", bad[0]);
+        Ok(())
+    })?;
+    let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &["doctor"])?;
+    ensure!(answer.is_success == (fault.result != "fail"), "the exit status is wrong: {answer:?}");
+    ensure!(answer.text.contains(fault.words), "people do not read it: {answer:?}");
+    Ok(())
+}
+
+fn stranger(fixture: &Fixture) -> Result<()> {
+    fixture.kubectl(&["create", "serviceaccount", "visitor"])?;
+    let token = fixture.kubectl(&["create", "token", "visitor", "--duration=1h"])?;
+    let kubeconfig = fixture.cluster.directory().join("visitor.kubeconfig");
+    fixture.cluster.write_kubeconfig(&kubeconfig, &Credential::Token(token.trim()))?;
+    let answer = plugin::run(&fixture.cluster, &kubeconfig, &["doctor", "-o", "json"])?;
+    ensure!(answer.is_success, "what is unknown has not failed: {answer:?}");
+    let report: Value = serde_json::from_str(&answer.text)?;
+    for (check, right) in [
+        ("crd", "you may not get customresourcedefinitions.apiextensions.k8s.io"),
+        ("node-agents", "you may not list nodes"),
+        ("controller", "you may not list deployments.apps"),
+        ("rights", "you may not create subjectaccessreviews.authorization.k8s.io"),
+    ] {
+        let mut checks = report["checks"].as_array().into_iter().flatten();
+        let answer = checks.find(|answer| answer["name"] == check).context("a check is missing")?;
+        let finding = &answer["findings"][0];
+        ensure!(answer["result"] == "unknown" && finding["found"] == right, "{check}: {answer:#}");
+    }
+    // Commands that cannot go on without a right name it too
+    let answer = plugin::run(&fixture.cluster, &kubeconfig, &["status"])?;
+    ensure!(!answer.is_success && answer.errors.contains("you may not list"), "{answer:?}");
+    Ok(())
+}
+
+fn bundle(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bundled", "namespace": "topolvm-system"},
+        "data": {"settings": "class: ssd\npassword: hunter2\n"},
+    }))?;
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bundled", "namespace": "topolvm-system"},
+        "stringData": {"key": "hunter3"},
+    }))?;
+    let file = fixture.cluster.directory().join("bundle.tar.gz");
+    let path = file.to_str().context("the path of the bundle is not UTF-8")?;
+    let kubeconfig = fixture.cluster.inner_kubeconfig();
+    let answer = plugin::run(&fixture.cluster, &kubeconfig, &["support-bundle", "-f", path])?;
+    ensure!(answer.is_success && answer.text.trim() == path, "{answer:?}");
+    let output = fixture.cluster.command("tar").args(["--list", "-zf", path]).output()?;
+    let names = String::from_utf8_lossy(&output.stdout).into_owned();
+    for name in [
+        "/doctor.yaml",
+        "/not-included.txt",
+        "/objects/logicalvolumes.topolvm.io.yaml",
+        "/objects/csidrivers.storage.k8s.io.yaml",
+        "/objects/configmaps.yaml",
+        "/objects/leases.coordination.k8s.io.yaml",
+    ] {
+        ensure!(names.lines().any(|line| line.ends_with(name)), "no {name} in {names}");
+    }
+    ensure!(!names.contains("secrets"), "Secrets are in it: {names}");
+    let output = fixture.cluster.command("tar").args(["--extract", "--to-stdout", "-zf", path]).output()?;
+    let all = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(all.contains("class: ssd") && all.contains("REDACTED"), "the ConfigMap is not as expected");
+    ensure!(!all.contains("hunter"), "a secret is in the bundle");
+    Ok(())
+}
