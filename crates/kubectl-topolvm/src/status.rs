@@ -66,8 +66,7 @@ fn shown(format: Format, rows: &[ClassRow]) -> Result<String, Error> {
 /// One row for each device class that a node publishes or that has volumes, in the order of node and class.
 ///
 /// Nodes publish the free space of the default class a second time without its name. Its row is the class that has
-/// exactly the same free space, if
-/// that is one class only.
+/// exactly the same free space, if that is one class only.
 pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume]) -> Vec<ClassRow> {
     let mut rows: BTreeMap<(String, String), ClassRow> = BTreeMap::new();
     let mut defaults: BTreeMap<String, String> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The kubectl plugin as its users run it: found by kubectl on the search path.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -19,15 +19,20 @@ pub struct Answer {
     pub errors: String,
 }
 
-/// Runs `kubectl topolvm` with these arguments and a kubeconfig.
-pub fn run(cluster: &Cluster, kubeconfig: &Path, arguments: &[&str]) -> Result<Answer> {
+/// `kubectl topolvm` with a kubeconfig, without arguments yet.
+pub fn command(cluster: &Cluster, kubeconfig: &Path) -> Result<Command> {
     let programs = TopolvmSpec::nodes(0)?.programs;
     let path = programs.to_str().context("the path of the programs is not UTF-8")?;
     ensure!(programs.join("kubectl-topolvm").is_file(), "no kubectl-topolvm: run cargo build --workspace --bins first");
     let mut command = cluster.command(cluster.tool("kubectl"));
-    command.arg("topolvm").args(arguments).stdin(Stdio::null());
+    command.arg("topolvm").stdin(Stdio::null());
     command.env("KUBECONFIG", kubeconfig).env("PATH", format!("{path}:/usr/sbin:/usr/bin:/sbin:/bin"));
-    let output = command.output().context("run kubectl topolvm")?;
+    Ok(command)
+}
+
+/// Runs `kubectl topolvm` with these arguments and a kubeconfig.
+pub fn run(cluster: &Cluster, kubeconfig: &Path, arguments: &[&str]) -> Result<Answer> {
+    let output = command(cluster, kubeconfig)?.args(arguments).output().context("run kubectl topolvm")?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Answer { is_success: output.status.success(), text: text(&output.stdout), errors: text(&output.stderr) })
 }

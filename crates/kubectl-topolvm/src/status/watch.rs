@@ -34,7 +34,8 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
     let mut printed: Option<Vec<ClassRow>> = None;
     let mut is_listed = (false, false);
     while changes.try_next().await?.is_some() {
-        while let Ok(more) = tokio::time::timeout(TOGETHER, changes.try_next()).await {
+        let end = tokio::time::Instant::now() + TOGETHER;
+        while let Ok(more) = tokio::time::timeout_at(end, changes.try_next()).await {
             if more?.is_none() {
                 return Ok(());
             }

@@ -1,5 +1,11 @@
 //! The kubectl plugin against a real API server: doctor names each fault and nothing else, and a bundle has no secrets.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -9,11 +15,12 @@ use testbed::topolvm::{CONTROLLER, start_controller};
 use topolvm_api::{ApiFlavor, crd};
 
 use crate::Body;
-use crate::fixture::{Fixture, GRACE, spec};
+use crate::fixture::{Fixture, GRACE, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("doctor_finds_nothing_wrong_and_then_names_each_of_ten_faults_and_no_other", doctor),
     ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", stranger),
+    ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watched),
     ("a_support_bundle_has_the_objects_and_no_secrets", bundle),
 ];
 
@@ -306,6 +313,50 @@ fn stranger(fixture: &Fixture) -> Result<()> {
     let answer = plugin::run(&fixture.cluster, &kubeconfig, &["status"])?;
     ensure!(!answer.is_success && answer.errors.contains("you may not list"), "{answer:?}");
     Ok(())
+}
+
+/// For the next print of what has changed.
+const PRINTED: Duration = Duration::from_mins(1);
+
+fn watched(fixture: &Fixture) -> Result<()> {
+    with_node(fixture, || {
+        let mut command = plugin::command(&fixture.cluster, &fixture.cluster.inner_kubeconfig())?;
+        command.args(["status", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("run kubectl topolvm")?;
+        let output = child.stdout.take().context("kubectl topolvm has no output")?;
+        let (sender, lines) = mpsc::channel();
+        // It ends with the output
+        let reader = thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+        let done = comes_and_goes(fixture, &lines);
+        child.kill()?;
+        child.wait()?;
+        drop(reader.join());
+        done
+    })
+}
+
+fn comes_and_goes(fixture: &Fixture, lines: &Receiver<String>) -> Result<()> {
+    let wait = |expected: &[&str]| -> Result<()> {
+        let end = Instant::now() + PRINTED;
+        loop {
+            let line = lines.recv_timeout(end.saturating_duration_since(Instant::now()));
+            let line = line.with_context(|| format!("not printed: {expected:?}"))?;
+            if line.split_whitespace().eq(expected.iter().copied()) {
+                return Ok(());
+            }
+        }
+    };
+    let empty = [NODE, "ssd", "(default)", "10Gi", "10Gi", "0", "0%", "0"];
+    wait(&empty)?;
+    fixture.volume("watched", NODE)?;
+    wait(&[NODE, "ssd", "(default)", "11Gi", "10Gi", "1Gi", "9%", "1"])?;
+    fixture.kubectl(&["delete", LV, "watched", "--wait=false"])?;
+    let patch = r#"{"metadata":{"finalizers":null}}"#;
+    fixture.kubectl(&["patch", LV, "watched", "--type=merge", "-p", patch])?;
+    wait(&empty)
 }
 
 fn bundle(fixture: &Fixture) -> Result<()> {
