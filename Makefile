@@ -5,9 +5,9 @@ TIME ?= 600
 SEED ?=
 SEQUENCES ?=
 comma := ,
-LAYERS := lint unit guest lvm bed control-plane cluster conformance
+LAYERS := lint unit guest lvm systemd bed control-plane cluster conformance
 
-.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -45,23 +45,31 @@ soak: prerequisites ## Everything is killed at random moments: real LVM for half
 # Cargo does not know of files that the linker reads: a flag that changes with them makes it link again
 linked_anew_with = -C metadata=$(firstword $(shell cksum $1))
 
-# lvmd alone has everything in it, so that it runs on each x86-64 Linux, and as little of it as can be is resident. The others look up
+# The linker that comes with Rust, whose options these are, is what Rust uses by itself on x86-64
+lld = $(if $(filter x86_64,$(shell uname -m)),$1)
+
+# lvmd alone has everything in it, so that it runs on each Linux of its architecture, and as little of it as can be is resident. The others look up
 # names of hosts, for which a static C library would need its shared one. ICF folds functions with the same code.
-LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,-z$(comma)pack-relative-relocs --icf=all \
-	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering) $(call linked_anew_with,crates/lvmd/c-functions)
+LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,$(call lld,-z$(comma)pack-relative-relocs --icf=all \
+	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering)) $(call linked_anew_with,crates/lvmd/c-functions)
 
 # What the others do not come to while they run is not resident
-LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld) $(call linked_anew_with,linker/idle-code.ld)
+LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,$(call lld,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld)) $(call linked_anew_with,linker/idle-code.ld)
 
 # One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
-build: ## The programs, optimised, in target/release
-	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
+build: lvmd ## The programs, optimised, in target/release
 	for program in topolvm-node topolvm-controller topolvm-scheduler; \
 		do cargo rustc --locked --release -p $$program --bin $$program -- $(LINK) || exit; done
 	cargo rustc --locked --release -p kubectl-topolvm --bin kubectl-topolvm
 
 images: prerequisites build ## The container image with its bill of materials, in target/images; no container engine is needed
 	cargo xtask images
+
+lvmd:
+	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
+
+deb: prerequisites lvmd ## The Debian package of lvmd with its systemd unit, in target/debian
+	cargo xtask deb
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
 	cargo build --locked --workspace --bins

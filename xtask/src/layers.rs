@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use crate::deb;
 use crate::lint;
 use crate::tools::{cargo, run as run_command};
 
@@ -23,6 +24,8 @@ pub(crate) enum Layer {
     Guest,
     /// Real LVM in a guest.
     Lvm,
+    /// The Debian package of lvmd under a real systemd.
+    Systemd,
     /// The test bed's control plane and nodes.
     Bed,
     /// Controllers, roles and admission against a real API server.
@@ -33,11 +36,12 @@ pub(crate) enum Layer {
     Conformance,
 }
 
-const ALL: [Layer; 8] = [
+const ALL: [Layer; 9] = [
     Layer::Lint,
     Layer::Unit,
     Layer::Guest,
     Layer::Lvm,
+    Layer::Systemd,
     Layer::Bed,
     Layer::ControlPlane,
     Layer::Cluster,
@@ -45,8 +49,16 @@ const ALL: [Layer; 8] = [
 ];
 
 /// The tests from the longest to the shortest.
-const BY_LENGTH: [Layer; 7] =
-    [Layer::Cluster, Layer::Lvm, Layer::Conformance, Layer::Bed, Layer::Guest, Layer::Unit, Layer::ControlPlane];
+const BY_LENGTH: [Layer; 8] = [
+    Layer::Cluster,
+    Layer::Lvm,
+    Layer::Conformance,
+    Layer::Bed,
+    Layer::Systemd,
+    Layer::Guest,
+    Layer::Unit,
+    Layer::ControlPlane,
+];
 
 impl Layer {
     fn name(self) -> &'static str {
@@ -55,6 +67,7 @@ impl Layer {
             Self::Unit => "unit",
             Self::Guest => "guest",
             Self::Lvm => "lvm",
+            Self::Systemd => "systemd",
             Self::Bed => "bed",
             Self::ControlPlane => "control-plane",
             Self::Cluster => "cluster",
@@ -71,6 +84,7 @@ impl Layer {
             Self::Unit
             | Self::Guest
             | Self::Lvm
+            | Self::Systemd
             | Self::Bed
             | Self::ControlPlane
             | Self::Cluster
@@ -152,6 +166,9 @@ fn build(layers: &[Layer]) -> anyhow::Result<()> {
     if real {
         // The whole-system tests start the programs that stand beside them in the target directory
         run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
+    }
+    if layers.contains(&Layer::Systemd) {
+        deb::package(deb::Program::Debug)?;
     }
     if layers.contains(&Layer::Unit) {
         run_command(&mut cargo(&["test", "--workspace", "--locked", "--quiet", "--no-run"]))?;

@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person in a terminal")]
 
+mod deb;
 mod fuzz;
 mod generate;
 mod images;
@@ -41,6 +42,12 @@ enum Command {
     },
     /// Build the container image from the release programs, without a container engine.
     Images(images::Options),
+    /// The Debian package of lvmd, in target/debian; `make deb` builds the program first.
+    Deb {
+        /// The lvmd of the tests instead, in two revisions, in target/debian-test; `cargo build` comes first.
+        #[arg(long)]
+        debug: bool,
+    },
     /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
@@ -60,6 +67,7 @@ fn main() -> ExitCode {
         Command::Generate { check } => generate::run(check),
         Command::Test { layers } => layers::run(&layers),
         Command::Images(options) => images::run(&options),
+        Command::Deb { debug } => deb::package(if debug { deb::Program::Debug } else { deb::Program::Release }),
         Command::Soak => layers::soak(),
         Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };

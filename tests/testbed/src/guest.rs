@@ -64,6 +64,8 @@ pub struct GuestSpec {
     pub network: Option<Network>,
     /// What happens to the command's output.
     pub output: Output,
+    /// Whether Debian's systemd is process 1, with udevd, as on a node. Without it the command is all that runs.
+    pub systemd: bool,
 }
 
 /// A guest's place in a network.
@@ -118,6 +120,7 @@ impl Default for GuestSpec {
             out_dir: None,
             network: None,
             output: Output::default(),
+            systemd: false,
         }
     }
 }
@@ -201,11 +204,12 @@ impl Guest {
             stderr: Mutex::default(),
         });
         let kernel = crate::assets::kernel()?;
+        let layer = if shared.spec.systemd { Some(crate::assets::systemd()?) } else { None };
         let supervisor = {
             let shared = Arc::clone(&shared);
             // The thread that starts the guest stays with it: the guest dies with the thread (see supervise.rs).
             spawn(move || {
-                let result = supervise::supervise(&shared, &kernel);
+                let result = supervise::supervise(&shared, &kernel, layer.as_deref());
                 shared.ended.store(true, Ordering::Release);
                 result
             })

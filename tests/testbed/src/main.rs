@@ -125,6 +125,9 @@ struct Guest {
     /// The command's environment.
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     env: Vec<(String, String)>,
+    /// With systemd as process 1 and udevd.
+    #[arg(long)]
+    systemd: bool,
     /// The command; a path is one of this machine.
     #[arg(required = true, last = true)]
     command: Vec<String>,
@@ -233,6 +236,7 @@ fn guest(options: Guest) -> Result<ExitCode> {
         cpu: options.cpu,
         env: options.env.into_iter().collect::<BTreeMap<_, _>>(),
         out_dir: options.out.map(|out| out.canonicalize().with_context(|| out.display().to_string())).transpose()?,
+        systemd: options.systemd,
         ..GuestSpec::new(options.command)
     };
     let finished = run(spec)?;

@@ -11,6 +11,8 @@ use crate::cache::Cache;
 use crate::machine::find_program;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// For a machine that is no Debian.
+const OLDEST_SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// Suites without security updates of their own.
@@ -102,6 +104,39 @@ pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result
     crate::cache::remove(&work)
 }
 
+/// The suite whose programs run with the machine's libraries.
+pub(super) fn suite_of_machine() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release").context("read /etc/os-release")?;
+    Ok(suite_of(&release).unwrap_or(OLDEST_SUITE).to_owned())
+}
+
+fn suite_of(release: &str) -> Option<&str> {
+    let value = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
+    (value("ID=") == Some("debian")).then(|| value("VERSION_CODENAME=")).flatten()
+}
+
+/// Moves `/bin`, `/lib` and `/sbin` of unpacked packages below `/usr`, where links lead in an installed system.
+pub(super) fn merge_usr(directory: &Path) -> Result<()> {
+    for name in ["bin", "lib", "sbin"] {
+        let from = directory.join(name);
+        if from.is_dir() {
+            merge(&from, &directory.join("usr").join(name))
+                .with_context(|| format!("move {} below usr", from.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn merge(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() { merge(&entry.path(), &place)? } else { fs::rename(entry.path(), place)? }
+    }
+    fs::remove_dir(from)
+}
+
 /// The machine's own mirror when it is a Debian, which may be near or the only one that can be reached.
 fn mirror() -> String {
     let sources = fs::read_to_string("/etc/apt/sources.list.d/debian.sources").unwrap_or_default();
@@ -123,5 +158,25 @@ mod tests {
             "Types: deb\n# comment\nURIs: http://mirror.example/debian http://other.example/debian\nSuites: bookworm\n";
         assert_eq!(mirror_of(sources), Some("http://mirror.example/debian"));
         assert_eq!(mirror_of("Types: deb\n"), None);
+    }
+
+    #[test]
+    fn the_suite_is_that_of_a_debian_and_of_nothing_else() {
+        assert_eq!(suite_of("ID=debian\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\n"), Some("bookworm"));
+        assert_eq!(suite_of("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n"), None);
+    }
+
+    #[test]
+    fn files_of_packages_are_where_an_installed_system_has_them() {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in [("lib/systemd/a", "a"), ("usr/lib/systemd/b", "b"), ("usr/bin/c", "c")] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        merge_usr(root.path()).unwrap();
+        let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
+        assert_eq!([read("usr/lib/systemd/a"), read("usr/lib/systemd/b"), read("usr/bin/c")], ["a", "b", "c"]);
+        assert!(!root.path().join("lib").exists());
     }
 }

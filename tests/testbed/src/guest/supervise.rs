@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread::{self, sleep};
@@ -17,8 +18,9 @@ use crate::frame::chunks;
 use crate::interrupt;
 
 /// Descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's standard error, 5 the messages.
-/// The kernel's own complaints must not mix with the command's.
-const REDIRECT: &str = r#"exec 4>&2 5>"$1" 2>"$2"; shift 2; exec "$@""#;
+/// The kernel's own complaints must not mix with the command's. It holds each file of the machine open that is in use in the guest, and
+/// some more.
+const REDIRECT: &str = r#"ulimit -n "$(ulimit -Hn)"; exec 4>&2 5>"$1" 2>"$2"; shift 2; exec "$@""#;
 
 /// Why a guest was ended from outside.
 enum End {
@@ -28,11 +30,12 @@ enum End {
     Unwanted,
 }
 
-pub(super) fn supervise(shared: &Shared, kernel: &Kernel) -> Result<Finished> {
+/// `layer` is a directory with systemd, which is laid over the machine's files.
+pub(super) fn supervise(shared: &Shared, kernel: &Kernel, layer: Option<&Path>) -> Result<Finished> {
     let turn = Turn::new(shared.spec.cpu)?;
     let deadline = Instant::now() + shared.spec.timeout;
     let mut command = match shared.spec.kind {
-        GuestKind::Uml => uml(shared, kernel, turn.cpu),
+        GuestKind::Uml => uml(shared, kernel, layer, turn.cpu),
     };
     let mut child = command.spawn().context("start the guest (packages util-linux and bash)")?;
     let end = thread::scope(|scope| {
@@ -90,13 +93,14 @@ fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
     end
 }
 
-fn uml(shared: &Shared, kernel: &Kernel, cpu: usize) -> Command {
+fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Command {
     let (spec, scratch) = (&shared.spec, &shared.scratch);
     let init = scratch.init();
     let disks: Vec<_> = (0..spec.disks.len()).map(|index| scratch.disk(index)).collect();
     let mut arguments = vec![assignment("SHARE", &scratch.share())];
     arguments
         .push(spec.out_dir.as_ref().map_or_else(|| "OUT_DIR=".into(), |directory| assignment("OUT_DIR", directory)));
+    arguments.push(assignment("SYSTEMD", layer.unwrap_or_else(|| Path::new(""))));
     let (address, gateway) = match &spec.network {
         Some(network) => {
             (network.address.as_str(), network.gateway.map(|gateway| gateway.to_string()).unwrap_or_default())

@@ -1,0 +1,32 @@
+//! The Debian package of lvmd in a guest with systemd and udevd: what an administrator does to the service, and what volumes notice of it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::disallowed_methods,
+    reason = "in a test a panic is the right answer, and real programs are what is tested"
+)]
+
+mod node;
+mod package;
+mod sandbox;
+mod unit;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use testbed::guest::GuestSpec;
+use testbed::size::GIB;
+
+fn main() -> ExitCode {
+    let tests = unit::TESTS.iter().chain(sandbox::TESTS).chain(package::TESTS);
+    let trials = tests.map(|&(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    let timeout = Duration::from_mins(10);
+    let spec = GuestSpec { disks: vec![GIB], timeout, systemd: true, ..GuestSpec::default() };
+    testbed::suite::in_guest(spec, trials.collect())
+}

@@ -1,0 +1,136 @@
+//! Installation, upgrade and removal.
+
+use std::fs::{self, File};
+use std::io::{Seek as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::scope;
+
+use crate::node::{
+    CLASSES, CONFIG, Held, Node, create, dpkg, held_lvm, install, is_whole, list, main_process, main_process_file,
+    must, package, property, run, systemctl, until,
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("the_package_starts_lvmd_when_an_administrator_says_so", starts_when_an_administrator_says_so),
+    ("an_upgrade_restarts_lvmd_and_a_program_that_writes_notices_nothing", upgrades_under_a_writing_program),
+    ("a_removal_leaves_volumes_and_a_purge_takes_the_configuration_alone", leaves_volumes_when_it_is_removed),
+];
+
+const WANTED_AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/lvmd.service";
+
+/// The exit status, and everything that was said.
+fn said(program: &str, args: &[&str]) -> (Option<i32>, String) {
+    let output = run(program, args);
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+fn starts_when_an_administrator_says_so() {
+    let _node = Node::bare();
+    install(1);
+    assert_eq!(said("systemctl", &["is-enabled", "lvmd"]).1.trim(), "disabled");
+    assert_eq!(property("ActiveState"), "inactive");
+
+    // Blindly started it says what to do, and is left alone.
+    let (status, hint) = said("lvmd", &["check-config"]);
+    assert!(status == Some(64) && hint.contains("list at least one under device-classes"), "{hint}");
+    assert!(!run("systemctl", &["start", "lvmd"]).status.success());
+    let state = ["ActiveState", "ExecMainStatus", "NRestarts"].map(property);
+    assert_eq!(state, ["failed", "64", "0"]);
+
+    fs::write(CONFIG, CLASSES).unwrap();
+    must("systemctl", &["enable", "--now", "lvmd"]);
+    assert_eq!(list("thick").as_deref(), Ok(&[][..]), "it serves when systemctl returns");
+    assert!(Path::new(WANTED_AT_BOOT).exists());
+    let state = ["ActiveState", "SubState", "Type", "NotifyAccess", "StatusText"].map(property);
+    assert_eq!(state, ["active", "running", "notify", "main", "LVM works"]);
+    assert_eq!(fs::read_link(main_process_file("exe")).unwrap(), Path::new("/usr/sbin/lvmd"));
+    must("lvmd", &["health"]);
+    // Not looked for on the node, which may be told to install no documentation
+    let contents = must("dpkg-deb", &["--contents", &package(1)]);
+    for file in ["man/man8/lvmd.8.gz", "doc/lvmd/copyright", "doc/lvmd/changelog.gz", "doc/lvmd/lvmd.md.gz"] {
+        assert!(contents.contains(&format!(" ./usr/share/{file}\n")), "{file}: {contents}");
+    }
+}
+
+/// A filesystem on a volume, mounted at /mnt.
+fn mount() {
+    create("thin", "data").unwrap();
+    must("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
+    must("mount", &["/dev/myvg1/data", "/mnt"]);
+}
+
+/// The line of /mnt, with its number: it is another one after it was mounted again.
+fn mounted() -> String {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().find(|line| line.contains(" /mnt ")).unwrap().to_owned()
+}
+
+fn upgrades_under_a_writing_program() {
+    let _node = Node::new(&held_lvm());
+    mount();
+    let (before, old) = (mounted(), main_process());
+    let directory = fs::metadata("/run/topolvm").unwrap().ino();
+    let (stop, writes) = (AtomicBool::new(false), AtomicU32::new(0));
+    scope(|threads| {
+        let writer = threads.spawn(|| {
+            let mut file = File::create("/mnt/file").unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                file.rewind()?;
+                file.write_all(&writes.load(Ordering::Relaxed).to_be_bytes())?;
+                file.sync_all()?;
+                writes.fetch_add(1, Ordering::Relaxed);
+            }
+            std::io::Result::Ok(())
+        });
+        until("a write", || writes.load(Ordering::Relaxed) > 0);
+        let held = Held::making("meanwhile");
+        let at_start = writes.load(Ordering::Relaxed);
+        let upgrade = threads.spawn(|| install(2));
+        until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        assert!(old.is_alive(), "it waits for LVM");
+        assert!(held.go_on().is_ok(), "a client is answered");
+        upgrade.join().unwrap();
+        let at_end = writes.load(Ordering::Relaxed);
+        until("another write", || writes.load(Ordering::Relaxed) > at_end);
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap().unwrap();
+        assert!(at_end > at_start);
+    });
+    assert_eq!(must("dpkg-query", &["--show", "--showformat=${Version}", "lvmd"]).rsplit('-').next(), Some("2"));
+    assert_eq!(["ActiveState", "UnitFileState", "NRestarts"].map(property), ["active", "enabled", "0"]);
+    assert!(!old.is_alive() && main_process().is_alive());
+    assert_eq!(mounted(), before);
+    assert_eq!(fs::metadata("/run/topolvm").unwrap().ino(), directory, "topolvm-node has it mounted");
+    assert_eq!(fs::read_to_string(CONFIG).unwrap(), held_lvm(), "the administrator's own");
+    assert!(is_whole("meanwhile"));
+    assert_eq!(list("thin").unwrap(), ["data", "meanwhile"]);
+    let last = u32::from_be_bytes(fs::read("/mnt/file").unwrap().try_into().unwrap());
+    assert_eq!(last + 1, writes.into_inner());
+}
+
+fn leaves_volumes_when_it_is_removed() {
+    let _node = Node::new(CLASSES);
+    systemctl("stop");
+    install(2);
+    assert_eq!(["ActiveState", "UnitFileState"].map(property), ["inactive", "enabled"], "an upgrade starts nothing");
+    systemctl("start");
+    mount();
+    let (before, lvmd) = (mounted(), main_process());
+    let volumes = || must("lvs", &["--noheadings", "-o", "lv_name,lv_uuid,lv_attr", "myvg1"]);
+    let made = volumes();
+    dpkg(&["--remove", "lvmd"]);
+    assert!(!lvmd.is_alive());
+    assert!(!Path::new("/usr/sbin/lvmd").exists());
+    assert_eq!(fs::read_to_string(CONFIG).unwrap(), CLASSES);
+    assert_eq!((mounted(), volumes()), (before.clone(), made.clone()));
+
+    dpkg(&["--purge", "lvmd"]);
+    assert!(!Path::new("/etc/topolvm").exists());
+    assert!(fs::symlink_metadata(WANTED_AT_BOOT).is_err());
+    assert_eq!(property("LoadState"), "not-found");
+    assert_eq!((mounted(), volumes()), (before, made));
+    fs::write("/mnt/file", "still there").unwrap();
+    File::open("/mnt/file").unwrap().sync_all().unwrap();
+}

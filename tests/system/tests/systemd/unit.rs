@@ -1,0 +1,99 @@
+//! Reload, stop, watchdog and kills.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::Code;
+
+use crate::node::{
+    CLASSES, CONFIG, Held, Node, THICK, create, drop_in, held_lvm, is_whole, journal, list, main_process, must,
+    property, run, systemctl, until,
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_reload_takes_a_new_class_over_and_refuses_a_mistake", reloads),
+    ("a_stop_waits_for_lvm_and_so_does_a_restart", stops_when_lvm_has_ended),
+    ("a_killed_lvmd_comes_back_and_waits_for_the_lvm_that_it_left", comes_back_after_a_kill),
+    ("the_watchdog_replaces_an_lvmd_that_hangs_and_leaves_lvm_alone", is_replaced_by_the_watchdog),
+    ("systemctl_kill_ends_it_as_a_stop_does", ends_at_systemctl_kill),
+];
+
+fn reloads() {
+    let _node = Node::new(THICK);
+    let lvmd = main_process();
+    assert_eq!(list("thin"), Err(Code::FailedPrecondition));
+    fs::write(CONFIG, CLASSES).unwrap();
+    systemctl("reload");
+    until("the new class", || list("thin").is_ok());
+
+    fs::write(CONFIG, CLASSES.replace("ratio: 5", "ratio: much")).unwrap();
+    assert!(!run("systemctl", &["reload", "lvmd"]).status.success());
+    until("the status tells", || property("StatusText").contains("the previous configuration is in use"));
+    assert!(list("thin").is_ok());
+    assert_eq!(property("ActiveState"), "active");
+
+    fs::write(CONFIG, THICK).unwrap();
+    systemctl("reload");
+    until("the class is gone", || list("thin") == Err(Code::FailedPrecondition));
+    until("the status is good again", || property("StatusText") == "LVM works");
+    assert!(lvmd.is_alive() && lvmd == main_process());
+}
+
+fn stops_when_lvm_has_ended() {
+    let _node = Node::new(&held_lvm());
+    for (action, name, then) in [("restart", "a", "active"), ("stop", "b", "inactive")] {
+        let lvmd = main_process();
+        let held = Held::making(name);
+        must("systemctl", &["--no-block", action, "lvmd"]);
+        until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        assert!(lvmd.is_alive() && !is_whole(name));
+        held.go_on().unwrap();
+        until("the action is done", || property("ActiveState") == then);
+        assert!(!lvmd.is_alive() && is_whole(name));
+    }
+    assert_eq!(property("Result"), "success");
+    systemctl("start");
+    assert_eq!(list("thin").unwrap(), ["a", "b"]);
+}
+
+/// LVM is at work, lvmd meets its end: another one comes, waits for LVM, and finds everything whole.
+fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
+    let old = main_process();
+    let held = Held::making("v");
+    meets_its_end(&old);
+    until("the old lvmd is gone", || !old.is_alive());
+    until("another one waits", || property("StatusText").starts_with("waits for LVM commands"));
+    assert_eq!(property("ActiveState"), "activating");
+    assert!(!is_whole("v"));
+    held.go_on().unwrap_err();
+    until("it has started", || property("ActiveState") == "active");
+    assert!(is_whole("v"), "{}", must("lvs", &["-o", "+lv_tags"]));
+    assert_eq!(list("thin").unwrap(), ["v"]);
+    create("thin", "w").unwrap();
+}
+
+fn comes_back_after_a_kill() {
+    let _node = Node::new(&held_lvm());
+    drop_in("RestartSec=100ms");
+    survives(|_| drop(must("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
+    assert_eq!(property("NRestarts"), "1");
+}
+
+fn is_replaced_by_the_watchdog() {
+    let _node = Node::new(&held_lvm());
+    // The only numbers that a test cannot wait for; what is waited for, and what then happens, is the unit's.
+    drop_in("WatchdogSec=5s\nTimeoutAbortSec=1s\nRestartSec=100ms");
+    systemctl("restart");
+    survives(|lvmd| kill_process(Pid::from_raw(i32::try_from(lvmd.pid).unwrap()).unwrap(), Signal::STOP).unwrap());
+    assert!(journal().contains("Watchdog timeout"), "{}", journal());
+}
+
+fn ends_at_systemctl_kill() {
+    let _node = Node::new(CLASSES);
+    create("thin", "v").unwrap();
+    systemctl("kill");
+    until("it has ended", || property("ActiveState") == "inactive");
+    assert_eq!(["Result", "ExecMainStatus", "NRestarts"].map(property), ["success", "0", "0"]);
+    systemctl("start");
+    assert_eq!(list("thin").unwrap(), ["v"]);
+}
