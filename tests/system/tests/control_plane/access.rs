@@ -116,9 +116,9 @@ fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
     for object in of_the_chart(another) {
         fixture.apply(&object)?;
     }
-    let base = topolvm::manifests().join("base");
-    let base = base.to_str().context("a path that is no UTF-8")?;
-    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", base])?;
+    let objects = topolvm::manifests().join("overlays/objects");
+    let objects = objects.to_str().context("a path that is no UTF-8")?;
+    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", objects])?;
 
     fixture.node("switched")?;
     for account in [NODE, another] {
@@ -211,8 +211,10 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
         (&controller, "delete", "pods"),
         (&controller, "create", "persistentvolumeclaims"),
         (&controller, "delete", "nodes"),
-        (&controller, "delete", "persistentvolumes"),
-        (&controller, "patch", "persistentvolumes"),
+        // It makes, changes and deletes volumes for the sidecars, but nobody replaces one
+        (&controller, "update", "persistentvolumes"),
+        (&controller, "delete", "storageclasses"),
+        (&controller, "update", "nodes"),
         (&controller, "update", "leases"),
     ] {
         let output = fixture.cluster.kubectl(["auth", "can-i", verb, what, who.as_str(), "--all-namespaces"])?;

@@ -172,7 +172,7 @@ const FAULTS: [Fault; 10] = [
     },
 ];
 
-const BINDING: &str = "topolvm-system:node";
+const BINDING: &str = "topolvm-system:topolvm-node";
 
 fn remove(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
     fixture.kubectl(&["delete", kind, name, "--timeout=60s"]).map(drop)
