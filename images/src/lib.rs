@@ -1,8 +1,7 @@
 //! The container image of the product, put together without a container engine and without root: the four programs, and of Debian's pinned
 //! packages the tools that they start with the libraries that these need. The same programs make the same bytes.
 //!
-//! It is one image, as upstream's is: the programs are small beside the tools (docs/images.md has the sizes), and a node that runs the agent
-//! and lvmd fetches it once.
+//! It is one image, as upstream's is: a node needs the agent, lvmd and the tools anyway, and fetches them once.
 
 mod debian;
 mod elf;

@@ -154,18 +154,14 @@ impl<R: CommandRunner> Lvm<R> {
     /// Above how many percent of its data or metadata a thin pool takes no new volumes (lvm.conf(5)
     /// `activation/thin_pool_autoextend_threshold`).
     pub async fn thin_pool_threshold(&self) -> Result<u32, Error> {
-        let threshold = self.setting("activation/thin_pool_autoextend_threshold").await?;
-        threshold.parse().map_err(|_| {
-            let command = LvmCommand::setting("activation/thin_pool_autoextend_threshold");
-            report_error(&command, ReportError::Line(threshold))
-        })
+        self.setting("activation/thin_pool_autoextend_threshold", |value| value.parse().ok()).await
     }
 
-    /// Returns the value of a setting that LVM uses, without quotes.
-    pub(crate) async fn setting(&self, name: &str) -> Result<String, Error> {
+    /// Returns what `parse` makes of the value of a setting that LVM uses, given without quotes.
+    pub(crate) async fn setting<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
         self.parse(&LvmCommand::setting(name), |output| {
             let said = String::from_utf8_lossy(output).trim().to_owned();
-            let value = said.split_once('=').map(|(_, value)| value.trim_matches('"').to_owned());
+            let value = said.split_once('=').and_then(|(_, value)| parse(value.trim_matches('"')));
             value.ok_or(ReportError::Line(said))
         })
         .await

@@ -10,6 +10,7 @@ use std::time::Duration;
 use device_mapper::ThinPoolStatus;
 
 use crate::report::{self, ThinVolume};
+use crate::volume::mapper_name;
 use crate::{Error, GroupLock, Host, LvName, Lvm, LvmCommand, Output, RunError, VgName};
 
 /// Behind the name of a pool's device: the layer that thin devices use.
@@ -95,7 +96,7 @@ impl<R: Host> Lvm<R> {
 
     /// What LVM and the kernel say of a pool, while LVM's lock keeps everybody else away and both agree.
     async fn survey(&self, vg: &VgName, pool: &LvName) -> Result<Survey, KeptThinDevice> {
-        let directory = PathBuf::from(self.setting("global/locking_dir").await?);
+        let directory = self.setting("global/locking_dir", |value| Some(PathBuf::from(value))).await?;
         let (runner, group) = (Arc::clone(self.runner()), vg.clone());
         let locking = tokio::task::spawn_blocking(move || runner.lock_group(&directory, &group, PATIENCE));
         let lock = locking.await.map_err(io::Error::other).flatten().map_err(KeptThinDevice::Lock)?;
@@ -106,7 +107,7 @@ impl<R: Host> Lvm<R> {
     }
 
     async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, KeptThinDevice> {
-        let said = self.program("dmsetup", &["status", &device_name(vg, pool, POOL)]).await?;
+        let said = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
         // START LENGTH TYPE and the status itself
         let status = said.split_once(" thin-pool ").map(|(_, status)| status);
         let no_status = || KeptThinDevice::Doubtful(format!("not the status of a thin pool: {said}"));
@@ -116,7 +117,7 @@ impl<R: Host> Lvm<R> {
     /// What the pool's metadata says of a device, read from a snapshot of it, as the metadata of a pool in use must be.
     async fn thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<Option<ThinDevice>, KeptThinDevice> {
         self.tell_thin_pool(vg, pool, "reserve_metadata_snap").await?;
-        let metadata = format!("/dev/mapper/{}", device_name(vg, pool, METADATA));
+        let metadata = format!("/dev/mapper/{}", mapper_name(vg, pool.as_str(), METADATA));
         let listed = ["--metadata-snap", "--no-headers", "--format", "DEV,MAPPED_BLOCKS,TRANSACTION", &metadata];
         let listed = self.program("thin_ls", &listed).await;
         self.tell_thin_pool(vg, pool, "release_metadata_snap").await?;
@@ -124,7 +125,7 @@ impl<R: Host> Lvm<R> {
     }
 
     async fn tell_thin_pool(&self, vg: &VgName, pool: &LvName, message: &str) -> Result<(), KeptThinDevice> {
-        self.program("dmsetup", &["message", &device_name(vg, pool, POOL), "0", message]).await.map(drop)
+        self.program("dmsetup", &["message", &mapper_name(vg, pool.as_str(), POOL), "0", message]).await.map(drop)
     }
 
     async fn program(&self, program: &'static str, args: &[&str]) -> Result<String, KeptThinDevice> {
@@ -138,12 +139,6 @@ impl<R: Host> Lvm<R> {
             Err(KeptThinDevice::Program { program, said: stderr.trim().to_owned() })
         }
     }
-}
-
-/// What LVM calls a hidden part of a pool in device-mapper.
-fn device_name(vg: &VgName, pool: &LvName, layer: &str) -> String {
-    let escaped = |name: &str| name.replace('-', "--");
-    format!("{}-{}{layer}", escaped(vg.as_str()), escaped(pool.as_str()))
 }
 
 /// LVM and the kernel agree about which transaction was the last, and nobody else reads the pool's metadata.
@@ -243,8 +238,8 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_pool_are_named_as_lvm_names_them() {
-        let (vg, pool) = ("my-vg".parse().unwrap(), "my-pool".parse().unwrap());
-        assert_eq!(device_name(&vg, &pool, POOL), "my--vg-my--pool-tpool");
-        assert_eq!(device_name(&vg, &pool, METADATA), "my--vg-my--pool_tmeta");
+        let vg = "my-vg".parse().unwrap();
+        assert_eq!(mapper_name(&vg, "my-pool", POOL), "my--vg-my--pool-tpool");
+        assert_eq!(mapper_name(&vg, "my-pool", METADATA), "my--vg-my--pool_tmeta");
     }
 }

@@ -146,6 +146,11 @@ impl FreeAreas<'_> {
     }
 }
 
+/// Returns the name of a volume's device, or of a hidden layer of it, in device-mapper.
+pub(crate) fn mapper_name(vg: &VgName, name: &str, layer: &str) -> String {
+    format!("{}-{}{layer}", vg.as_str().replace('-', "--"), name.replace('-', "--"))
+}
+
 impl LogicalVolume {
     /// The layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID has its metadata
     /// already.
@@ -165,7 +170,7 @@ impl LogicalVolume {
     /// doubled. Of a thin pool LVM reports the layer that the thin volumes use.
     pub fn mapper_name(&self, vg: &VgName) -> String {
         let layer = if self.attr.is_thin_pool() { "-tpool" } else { "" };
-        format!("{}-{}{layer}", vg.as_str().replace('-', "--"), self.name.replace('-', "--"))
+        mapper_name(vg, &self.name, layer)
     }
 
     /// Size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its origin.

@@ -233,8 +233,7 @@ fn removes_a_thin_device_that_no_volume_has() {
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
         let client = lvmd.connect().await;
-        create_with_data(&client, "a").await;
-        snapshot_by_kernel("create_snap 2 1");
+        leave_snapshot_of_a(&client).await;
         client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
         // Nobody wrote to it, whenever it was made
         pool_message("create_thin 4");
@@ -254,8 +253,7 @@ fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
         let client = lvmd.connect().await;
-        create_with_data(&client, "a").await;
-        snapshot_by_kernel("create_snap 2 1");
+        leave_snapshot_of_a(&client).await;
         let refused = client.create("b", 16 * MIB).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
         assert!(refused.message().contains("no volume ever had it, and it is removed; try again"), "{refused}");
@@ -303,10 +301,13 @@ fn keeps_a_thin_device_that_may_hold_data() {
     });
 }
 
-async fn create_with_data(client: &Client, name: &str) {
-    client.create(name, 16 * MIB).await.unwrap();
-    let device = File::options().write(true).open(format!("/dev/myvg1/{name}")).unwrap();
-    device.write_all_at(&[7; 4096], MIB).unwrap();
+/// Makes the volume `a`, with data, and lets the kernel make a snapshot of it of which LVM does not know: device 2.
+async fn leave_snapshot_of_a(client: &Client) {
+    client.create("a", 16 * MIB).await.unwrap();
+    File::options().write(true).open("/dev/myvg1/a").unwrap().write_all_at(&[7; 4096], MIB).unwrap();
+    must("dmsetup", &["suspend", "myvg1-a"]);
+    pool_message("create_snap 2 1");
+    must("dmsetup", &["resume", "myvg1-a"]);
 }
 
 fn byte_of(name: &str) -> u8 {
@@ -317,13 +318,6 @@ fn byte_of(name: &str) -> u8 {
 
 fn pool_message(message: &str) {
     must("dmsetup", &["message", "myvg1-pool-tpool", "0", message]);
-}
-
-/// Lets the kernel make a snapshot of `a` of which LVM does not know.
-fn snapshot_by_kernel(message: &str) {
-    must("dmsetup", &["suspend", "myvg1-a"]);
-    pool_message(message);
-    must("dmsetup", &["resume", "myvg1-a"]);
 }
 
 /// Names and device ids of the volumes in the pool.
