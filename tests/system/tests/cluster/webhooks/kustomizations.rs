@@ -10,18 +10,35 @@ use testbed::topolvm;
 use super::bed::{Bed, NAMESPACE, path_of_manifests};
 use super::cert_manager;
 
-const OVERLAYS: [&str; 9] = [
+const OVERLAYS: [&str; 14] = [
+    "daemonset-scheduler",
+    "deployment-scheduler",
     "embedded-lvmd",
     "extender",
     "extender-cert-manager",
+    "extender-manual-secret",
     "legacy",
     "legacy-extender",
     "legacy-guide",
     "legacy-objects",
     "lvmd",
     "objects",
+    "storage-capacity",
+    "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 5] = ["legacy", "pvc-finalizer", "secure-metrics", "webhooks", "without-workloads"];
+const COMPONENTS: [&str; 11] = [
+    "certificate-cert-manager",
+    "certificate-secret",
+    "certificate-self-managed",
+    "legacy",
+    "pvc-finalizer",
+    "scheduler-daemonset",
+    "scheduler-deployment",
+    "secure-metrics",
+    "webhooks",
+    "without-snapshots",
+    "without-workloads",
+];
 /// Those that start nothing.
 const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objects", "overlays/objects"];
 /// Where the controller serves webhooks unless it is told otherwise.
