@@ -4,6 +4,7 @@
 
 mod access;
 mod claims;
+mod extender;
 mod fixed;
 mod fixture;
 mod leader;
@@ -21,8 +22,17 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 8] =
-        [nodes::ALL, claims::ALL, stale::ALL, leader::ALL, access::ALL, metrics::ALL, fixed::ALL, plugin::ALL];
+    let groups: [&[(&str, Body)]; 9] = [
+        nodes::ALL,
+        claims::ALL,
+        stale::ALL,
+        leader::ALL,
+        access::ALL,
+        metrics::ALL,
+        fixed::ALL,
+        extender::ALL,
+        plugin::ALL,
+    ];
     let trials = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });

@@ -1,0 +1,126 @@
+//! kube-scheduler's shipped address and the shipped options of topolvm-scheduler meet on every host. A host is a network namespace and a
+//! file /etc/hosts; no API server is asked.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::netns::NetNs;
+use testbed::topolvm::TopolvmSpec;
+
+use crate::Body;
+use crate::fixture::Fixture;
+
+pub(crate) const ALL: &[(&str, Body)] =
+    &[("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", meet)];
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const LOOPBACK: [&str; 2] = ["127.0.0.1", "::1"];
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn meet(_: &Fixture) -> Result<()> {
+    let directory = tempfile::tempdir().context("create a directory for network namespaces")?;
+    let asked = shipped_address()?;
+    let names = ["127.0.0.1 localhost\n", "::1 localhost\n", "127.0.0.1 localhost\n::1 localhost\n", ""];
+    for lacking in [None, Some("::1/128"), Some("127.0.0.1/8")] {
+        for (index, names) in names.iter().enumerate() {
+            let file = directory.path().join(format!("netns-{index}"));
+            let host = Host { netns: NetNs::create(&file)?, hosts: directory.path().join("hosts") };
+            let met = host.boot(names, lacking).and_then(|()| host.check(asked, lacking));
+            host.netns.remove()?;
+            met.with_context(|| format!("without {lacking:?}, /etc/hosts: {names:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the shipped configuration tells kube-scheduler to ask.
+fn shipped_address() -> Result<SocketAddr> {
+    let file = Path::new(REPOSITORY).join("scheduler-config/scheduler-config.yaml");
+    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    let address = text.lines().find_map(|line| line.trim().strip_prefix("- urlPrefix: http://"));
+    address.context("no address")?.parse().context("kube-scheduler is not told an address")
+}
+
+struct Host {
+    netns: NetNs,
+    hosts: std::path::PathBuf,
+}
+
+impl Host {
+    fn boot(&self, names: &str, lacking: Option<&str>) -> Result<()> {
+        fs::write(&self.hosts, names)?;
+        self.ip(&["link", "set", "lo", "up"])?;
+        lacking.map_or(Ok(()), |address| self.ip(&["address", "delete", address, "dev", "lo"]))
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<()> {
+        let status = self.netns.command("ip").args(arguments).status().context("run ip")?;
+        ensure!(status.success(), "ip {arguments:?}: {status}");
+        Ok(())
+    }
+
+    /// The extender of the DaemonSet answers on each loopback address that the host has, so on the one that kube-scheduler is told.
+    fn check(&self, asked: SocketAddr, lacking: Option<&str>) -> Result<()> {
+        let program = TopolvmSpec::nodes(0)?.programs.join("topolvm-scheduler");
+        let options =
+            Path::new(REPOSITORY).join("deploy/manifests/components/scheduler-daemonset/scheduler-options.yaml");
+        let mut command = self.netns.command("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /etc/hosts && exec \"$2\" --config \"$3\"", "sh"]);
+        let mut running = Running::start(command.args([self.hosts.as_path(), &program, &options]))?;
+        for ip in LOOPBACK {
+            let has_it = lacking.is_none_or(|lacking| lacking.split('/').next() != Some(ip));
+            let address = SocketAddr::new(ip.parse()?, asked.port());
+            if has_it {
+                let answer = running.wait_for(|| self.status(address))?;
+                ensure!(answer.ends_with("ok"), "{address} answers {answer:?}");
+            } else {
+                ensure!(self.status(address).is_err(), "{address} answers although the host does not have it");
+            }
+        }
+        ensure!(LOOPBACK.contains(&asked.ip().to_string().as_str()), "{asked} is no address of the host alone");
+        Ok(())
+    }
+
+    fn status(&self, address: SocketAddr) -> Result<String> {
+        let mut connection = self.netns.connect(address, LIMIT)??;
+        connection.write_all(b"GET /status HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// Ends the program when the test does.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        Ok(Self(command.spawn().context("start topolvm-scheduler")?))
+    }
+
+    /// Asks until there is an answer, as long as the program runs.
+    fn wait_for<T>(&mut self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let error = match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            ensure!(self.0.try_wait()?.is_none(), "topolvm-scheduler has ended: {error:#}");
+            ensure!(Instant::now() < end, "no answer within {LIMIT:?}: {error:#}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
