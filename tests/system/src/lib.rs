@@ -1,5 +1,6 @@
 //! The product on the test bed: what the whole-system tests, the demo and the benchmark share.
 
+pub mod audit;
 pub mod bench;
 pub mod chaos;
 pub mod lvm_settings;

@@ -17,7 +17,7 @@ use self::lifecycle::{
     SCHEDULER_CONFIG, control_plane, copy_logs, in_parallel, node_names, start, start_api_server, stop,
 };
 use crate::assets;
-use crate::control_plane::Processes;
+use crate::control_plane::{AUDIT, Processes};
 use crate::https::Https;
 use crate::image::Image;
 use crate::kubeconfig::{self, Credential};
@@ -40,6 +40,8 @@ pub struct ClusterSpec {
     pub scheduler_config: Option<String>,
     /// Images that every node has beside the standard ones.
     pub images: Vec<Image>,
+    /// The audit policy of the API server, in YAML. With one, [`Cluster::audit_log`] has what it tells to write.
+    pub audit_policy: Option<String>,
 }
 
 /// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does the end of the
@@ -176,6 +178,11 @@ impl Cluster {
     /// The log of a program of the cluster.
     pub fn log(&self, name: &str) -> PathBuf {
         self.processes().log(name)
+    }
+
+    /// The audit log of the API server: an event in JSON on each line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.log(AUDIT)
     }
 
     /// An administrator's kubeconfig that works in this machine's own namespace, through a forwarded port of 127.0.0.1.

@@ -19,6 +19,10 @@ use crate::process::{Process, spawn, stop_file};
 /// Name of its process.
 pub(crate) const API_SERVER_PROCESS: &str = "apiserver";
 pub(crate) const SCHEDULER_PROCESS: &str = "scheduler";
+/// Name of the audit log, among those of the programs.
+pub(crate) const AUDIT: &str = "audit";
+/// The audit policy, in the directory of a cluster that has one.
+pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
 const ETCD: &str = "http://127.0.0.1:2379";
 const CONTROLLER_MANAGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10257);
 const SCHEDULER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10259);
@@ -201,6 +205,11 @@ impl ControlPlane<'_> {
         command.arg("--enable-aggregator-routing=true");
         command.args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"]);
         command.arg("--allow-privileged=true");
+        let policy = self.directory.join(AUDIT_POLICY);
+        if policy.exists() {
+            command.arg("--audit-policy-file").arg(policy);
+            command.arg("--audit-log-path").arg(self.processes.log(AUDIT));
+        }
         command
     }
 

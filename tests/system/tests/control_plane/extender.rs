@@ -70,7 +70,13 @@ impl Host {
         let options =
             Path::new(REPOSITORY).join("deploy/manifests/components/scheduler-daemonset/scheduler-options.yaml");
         let mut command = self.netns.command("unshare");
-        command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /etc/hosts && exec \"$2\" --config \"$3\"", "sh"]);
+        command.args([
+            "--mount",
+            "sh",
+            "-c",
+            "mount --bind \"$1\" /etc/hosts && exec \"$2\" --log-level=warn --config \"$3\"",
+            "sh",
+        ]);
         let mut running = Running::start(command.args([self.hosts.as_path(), &program, &options]))?;
         for ip in LOOPBACK {
             let has_it = lacking.is_none_or(|lacking| lacking.split('/').next() != Some(ip));

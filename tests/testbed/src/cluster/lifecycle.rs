@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Cluster, ClusterSpec};
 use crate::assets::KubernetesTools;
-use crate::control_plane::{ControlPlane, Processes, scheduler_config};
+use crate::control_plane::{AUDIT_POLICY, ControlPlane, Processes, scheduler_config};
 use crate::image::{self, Image};
 use crate::kubeconfig::{self, Credential};
 use crate::netns::NetNs;
@@ -43,6 +43,9 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
     let (pki, netns) = (cluster.pki(), cluster.netns());
     let control_plane =
         ControlPlane { directory, netns, tools: &tools.bin, pki, https: &cluster.inner.https, processes: &processes };
+    if let Some(policy) = &spec.audit_policy {
+        fs::write(directory.join(AUDIT_POLICY), policy).context("write the audit policy")?;
+    }
     control_plane.certificates()?;
     network::prepare(NetNs::create(netns.path()).map(|_| netns)?)?;
     control_plane.start_storage()?;

@@ -1,5 +1,9 @@
 //! All kustomizations in `deploy/manifests`, built by kubectl and shown to a real API server.
 
+mod pods;
+mod references;
+mod webhooks;
+
 use std::fs;
 use std::path::Path;
 
@@ -39,6 +43,7 @@ const COMPONENTS: [&str; 11] = [
     "without-snapshots",
     "without-workloads",
 ];
+const CERTIFICATES: [&str; 3] = ["certificate-cert-manager", "certificate-secret", "certificate-self-managed"];
 /// Those that start nothing.
 const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objects", "overlays/objects"];
 /// Where the controller serves webhooks unless it is told otherwise.
@@ -71,10 +76,36 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
+    for name in ["systemd-lvmd", "storage-capacity"] {
+        try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"]])?;
+    }
     for overlay in ["overlays/extender", "overlays/extender-cert-manager"] {
         try_all(overlay, hooked)?;
         try_all(overlay, older)?;
     }
+    for overlay in ["overlays/extender-manual-secret", "overlays/daemonset-scheduler", "overlays/deployment-scheduler"]
+    {
+        try_all(overlay, &[&[], &["pvc-finalizer", "secure-metrics", "without-snapshots", "legacy"]])?;
+    }
+    for (index, overlay) in ["lvmd", "embedded-lvmd", "systemd-lvmd"].iter().enumerate() {
+        for (other, certificate) in CERTIFICATES.iter().enumerate() {
+            // Each lvmd and each certificate meets both ways of scheduling
+            let scheduler = ["scheduler-daemonset", "scheduler-deployment"][(index + other) % 2];
+            try_all(&format!("overlays/{overlay}"), &[&["webhooks", certificate, scheduler]])?;
+        }
+    }
+    let everything = [
+        "webhooks",
+        "certificate-secret",
+        "pvc-finalizer",
+        "secure-metrics",
+        "scheduler-deployment",
+        "without-snapshots",
+    ];
+    try_all(
+        "overlays/lvmd",
+        &[&[&everything[..], &["legacy"]].concat(), &[&everything[..], &["without-workloads"]].concat()],
+    )?;
     try_all("overlays/legacy-extender", hooked)?;
     try_all("overlays/legacy-guide", &[&[]])
 }
@@ -93,10 +124,10 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     let directory = bed.scratch.join(name);
     fs::create_dir(&directory)?;
     let ours = path_of_manifests(&directory)?;
-    let components: Vec<String> = components.iter().map(|name| format!("{ours}/components/{name}")).collect();
+    let paths: Vec<String> = components.iter().map(|name| format!("{ours}/components/{name}")).collect();
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{ours}/{base}")], "components": components,
+        "resources": [format!("{ours}/{base}")], "components": paths,
     });
     fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
     let built = directory.join("built.yaml");
@@ -108,7 +139,9 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     let objects = Objects(list["items"].as_array().context("no list")?);
     objects.check_roles()?;
     objects.check_flavor()?;
-    objects.check_workloads(base)?;
+    objects.check_workloads(base, components)?;
+    objects.check_pods()?;
+    objects.check_references()?;
     if objects.of("MutatingWebhookConfiguration").next().is_some() {
         objects.check_webhooks()?;
     }
@@ -150,29 +183,39 @@ impl Objects<'_> {
 
     /// The pods are those of the overlay, of accounts that are there, in the mode of the API group, and with webhooks where there is a
     /// configuration for them.
-    fn check_workloads(&self, base: &str) -> Result<()> {
-        let workloads: Vec<_> = self.of("Deployment").chain(self.of("DaemonSet")).collect();
-        let names: Vec<_> = workloads.iter().filter_map(|workload| workload["metadata"]["name"].as_str()).collect();
-        let expected: &[&str] = match base {
-            base if WITHOUT_PODS.contains(&base) => &[],
-            "overlays/lvmd" => &["topolvm-controller", "topolvm-lvmd", "topolvm-node"],
-            _ => &["topolvm-controller", "topolvm-node"],
-        };
-        ensure!(names == expected, "{names:?}");
+    fn check_workloads(&self, base: &str, components: &[&str]) -> Result<()> {
+        let mut names: Vec<_> = self.workloads().filter_map(|one| one["metadata"]["name"].as_str()).collect();
+        names.sort_unstable();
+        let has_scheduler =
+            base.ends_with("-scheduler") || components.iter().any(|name| name.starts_with("scheduler-"));
+        let mut expected = vec!["topolvm-controller", "topolvm-node"];
+        expected.extend((base == "overlays/lvmd").then_some("topolvm-lvmd"));
+        expected.extend(has_scheduler.then_some("topolvm-scheduler"));
+        if WITHOUT_PODS.contains(&base) || components.contains(&"without-workloads") {
+            expected.clear();
+        }
+        expected.sort_unstable();
+        ensure!(names == expected, "{names:?} and not {expected:?}");
         let driver = self.of("CSIDriver").next().context("no CSIDriver")?["metadata"]["name"].to_string();
-        for workload in workloads {
+        for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
             let program = &pod["containers"][0];
-            if pod["automountServiceAccountToken"] == json!(false) {
-                continue;
-            }
-            self.named("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;
             let legacy = program["env"].to_string().contains("USE_LEGACY");
-            ensure!(legacy == driver.contains("cybozu"), "{program}");
-            if program["name"] == json!("topolvm-controller") {
+            let name = program["name"].as_str().unwrap_or_default();
+            // lvmd knows no API group
+            ensure!(legacy == (driver.contains("cybozu") && name != "lvmd"), "{program}");
+            let has_account = ["topolvm-controller", "topolvm-node"].contains(&name);
+            ensure!(has_account == (pod["automountServiceAccountToken"] != json!(false)), "{pod}");
+            if has_account {
+                self.named("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;
+            }
+            if name == "topolvm-controller" {
                 let serves = program["args"].to_string().contains("--enable-webhooks");
                 ensure!(serves == self.webhooks().next().is_some(), "{program}");
-            } else {
+                let takes_snapshots = pod["containers"].to_string().contains("csi-snapshotter");
+                ensure!(takes_snapshots != components.contains(&"without-snapshots"), "{pod}");
+            }
+            if name == "topolvm-node" {
                 ensure!(program["args"].to_string().contains(driver.trim_matches('"')), "{program}");
             }
         }
@@ -213,83 +256,6 @@ impl Objects<'_> {
         let has_finalizer = self.webhooks().any(|webhook| webhook["clientConfig"]["service"]["path"] == "/pvc/mutate");
         let may_delete = rules.iter().any(|rule| deletes(&rule));
         ensure!(may_delete == has_finalizer, "pods may be deleted: {may_delete}, finalizers: {has_finalizer}");
-        Ok(())
-    }
-
-    fn webhooks(&self) -> impl Iterator<Item = &Value> {
-        self.of("MutatingWebhookConfiguration").filter_map(|object| object["webhooks"].as_array()).flatten()
-    }
-
-    /// Each webhook is called through a Service that leads to the controller.
-    fn check_webhooks(&self) -> Result<()> {
-        for webhook in self.webhooks() {
-            let called = &webhook["clientConfig"]["service"];
-            let service = self.named("Service", &called["namespace"], &called["name"])?;
-            let ports = service["spec"]["ports"].as_array().context("no ports")?;
-            let port = ports.iter().find(|port| port["port"] == called["port"]).context("no such port")?;
-            ensure!(port["targetPort"] == WEBHOOK_PORT, "{service}");
-            self.check_policy(service)?;
-            ensure!(["/pod/mutate", "/pvc/mutate"].map(Value::from).contains(&called["path"]), "{called}");
-            let name = webhook["name"].as_str().unwrap_or_default();
-            ensure!(name.starts_with("pod-hook.") == (called["path"] == "/pod/mutate"), "{webhook}");
-        }
-        Ok(())
-    }
-
-    /// The policy is for the pods behind the Service, and lets the webhooks, the metrics and the probes be reached.
-    fn check_policy(&self, service: &Value) -> Result<()> {
-        let metadata = &service["metadata"];
-        let policy = &self.named("NetworkPolicy", &metadata["namespace"], &metadata["name"])?["spec"];
-        ensure!(policy["podSelector"]["matchLabels"] == service["spec"]["selector"], "{policy}");
-        let rules = policy["ingress"].as_array().context("nothing is let in")?;
-        let ports: Vec<&Value> = rules.iter().filter_map(|rule| rule["ports"].as_array()).flatten().collect();
-        for wanted in [WEBHOOK_PORT, 8080, 8081, 9808] {
-            let is_open = |port: &&&Value| {
-                let first = port["port"].as_u64().unwrap_or(0);
-                (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&wanted)
-            };
-            ensure!(ports.iter().any(|port| is_open(&port)), "port {wanted} cannot be reached: {policy}");
-        }
-        Ok(())
-    }
-
-    /// What a Deployment, a DaemonSet and Certificates of the old guide refer to has the name that they say, and
-    /// nothing has ours beside it.
-    fn check_names_of_the_guide(&self) -> Result<()> {
-        let mut accounts: Vec<&Value> = self.of("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
-        accounts.sort_by_key(|name| name.as_str());
-        ensure!(accounts == ["controller", "node"], "{accounts:?}");
-        let services: Vec<&Value> = self.of("Service").collect();
-        let [service] = services[..] else { anyhow::bail!("{services:?}") };
-        ensure!(service["metadata"]["name"] == "controller", "{service}");
-        ensure!(service["spec"]["selector"] == json!({"app.kubernetes.io/name": "controller"}), "{service}");
-        let hook = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
-        let from = &hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
-        ensure!(from == "topolvm-system/mutatingwebhook", "{hook}");
-        let policy = self.of("ValidatingAdmissionPolicy").next().context("no policy")?;
-        let agents = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap_or_default();
-        ensure!(agents.ends_with("'system:serviceaccount:topolvm-system:node'"), "{agents}");
-        Ok(())
-    }
-
-    /// The authority that is injected is that of a certificate for the Service, and it is kept where the documents tell to mount it.
-    fn check_certificates(&self) -> Result<()> {
-        let configuration = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
-        let from = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].as_str();
-        let (namespace, name) = from.and_then(|from| from.split_once('/')).context("no authority is injected")?;
-        let certificate = self.named("Certificate", &json!(namespace), &json!(name))?;
-        ensure!(certificate["spec"]["secretName"] == cert_manager::MOUNTED, "{certificate}");
-        let names = certificate["spec"]["dnsNames"].as_array().context("a certificate without names")?;
-        for webhook in self.webhooks() {
-            let called = &webhook["clientConfig"]["service"];
-            let host = [&called["name"], &called["namespace"]].map(|part| part.as_str().unwrap_or_default());
-            ensure!(names.contains(&json!(format!("{}.svc", host.join(".")))), "{host:?} is none of {names:?}");
-            ensure!(called["namespace"] == certificate["metadata"]["namespace"], "{certificate}");
-        }
-        for certificate in self.of("Certificate") {
-            let issuer = &certificate["spec"]["issuerRef"]["name"];
-            self.named("Issuer", &certificate["metadata"]["namespace"], issuer)?;
-        }
         Ok(())
     }
 }

@@ -1,0 +1,84 @@
+//! Rules that the pods of every kustomization obey.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::Objects;
+
+/// The user of what is no root.
+const USER: u32 = 65532;
+/// What has devices, mounts or the namespaces of the host to do with.
+const PRIVILEGED: [&str; 2] = ["lvmd", "topolvm-node"];
+/// What kubelet may restart a container for, by its name and the path of the probe. None of these asks LVM: a slow LVM is no reason.
+const LIVENESS: [(&str, &str); 2] = [("topolvm-controller", "/healthz"), ("topolvm-scheduler", "/status")];
+
+impl Objects<'_> {
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &Value> {
+        self.of("Deployment").chain(self.of("DaemonSet"))
+    }
+
+    pub(super) fn check_pods(&self) -> Result<()> {
+        for workload in self.workloads() {
+            let name = &workload["metadata"]["name"];
+            self.check_update(workload).with_context(|| format!("the update of {name}"))?;
+            check_pod(&workload["spec"]["template"]["spec"]).with_context(|| format!("the pods of {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Never two agents at once; of two replicas one stays.
+    fn check_update(&self, workload: &Value) -> Result<()> {
+        let spec = &workload["spec"];
+        if workload["kind"] == "DaemonSet" {
+            let rolling = &spec["updateStrategy"]["rollingUpdate"];
+            ensure!(*rolling == json!({"maxUnavailable": 1, "maxSurge": 0}), "{rolling}");
+            return Ok(());
+        }
+        ensure!(spec["replicas"] == 2, "{} replicas", spec["replicas"]);
+        let spread = &spec["template"]["spec"]["topologySpreadConstraints"][0];
+        ensure!(spread["topologyKey"] == "kubernetes.io/hostname", "not spread: {spread}");
+        ensure!(spread["labelSelector"] == spec["selector"], "the spread is of other pods: {spread}");
+        let budgets: Vec<&Value> = self.of("PodDisruptionBudget").map(|budget| &budget["spec"]).collect();
+        let wanted = json!({"maxUnavailable": 1, "selector": spec["selector"]});
+        ensure!(budgets.contains(&&wanted), "no such budget: {wanted}");
+        Ok(())
+    }
+}
+
+fn check_pod(pod: &Value) -> Result<()> {
+    let priority = pod["priorityClassName"].as_str().unwrap_or_default();
+    ensure!(["system-node-critical", "system-cluster-critical"].contains(&priority), "the priority is {priority:?}");
+    for container in pod["containers"].as_array().context("no containers")? {
+        let name = container["name"].as_str().context("no name")?;
+        check_container(pod, container, name).with_context(|| format!("container {name}"))?;
+    }
+    Ok(())
+}
+
+fn check_container(pod: &Value, container: &Value, name: &str) -> Result<()> {
+    ensure!(is_pinned(container["image"].as_str().unwrap_or_default()), "the image {}", container["image"]);
+    for (kind, resource) in [("requests", "cpu"), ("requests", "memory"), ("limits", "memory")] {
+        ensure!(container["resources"][kind][resource].is_string(), "no {kind} of {resource}");
+    }
+    let (common, own) = (&pod["securityContext"], &container["securityContext"]);
+    ensure!(own["readOnlyRootFilesystem"] == true, "the root file system can be written to");
+    ensure!(PRIVILEGED.contains(&name) == (own["privileged"] == true), "privileged or not: {own}");
+    if own["privileged"] != true {
+        ensure!(common["runAsNonRoot"] == true && common["runAsUser"] == USER, "the user: {common}");
+        ensure!(common["seccompProfile"] == json!({"type": "RuntimeDefault"}), "seccomp: {common}");
+        ensure!(own["capabilities"] == json!({"drop": ["ALL"]}), "capabilities: {own}");
+        ensure!(own["allowPrivilegeEscalation"] == false, "privileges can be gained: {own}");
+    }
+    if let Some(probe) = container.get("livenessProbe") {
+        let path = probe["httpGet"]["path"].as_str().unwrap_or_default();
+        ensure!(LIVENESS.contains(&(name, path)), "the liveness probe {probe}");
+    }
+    Ok(())
+}
+
+/// Whether the image stays the same: it has a version or a digest.
+fn is_pinned(image: &str) -> bool {
+    let is_version = |tag: &str| tag.trim_start_matches('v').starts_with(|first: char| first.is_ascii_digit());
+    image.contains("@sha256:")
+        || image.rsplit_once(':').is_some_and(|(_, tag)| is_version(tag) && !tag.contains('/') && tag.contains('.'))
+}
