@@ -14,8 +14,9 @@ use testbed::image::{Files, Image};
 use testbed::size::GIB;
 use testbed::topolvm::{self, TopolvmSpec};
 
-/// The specification with the product as the pods of an overlay, which makes volumes in a group with 10 GiB to spare.
-pub fn in_pods(spec: TopolvmSpec, overlay: &str) -> Result<TopolvmSpec> {
+/// The specification with the product as the pods of a kustomization, by its path in the manifests or anywhere, which makes volumes in a group
+/// with 10 GiB to spare.
+pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSpec> {
     let mut spec = spec.with_snapshots();
     spec.manifests = topolvm::manifests().join(overlay);
     spec.cluster.images = for_manifests(&spec.programs, &spec.manifests)?;

@@ -1,20 +1,30 @@
 //! The product as users run it: pods of the image and the manifests, with the roles that ship.
 
+mod copies;
+mod overlays;
+mod rights;
+
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
-use serde_json::json;
+use serde_json::{Value, json};
+use system_tests::audit;
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use system_tests::product_images;
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
-use testbed::topolvm::{self, LVMD, TopolvmSpec, manifests};
+use testbed::topolvm::{
+    self, LVMD, LVMD_SOCKET, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec, manifests,
+};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::job::Silent;
+use crate::webhooks::path_of_manifests;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_with_the_roles_that_ship_do_the_whole_job_and_lvmd_moves_under_a_pod_that_writes";
@@ -22,15 +32,66 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn pods() -> Result<()> {
-    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    let scratch = tempfile::Builder::new().prefix("topolvm-pods-").tempdir_in("/var/tmp")?;
+    let first = with_thin_class().write(&scratch.path().join("first"))?;
+    let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?.with_thin_class(), &first)?;
+    spec.cluster.audit_policy = Some(audit::POLICY.to_owned());
     let shared = TestCluster::up("pods", &spec)?;
     let node = shared.node()?;
     let outcome = whole_job(&shared, node)
-        .and_then(|()| lvmd_moves(&shared, node, &spec))
-        .and_then(|()| nothing_was_forbidden(&shared))
+        .and_then(|()| copies::made(&shared, node))
+        .and_then(|()| copies::lost_with_their_node(&shared))
+        .and_then(|()| lvmd_moves(&shared, node))
+        .and_then(|()| overlays::with_extender(&shared, node, scratch.path()))
+        // The roles are others in the older API group
+        .and_then(|()| rights::none_is_missing(&shared, None))
+        .and_then(|()| rights::all_are_used(&shared))
+        .and_then(|()| overlays::older_group(&shared, node))
+        .and_then(|()| rights::none_is_missing(&shared, Some(TopoLvm)))
         .with_context(|| logs(&shared).unwrap_or_default());
     shared.down()?;
     outcome
+}
+
+/// Kustomizations as administrators write them, on top of ours.
+struct Kustomization<'a> {
+    /// What it begins with, in `deploy/manifests`.
+    base: &'a str,
+    components: &'a [&'a str],
+    patches: Vec<Value>,
+}
+
+impl Kustomization<'_> {
+    /// Makes the directory, and returns its path.
+    fn write(&self, directory: &Path) -> Result<PathBuf> {
+        fs::create_dir(directory)?;
+        let ours = path_of_manifests(directory)?;
+        let components: Vec<_> = self.components.iter().map(|name| format!("{ours}/components/{name}")).collect();
+        let kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+            "resources": [format!("{ours}/{}", self.base)], "components": components, "patches": self.patches,
+        });
+        fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
+        Ok(directory.to_owned())
+    }
+}
+
+/// The overlay with lvmd as a DaemonSet, and a device class of which there can be snapshots.
+fn with_thin_class() -> Kustomization<'static> {
+    let classes = json!({
+        "socket-name": LVMD_SOCKET,
+        "device-classes": [
+            {"name": "ssd", "volume-group": "myvg1", "default": true, "spare-gb": 10},
+            {
+                "name": THIN_CLASS, "volume-group": THIN_VG, "spare-gb": 0, "type": "thin",
+                "thin-pool": {"name": THIN_POOL, "overprovision-ratio": THIN_OVERPROVISION},
+            },
+        ],
+    });
+    let patch = json!([{"op": "replace", "path": "/data/lvmd.yaml", "value": classes.to_string()}]);
+    let target = json!({"kind": "ConfigMap", "name": "topolvm-lvmd"});
+    let patches = vec![json!({"target": target, "patch": patch.to_string()})];
+    Kustomization { base: "overlays/lvmd", components: &[], patches }
 }
 
 fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
@@ -44,7 +105,7 @@ fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
 }
 
 /// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all the time.
-fn lvmd_moves(shared: &TestCluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
+fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&storage_class(TopoLvm, "moves", None, false))?;
     shared.apply(&claim("writer", "moves", "64Mi", VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
@@ -71,12 +132,8 @@ fn lvmd_moves(shared: &TestCluster, node: &Node, spec: &TopolvmSpec) -> Result<(
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/embedded-lvmd"))?;
     delete_daemon_set()?;
     go_on("embedded")?;
-    let program = spec.programs.join(LVMD).to_string_lossy().into_owned();
-    let config =
-        "printf 'device-classes:\\n- {name: ssd, volume-group: myvg1, default: true}\\n' >/etc/topolvm/lvmd.yaml";
-    node.script(config)?;
-    node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address="], &BTreeMap::new())?;
-    topolvm::roll_out(&shared.cluster, &manifests().join("base"))?;
+    start_lvmd_on_the_host(node)?;
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/systemd-lvmd"))?;
     go_on("host")?;
     node.stop_kept(LVMD)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/lvmd"))?;
@@ -86,7 +143,17 @@ fn lvmd_moves(shared: &TestCluster, node: &Node, spec: &TopolvmSpec) -> Result<(
     ensure!(said.is_empty(), "the writer says: {said}");
     let restarts = shared.value("pod", "writer", ".status.containerStatuses[0].restartCount")?;
     ensure!(restarts == "0", "the writer was started again {restarts} times");
-    Ok(())
+    shared.kubectl(&["delete", "pod/writer", "pvc/writer", "--timeout=60s"])?;
+    shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=60s"]).map(drop)
+}
+
+/// As the unit of systemd would run it.
+fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
+    let program = TopolvmSpec::nodes(0)?.programs.join(LVMD).to_string_lossy().into_owned();
+    let config =
+        "printf 'device-classes:\\n- {name: ssd, volume-group: myvg1, default: true}\\n' >/etc/topolvm/lvmd.yaml";
+    node.script(config)?;
+    node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address="], &BTreeMap::new())
 }
 
 fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
@@ -94,13 +161,6 @@ fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
     shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
     shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;
     shared.kubectl(&["delete", &format!("pod/{name}"), &format!("pvc/{name}"), "--timeout=60s"]).map(drop)
-}
-
-fn nothing_was_forbidden(shared: &TestCluster) -> Result<()> {
-    let logs = logs(shared)?;
-    let refused: Vec<_> = logs.lines().filter(|line| line.to_lowercase().contains("forbidden")).collect();
-    ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
-    Ok(())
 }
 
 /// All that the pods of the product have said.

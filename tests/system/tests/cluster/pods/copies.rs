@@ -1,0 +1,89 @@
+//! Snapshots, restored volumes and clones made by csi-snapshotter in a pod, and what is left of a Node that is deleted.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use system_tests::manifests::{
+    DataSource, VolumeMode, claim, copied_claim, pod, snapshot, snapshot_class, storage_class,
+};
+use system_tests::shared::TestCluster;
+use testbed::node::Node;
+use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
+use topolvm_api::ApiFlavor::TopoLvm;
+
+const LV: &str = "logicalvolumes.topolvm.io";
+
+pub(super) fn made(shared: &TestCluster, node: &Node) -> Result<()> {
+    shared.apply(&storage_class(TopoLvm, "thin", Some(THIN_CLASS), false))?;
+    shared.apply(&snapshot_class(TopoLvm, "snapshots"))?;
+    shared.apply(&claim("source", "thin", "64Mi", VolumeMode::Filesystem))?;
+    start(shared, "source")?;
+    in_pod(shared, "source", "echo before >/data/file && sync")?;
+    shared.apply(&snapshot("snapshot", "snapshots", "source"))?;
+    let ready = "--for=jsonpath={.status.readyToUse}=true";
+    shared.kubectl(&["wait", ready, "volumesnapshot/snapshot", "--timeout=60s"])?;
+    in_pod(shared, "source", "echo after >/data/file && sync")?;
+    let copies =
+        [("restored", DataSource::Snapshot("snapshot"), "before"), ("clone", DataSource::Claim("source"), "after")];
+    for (name, source, _) in copies {
+        shared.apply(&copied_claim(name, "thin", "64Mi", source))?;
+        shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
+    }
+    for (name, _, expected) in copies {
+        shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;
+        let text = in_pod(shared, name, "cat /data/file")?;
+        ensure!(text.trim() == expected, "{name} says {text:?}");
+    }
+    shared.kubectl(&["delete", "pods", "--all", "--timeout=60s"])?;
+    shared.kubectl(&[
+        "delete",
+        "volumesnapshot/snapshot",
+        "pvc/source",
+        "pvc/restored",
+        "pvc/clone",
+        "--timeout=60s",
+    ])?;
+    shared.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=60s"])?;
+    let left = node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
+    ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
+    Ok(())
+}
+
+/// The Node has no machine: a claim with its volume goes with the object.
+pub(super) fn lost_with_their_node(shared: &TestCluster) -> Result<()> {
+    shared.apply(&json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "gone", "finalizers": ["topolvm.io/node"]},
+    }))?;
+    shared.apply(&json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+        "metadata": {"name": "lost", "finalizers": ["topolvm.io/logicalvolume"]},
+        "spec": {"name": "lost", "nodeName": "gone", "size": "1Gi"},
+    }))?;
+    let handle = shared.value(LV, "lost", ".metadata.uid")?;
+    shared.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "lost"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "thin",
+            "claimRef": {"namespace": "default", "name": "lost"},
+            "csi": {"driver": "topolvm.io", "volumeHandle": handle},
+        },
+    }))?;
+    let mut lost = claim("lost", "thin", "1Gi", VolumeMode::Filesystem);
+    lost["metadata"]["annotations"] = json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"});
+    lost["spec"]["volumeName"] = json!("lost");
+    shared.apply(&lost)?;
+    shared.wait_value("pvc", "lost", ".status.phase", "Bound")?;
+    shared.kubectl(&["delete", "node", "gone", "--timeout=60s"])?;
+    for object in ["pvc/lost".to_owned(), format!("{LV}/lost")] {
+        shared.kubectl(&["wait", "--for=delete", &object, "--timeout=60s"])?;
+    }
+    shared.kubectl(&["delete", "pv", "lost", "--timeout=60s"]).map(drop)
+}
+
+fn start(shared: &TestCluster, name: &str) -> Result<()> {
+    shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
+    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"]).map(drop)
+}
+
+fn in_pod(shared: &TestCluster, pod: &str, script: &str) -> Result<String> {
+    shared.kubectl(&["exec", pod, "--", "sh", "-c", script])
+}

@@ -1,0 +1,125 @@
+//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together with the extender
+//! beside kube-scheduler, the extender behind its Service, the older API group.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use system_tests::manifests::{VolumeMode, pod};
+use system_tests::scenario::Scenario;
+use system_tests::shared::TestCluster;
+use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::node::Node;
+use testbed::sidecars::NAMESPACE;
+use testbed::topolvm::{self, manifests};
+use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
+
+use super::{Kustomization, start_lvmd_on_the_host};
+use crate::job::Silent;
+
+const KUBE_SCHEDULER: &str = "kube-scheduler";
+/// Where the shipped configurations look for it.
+const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler.conf";
+
+/// From the overlay `lvmd`, without volumes.
+pub(super) fn with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    embedded_with_extender(shared, node, scratch).context("embedded-lvmd with the extender beside kube-scheduler")?;
+    extender_behind_service(shared, node).context("deployment-scheduler")
+}
+
+fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    let components = ["webhooks", "certificate-self-managed", "scheduler-daemonset"];
+    let kustomization = Kustomization { base: "overlays/embedded-lvmd", components: &components, patches: Vec::new() };
+    shared.kubectl(&["label", "node", node.name(), "node-role.kubernetes.io/control-plane="])?;
+    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("extender"))?)?;
+    delete(shared, &["daemonset/topolvm-lvmd"])?;
+    let credential = fs::read(shared.cluster.directory().join("scheduler.kubeconfig"))?;
+    node.script_with_input(&format!("mkdir -p /etc/kubernetes && cat >{SCHEDULER_KUBECONFIG}"), &credential)?;
+    shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+    start_kube_scheduler(shared, node, "scheduler-config.yaml")?;
+    wait_for_webhook(shared)?;
+    job(shared, node, TopoLvm)?;
+    let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
+    ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
+    Ok(())
+}
+
+fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
+    start_lvmd_on_the_host(node)?;
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/deployment-scheduler"))?;
+    delete(shared, &["daemonset/topolvm-scheduler"])?;
+    // There is neither DNS nor kube-proxy, so that the name leads to the pods behind the Service; the port is the same
+    let addresses = shared.cluster.ready("apiserver", || {
+        let slices = ["get", "endpointslices", "-n", NAMESPACE, "-l", "kubernetes.io/service-name=topolvm-scheduler"];
+        let format = ["-o", "jsonpath={.items[*].endpoints[*].addresses[0]}"];
+        let addresses = shared.kubectl(&[&slices[..], &format].concat())?;
+        ensure!(addresses.split(' ').count() == 2, "the pods behind the Service: {addresses:?}");
+        Ok(addresses)
+    })?;
+    let lines: String = addresses.split(' ').map(|ip| format!("{ip} topolvm-scheduler.{NAMESPACE}.svc\n")).collect();
+    node.script_with_input("cat >>/etc/hosts", lines.as_bytes())?;
+    node.stop_kept(KUBE_SCHEDULER)?;
+    start_kube_scheduler(shared, node, "scheduler-config-service.yaml")?;
+    job(shared, node, TopoLvm)?;
+    let mut fits = 0;
+    for address in addresses.split(' ') {
+        let metrics =
+            shared.cluster.command("curl").args(["-sf", &format!("http://{address}:8080/metrics")]).output()?;
+        let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+        let counts = metrics.lines().filter_map(|line| {
+            line.strip_prefix(r#"topolvm_scheduler_node_verdicts_total{verdict="fits"} "#)?.parse::<u32>().ok()
+        });
+        fits += counts.sum::<u32>();
+    }
+    // Once: when the pod is made again it has to go where its volume is
+    ensure!(fits >= 1, "kube-scheduler has not asked behind the Service");
+    Ok(())
+}
+
+/// After those, with storage capacity tracking again, so that nobody may call the webhook any more.
+pub(super) fn older_group(shared: &TestCluster, node: &Node) -> Result<()> {
+    node.stop_kept(KUBE_SCHEDULER)?;
+    shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
+    shared.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;
+    delete(shared, &["deployment/topolvm-scheduler", "service/topolvm-scheduler"])?;
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/legacy"))?;
+    topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
+    job(shared, node, Legacy).context("legacy")
+}
+
+fn job(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<()> {
+    Scenario { cluster: &shared.cluster, node, flavor }.run(&mut Silent)
+}
+
+/// Returns when their pods have gone, too.
+fn delete(shared: &TestCluster, objects: &[&str]) -> Result<()> {
+    let delete = ["delete", "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s"];
+    shared.kubectl(&[&delete[..], objects].concat()).map(drop)
+}
+
+/// kube-scheduler as kubeadm starts it, in the network of a host that has pods, with a shipped configuration as it is.
+fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Result<()> {
+    // The one before has not given it up, and it would be 15 s until another may take it
+    shared.kubectl(&["delete", "lease", KUBE_SCHEDULER, "-n", "kube-system", "--ignore-not-found"])?;
+    let program = shared.cluster.tool(KUBE_SCHEDULER).canonicalize()?;
+    let config: PathBuf = manifests().join("../../scheduler-config").join(config).canonicalize()?;
+    let arguments = [
+        program.to_string_lossy().into_owned(),
+        format!("--config={}", config.display()),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--authentication-kubeconfig={SCHEDULER_KUBECONFIG}"),
+        format!("--authorization-kubeconfig={SCHEDULER_KUBECONFIG}"),
+    ];
+    node.spawn_kept(KUBE_SCHEDULER, arguments, &BTreeMap::new())
+}
+
+/// Until the API server trusts the certificate that the controller has made.
+fn wait_for_webhook(shared: &TestCluster) -> Result<()> {
+    let pod = pod("webhook", "nothing", VolumeMode::Filesystem);
+    let file = shared.cluster.directory().join("tried.json");
+    fs::write(&file, pod.to_string())?;
+    let file = file.to_string_lossy().into_owned();
+    shared.cluster.ready("apiserver", || shared.kubectl(&["create", "--dry-run=server", "-f", &file]).map(drop))
+}

@@ -1,0 +1,97 @@
+//! What the roles of the manifests allow and nobody has needed.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde::Deserialize;
+use system_tests::audit::{Request, Right, requests, rights};
+use system_tests::shared::TestCluster;
+use testbed::sidecars::NAMESPACE;
+use topolvm_api::ApiFlavor;
+
+/// Rights that a whole run need not use, each with the reason why it is granted.
+const EXPLAINED: &[(&str, &str)] = &[
+    (
+        "topolvm-system:controller: patch persistentvolumeclaims",
+        "finalizers of earlier versions and of --pvc-finalizer are taken off",
+    ),
+    ("topolvm-system:controller: list persistentvolumes", "which volume the claim of a deleted Node has"),
+    ("topolvm-system:controller: list storageclasses.storage.k8s.io", "whose a claim is that does not say it yet"),
+    ("topolvm-system:controller: patch events.events.k8s.io", "an Event that comes again is counted"),
+    ("topolvm-system:controller-webhooks: get storageclasses.storage.k8s.io", "of a class the watch has not told yet"),
+    ("topolvm-controller-webhook-certificate: patch secrets", "the certificate is renewed after eight months"),
+    ("topolvm-system:node: create events.events.k8s.io", "what went wrong with a volume"),
+    ("topolvm-system:node: patch events.events.k8s.io", "an Event that comes again is counted"),
+    ("topolvm-system:node: update logicalvolumes/status.topolvm.io", "TopoLVM's agents, while a cluster is switched"),
+    ("topolvm-system:node: get csidrivers.storage.k8s.io", "TopoLVM's agents, while a cluster is switched"),
+    ("topolvm-system:csi-provisioner: patch events", "an Event that comes again is counted"),
+    ("topolvm-system:csi-resizer: patch events", "an Event that comes again is counted"),
+    ("topolvm-system:csi-snapshotter: create events", "what went wrong with a snapshot"),
+    ("topolvm-system:csi-snapshotter: patch events", "an Event that comes again is counted"),
+];
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Role>,
+}
+
+#[derive(Deserialize)]
+struct Role {
+    metadata: Metadata,
+    rules: Option<Vec<PolicyRule>>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+/// Nothing was refused so far; in the API group that is left, what its agents did last may have been.
+pub(super) fn none_is_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> Result<()> {
+    let requests = asked(shared)?;
+    let is_left = |request: &Request| left.is_some_and(|left| request.group == left.group());
+    let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden && !is_left(request)).collect();
+    ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
+    Ok(())
+}
+
+/// Every right of every role that is there was used, or is explained.
+pub(super) fn all_are_used(shared: &TestCluster) -> Result<()> {
+    let (requests, granted) = (asked(shared)?, granted(shared)?);
+    for (right, _) in EXPLAINED {
+        ensure!(granted.iter().any(|granted| granted.to_string() == *right), "nobody has the right {right}");
+    }
+    let is_asked = |right: &Right| requests.iter().any(|request| right.allows(request));
+    // client-go lists before it watches only where an API server cannot stream what is there already
+    let is_used = |right: &Right| {
+        is_asked(right) || right.verb == "list" && is_asked(&Right { verb: "watch".to_owned(), ..right.clone() })
+    };
+    let unused: BTreeSet<_> = granted.iter().filter(|right| !is_used(right)).map(Right::to_string).collect();
+    eprintln!("{} rights, not used: {unused:#?}", granted.len());
+    let is_explained = |right: &String| EXPLAINED.iter().any(|(explained, _)| right == explained);
+    let unexplained: Vec<_> = unused.iter().filter(|right| !is_explained(right)).collect();
+    ensure!(unexplained.is_empty(), "granted, never used and not explained: {unexplained:#?}");
+    Ok(())
+}
+
+fn asked(shared: &TestCluster) -> Result<BTreeSet<Request>> {
+    let log = shared.cluster.audit_log();
+    // What is being written is no whole line yet
+    let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+    requests(text.rsplit_once('\n').map_or("", |(lines, _)| lines))
+}
+
+/// What the roles of the product allow, as the API server has them.
+fn granted(shared: &TestCluster) -> Result<BTreeSet<Right>> {
+    let mut granted = BTreeSet::new();
+    for (kind, prefix) in [("clusterroles", "topolvm-system:"), ("roles", "topolvm-")] {
+        let list: List = serde_json::from_str(&shared.kubectl(&["get", kind, "-n", NAMESPACE, "-o", "json"])?)?;
+        for role in list.items.iter().filter(|role| role.metadata.name.starts_with(prefix)) {
+            granted.extend(rights(&role.metadata.name, role.rules.as_deref().unwrap_or_default()));
+        }
+    }
+    ensure!(!granted.is_empty(), "no roles are there");
+    Ok(granted)
+}
