@@ -37,14 +37,14 @@ impl Objects {
     pub(crate) fn our_claims(&self, flavor: ApiFlavor) -> Vec<&PersistentVolumeClaim> {
         let classes: BTreeSet<_> = self.our_classes(flavor).map(ResourceExt::name_any).collect();
         let volumes: BTreeSet<_> = self.our_persistent(flavor).map(ResourceExt::name_any).collect();
+        let all: BTreeSet<_> = self.persistent.iter().filter_map(|volume| volume.metadata.name.as_ref()).collect();
         let is_ours = |claim: &&PersistentVolumeClaim| {
             let Some(spec) = &claim.spec else { return false };
             let volume = spec.volume_name.as_ref().filter(|name| !name.is_empty());
             match volume {
                 // One that was there when the claim was bound may be gone
                 Some(volume) if !volumes.contains(volume) => {
-                    let exists = self.persistent.iter().any(|other| other.metadata.name.as_ref() == Some(volume));
-                    !exists && spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name))
+                    !all.contains(volume) && spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name))
                 }
                 Some(_) => true,
                 None => spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name)),

@@ -1,5 +1,6 @@
 //! `volumes`: claim, PersistentVolume, LogicalVolume and LV in one line each, and what is wrong with them.
 
+mod index;
 mod problem;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use crate::output::{self, Row};
 use crate::size::human;
 use crate::table::{cell, table};
 
+use index::Index;
 use problem::Problem;
 
 /// What belongs together. What there is not is empty.
@@ -74,15 +76,16 @@ pub(crate) async fn run(
 pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>, now: Timestamp) -> Vec<VolumeRow> {
     let mut chains: Vec<Chain<'_>> = Vec::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let index = Index::new(flavor, objects);
     let claims = objects.our_claims(flavor);
     for claim in &claims {
         let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
-        let persistent = objects.our_persistent(flavor).find(|volume| volume.metadata.name.as_deref() == Some(bound));
+        let persistent = index.persistent(bound);
         // Before there is a PersistentVolume the LogicalVolume is named after the claim already
         let future = format!("pvc-{}", claim.uid().unwrap_or_default());
         let volume = match persistent {
-            Some(persistent) => volume_of(objects, persistent),
-            None => objects.volumes.iter().find(|volume| volume.name() == bound || volume.name() == future),
+            Some(persistent) => index.volume_of(persistent),
+            None => index.volume(bound).or_else(|| index.volume(&future)),
         };
         chains.push(Chain { claim: Some(claim), persistent, volume });
     }
@@ -91,18 +94,14 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
             chains.iter().filter_map(|chain| chain.persistent?.metadata.name.clone()).collect();
         for persistent in objects.our_persistent(flavor) {
             if !with_claim.contains(&persistent.name_any()) {
-                chains.push(Chain {
-                    claim: None,
-                    persistent: Some(persistent),
-                    volume: volume_of(objects, persistent),
-                });
+                chains.push(Chain { claim: None, persistent: Some(persistent), volume: index.volume_of(persistent) });
             }
         }
         seen.extend(chains.iter().filter_map(|chain| chain.volume).map(LogicalVolume::name));
         let alone = objects.volumes.iter().filter(|volume| !seen.contains(volume.name()));
         chains.extend(alone.map(|volume| Chain { volume: Some(volume), ..Chain::default() }));
     }
-    let mut rows: Vec<_> = chains.into_iter().map(|chain| row(flavor, objects, chain, now)).collect();
+    let mut rows: Vec<_> = chains.into_iter().map(|chain| row(flavor, &index, chain, now)).collect();
     rows.sort_by(|a, b| {
         let key = |row: &VolumeRow| {
             let has_no_claim = row.claim.is_empty();
@@ -113,17 +112,7 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
     rows
 }
 
-/// The LogicalVolume whose volume a PersistentVolume is about; by name where it has no id yet.
-fn volume_of<'a>(objects: &'a Objects, persistent: &PersistentVolume) -> Option<&'a LogicalVolume> {
-    let handle = persistent.spec.as_ref()?.csi.as_ref()?.volume_handle.as_str();
-    let by_id = objects.volumes.iter().find(|volume| volume.volume_id() == Some(handle));
-    by_id.or_else(|| {
-        let name = persistent.name_any();
-        objects.volumes.iter().find(|volume| volume.name() == name && volume.volume_id().is_none())
-    })
-}
-
-fn row(flavor: ApiFlavor, objects: &Objects, chain: Chain<'_>, now: Timestamp) -> VolumeRow {
+fn row(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Timestamp) -> VolumeRow {
     let Chain { claim, persistent, volume } = chain;
     let asked = |volume: &LogicalVolume| parse_bytes(&volume.spec.size).ok();
     let spec = persistent.and_then(|persistent| persistent.spec.as_ref());
@@ -146,7 +135,7 @@ fn row(flavor: ApiFlavor, objects: &Objects, chain: Chain<'_>, now: Timestamp) -
             .and_then(|volume| volume.current_bytes().or_else(|| asked(volume)))
             .or_else(|| wanted.and_then(|size| parse_bytes(size).ok())),
         state: state(chain),
-        problem: problem::of(flavor, objects, chain, now),
+        problem: problem::of(flavor, index, chain, now),
         kind: format!("logicalvolume.{}", flavor.group()),
     }
 }

@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, lost_message};
 
+use super::index::Index;
 use super::{Chain, phase, readiness};
-use crate::joined::Objects;
 
 /// What takes longer than this has a reason.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
@@ -27,11 +27,11 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
 }
 
 /// The first thing that is wrong, from the disk upwards: what is wrong below explains what is wrong above.
-pub(super) fn of(flavor: ApiFlavor, objects: &Objects, chain: Chain<'_>, now: Timestamp) -> Option<Problem> {
+pub(super) fn of(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Timestamp) -> Option<Problem> {
     let is_old = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) > PATIENCE);
     let Some(volume) = chain.volume else { return without_volume(chain, is_old) };
     let node = volume.spec.node_name.as_str();
-    if !objects.nodes.iter().any(|other| other.metadata.name.as_deref() == Some(node)) {
+    if !index.has_node(node) {
         return Some(problem(
             format!("its Node {node} is not in the cluster"),
             "bring the node back under this name, or give its data up as docs/node-maintenance.md says",
