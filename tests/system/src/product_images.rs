@@ -44,8 +44,9 @@ pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     Ok(images)
 }
 
-/// Without what only a debugger reads, which is nine tenths of a debug build.
-fn product(programs: &Path, tag: &str) -> Result<Image> {
+/// Returns the image of the product with a tag, of the programs in a directory, without what only a debugger reads: nine tenths of a
+/// debug build.
+pub fn product(programs: &Path, tag: &str) -> Result<Image> {
     let stripped = tempfile::tempdir().context("create a directory for the programs of the image")?;
     for program in PROGRAMS {
         output(Command::new("strip").arg("-o").arg(stripped.path().join(program)).arg(programs.join(program)))?;

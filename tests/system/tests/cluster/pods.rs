@@ -26,8 +26,11 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use crate::job::Silent;
 use crate::webhooks::path_of_manifests;
 
+/// Tag of the image to which the product is upgraded while a pod writes.
+const NEXT_BUILD: &str = "next";
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "pods_with_the_roles_that_ship_do_the_whole_job_and_lvmd_moves_under_a_pod_that_writes";
+    let name = "pods_with_the_roles_that_ship_do_the_whole_job_move_lvmd_and_are_upgraded_under_a_pod_that_writes";
     vec![Trial::test(name, || pods().map_err(|error| Failed::from(format!("{error:#}"))))]
 }
 
@@ -36,6 +39,7 @@ fn pods() -> Result<()> {
     let first = with_thin_class().write(&scratch.path().join("first"))?;
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?.with_thin_class(), &first)?;
     spec.cluster.audit_policy = Some(audit::POLICY.to_owned());
+    spec.cluster.images.push(product_images::product(&spec.programs, NEXT_BUILD)?);
     let shared = TestCluster::up("pods", &spec)?;
     let node = shared.node()?;
     let outcome = whole_job(&shared, node)
@@ -138,6 +142,8 @@ fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     node.stop_kept(LVMD)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/lvmd"))?;
     go_on("back")?;
+    upgrade(shared)?;
+    go_on("upgraded")?;
 
     let said = shared.kubectl(&["logs", "writer"])?;
     ensure!(said.is_empty(), "the writer says: {said}");
@@ -154,6 +160,20 @@ fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
         "printf 'device-classes:\\n- {name: ssd, volume-group: myvg1, default: true}\\n' >/etc/topolvm/lvmd.yaml";
     node.script(config)?;
     node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address="], &BTreeMap::new())
+}
+
+/// Every container of the product gets the image of the next build, and the old pods go.
+fn upgrade(shared: &TestCluster) -> Result<()> {
+    for (workload, container) in [
+        ("deployment/topolvm-controller", "topolvm-controller"),
+        ("daemonset/topolvm-node", "topolvm-node"),
+        ("daemonset/topolvm-lvmd", LVMD),
+    ] {
+        let image = format!("{container}={}:{NEXT_BUILD}", images::NAME);
+        shared.kubectl(&["set", "image", "-n", NAMESPACE, workload, &image])?;
+        shared.kubectl(&["rollout", "status", "-n", NAMESPACE, workload, "--timeout=120s"])?;
+    }
+    Ok(())
 }
 
 fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
