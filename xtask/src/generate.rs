@@ -34,6 +34,9 @@ fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut files = vec![
         ("deploy/manifests/base/crd.yaml", crd(ApiFlavor::TopoLvm)?),
         ("deploy/manifests/components/legacy/crd.yaml", crd(ApiFlavor::Legacy)?),
+        // A chart cannot read files outside of its directory
+        ("charts/topolvm/files/logicalvolumes.topolvm.io.yaml", crd(ApiFlavor::TopoLvm)?),
+        ("charts/topolvm/files/logicalvolumes.topolvm.cybozu.com.yaml", crd(ApiFlavor::Legacy)?),
     ];
     files.extend(docs::files()?);
     Ok(files)

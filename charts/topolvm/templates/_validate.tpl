@@ -1,0 +1,60 @@
+{{/* Values that contradict each other. values.schema.json refuses most of them before, in fewer words. */}}
+{{- define "topolvm.validate" -}}
+{{- $v := .Values -}}
+{{- if (index $v "cert-manager").enabled -}}
+  {{- fail (cat "cert-manager.enabled: cert-manager is not part of this chart. Install it with:"
+    "helm install cert-manager oci://quay.io/jetstack/charts/cert-manager"
+    "--namespace cert-manager --create-namespace --set crds.enabled=true") -}}
+{{- end -}}
+{{- if hasSuffix "/topolvm-with-sidecar" $v.image.repository -}}
+  {{- fail (cat "image.repository:" $v.image.repository "is an image of TopoLVM;"
+    "leave it out, or name one of `make images`") -}}
+{{- end -}}
+{{- if and $v.node.lvmdEmbedded $v.lvmd.managed -}}
+  {{- fail "node.lvmdEmbedded: lvmd would run twice on each node; set lvmd.managed to false" -}}
+{{- end -}}
+{{- if and $v.node.lvmdEmbedded $v.lvmd.additionalConfigs -}}
+  {{- fail (cat "lvmd.additionalConfigs: with node.lvmdEmbedded there is one configuration for all nodes;"
+    "use lvmd.managed instead") -}}
+{{- end -}}
+{{- if and $v.lvmd.managed (ne $v.node.lvmdSocket $v.lvmd.socketName) -}}
+  {{- fail (cat "node.lvmdSocket: topolvm-node would look for lvmd at" $v.node.lvmdSocket
+    "and lvmd.socketName is" $v.lvmd.socketName "; give both the same path") -}}
+{{- end -}}
+{{- $extender := or $v.scheduler.enabled $v.scheduler.external -}}
+{{- $webhook := $v.webhook.podMutatingWebhook.enabled -}}
+{{- if and $v.scheduler.enabled $v.scheduler.external -}}
+  {{- fail "scheduler.external: topolvm-scheduler is either of this chart (scheduler.enabled) or not" -}}
+{{- end -}}
+{{- if and $extender (not $webhook) -}}
+  {{- fail (cat "scheduler.enabled: kube-scheduler asks topolvm-scheduler only about pods that the pod webhook has marked;"
+    "set webhook.podMutatingWebhook.enabled to true") -}}
+{{- end -}}
+{{- if and $webhook (not $extender) -}}
+  {{- fail (cat "webhook.podMutatingWebhook.enabled: pods that the webhook has marked are pending for ever"
+    "without topolvm-scheduler; set scheduler.enabled to true") -}}
+{{- end -}}
+{{- if and $webhook $v.controller.storageCapacityTracking.enabled -}}
+  {{- fail (cat "controller.storageCapacityTracking.enabled: pods that the webhook has marked are scheduled"
+    "by topolvm-scheduler; set it to false") -}}
+{{- end -}}
+{{- if and $v.webhook.selfManaged $v.webhook.certManager -}}
+  {{- fail (cat "webhook.selfManaged: the certificate is made by topolvm-controller or by cert-manager;"
+    "set webhook.certManager to false") -}}
+{{- end -}}
+{{- if and (not $v.controller.leaderElection.enabled) (gt (int $v.controller.replicaCount) 1) -}}
+  {{- fail (cat "controller.leaderElection.enabled: without leader election there can be one replica;"
+    "set controller.replicaCount to 1") -}}
+{{- end -}}
+{{- $local := has ($v.scheduler.options.listen.host | default "") (list "localhost" "127.0.0.1" "::1" "[::1]") -}}
+{{- if and $v.scheduler.enabled (eq $v.scheduler.type "deployment") $local -}}
+  {{- fail (cat "scheduler.options.listen.host: nobody reaches this address through the Service of"
+    "scheduler.type deployment; leave it out") -}}
+{{- end -}}
+{{- range $program := list "node" "lvmd" -}}
+  {{- if (get $v $program).volumes -}}
+    {{- fail (printf "%s.volumes: the volumes of this chart have other names; use %s.additionalVolumes"
+      $program $program) -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
