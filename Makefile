@@ -5,7 +5,7 @@ TIME ?= 600
 SEED ?=
 SEQUENCES ?=
 comma := ,
-LAYERS := lint unit guest lvm systemd bed control-plane cluster conformance
+LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb cluster cluster-down prerequisites
 

@@ -20,6 +20,8 @@ pub(crate) enum Layer {
     Lint,
     /// Unit, property and service tests against the fakes: any machine.
     Unit,
+    /// What helm makes of the chart.
+    Chart,
     /// The User-Mode-Linux guest itself.
     Guest,
     /// Real LVM in a guest.
@@ -36,9 +38,10 @@ pub(crate) enum Layer {
     Conformance,
 }
 
-const ALL: [Layer; 9] = [
+const ALL: [Layer; 10] = [
     Layer::Lint,
     Layer::Unit,
+    Layer::Chart,
     Layer::Guest,
     Layer::Lvm,
     Layer::Systemd,
@@ -49,7 +52,7 @@ const ALL: [Layer; 9] = [
 ];
 
 /// The tests from the longest to the shortest.
-const BY_LENGTH: [Layer; 8] = [
+const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
     Layer::Lvm,
     Layer::Conformance,
@@ -58,6 +61,7 @@ const BY_LENGTH: [Layer; 8] = [
     Layer::Guest,
     Layer::Unit,
     Layer::ControlPlane,
+    Layer::Chart,
 ];
 
 impl Layer {
@@ -65,6 +69,7 @@ impl Layer {
         match self {
             Self::Lint => "lint",
             Self::Unit => "unit",
+            Self::Chart => "chart",
             Self::Guest => "guest",
             Self::Lvm => "lvm",
             Self::Systemd => "systemd",
@@ -82,6 +87,7 @@ impl Layer {
                 Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 })
             }
             Self::Unit
+            | Self::Chart
             | Self::Guest
             | Self::Lvm
             | Self::Systemd

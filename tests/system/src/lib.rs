@@ -3,6 +3,8 @@
 pub mod audit;
 pub mod bench;
 pub mod chaos;
+pub mod chart;
+pub mod kustomization;
 pub mod lvm_settings;
 pub mod manifests;
 pub mod plugin;

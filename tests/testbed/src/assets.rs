@@ -39,6 +39,27 @@ const CSI_SANITY: golang::Module = golang::Module {
     ldflags: "-s -w",
 };
 
+const HELM_3: golang::Module = golang::Module {
+    name: "helm3",
+    what: "helm 3.22",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../helm3/go.mod"),
+    go_sum: include_str!("../helm3/go.sum"),
+    // Helm's own build sets these; without them it takes the cluster of `helm template` for Kubernetes 1.20
+    ldflags: "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+};
+
+const HELM_4: golang::Module = golang::Module {
+    name: "helm4",
+    what: "helm 4.3",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../helm4/go.mod"),
+    go_sum: include_str!("../helm4/go.sum"),
+    ldflags: "-s -w",
+};
+
 /// The names under which [`KubernetesTools::bin`] has its programs.
 const PROGRAMS: [&str; 10] = [
     "csi-provisioner",
@@ -190,6 +211,29 @@ pub fn csi_sanity() -> Result<PathBuf> {
         return Ok(program);
     }
     Ok(CSI_SANITY.build(&Cache::open()?, |_| Ok(()))?.join("bin/csi-sanity"))
+}
+
+/// A version of helm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Helm {
+    /// 3.22
+    Three,
+    /// 4.3
+    Four,
+}
+
+/// The program helm: `helm3` or `helm4` in `$TESTBED_BIN` when there is one, else built with Go.
+pub fn helm(version: Helm) -> Result<PathBuf> {
+    let module = match version {
+        Helm::Three => &HELM_3,
+        Helm::Four => &HELM_4,
+    };
+    if let Some(program) = ready_made()?.map(|bin| bin.join(module.name))
+        && program.is_file()
+    {
+        return Ok(program);
+    }
+    Ok(module.build(&Cache::open()?, |_| Ok(()))?.join("bin/helm"))
 }
 
 /// A static busybox for test images.

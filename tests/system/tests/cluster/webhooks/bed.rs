@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
+pub(crate) use system_tests::kustomization::path_of_manifests;
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, TopolvmSpec};
@@ -131,11 +132,4 @@ fn write_manifests(directory: &Path, overlay: &str, endpoints: &[Ipv4Addr]) -> R
         "endpoints": endpoints.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
     });
     fs::write(directory.join("endpoints.yaml"), endpoints.to_string()).context("write the endpoints")
-}
-
-/// The manifests that users apply, as a kustomization in this directory names them: it takes no absolute paths.
-pub(crate) fn path_of_manifests(directory: &Path) -> Result<String> {
-    let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
-    let ours = topolvm::manifests().canonicalize()?;
-    Ok(format!("{up}{}", ours.strip_prefix("/")?.display()))
 }

@@ -1,0 +1,35 @@
+//! The chart, and the programs that render and install it.
+#![expect(clippy::disallowed_methods, reason = "starts helm, and is no part of the product")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::assets;
+pub use testbed::assets::Helm;
+use testbed::topolvm;
+
+/// The directory of the chart.
+pub fn directory() -> PathBuf {
+    topolvm::manifests().join("../../charts/topolvm")
+}
+
+/// A set of values in the directory `ci` of the chart: that of `NAME-values.yaml`.
+pub fn values(name: &str) -> PathBuf {
+    directory().join(format!("ci/{name}-values.yaml"))
+}
+
+/// What `helm template` prints with these arguments, for a release of this name in a namespace; an error is what helm says.
+pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(assets::helm(helm)?);
+    command.args(["template", release]).arg(directory()).args(["--namespace", namespace]).args(arguments);
+    output(&mut command)
+}
+
+/// What a command prints; an error is what it says on stderr.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("run {command:?}"))?;
+    let [said, complaint] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(output.status.success(), "{command:?}: {said}{complaint}");
+    Ok(said)
+}

@@ -1,0 +1,80 @@
+//! Each set of values in the chart's directory `ci`, and the kustomization that is the same.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use system_tests::chart::{self, Helm, output};
+use system_tests::kustomization;
+use testbed::assets;
+
+use crate::objects::Objects;
+
+/// A set of values, an overlay and its components.
+type Pair = (&'static str, &'static str, &'static [&'static str]);
+
+const PAIRS: [Pair; 10] = [
+    ("default", "lvmd", &[]),
+    ("embedded", "embedded-lvmd", &[]),
+    ("host-lvmd", "systemd-lvmd", &[]),
+    ("legacy", "legacy", &[]),
+    ("extender-self-managed", "extender", &[]),
+    ("extender-cert-manager", "extender-cert-manager", &[]),
+    ("extender-secret", "extender-manual-secret", &[]),
+    (
+        "scheduler-daemonset",
+        "lvmd",
+        &["webhooks", "certificate-cert-manager", "scheduler-daemonset", "without-snapshots"],
+    ),
+    ("scheduler-deployment", "deployment-scheduler", &[]),
+    ("legacy-scheduler", "daemonset-scheduler", &["legacy"]),
+];
+/// No kustomization has all of this.
+const ALONE: [&str; 1] = ["upstream"];
+
+/// The namespace is helm's to make, with `--create-namespace`; a StorageClass cannot be changed, so that no kustomization has one.
+const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
+const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
+
+pub(crate) fn equal(helm: Helm) -> Result<()> {
+    let scratch = tempfile::tempdir().context("create a directory for kustomizations")?;
+    let mut differences = Vec::new();
+    for (values, overlay, components) in PAIRS {
+        let directory = scratch.path().join(values);
+        kustomization::write(&directory, overlay, components)?;
+        let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
+        let built = output(Command::new(kubectl).arg("kustomize").arg(&directory))?;
+        let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;
+        let rendered = render(helm, values)?;
+        ensure!(rendered.of("StorageClass").count() == 1, "{values}: there is no StorageClass");
+        for definition in rendered.of("CustomResourceDefinition") {
+            let policy = &definition["metadata"]["annotations"]["helm.sh/resource-policy"];
+            ensure!(policy == "keep", "{values}: `helm uninstall` would remove every volume");
+        }
+        let rendered = rendered.comparable(&ONLY_IN_THE_CHART)?;
+        differences.extend(built.differences(&rendered).into_iter().map(|line| format!("{values}: {line}")));
+    }
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    Ok(())
+}
+
+pub(crate) fn linted(helm: Helm) -> Result<()> {
+    let entries = fs::read_dir(chart::directory().join("ci"))?.collect::<Result<Vec<_>, _>>()?;
+    let files: BTreeSet<_> = entries.iter().map(fs::DirEntry::path).collect();
+    let known: BTreeSet<_> = PAIRS.iter().map(|(name, ..)| *name).chain(ALONE).map(chart::values).collect();
+    ensure!(files == known, "a set of values is not compared with a kustomization: {files:?}");
+    for file in files {
+        let mut lint = Command::new(assets::helm(helm)?);
+        lint.args(["lint", "--strict"]).arg(chart::directory()).arg("--values").arg(&file);
+        output(&mut lint)?;
+    }
+    Ok(())
+}
+
+/// What helm makes of a set of values.
+pub(crate) fn render(helm: Helm, values: &str) -> Result<Objects> {
+    let file = chart::values(values);
+    let rendered = chart::render(helm, "topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;
+    Objects::parse(&rendered).context(values)
+}

@@ -1,0 +1,39 @@
+//! The chart without a cluster: what helm renders is what kustomize builds, and values that contradict each other are refused.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "starts helm and kubectl; reading a member that a JSON value lacks gives null"
+)]
+
+mod equality;
+mod names;
+mod objects;
+mod refusals;
+mod upstream;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Failed, Trial};
+use system_tests::chart::Helm;
+use testbed::{machine, suite};
+
+/// What a trial does with a version of helm.
+type Body = fn(Helm) -> anyhow::Result<()>;
+
+fn main() -> ExitCode {
+    let bodies: [(&str, Body); 5] = [
+        ("renders_the_objects_of_the_kustomizations_and_no_others", equality::equal),
+        ("finds_no_fault_with_the_chart_and_its_sets_of_values", equality::linted),
+        ("renders_a_release_of_another_name_in_another_namespace_in_one_piece", names::fit_together),
+        ("renders_values_of_topolvms_chart_with_what_they_say", upstream::rendered),
+        ("refuses_values_that_contradict_each_other_and_names_them", refusals::refused),
+    ];
+    let mut trials = Vec::new();
+    for (version, helm) in [("helm_3", Helm::Three), ("helm_4", Helm::Four)] {
+        for (name, body) in bodies {
+            let trial = move || body(helm).map_err(|error| Failed::from(format!("{error:#}")));
+            trials.push(Trial::test(format!("{version}_{name}"), trial));
+        }
+    }
+    suite::on_host_unless(machine::missing_for_go_programs(), trials)
+}

@@ -1,0 +1,84 @@
+//! Values that contradict each other, that nobody knows, or that are meant for another chart.
+
+use anyhow::{Context as _, Result, ensure};
+use system_tests::chart::{self, Helm};
+
+/// Passes by values.schema.json, as people do whose tools cannot read it.
+const WITHOUT_SCHEMA: &str = "--skip-schema-validation";
+const WEBHOOK: &str = "webhook.podMutatingWebhook.enabled=true";
+const NO_TRACKING: &str = "controller.storageCapacityTracking.enabled=false";
+
+/// Values, what the schema says about them and what the template says, which comes to it without the schema.
+type Contradiction = (&'static [&'static str], Option<&'static str>, Option<&'static str>);
+
+const CONTRADICTIONS: [Contradiction; 19] = [
+    (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook/enabled"), Some("scheduler.enabled: ")),
+    (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook/enabled"), Some("scheduler.enabled: ")),
+    (&[WEBHOOK, NO_TRACKING], Some("/scheduler/enabled"), Some("webhook.podMutatingWebhook.enabled: ")),
+    (
+        &[WEBHOOK, "scheduler.enabled=true"],
+        Some("/controller/storageCapacityTracking/enabled"),
+        Some("controller.storageCapacityTracking.enabled: "),
+    ),
+    (
+        &[WEBHOOK, NO_TRACKING, "scheduler.enabled=true", "scheduler.external=true"],
+        Some("/scheduler/enabled"),
+        Some("scheduler.external: "),
+    ),
+    (
+        &[
+            WEBHOOK,
+            NO_TRACKING,
+            "scheduler.enabled=true",
+            "scheduler.type=deployment",
+            "scheduler.options.listen.host=localhost",
+        ],
+        Some("/scheduler/options/listen/host"),
+        Some("scheduler.options.listen.host: "),
+    ),
+    (&["webhook.selfManaged=true"], Some("/webhook/certManager"), Some("webhook.selfManaged: ")),
+    (&["node.lvmdEmbedded=true"], Some("/lvmd/managed"), Some("set lvmd.managed to false")),
+    (
+        &["node.lvmdEmbedded=true", "lvmd.managed=false", "lvmd.additionalConfigs[0].deviceClasses[0].name=a"],
+        Some("/lvmd/additionalConfigs"),
+        Some("lvmd.additionalConfigs: "),
+    ),
+    (
+        &["controller.leaderElection.enabled=false"],
+        Some("/controller/replicaCount"),
+        Some("set controller.replicaCount to 1"),
+    ),
+    (&["lvmd.socketName=/run/other/lvmd.sock"], None, Some("node.lvmdSocket: ")),
+    (&["cert-manager.enabled=true"], None, Some("helm install cert-manager ")),
+    (&["image.repository=ghcr.io/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
+    (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
+    (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
+    // Names and types are the schema's alone
+    (&["nodes.lvmdEmbedded=true"], Some("additional properties 'nodes' not allowed"), None),
+    (&["image.tag=1"], Some("additional properties 'tag' not allowed"), None),
+    (&["controller.replicaCount=two"], Some("got string, want integer"), None),
+    (&["lvmd.deviceClasses[0].name=a"], Some("missing property 'volume-group'"), None),
+];
+
+pub(crate) fn refused(helm: Helm) -> Result<()> {
+    for (values, by_schema, by_template) in CONTRADICTIONS {
+        let mut arguments: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
+        if let Some(wanted) = by_schema {
+            check(helm, &arguments, wanted)?;
+        }
+        if let Some(wanted) = by_template {
+            if by_schema.is_some() {
+                arguments.push(WITHOUT_SCHEMA);
+            }
+            check(helm, &arguments, wanted)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(helm: Helm, arguments: &[&str], wanted: &str) -> Result<()> {
+    let rendered = chart::render(helm, "topolvm", "topolvm-system", arguments);
+    let refusal = rendered.err().with_context(|| format!("{arguments:?} are taken"))?.to_string();
+    ensure!(refusal.contains(wanted), "{arguments:?}: {wanted:?} is not in {refusal}");
+    Ok(())
+}
