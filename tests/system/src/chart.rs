@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use testbed::assets;
 pub use testbed::assets::Helm;
+use testbed::cluster::Cluster;
 use testbed::topolvm;
 
 /// The directory of the chart.
@@ -19,9 +20,21 @@ pub fn values(name: &str) -> PathBuf {
     directory().join(format!("ci/{name}-values.yaml"))
 }
 
+/// The program helm.
+pub fn program(helm: Helm) -> Result<PathBuf> {
+    assets::helm(helm)
+}
+
+/// helm with these arguments, for a release in a namespace of a cluster; the standard output, or an error with what helm says.
+pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = cluster.command(program(helm)?);
+    command.arg("--kubeconfig").arg(cluster.inner_kubeconfig()).args(["--namespace", namespace]).args(arguments);
+    output(&mut command)
+}
+
 /// What `helm template` prints with these arguments, for a release of this name in a namespace; an error is what helm says.
 pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(assets::helm(helm)?);
+    let mut command = Command::new(program(helm)?);
     command.args(["template", release]).arg(directory()).args(["--namespace", namespace]).args(arguments);
     output(&mut command)
 }

@@ -65,7 +65,7 @@ pub(crate) fn linted(helm: Helm) -> Result<()> {
     let known: BTreeSet<_> = PAIRS.iter().map(|(name, ..)| *name).chain(ALONE).map(chart::values).collect();
     ensure!(files == known, "a set of values is not compared with a kustomization: {files:?}");
     for file in files {
-        let mut lint = Command::new(assets::helm(helm)?);
+        let mut lint = Command::new(chart::program(helm)?);
         lint.args(["lint", "--strict"]).arg(chart::directory()).arg("--values").arg(&file);
         output(&mut lint)?;
     }

@@ -14,6 +14,7 @@ mod events;
 mod filesystems;
 mod fixture;
 mod health;
+mod helm;
 mod job;
 mod legacy;
 mod metrics;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
     trials.extend(webhooks::trials());
     trials.extend(pods::trials());
+    trials.extend(helm::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for whoever waits")]
 
 mod access;
+mod chart;
 mod claims;
 mod extender;
 mod fixed;
@@ -33,10 +34,10 @@ fn main() -> ExitCode {
         extender::ALL,
         plugin::ALL,
     ];
-    let trials = groups.concat().into_iter().map(|(name, body)| {
+    let shared = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });
-    let code = testbed::suite::on_host(trials.collect());
+    let code = testbed::suite::on_host(shared.chain(chart::trials()).collect());
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

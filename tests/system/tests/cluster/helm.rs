@@ -1,0 +1,205 @@
+//! The chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::json;
+use system_tests::chart::{self, Helm};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use system_tests::product_images;
+use system_tests::scenario::Scenario;
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::sidecars::{self, NAMESPACE, Sidecar};
+use testbed::topolvm::{self, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::job::Silent;
+
+const RELEASE: &str = "topolvm";
+/// The class of the chart.
+const CLASS: &str = "topolvm-provisioner";
+/// The annotation with the room of the class that an upgrade adds.
+const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
+/// kubelet looks after ConfigMaps of running pods about once a minute.
+const SOON: Duration = Duration::from_mins(3);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
+    vec![Trial::test(name, || lives().map_err(|error| Failed::from(format!("{error:#}"))))]
+}
+
+fn lives() -> Result<()> {
+    // The images that the manifests name are those of the chart
+    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?.with_thin_class();
+    let directory = tempfile::Builder::new().prefix("topolvm-helm-").tempdir_in("/var/tmp")?;
+    let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
+    let outcome = prepared(&cluster, &spec).and_then(|node| {
+        let bed = Bed { cluster: &cluster, node };
+        let lives = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.life(helm));
+        lives.with_context(|| bed.logs())
+    });
+    cluster.down(None)?;
+    outcome
+}
+
+/// A cluster with snapshots and one node, which has volume groups and nothing of the product.
+fn prepared(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
+    sidecars::apply_snapshot_crds(cluster)?;
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    Sidecar::SnapshotController.start(cluster, &topolvm::controller_socket(cluster))?;
+    let node = cluster.add_node(spec.nodes.first().context("no node")?)?;
+    node.script(&spec.node_script).context("the script that makes the thin pool failed")?;
+    Ok(node)
+}
+
+struct Bed<'a> {
+    cluster: &'a Cluster,
+    node: Node,
+}
+
+impl Bed<'_> {
+    /// From the installation to the end, with a version of helm. The second finds the definition that the first has left.
+    fn life(&self, helm: Helm) -> Result<()> {
+        let what = |step: &str| format!("{helm:?}, {step}");
+        self.install(helm).with_context(|| what("install"))?;
+        self.upgrade_and_roll_back(helm).with_context(|| what("upgrade and rollback"))?;
+        self.uninstall_around_a_volume(helm).with_context(|| what("uninstall with a volume"))
+    }
+
+    fn install(&self, helm: Helm) -> Result<()> {
+        let chart = chart::directory();
+        self.helm(helm, &["install", RELEASE, &chart.to_string_lossy(), "--create-namespace"])?;
+        topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
+        Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut Silent)?;
+        let notes = self.helm_output(helm, &["get", "notes", RELEASE])?;
+        ensure!(notes.contains("rollout status") && !notes.contains("without effect"), "{notes}");
+        Ok(())
+    }
+
+    /// A device class more, and back: lvmd reads its file again, and no pod of the product is another one.
+    fn upgrade_and_roll_back(&self, helm: Helm) -> Result<()> {
+        let values = self.cluster.directory().join("values.yaml");
+        let classes = json!([
+            {"name": "ssd", "volume-group": "myvg1", "default": true, "spare-gb": 10},
+            {
+                "name": THIN_CLASS, "volume-group": THIN_VG, "spare-gb": 0, "type": "thin",
+                "thin-pool": {"name": THIN_POOL, "overprovision-ratio": THIN_OVERPROVISION},
+            },
+        ]);
+        fs::write(&values, json!({"lvmd": {"deviceClasses": classes}}).to_string())?;
+        let (chart, values) = (chart::directory(), values.to_string_lossy().into_owned());
+        let before = self.pods()?;
+        self.helm(helm, &["upgrade", RELEASE, &chart.to_string_lossy(), "--values", &values])?;
+        self.wait_for_thin_class(true)?;
+        self.cluster.apply(&storage_class(TopoLvm, THIN_CLASS, Some(THIN_CLASS), false).to_string())?;
+        self.cluster.apply(&claim("thin", THIN_CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
+        self.run_pod("thin", "thin")?;
+        self.kubectl(&["delete", "pod/thin", "pvc/thin", "--timeout=60s"])?;
+        self.wait("the LV in the thin pool is removed", || {
+            let left = self.kubectl(&["get", "logicalvolumes.topolvm.io", "-o", "name"])?;
+            ensure!(left.is_empty(), "{left}");
+            Ok(())
+        })?;
+        self.kubectl(&["delete", "storageclass", THIN_CLASS])?;
+        self.helm(helm, &["rollback", RELEASE, "1"])?;
+        self.wait_for_thin_class(false)?;
+        let after = self.pods()?;
+        ensure!(before == after, "pods were started anew: {before} and then {after}");
+        Ok(())
+    }
+
+    /// The release goes and comes back while a pod has a volume.
+    fn uninstall_around_a_volume(&self, helm: Helm) -> Result<()> {
+        self.cluster.apply(&claim("stays", CLASS, "512Mi", VolumeMode::Filesystem).to_string())?;
+        self.run_pod("stays", "stays")?;
+        self.kubectl(&["exec", "stays", "--", "sh", "-c", "echo kept >/data/file && sync"])?;
+        let volume = self.kubectl(&["get", "pvc", "stays", "-o", "jsonpath={.spec.volumeName}"])?;
+        let lv = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])?;
+
+        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
+        self.wait("nothing is left in the namespace", || {
+            let left = self.kubectl(&["get", "all,configmaps,roles", "-n", NAMESPACE, "-o", "name"])?;
+            let ours: Vec<&str> = left.lines().filter(|name| name.contains("topolvm")).collect();
+            ensure!(ours.is_empty(), "{ours:?} are left");
+            Ok(())
+        })?;
+        self.kubectl(&["get", "crd", "logicalvolumes.topolvm.io"])?;
+        self.kubectl(&["get", "pv", &volume])?;
+        self.kubectl(&["get", "logicalvolumes.topolvm.io", &volume])?;
+        self.node.exec_ok(&["lvs", &format!("myvg1/{lv}")])?;
+        let text = self.kubectl(&["exec", "stays", "--", "cat", "/data/file"])?;
+        ensure!(text == "kept\n", "the pod has lost its volume: {text:?}");
+
+        let chart = chart::directory();
+        self.helm(helm, &["install", RELEASE, &chart.to_string_lossy()])?;
+        topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
+        self.kubectl(&["delete", "pod", "stays", "--timeout=60s"])?;
+        self.run_pod("stays", "stays")?;
+        let text = self.kubectl(&["exec", "stays", "--", "cat", "/data/file"])?;
+        ensure!(text == "kept\n", "the file says {text:?}");
+        self.kubectl(&["delete", "pod/stays", "pvc/stays", "--timeout=60s"])?;
+        self.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), "--timeout=60s"])?;
+        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
+        let volumes = self.node.exec_ok(&["lvs", "--noheadings", "-o", "lv_name", "myvg1"])?;
+        ensure!(volumes.trim().is_empty(), "LVs are left: {volumes}");
+        Ok(())
+    }
+
+    fn wait_for_thin_class(&self, wanted: bool) -> Result<()> {
+        self.wait(&format!("the node has the thin class: {wanted}"), || {
+            let annotations =
+                self.kubectl(&["get", "node", self.node.name(), "-o", "jsonpath={.metadata.annotations}"])?;
+            ensure!(annotations.contains(THIN_ANNOTATION) == wanted, "{annotations}");
+            Ok(())
+        })
+    }
+
+    /// Which pods the product has, and how often each was started again.
+    fn pods(&self) -> Result<String> {
+        let what =
+            "{range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}\n{end}";
+        self.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", &format!("jsonpath={what}")])
+    }
+
+    fn run_pod(&self, name: &str, claim: &str) -> Result<()> {
+        self.cluster.apply(&pod(name, claim, VolumeMode::Filesystem).to_string())?;
+        let ready = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"]);
+        ready.map(drop).with_context(|| self.kubectl(&["describe", "pod,pvc"]).unwrap_or_default())
+    }
+
+    /// A change of the release, until its pods are ready.
+    fn helm(&self, helm: Helm, arguments: &[&str]) -> Result<()> {
+        self.helm_output(helm, &[arguments, &["--wait", "--timeout=180s"]].concat()).map(drop)
+    }
+
+    fn helm_output(&self, helm: Helm, arguments: &[&str]) -> Result<String> {
+        chart::run(helm, self.cluster, NAMESPACE, arguments)
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.cluster.kubectl_ok(arguments)
+    }
+
+    fn wait(&self, what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
+        let end = Instant::now() + SOON;
+        loop {
+            match probe() {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() >= end => return Err(error.context(format!("in vain: {what}"))),
+                Err(_) => sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+
+    /// What the pods of the product are and have said.
+    fn logs(&self) -> String {
+        let pods = self.kubectl(&["describe", "pods", "-n", NAMESPACE]).unwrap_or_default();
+        let selector = "--selector=app.kubernetes.io/name=topolvm";
+        let logs = ["logs", "-n", NAMESPACE, selector, "--all-containers", "--prefix", "--tail=40"];
+        pods + &self.kubectl(&[&logs[..], &["--max-log-requests=40"]].concat()).unwrap_or_default()
+    }
+}
