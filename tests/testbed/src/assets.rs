@@ -25,6 +25,7 @@ const KUBERNETES_TOOLS: golang::Module = golang::Module {
     duration: "about 5 minutes",
     go_mod: include_str!("../kubernetes-tools/go.mod"),
     go_sum: include_str!("../kubernetes-tools/go.sum"),
+    main: None,
     // Kubernetes' own build sets these; without them the programs call themselves v0.0.0-master and refuse each other.
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=36",
@@ -36,6 +37,7 @@ const CSI_SANITY: golang::Module = golang::Module {
     duration: "about a minute",
     go_mod: include_str!("../csi-sanity/go.mod"),
     go_sum: include_str!("../csi-sanity/go.sum"),
+    main: None,
     ldflags: "-s -w",
 };
 
@@ -45,6 +47,7 @@ const HELM_3: golang::Module = golang::Module {
     duration: "about 3 minutes",
     go_mod: include_str!("../helm3/go.mod"),
     go_sum: include_str!("../helm3/go.sum"),
+    main: None,
     // Helm's own build sets these; without them it takes the cluster of `helm template` for Kubernetes 1.20
     ldflags: "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
@@ -57,6 +60,17 @@ const HELM_4: golang::Module = golang::Module {
     duration: "about 3 minutes",
     go_mod: include_str!("../helm4/go.mod"),
     go_sum: include_str!("../helm4/go.sum"),
+    main: None,
+    ldflags: "-s -w",
+};
+
+const CERT_MANAGER: golang::Module = golang::Module {
+    name: "cert-manager",
+    what: "cert-manager 1.21",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../cert-manager/go.mod"),
+    go_sum: include_str!("../cert-manager/go.sum"),
+    main: Some(include_str!("../cert-manager/main.go")),
     ldflags: "-s -w",
 };
 
@@ -234,6 +248,29 @@ pub fn helm(version: Helm) -> Result<PathBuf> {
         return Ok(program);
     }
     Ok(module.build(&Cache::open()?, |_| Ok(()))?.join("bin/helm"))
+}
+
+/// cert-manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertManager {
+    /// Its controllers and its cainjector in one program, which wants `--kubeconfig`.
+    pub program: PathBuf,
+    /// Manifests of its definitions.
+    pub crds: PathBuf,
+}
+
+/// cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they are there, else built with Go.
+pub fn cert_manager() -> Result<CertManager> {
+    if let Some(bin) = ready_made()?
+        && bin.join("cert-manager").is_file()
+        && bin.join("cert-manager-crds").is_dir()
+    {
+        return Ok(CertManager { program: bin.join("cert-manager"), crds: bin.join("cert-manager-crds") });
+    }
+    let entry = CERT_MANAGER.build(&Cache::open()?, |build| {
+        build.copy_files("github.com/cert-manager/cert-manager", "deploy/crds", "crds")
+    })?;
+    Ok(CertManager { program: entry.join("bin/cert-manager"), crds: entry.join("crds") })
 }
 
 /// A static busybox for test images.

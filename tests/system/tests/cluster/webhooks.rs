@@ -4,6 +4,7 @@ mod bed;
 mod capacity;
 mod cert_manager;
 mod kustomizations;
+mod real_cert_manager;
 mod relay;
 mod renewal;
 
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("pods_get_what_their_claims_and_ephemeral_volumes_take_with_each_capacity_resource", capacity::counted),
         trial("all_kustomizations_are_built_and_accepted_and_their_parts_fit_together", kustomizations::built),
         trial("certificates_of_cert_manager_are_served_and_renewed", cert_manager::served),
+        real_cert_manager::trial(),
     ]
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Module {
     pub(super) go_mod: &'static str,
     /// The checksums.
     pub(super) go_sum: &'static str,
+    /// The program itself where go.mod names none as a tool.
+    pub(super) main: Option<&'static str>,
     /// For the linker.
     pub(super) ldflags: &'static str,
 }
@@ -36,17 +38,23 @@ pub(super) struct Build<'a> {
 impl Module {
     /// The cache entry with the programs in `bin`.
     pub(super) fn build(&self, cache: &Cache, complete: impl FnOnce(&Build<'_>) -> Result<()>) -> Result<PathBuf> {
-        cache.entry(self.name, &key(&[self.go_mod, self.go_sum]), |directory| {
+        cache.entry(self.name, &key(&[self.go_mod, self.go_sum, self.main.unwrap_or_default()]), |directory| {
             check_go(&version()?)?;
             // Go writes neither of the files here, but it wants them in a directory.
             let sources = directory.join("sources");
             fs::create_dir(&sources).context("create a directory")?;
             fs::write(sources.join("go.mod"), self.go_mod).context("write go.mod")?;
             fs::write(sources.join("go.sum"), self.go_sum).context("write go.sum")?;
+            let package = if let Some(main) = self.main {
+                fs::write(sources.join("main.go"), main).context("write main.go")?;
+                "."
+            } else {
+                "tool"
+            };
             let objects = directory.join("objects");
             let mut command = go(&sources);
             command.env("GOBIN", directory.join("bin")).env("GOCACHE", &objects).env("CGO_ENABLED", "0");
-            command.args(["install", "-trimpath", "-ldflags", self.ldflags, "tool"]);
+            command.args(["install", "-trimpath", "-ldflags", self.ldflags, package]);
             progress::run(&format!("building {} with go: once, {}", self.what, self.duration), &mut command)?;
             complete(&Build { directory, sources: &sources })?;
             // Several gigabytes that nobody needs again.

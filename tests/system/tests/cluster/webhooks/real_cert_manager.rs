@@ -1,0 +1,116 @@
+//! cert-manager itself makes the certificate of the webhook: for pods that helm has installed, and for those of the kustomization.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::json;
+use system_tests::chart::{self, Helm};
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::product_images;
+use testbed::assets;
+use testbed::cluster::Cluster;
+use testbed::sidecars;
+use testbed::topolvm::{self, TopolvmSpec};
+
+use super::bed::{Bed, CLASS, NAMESPACE, pem};
+
+/// The process, its log and the pid file.
+const CERT_MANAGER: &str = "cert-manager";
+/// The Secret that cert-manager makes for the controller.
+const SECRET: &str = "topolvm-mutatingwebhook";
+const PORT: u16 = 9443;
+
+pub(super) fn trial() -> Trial {
+    let name = "the_webhook_answers_with_the_certificate_that_cert_manager_has_made_with_helm_and_with_kustomize";
+    Trial::test(name, || issued().map_err(|error| Failed::from(format!("{error:#}"))))
+}
+
+fn issued() -> Result<()> {
+    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/extender-cert-manager")?;
+    let directory = tempfile::Builder::new().prefix("topolvm-cert-manager-").tempdir_in("/var/tmp")?;
+    let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
+    let bed = Bed { cluster, scratch: directory.path().to_owned() };
+    let done = prepare(&bed, &spec).and_then(|()| with_helm(&bed)).and_then(|()| with_kustomize(&bed));
+    let done = done.with_context(|| state(&bed));
+    bed.cluster.down(None)?;
+    done
+}
+
+/// cert-manager, and a node for the pods.
+fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
+    let assets::CertManager { program, crds } = assets::cert_manager()?;
+    sidecars::apply_snapshot_crds(&bed.cluster)?;
+    let apply = ["apply", "--server-side", "-f"];
+    bed.cluster.kubectl_ok(apply.iter().map(Path::new).chain([crds.as_path()]))?;
+    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    let mut command = bed.cluster.command(program);
+    command.arg("--kubeconfig").arg(bed.cluster.inner_kubeconfig());
+    bed.cluster.spawn(CERT_MANAGER, &command)?;
+    bed.cluster.add_nodes(&spec.nodes).map(drop)
+}
+
+fn with_helm(bed: &Bed) -> Result<()> {
+    let (chart, values) = (chart::directory(), chart::values("extender-cert-manager"));
+    let [chart, values] = [chart.to_string_lossy(), values.to_string_lossy()];
+    let install = ["install", "topolvm", &chart, "--create-namespace", "--values", &values];
+    let wait = ["--wait", "--timeout=180s"];
+    chart::run(Helm::Three, &bed.cluster, NAMESPACE, &[&install[..], &wait].concat())?;
+    check(bed).context("installed with helm")?;
+    chart::run(Helm::Three, &bed.cluster, NAMESPACE, &["uninstall", "topolvm", "--wait"]).map(drop)?;
+    // cert-manager leaves Secrets where they are
+    bed.cluster.kubectl_ok(["delete", "secret", SECRET, "topolvm-webhook-ca", "-n", NAMESPACE])?;
+    bed.cluster.ready(CERT_MANAGER, || {
+        let pods = bed.cluster.kubectl_ok(["get", "pods", "-n", NAMESPACE, "-o", "name"])?;
+        ensure!(pods.is_empty(), "pods are left: {pods}");
+        Ok(())
+    })
+}
+
+fn with_kustomize(bed: &Bed) -> Result<()> {
+    let storage_class = topolvm::manifests().join("base/storageclass.yaml");
+    bed.cluster.apply(&fs::read_to_string(storage_class)?)?;
+    topolvm::roll_out(&bed.cluster, &topolvm::manifests().join("overlays/extender-cert-manager"))?;
+    check(bed).context("applied with kustomize")
+}
+
+/// The API server trusts the webhook, and every replica serves what cert-manager has put into the Secret.
+fn check(bed: &Bed) -> Result<()> {
+    bed.cluster.apply(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem).to_string())?;
+    // Refused until cainjector has written the authority and the API server has heard of it
+    bed.cluster.ready(CERT_MANAGER, || {
+        let user = bed.would_create(&pod("user", "data", VolumeMode::Filesystem))?;
+        let resources = &user["spec"]["containers"][0]["resources"]["requests"];
+        ensure!(*resources == json!({"topolvm.io/capacity": "1"}), "{user}");
+        Ok(())
+    })?;
+    let authorities = bed.scratch.join("ca.crt");
+    fs::write(&authorities, in_secret(bed, "ca.crt")?)?;
+    let made = pem(&in_secret(bed, "tls.crt")?).context("no certificate in the Secret")?;
+    let selector = "--selector=app.kubernetes.io/component=controller";
+    let pods = bed.get(&["pods", "-n", NAMESPACE, selector])?;
+    let pods = pods["items"].as_array().context("no list")?;
+    ensure!(pods.len() == 2, "{} replicas", pods.len());
+    for pod in pods {
+        let address: IpAddr = pod["status"]["podIP"].as_str().context("a pod without address")?.parse()?;
+        let served = bed.served(address, PORT, &authorities)?;
+        ensure!(served == made, "{address} serves another certificate than that of the Secret");
+    }
+    bed.cluster.kubectl_ok(["delete", "pvc", "data", "--timeout=30s"]).map(drop)
+}
+
+fn in_secret(bed: &Bed, key: &str) -> Result<String> {
+    let format = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
+    bed.cluster.kubectl_ok(["get", "secret", SECRET, "-n", NAMESPACE, "-o", &format])
+}
+
+/// What a person would look at.
+fn state(bed: &Bed) -> String {
+    let shown = ["certificates,certificaterequests,issuers", "pods"].map(|kinds| {
+        bed.cluster.kubectl_ok(["describe", kinds, "-n", NAMESPACE]).unwrap_or_else(|error| format!("{error:#}"))
+    });
+    let log = fs::read_to_string(bed.cluster.log(CERT_MANAGER)).unwrap_or_default();
+    format!("{}\nlog of cert-manager:\n{log}", shown.join("\n"))
+}
