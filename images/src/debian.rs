@@ -1,5 +1,6 @@
 //! Of Debian's packages the files that the image needs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,21 +46,47 @@ const CONFIGURATION: &[&str] = &["etc/mke2fs.conf", "etc/lvm/lvm.conf", "etc/lvm
 /// Where a package may have its programs.
 const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
 
-/// The pinned packages, each `package=version`.
-pub fn packages() -> Vec<String> {
-    PACKAGES.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect()
+/// What the image can be built for, in Debian's words.
+pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+
+/// The packages that are pinned for an architecture, each `package=version`.
+pub fn packages(architecture: &str) -> Vec<String> {
+    pins(PACKAGES, architecture)
+}
+
+fn pins(text: &str, architecture: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let pin = |line: &str| match line.split_once(' ') {
+        None => Some(line.to_owned()),
+        Some((pin, only)) => (only == format!("[{architecture}]")).then(|| pin.to_owned()),
+    };
+    lines.filter_map(pin).collect()
 }
 
 /// The file of pinned packages with the versions that Debian has now.
 pub fn newest_packages() -> Result<String> {
-    let names: Vec<String> = packages().iter().filter_map(|pin| Some(pin.split_once('=')?.0.to_owned())).collect();
-    let root = testbed::assets::unpacked(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
-    let unpacked = fs::read_to_string(root.join("packages")).context("read which packages were fetched")?;
+    let mut versions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for architecture in ARCHITECTURES {
+        let pins = packages(architecture);
+        let names: Vec<&str> = pins.iter().filter_map(|pin| Some(pin.split_once('=')?.0)).collect();
+        let root = testbed::assets::unpacked(architecture, &names)?;
+        let unpacked = fs::read_to_string(root.join("packages")).context("read which packages were fetched")?;
+        for file in unpacked.lines() {
+            let pin = pin(file).with_context(|| format!("not the name of a package's file: {file}"))?;
+            versions.entry(pin).or_default().push(architecture);
+        }
+    }
     let comment = PACKAGES.lines().filter(|line| line.starts_with('#')).map(str::to_owned);
-    let pins =
-        unpacked.lines().map(|file| pin(file).with_context(|| format!("not the name of a package's file: {file}")));
-    let lines = comment.map(Ok).chain(pins).collect::<Result<Vec<_>>>()?;
-    Ok(lines.join("\n") + "\n")
+    Ok(comment.chain(lines(&versions)).collect::<Vec<_>>().join("\n") + "\n")
+}
+
+/// The lines of the file: a version that only one architecture has says so.
+fn lines(versions: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
+    let line = |(pin, architectures): (&String, &Vec<&str>)| match architectures.as_slice() {
+        [one] => format!("{pin} [{one}]"),
+        _ => pin.clone(),
+    };
+    versions.iter().map(line).collect()
 }
 
 /// `package=version` of a file `package_version_architecture.deb`, in which the colon of a version is escaped.
@@ -69,25 +96,32 @@ fn pin(file: &str) -> Option<String> {
     Some(format!("{package}={}", version.replace("%3a", ":")))
 }
 
-/// The tools with their libraries, configuration and licences, in a tree where `/bin`, `/sbin` and `/lib` are those below `/usr`.
-pub(crate) fn tools(root: &Path) -> Result<Files> {
+/// Programs with the libraries that they need, from packages unpacked in `root`, in a tree where `/bin`, `/sbin` and `/lib` are those below
+/// `/usr`.
+pub fn programs(root: &Path, names: &[&str]) -> Result<Files> {
     let mut files = Files::root();
     for directory in ["bin", "sbin", "lib", "lib64"] {
         files.link(directory, &format!("usr/{directory}"));
     }
-    for tool in TOOLS {
-        let source = find_program(root, tool)?;
+    for name in names {
+        let source = find_program(root, name)?;
         let directory =
             if source.parent().is_some_and(|parent| parent.ends_with("sbin")) { "usr/sbin" } else { "usr/bin" };
         match fs::read_link(&source) {
             // Only to a program beside it, which is in the list itself
-            Ok(target) if target.components().count() == 1 && TOOLS.iter().any(|tool| target.as_os_str() == *tool) => {
-                files.link(&format!("{directory}/{tool}"), &target.to_string_lossy());
+            Ok(target) if target.components().count() == 1 && names.iter().any(|name| target.as_os_str() == *name) => {
+                files.link(&format!("{directory}/{name}"), &target.to_string_lossy());
             }
-            _ => files.add(&source, &format!("{directory}/{tool}"))?,
+            _ => files.add(&source, &format!("{directory}/{name}"))?,
         }
         add_libraries(&mut files, root, &Elf::read(&source)?)?;
     }
+    Ok(files)
+}
+
+/// The tools with their libraries, configuration and licences.
+pub(crate) fn tools(root: &Path, packages: &[String]) -> Result<Files> {
+    let mut files = programs(root, TOOLS)?;
     for path in CONFIGURATION {
         files.add(&root.join(path), path)?;
     }
@@ -95,7 +129,7 @@ pub(crate) fn tools(root: &Path) -> Result<Files> {
     for directory in ["etc/lvm/archive", "etc/lvm/backup", "etc/lvm/cache", "run/lock/lvm", "run/lvm", "run/topolvm"] {
         files.directory(directory, 0o755);
     }
-    add_licences(&mut files, root)?;
+    add_licences(&mut files, root, packages)?;
     Ok(files)
 }
 
@@ -148,9 +182,9 @@ fn find_library(root: &Path, name: &str) -> Result<(PathBuf, String)> {
 }
 
 /// The licence of every package stands in the image, as most of them demand.
-fn add_licences(files: &mut Files, root: &Path) -> Result<()> {
+fn add_licences(files: &mut Files, root: &Path, packages: &[String]) -> Result<()> {
     let documents = root.join("usr/share/doc");
-    for pin in packages() {
+    for pin in packages {
         let package = pin.split('=').next().unwrap_or_default();
         let path = documents.join(package).join("copyright");
         ensure!(path.exists(), "package {package} has no copyright file");
@@ -165,12 +199,23 @@ mod tests {
 
     #[test]
     fn every_package_is_pinned_once_in_order() {
-        let packages = packages();
-        let mut sorted = packages.clone();
-        sorted.sort();
-        sorted.dedup_by_key(|pin| pin.split('=').next().map(str::to_owned));
-        assert_eq!(packages, sorted);
-        assert!(packages.iter().all(|pin| pin.split('=').count() == 2), "{packages:?}");
+        for packages in ARCHITECTURES.map(packages) {
+            let mut sorted = packages.clone();
+            sorted.sort();
+            sorted.dedup_by_key(|pin| pin.split('=').next().map(str::to_owned));
+            assert_eq!(packages, sorted);
+            assert!(packages.iter().all(|pin| pin.split('=').count() == 2), "{packages:?}");
+        }
+        assert_eq!(packages("amd64").len(), packages("arm64").len());
+    }
+
+    #[test]
+    fn a_version_that_one_architecture_has_is_pinned_for_it() {
+        let mut versions = BTreeMap::from([("dash=1".to_owned(), vec!["amd64", "arm64"])]);
+        versions.extend([("xfs=2+b1".to_owned(), vec!["amd64"]), ("xfs=2+b2".to_owned(), vec!["arm64"])]);
+        let text = lines(&versions).join("\n");
+        assert_eq!(text, "dash=1\nxfs=2+b1 [amd64]\nxfs=2+b2 [arm64]");
+        assert_eq!(pins(&text, "arm64"), ["dash=1", "xfs=2+b2"]);
     }
 
     #[test]

@@ -5,15 +5,17 @@
 
 mod debian;
 mod elf;
+mod notices;
 mod sbom;
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use testbed::image::{Files, Image};
 
-pub use debian::{newest_packages, packages};
+pub use debian::{ARCHITECTURES, newest_packages, packages, programs};
+pub use notices::notices;
 pub use sbom::{Component, cargo_components};
 
 use elf::Elf;
@@ -41,17 +43,17 @@ pub struct Product {
 impl Product {
     /// Builds the image of the programs in a directory.
     pub fn build(programs: &Path, tag: &str) -> Result<Self> {
-        let packages = packages();
+        let architecture = architecture(programs)?;
+        let packages = packages(architecture);
         let names: Vec<&str> = packages.iter().map(String::as_str).collect();
-        let root = testbed::assets::unpacked(&names)
+        let root = testbed::assets::unpacked(architecture, &names)
             .context("cannot get the pinned packages; `cargo xtask images --newest` pins those that Debian has now")?;
-        let mut tools = debian::tools(&root)?;
+        let mut tools = debian::tools(&root, &packages)?;
         let mut own = Files::default();
-        let mut architecture = "";
         for name in PROGRAMS {
             let program = programs.join(name);
             let elf = Elf::read(&program).context("build the programs first")?;
-            architecture = elf.architecture;
+            ensure!(elf.architecture == architecture, "{name} is for {}, others for {architecture}", elf.architecture);
             own.add(&program, name)?;
             debian::add_libraries(&mut tools, &root, &elf)?;
         }
@@ -62,10 +64,26 @@ impl Product {
         Ok(Self { image, architecture, contents, packages })
     }
 
+    /// Adds texts, by path: licences.
+    pub fn add_documents(&mut self, documents: &[(&str, &str)]) -> Result<()> {
+        let mut files = Files::default();
+        for (path, text) in documents {
+            files.text(path, text);
+        }
+        self.contents.extend(files.sizes().map(|(path, size)| (path.to_owned(), size)));
+        self.image.add_layer(files.layer()?);
+        Ok(())
+    }
+
     /// The bill of materials in CycloneDX's JSON.
     pub fn sbom(&self, version: &str, crates: &[Component]) -> Value {
         sbom::cyclonedx(version, self.packages.iter().chain(crates))
     }
+}
+
+/// The architecture that the programs in a directory are for: `amd64` or `arm64`.
+pub fn architecture(programs: &Path) -> Result<&'static str> {
+    Ok(Elf::read(&programs.join(PROGRAMS[0])).context("build the programs first")?.architecture)
 }
 
 /// What a container has unless its pod says otherwise. There is no entry point: pods name the program.

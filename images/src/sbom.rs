@@ -28,10 +28,24 @@ impl Component {
         let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}&distro=debian-12");
         Some(Self { name: name.to_owned(), version: version.to_owned(), licence: None, purl })
     }
+
+    /// A crate, from an entry of `packages` of `cargo metadata`.
+    pub(crate) fn cargo(package: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (name, version) = (text(&package["name"]), text(&package["version"]));
+        // An old form of "or"
+        let licence = package["license"].as_str().map(|licence| licence.replace('/', " OR "));
+        Self { purl: format!("pkg:cargo/{name}@{version}"), name, version, licence }
+    }
 }
 
 /// The crates that are linked into these programs, from the output of `cargo metadata`, without those of the workspace.
 pub fn cargo_components(metadata: &Value, programs: &[&str]) -> Result<Vec<Component>> {
+    Ok(linked(metadata, programs)?.iter().map(Component::cargo).collect())
+}
+
+/// The same as entries of its `packages`, by name and version.
+pub(crate) fn linked(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: HashMap<String, Value> =
@@ -54,16 +68,10 @@ pub fn cargo_components(metadata: &Value, programs: &[&str]) -> Result<Vec<Compo
             }
         }
     }
-    let foreign = linked.iter().filter_map(|id| packages.get(id)).filter(|package| !package["source"].is_null());
-    let component = |package: &Value| {
-        let (name, version) = (text(&package["name"]), text(&package["version"]));
-        // An old form of "or"
-        let licence = package["license"].as_str().map(|licence| licence.replace('/', " OR "));
-        Component { purl: format!("pkg:cargo/{name}@{version}"), name, version, licence }
-    };
-    let mut components: Vec<_> = foreign.map(component).collect();
-    components.sort();
-    Ok(components)
+    let mut foreign: Vec<Value> = linked.iter().filter_map(|id| packages.get(id)).cloned().collect();
+    foreign.retain(|package| !package["source"].is_null());
+    foreign.sort_by_key(Component::cargo);
+    Ok(foreign)
 }
 
 /// The document. It has no time and no serial number, so that it is the same every time.

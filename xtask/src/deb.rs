@@ -1,7 +1,7 @@
 //! The Debian package of lvmd, written by cargo-deb from `[package.metadata.deb]` in crates/lvmd/Cargo.toml and what is made here.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -23,14 +23,16 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    fn profile(self) -> &'static str {
+    /// The directory in the target directory with the programs.
+    pub(crate) fn profile(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Debug => "debug",
         }
     }
 
-    fn output(self) -> &'static str {
+    /// The directory in the target directory for packages.
+    pub(crate) fn output(self) -> &'static str {
         match self {
             Self::Release => "debian",
             Self::Debug => "debian-test",
@@ -48,7 +50,7 @@ impl Program {
 /// Packages an lvmd that is built already.
 pub(crate) fn package(program: Program) -> anyhow::Result<()> {
     let cargo_deb = tools::cargo_deb()?;
-    let target = target_directory()?;
+    let target = tools::target_directory()?;
     let built = target.join(program.profile()).join("lvmd");
     ensure!(built.is_file(), "there is no {}: `make deb` builds it", built.display());
     // What cargo-deb takes for the target directory: it looks for everything that is made in its `release`
@@ -64,8 +66,11 @@ pub(crate) fn package(program: Program) -> anyhow::Result<()> {
     gzip(&made.join("lvmd.8"))?;
     write("lvmd.md", &read("docs/lvmd.md")?)?;
     gzip(&made.join("lvmd.md"))?;
+    let notices = images::notices(&tools::metadata(&tools::host()?)?, &["lvmd"])?;
+    write("THIRD-PARTY-NOTICES", notices.as_bytes())?;
+    gzip(&made.join("THIRD-PARTY-NOTICES"))?;
 
-    let epoch = source_date_epoch()?;
+    let epoch = tools::source_date_epoch()?;
     let output = target.join(program.output());
     for revision in program.revisions() {
         write("changelog.Debian", changelog(revision, epoch)?.as_bytes())?;
@@ -82,12 +87,6 @@ pub(crate) fn package(program: Program) -> anyhow::Result<()> {
         tools::run(&mut command)?;
     }
     Ok(())
-}
-
-/// Where this program was built.
-fn target_directory() -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("find this program's file")?;
-    Ok(program.ancestors().nth(2).context("this program is in no target directory")?.to_owned())
 }
 
 fn read(name: &str) -> anyhow::Result<Vec<u8>> {
@@ -142,18 +141,6 @@ fn changelog(revision: &str, epoch: i64) -> anyhow::Result<String> {
         "lvmd ({version}-{revision}) unstable; urgency=medium\n\n  \
          * lvmd {version}: see changelog.gz.\n\n -- {maintainer}  {time}\n"
     ))
-}
-
-/// The time that everything in the package has: what the caller says, else that of the commit.
-fn source_date_epoch() -> anyhow::Result<i64> {
-    if let Ok(epoch) = std::env::var("SOURCE_DATE_EPOCH") {
-        return epoch.parse().context("SOURCE_DATE_EPOCH is not a number of seconds");
-    }
-    let mut git = Command::new("git");
-    let output = git.current_dir(tools::repository()).args(["log", "-1", "--format=%ct"]).output();
-    let output = output.ok().filter(|output| output.status.success());
-    let output = output.context("this is no git repository: say in SOURCE_DATE_EPOCH of when the package is to be")?;
-    String::from_utf8_lossy(&output.stdout).trim().parse().context("git log tells no time")
 }
 
 /// Compresses a file as Debian's policy wants it: as small as can be, without name and time.

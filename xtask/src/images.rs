@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use images::{PROGRAMS, Product};
+use testbed::image::Compression;
 
-use crate::tools::{cargo, repository};
+use crate::tools::{self, repository};
 
 /// What to build, from which programs, and where.
 #[derive(Debug, clap::Args)]
@@ -31,31 +32,37 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let path = repository().join("images/debian-packages");
         return fs::write(&path, images::newest_packages()?).with_context(|| format!("write {}", path.display()));
     }
-    let product = Product::build(&options.programs, &options.tag)?;
-    let crates = images::cargo_components(&metadata()?, &PROGRAMS)?;
-    fs::create_dir_all(&options.output).with_context(|| format!("create {}", options.output.display()))?;
-    let base = options.output.join(format!("topolvm-{}-{}", options.tag, product.architecture));
+    build(&options.programs, &options.output, &options.tag)
+}
+
+/// Builds the image of programs, and writes the archive and its papers.
+pub(crate) fn build(programs: &Path, output: &Path, tag: &str) -> anyhow::Result<()> {
+    let mut product = Product::build(programs, tag)?;
+    let metadata = tools::metadata(target(product.architecture))?;
+    let licence = fs::read_to_string(repository().join("LICENSE")).context("read LICENSE")?;
+    let notices = images::notices(&metadata, &PROGRAMS)?;
+    let documents =
+        [("usr/share/doc/topolvm/LICENSE", licence.as_str()), ("usr/share/doc/topolvm/THIRD-PARTY-NOTICES", &notices)];
+    product.add_documents(&documents)?;
+    let crates = images::cargo_components(&metadata, &PROGRAMS)?;
+    fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
+    let base = output.join(format!("topolvm-{tag}-{}", product.architecture));
     let file = |ending: &str| PathBuf::from(format!("{}.{ending}", base.display()));
     let write = |path: &Path, text: String| fs::write(path, text).with_context(|| format!("write {}", path.display()));
     let archive = file("oci.tar");
-    testbed::image::write_archive(&archive, std::slice::from_ref(&product.image))?;
-    let sbom = serde_json::to_string_pretty(&product.sbom(&options.tag, &crates))?;
+    testbed::image::write_archive(&archive, std::slice::from_ref(&product.image), Compression::Gzip)?;
+    let sbom = serde_json::to_string_pretty(&product.sbom(tag, &crates))?;
     write(&file("cdx.json"), sbom + "\n")?;
     let mut contents = product.contents;
     contents.sort_by_key(|(path, size)| (std::cmp::Reverse(*size), path.clone()));
     let total: usize = contents.iter().map(|(_, size)| size).sum();
     let lines: Vec<String> = contents.iter().map(|(path, size)| format!("{size:>9} /{path}")).collect();
     write(&file("contents.txt"), lines.join("\n") + "\n")?;
-    println!("{}: {}:{}, {} files, {total} bytes", archive.display(), images::NAME, options.tag, contents.len());
+    println!("{}: {}:{tag}, {} files, {total} bytes", archive.display(), images::NAME, contents.len());
     Ok(())
 }
 
-/// What cargo knows of the crates that are built for this machine.
-fn metadata() -> anyhow::Result<serde_json::Value> {
-    let host = cargo(&["-vV"]).output().context("run cargo")?;
-    let host = String::from_utf8(host.stdout)?;
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("cargo does not say its host")?;
-    let output = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", host]).output()?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
+/// What Rust calls the target of an image's architecture.
+fn target(architecture: &str) -> &'static str {
+    if architecture == "arm64" { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" }
 }

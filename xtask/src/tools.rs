@@ -28,6 +28,39 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Where this program was built.
+pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    Ok(program.ancestors().nth(2).context("this program is in no target directory")?.to_owned())
+}
+
+/// The time that everything in a release has, in seconds since 1970: what the caller says, else that of the commit.
+pub(crate) fn source_date_epoch() -> anyhow::Result<i64> {
+    if let Ok(epoch) = std::env::var("SOURCE_DATE_EPOCH") {
+        return epoch.parse().context("SOURCE_DATE_EPOCH is not a number of seconds");
+    }
+    let mut git = Command::new("git");
+    let output = git.current_dir(repository()).args(["log", "-1", "--format=%ct"]).output();
+    let output = output.ok().filter(|output| output.status.success());
+    let output = output.context("this is no git repository: say in SOURCE_DATE_EPOCH of when it is to be")?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().context("git log tells no time")
+}
+
+/// The target for which cargo builds by itself, `x86_64-unknown-linux-gnu` for example.
+pub(crate) fn host() -> anyhow::Result<String> {
+    let output = cargo(&["-vV"]).output().context("run cargo")?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: ")).context("cargo does not say its host")?;
+    Ok(host.to_owned())
+}
+
+/// What cargo knows of the crates that are built for a target.
+pub(crate) fn metadata(target: &str) -> anyhow::Result<serde_json::Value> {
+    let output = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", target]).output()?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
 /// Runs a command with its output shown.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", display(command)))?;

@@ -18,7 +18,7 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::cluster::{Cluster, ClusterSpec};
-use testbed::image::{BUSYBOX, Image, write_archive};
+use testbed::image::{BUSYBOX, Compression, Image, write_archive};
 use testbed::node::{Node, NodeSpec};
 use testbed::process::Process;
 use testbed::sidecars::{self, Sidecar};
@@ -370,7 +370,7 @@ fn own_image(bed: &Bed) -> Result<()> {
     fs::write(&script, "#!/bin/sh\necho greetings\nexec sleep 1000\n")?;
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let image = Image::with_programs("testbed.local/greet:1", &["/bin/greet"], &[(&script, "/bin/greet")])?;
-    write_archive(&archive, &[image])?;
+    write_archive(&archive, &[image], Compression::None)?;
     bed.cluster.load_images(&archive)?;
     let container = json!({ "image": "testbed.local/greet:1", "command": null });
     bed.pod(&pod("greet", "", &json!({ "containers": [container] })))?;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -40,6 +41,11 @@ impl Image {
         Self { name: name.to_owned(), architecture, config, layers }
     }
 
+    /// Puts one more layer on top.
+    pub fn add_layer(&mut self, layer: Vec<u8>) {
+        self.layers.push(layer);
+    }
+
     /// busybox with links for all of its applets, and the given programs of this machine under other paths. They must be static: there
     /// is no C library in the image.
     pub fn with_programs(name: &str, command: &[&str], programs: &[(&Path, &str)]) -> Result<Self> {
@@ -68,12 +74,36 @@ impl Image {
     }
 }
 
+/// What is done to the layers of images in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Nothing: a guest would have to undo at every start what saves nothing on a file of this machine.
+    None,
+    /// gzip, which every container engine and registry reads.
+    Gzip,
+}
+
+impl Compression {
+    /// A layer as the archive has it.
+    fn blob(self, layer: &[u8]) -> Result<Blob> {
+        match self {
+            Self::None => Ok(Blob::new("layer.v1.tar", layer.to_vec())),
+            Self::Gzip => {
+                // Its header has neither a time nor a name
+                let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::best());
+                encoder.write_all(layer).context("compress a layer")?;
+                Ok(Blob::new("layer.v1.tar+gzip", encoder.finish().context("compress a layer")?))
+            }
+        }
+    }
+}
+
 /// Writes images as one OCI archive, complete or not at all.
-pub fn write_archive(path: &Path, images: &[Image]) -> Result<()> {
+pub fn write_archive(path: &Path, images: &[Image], compression: Compression) -> Result<()> {
     let temporary = path.with_extension("tmp");
     let file = File::create(&temporary).with_context(|| format!("create {}", temporary.display()))?;
     let mut archive = Builder::new(BufWriter::new(file));
-    for (name, content) in contents(images)? {
+    for (name, content) in contents(images, compression)? {
         let mut header = header(EntryType::Regular, 0o644);
         header.set_size(u64::try_from(content.len())?);
         archive.append_data(&mut header, &name, content.as_slice()).with_context(|| format!("archive {name}"))?;
@@ -83,17 +113,16 @@ pub fn write_archive(path: &Path, images: &[Image]) -> Result<()> {
 }
 
 /// The files of the archive: an OCI image layout (image-layout.md of the OCI image specification).
-fn contents(images: &[Image]) -> Result<BTreeMap<String, Vec<u8>>> {
+fn contents(images: &[Image], compression: Compression) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::from([("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec())]);
     let mut manifests = Vec::new();
     for image in images {
-        // Not compressed: a guest would have to undo at every start what saves nothing on a file of this machine.
-        let layers: Vec<_> = image.layers.iter().map(|layer| Blob::new("layer.v1.tar", layer.clone())).collect();
+        let layers = image.layers.iter().map(|layer| compression.blob(layer)).collect::<Result<Vec<_>>>()?;
         let config = json!({
             "architecture": image.architecture,
             "os": "linux",
             "config": image.config,
-            "rootfs": { "type": "layers", "diff_ids": layers.iter().map(Blob::digest).collect::<Vec<_>>() },
+            "rootfs": { "type": "layers", "diff_ids": image.layers.iter().map(|layer| digest(layer)).collect::<Vec<_>>() },
         });
         let config = Blob::new("config.v1+json", serde_json::to_vec(&config)?);
         let manifest = json!({
@@ -131,14 +160,15 @@ impl Blob {
         Self { media_type: format!("{MEDIA_TYPE}.{kind}"), hash, content }
     }
 
-    fn digest(&self) -> String {
-        format!("sha256:{}", self.hash)
-    }
-
     fn descriptor(&self, annotations: &Value) -> Value {
         let size = self.content.len();
-        json!({ "mediaType": self.media_type, "digest": self.digest(), "size": size, "annotations": annotations })
+        json!({ "mediaType": self.media_type, "digest": format!("sha256:{}", self.hash), "size": size, "annotations": annotations })
     }
+}
+
+/// Of a layer as it is unpacked, which an image's configuration has.
+fn digest(layer: &[u8]) -> String {
+    format!("sha256:{:x}", Sha256::digest(layer))
 }
 
 fn applets(busybox: &Path) -> Result<Vec<String>> {
@@ -246,19 +276,46 @@ fn header(kind: EntryType, mode: u32) -> Header {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     #[test]
     fn an_archive_is_the_same_every_time_and_keeps_a_shared_layer_once() {
         let directory = tempfile::tempdir().unwrap();
         let (first, second) = (directory.path().join("1.tar"), directory.path().join("2.tar"));
-        write_archive(&first, &Image::standard().unwrap()).unwrap();
-        write_archive(&second, &Image::standard().unwrap()).unwrap();
+        write_archive(&first, &Image::standard().unwrap(), Compression::None).unwrap();
+        write_archive(&second, &Image::standard().unwrap(), Compression::None).unwrap();
         assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
         let mut archive = tar::Archive::new(File::open(&first).unwrap());
         // Two manifests, two configurations, one layer.
         let blobs = archive.entries().unwrap().filter(|e| e.as_ref().unwrap().path().unwrap().starts_with("blobs"));
         assert_eq!(blobs.count(), 5);
+    }
+
+    #[test]
+    fn a_compressed_layer_is_the_same_when_it_is_unpacked() {
+        let directory = tempfile::tempdir().unwrap();
+        let layer = Files::root().layer().unwrap();
+        let image = Image::new("a:1", "amd64", json!({}), vec![layer.clone()]);
+        let path = directory.path().join("a.tar");
+        write_archive(&path, &[image], Compression::Gzip).unwrap();
+        let mut archive = tar::Archive::new(File::open(&path).unwrap());
+        let blobs: Vec<Vec<u8>> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                let mut content = Vec::new();
+                entry.unwrap().read_to_end(&mut content).unwrap();
+                content
+            })
+            .collect();
+        let mut unpacked = Vec::new();
+        let compressed = blobs.iter().find(|blob| blob.starts_with(&[0x1f, 0x8b])).unwrap();
+        flate2::read::GzDecoder::new(compressed.as_slice()).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == layer && compressed.len() < layer.len());
+        let text = |blob: &Vec<u8>| String::from_utf8_lossy(blob).into_owned();
+        assert!(blobs.iter().any(|blob| text(blob).contains(&format!(r#""diff_ids":["{}"]"#, digest(&layer)))));
     }
 
     #[test]

@@ -49,7 +49,9 @@ fn starts_when_an_administrator_says_so() {
     must("lvmd", &["health"]);
     // Not looked for on the node, which may be told to install no documentation
     let contents = must("dpkg-deb", &["--contents", &package(1)]);
-    for file in ["man/man8/lvmd.8.gz", "doc/lvmd/copyright", "doc/lvmd/changelog.gz", "doc/lvmd/lvmd.md.gz"] {
+    let documents =
+        ["copyright", "changelog.gz", "lvmd.md.gz", "THIRD-PARTY-NOTICES.gz"].map(|name| format!("doc/lvmd/{name}"));
+    for file in ["man/man8/lvmd.8.gz".to_owned()].into_iter().chain(documents) {
         assert!(contents.contains(&format!(" ./usr/share/{file}\n")), "{file}: {contents}");
     }
 }

@@ -49,9 +49,14 @@ pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<
     if still.is_empty() { Ok(()) } else { bail!("installed {}, but its programs are not there", still.join(", ")) }
 }
 
-/// Unpacks packages, with a version (`package=version`) or without, of a suite, which need not be the machine's, into `directory`; installs
-/// nothing. The file `packages` there says which versions they are.
+/// [`unpack_for`] the architecture of User-Mode Linux.
 pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
+    unpack_for("amd64", directory, suite, packages)
+}
+
+/// Unpacks packages, with a version (`package=version`) or without, of a suite and an architecture, which need not be the machine's, into
+/// `directory`; installs nothing. The file `packages` there says which versions they are.
+pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
     if !Path::new(KEYRING).exists() {
         bail!("{KEYRING} is missing: install debian-archive-keyring, which proves that packages are Debian's");
     }
@@ -75,7 +80,8 @@ pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result
         "apt.conf",
         format!(
             "Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \"{at}/lists\";\n\
-             Dir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\nAPT::Sandbox::User \"root\";\n"
+             Dir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\nAPT::Sandbox::User \"root\";\n\
+             APT::Architecture \"{architecture}\";\nAPT::Architectures {{\"{architecture}\";}};\n"
         ),
     )?;
     let apt = |arguments: &[&str]| {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow};
 use super::{Cluster, ClusterSpec};
 use crate::assets::KubernetesTools;
 use crate::control_plane::{AUDIT_POLICY, ControlPlane, Processes, scheduler_config};
-use crate::image::{self, Image};
+use crate::image::{self, Compression, Image};
 use crate::kubeconfig::{self, Credential};
 use crate::netns::NetNs;
 use crate::network::{self, API_SERVER};
@@ -64,7 +64,7 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
     fs::write(&scheduler, text).with_context(|| format!("write {}", scheduler.display()))?;
     write_init(&directory.join(INIT_FILE))?;
     let images: Vec<_> = Image::standard()?.into_iter().chain(spec.images.iter().cloned()).collect();
-    image::write_archive(&directory.join("images.tar"), &images)?;
+    image::write_archive(&directory.join("images.tar"), &images, Compression::None)?;
     forward(&cluster)?;
 
     control_plane.wait_for_api()?;
