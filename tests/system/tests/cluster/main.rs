@@ -11,6 +11,7 @@ mod classes;
 mod crashes;
 mod devices;
 mod events;
+mod examples;
 mod filesystems;
 mod fixture;
 mod health;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         switching::trials(),
         legacy::trials(),
         plugin::trials(),
+        examples::trials(),
     ];
     let all = groups.into_iter().flatten();
     let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
