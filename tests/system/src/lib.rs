@@ -5,6 +5,7 @@ pub mod bench;
 pub mod chaos;
 pub mod chart;
 pub mod kustomization;
+pub mod fresh_cluster;
 pub mod lvm_settings;
 pub mod manifests;
 pub mod plugin;

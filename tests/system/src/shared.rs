@@ -10,6 +10,8 @@ use testbed::network::API_SERVER;
 use testbed::node::Node;
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 
+use crate::fresh_cluster;
+
 /// A cluster with the product, in a directory of its own.
 #[derive(Debug)]
 pub struct TestCluster {
@@ -25,6 +27,13 @@ impl TestCluster {
     pub fn up(name: &str, spec: &TopolvmSpec) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("topolvm-{name}-")).tempdir_in("/var/tmp")?;
         let Topolvm { cluster, nodes } = topolvm::up_with(&directory.path().join("c"), spec)?;
+        Ok(Self { cluster, nodes, directory })
+    }
+
+    /// Starts one that is ready for the product and does not have it: with its images and volume groups in the nodes, and with snapshots.
+    pub fn without_product(name: &str, spec: &TopolvmSpec) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix(&format!("topolvm-{name}-")).tempdir_in("/var/tmp")?;
+        let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.path().join("c"), spec)?;
         Ok(Self { cluster, nodes, directory })
     }
 

@@ -16,6 +16,7 @@ mod filesystems;
 mod fixture;
 mod health;
 mod helm;
+mod installation;
 mod job;
 mod legacy;
 mod metrics;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     trials.extend(webhooks::trials());
     trials.extend(pods::trials());
     trials.extend(helm::trials());
+    trials.extend(installation::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

@@ -1,0 +1,23 @@
+//! A cluster that an administrator has before the installation: nodes with volume groups and images, snapshots, and no product.
+
+use std::path::Path;
+
+use anyhow::Result;
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::sidecars::{self, Sidecar};
+use testbed::topolvm::{Topolvm, TopolvmSpec, controller_socket};
+
+/// Starts one in `directory`, of what a specification says of cluster and nodes. A start that fails leaves nothing behind.
+pub fn up(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
+    let cluster = Cluster::up(directory, &spec.cluster)?;
+    let nodes = complete(&cluster, spec).inspect_err(|_| drop(cluster.down(None)))?;
+    Ok(Topolvm { cluster, nodes })
+}
+
+fn complete(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
+    sidecars::apply_snapshot_crds(cluster)?;
+    // It knows no driver, and this socket not either
+    Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
+    cluster.add_nodes(&spec.nodes)
+}
