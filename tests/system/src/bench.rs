@@ -3,6 +3,8 @@
 pub mod agent;
 pub mod cluster;
 pub mod create;
+pub mod images;
+pub mod install;
 pub mod lvmd;
 mod memory;
 mod metrics;

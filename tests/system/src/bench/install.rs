@@ -1,0 +1,121 @@
+//! An installation as pods: how long it takes until there is a volume, and what the pods have resident afterwards.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::sidecars::NAMESPACE;
+use testbed::topolvm::{Topolvm, TopolvmSpec, manifests};
+
+use super::Figure;
+use super::memory::{AT_REST, Resident};
+use crate::manifests::{VolumeMode, claim, pod};
+use crate::{fresh_cluster, product_images};
+
+/// The beginnings of the names of its figures.
+pub const FAMILIES: [&str; 1] = ["install."];
+
+const GOAL_SECONDS: f64 = 30.0;
+/// The StorageClass that ships with the manifests.
+const CLASS: &str = "topolvm-provisioner";
+/// Our pods, and what TopoLVM's have on the same bed, in MiB.
+const PODS: [PodFigures; 3] = [
+    PodFigures {
+        component: "controller",
+        resident: "install.pod.rss_mib.controller",
+        anonymous: "install.pod.rss_mib.controller.anon",
+        goal: 229.0,
+    },
+    PodFigures {
+        component: "node",
+        resident: "install.pod.rss_mib.node",
+        anonymous: "install.pod.rss_mib.node.anon",
+        goal: 80.5,
+    },
+    PodFigures {
+        component: "lvmd",
+        resident: "install.pod.rss_mib.lvmd",
+        anonymous: "install.pod.rss_mib.lvmd.anon",
+        goal: 29.5,
+    },
+];
+
+/// The figures of a pod.
+struct PodFigures {
+    /// The label `app.kubernetes.io/component` of its pods.
+    component: &'static str,
+    /// Name of the figure of all that is resident.
+    resident: &'static str,
+    /// Name of the figure of its anonymous part.
+    anonymous: &'static str,
+    /// Goal of the first.
+    goal: f64,
+}
+
+/// Installs the programs beside this one in a cluster of one node.
+pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.join("c"), &spec)?;
+    let figures =
+        nodes.first().context("the cluster has no node").and_then(|node| measure(&cluster, node, &spec.manifests));
+    cluster.down(None)?;
+    figures
+}
+
+fn measure(cluster: &Cluster, node: &Node, overlay: &Path) -> Result<Vec<Figure>> {
+    let start = Instant::now();
+    cluster.kubectl_ok([Path::new("apply"), Path::new("--server-side"), Path::new("-k"), overlay])?;
+    let class = manifests().join("base/storageclass.yaml");
+    cluster.kubectl_ok([Path::new("apply"), Path::new("-f"), &class])?;
+    cluster.apply(&claim("first", CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
+    cluster.apply(&pod("first", "first", VolumeMode::Filesystem).to_string())?;
+    let bound = "--for=jsonpath={.status.phase}=Bound";
+    cluster.kubectl_ok(["wait", bound, "persistentvolumeclaim/first", "--timeout=180s"])?;
+    let seconds = start.elapsed().as_secs_f64();
+
+    cluster.kubectl_ok(["wait", "--for=condition=Ready", "pods", "--all", "-A", "--timeout=180s"])?;
+    sleep(AT_REST);
+    let mut figures = vec![Figure { name: "install.ready_s", value: seconds, unit: "s", goal: GOAL_SECONDS }];
+    for pod in &PODS {
+        let resident = largest(cluster, node, pod.component)?;
+        let figure = |name, value, goal| Figure { name, value, unit: "MiB", goal };
+        figures.push(figure(pod.resident, resident.mebibytes(), pod.goal));
+        figures.push(figure(pod.anonymous, resident.anonymous_mebibytes(), f64::INFINITY));
+    }
+    Ok(figures)
+}
+
+/// The pod of a component that has most resident: of the replicas the one that leads.
+fn largest(cluster: &Cluster, node: &Node, component: &str) -> Result<Resident> {
+    let selector = format!("--selector=app.kubernetes.io/name=topolvm,app.kubernetes.io/component={component}");
+    let uids = "jsonpath={.items[*].metadata.uid}";
+    let uids = cluster.kubectl_ok(["get", "pods", "--namespace", NAMESPACE, &selector, "-o", uids])?;
+    let pods = uids.split_whitespace().map(|uid| resident(node, uid)).collect::<Result<Vec<_>>>()?;
+    pods.into_iter().max_by_key(|pod| pod.anonymous + pod.file).with_context(|| format!("no pod of {component}"))
+}
+
+/// The sum over the processes of a pod, without the one that holds its namespaces: that is the container runtime's.
+fn resident(node: &Node, uid: &str) -> Result<Resident> {
+    // Processes may end meanwhile
+    let script = format!(
+        "for process in /proc/[0-9]*; do if grep -q 'pod{uid}\\|pod{}' $process/cgroup 2>/dev/null; \
+         then cat $process/status 2>/dev/null && echo ---; fi; done; true",
+        uid.replace('-', "_")
+    );
+    let statuses = node.script(&script)?;
+    let processes: Vec<_> =
+        statuses.split("---\n").filter(|status| status.contains("RssAnon") && !is_pause(status)).collect();
+    ensure!(!processes.is_empty(), "the pod {uid} has no process on {}", node.name());
+    processes.into_iter().map(Resident::parse).try_fold(Resident::default(), |sum, process| {
+        let process = process?;
+        Ok(Resident { anonymous: sum.anonymous + process.anonymous, file: sum.file + process.file })
+    })
+}
+
+/// Whether a process is what the bed's containerd runs in the place of `pause`.
+fn is_pause(status: &str) -> bool {
+    status.lines().next().is_some_and(|line| line == "Name:\tbusybox")
+}
