@@ -7,7 +7,7 @@ SEQUENCES ?=
 comma := ,
 LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
 
-.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb dist cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -70,6 +70,9 @@ lvmd:
 
 deb: prerequisites lvmd ## The Debian package of lvmd with its systemd unit, in target/debian
 	cargo xtask deb
+
+dist: prerequisites build ## A release in target/dist, with checksums; PROGRAMS_ONLY=1 leaves out what is the same for every architecture
+	cargo xtask dist $(if $(PROGRAMS_ONLY),--programs-only)
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where
 	cargo build --locked --workspace --bins

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use testbed::assets;
+
 use crate::generate;
 use crate::tools::{cargo, cargo_deny, repository, run};
 
@@ -9,12 +11,19 @@ use crate::tools::{cargo, cargo_deny, repository, run};
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// The checks, cheap ones first.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"]))?;
         run(&mut cargo(&["fmt", "--manifest-path", FUZZ, "--check"]))
     }),
     ("generated files", || generate::run(true)),
+    ("workflows and scripts", || {
+        let workflows = ["ci", "release"].map(|name| format!(".github/workflows/{name}.yaml"));
+        // What is on the machine by chance must not decide
+        let alone = ["-shellcheck=", "-pyflakes="];
+        run(Command::new(assets::actionlint()?).current_dir(repository()).args(alone).args(workflows))?;
+        run(Command::new(assets::shellcheck()?).current_dir(repository()).args(SCRIPTS))
+    }),
     ("licences and dependency rules", || {
         deny(&["--log-level", "error", "check", "bans", "licenses", "sources"])?;
         deny(&["--log-level", "error", "--manifest-path", FUZZ, "check", "licenses", "sources"])
@@ -37,6 +46,9 @@ const STEPS: [Step; 7] = [
             .env("RUSTDOCFLAGS", "-Dwarnings"))
     }),
 ];
+
+/// Scripts that people and CI start.
+const SCRIPTS: [&str; 3] = [".ci/run", "examples/test.sh", "xtask/prerequisites"];
 
 /// A workspace of its own.
 const FUZZ: &str = "fuzz/Cargo.toml";

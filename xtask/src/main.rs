@@ -5,7 +5,9 @@
 )]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person in a terminal")]
 
+mod archive;
 mod deb;
+mod dist;
 mod fuzz;
 mod generate;
 mod images;
@@ -48,6 +50,8 @@ enum Command {
         #[arg(long)]
         debug: bool,
     },
+    /// Everything of a release, in target/dist, with checksums; `make dist` builds the programs first.
+    Dist(dist::Options),
     /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Test { layers } => layers::run(&layers),
         Command::Images(options) => images::run(&options),
         Command::Deb { debug } => deb::package(if debug { deb::Program::Debug } else { deb::Program::Release }),
+        Command::Dist(options) => dist::run(&options),
         Command::Soak => layers::soak(),
         Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };

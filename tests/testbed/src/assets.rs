@@ -74,6 +74,15 @@ const CERT_MANAGER: golang::Module = golang::Module {
     ldflags: "-s -w",
 };
 
+const ACTIONLINT: golang::Module = golang::Module {
+    name: "actionlint",
+    what: "the linter of workflows",
+    duration: "less than a minute",
+    go_mod: include_str!("../actionlint/go.mod"),
+    go_sum: include_str!("../actionlint/go.sum"),
+    ldflags: "-s -w",
+};
+
 /// The names under which [`KubernetesTools::bin`] has its programs.
 const PROGRAMS: [&str; 10] = [
     "csi-provisioner",
@@ -271,6 +280,17 @@ pub fn cert_manager() -> Result<CertManager> {
         build.copy_files("github.com/cert-manager/cert-manager", "deploy/crds", "crds")
     })?;
     Ok(CertManager { program: entry.join("bin/cert-manager"), crds: entry.join("crds") })
+}
+
+/// The program actionlint, built with Go.
+pub fn actionlint() -> Result<PathBuf> {
+    Ok(ACTIONLINT.build(&Cache::open()?, |_| Ok(()))?.join("bin/actionlint"))
+}
+
+/// The program shellcheck, of Debian.
+pub fn shellcheck() -> Result<PathBuf> {
+    debian::install_missing(&Cache::open()?, &[("shellcheck", "shellcheck")])?;
+    find_program("shellcheck").context("no shellcheck although the package is installed")
 }
 
 /// A static busybox for test images.
