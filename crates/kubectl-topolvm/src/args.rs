@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-/// Shows and checks TopoLVM's volumes, free space and installation; changes nothing in the cluster.
+use crate::{install, uninstall};
+
+/// Installs TopoLVM, shows its volumes and free space, and checks the installation.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kubectl-topolvm", bin_name = "kubectl topolvm", version, disable_version_flag = true)]
 pub struct Args {
@@ -27,8 +29,8 @@ pub(crate) struct ClusterArgs {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
 
-    /// Namespace of claims and Events (default: the context's), or, for doctor and support-bundle, of the programs
-    /// (default: topolvm-system).
+    /// Namespace of claims and Events (default: the context's), or of the programs for commands about the
+    /// installation (default: topolvm-system).
     #[arg(long, short, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
 
@@ -39,6 +41,49 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Installs TopoLVM: checks the cluster, says what is done, does it, and tries a volume. A second run changes
+    /// nothing.
+    ///
+    /// The exit status is 0 when all is done or nothing was to do, 1 when the cluster does not fit or something failed,
+    /// and 2 when flags are wrong. What does not fit is found before anything is changed.
+    #[command(after_help = "Examples:\n  kubectl topolvm install --volume-group vg0\n  \
+        kubectl topolvm install --lvmd-config lvmd.yaml --image registry.example/topolvm:0.1.0\n  \
+        kubectl topolvm install --lvmd embedded --node-selector storage=local --dry-run\n  \
+        kubectl topolvm install --render >topolvm.yaml")]
+    Install {
+        #[command(flatten)]
+        options: install::Flags,
+
+        #[command(flatten)]
+        how: install::How,
+    },
+
+    /// Changes an installation to this version and to the options that are given. Those that are not given stay.
+    ///
+    /// Pods are replaced node by node, volumes stay in use. What the installation has no more is removed. The exit
+    /// status is that of install.
+    #[command(after_help = "Examples:\n  kubectl topolvm upgrade --diff\n  \
+        kubectl topolvm upgrade --image registry.example/topolvm:0.2.0\n  \
+        kubectl topolvm upgrade --lvmd embedded")]
+    Upgrade {
+        #[command(flatten)]
+        options: install::Flags,
+
+        #[command(flatten)]
+        how: install::How,
+    },
+
+    /// Removes what install has made. Refuses while volumes or claims exist; no LV is ever removed.
+    ///
+    /// The exit status is 0 when all is removed or nothing was there, 1 when volumes are in use or something failed, and
+    /// 2 when flags are wrong.
+    #[command(after_help = "Examples:\n  kubectl topolvm uninstall --dry-run\n  kubectl topolvm uninstall\n  \
+        kubectl topolvm uninstall --keep-volumes")]
+    Uninstall {
+        #[command(flatten)]
+        how: uninstall::How,
+    },
+
     /// Free and promised space of each device class on each node.
     #[command(after_help = "Examples:\n  kubectl topolvm status\n  kubectl topolvm status --watch\n  \
         kubectl topolvm status -o json | jq '.items[] | select(.freeBytes < 10737418240)'")]

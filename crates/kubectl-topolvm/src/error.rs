@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::install::InstallError;
 use crate::reading::Gap;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,8 @@ pub(crate) enum Error {
     NotInstalled,
     #[error(transparent)]
     Gap(#[from] Gap),
+    #[error(transparent)]
+    Install(#[from] InstallError),
     #[error("the watch failed")]
     Watch(#[source] Box<kube::runtime::watcher::Error>),
     #[error("cannot print")]

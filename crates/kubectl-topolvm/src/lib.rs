@@ -1,8 +1,8 @@
-//! A kubectl plugin for those who run the product: volumes and free space, Events, checks of the installation, and a
-//! support bundle.
+//! A kubectl plugin for those who run the product: installation, upgrade and removal, volumes and free space, Events,
+//! checks of the installation, and a support bundle.
 //!
-//! Each subcommand has a module: it lists objects with `reading`, a pure function turns them into rows or findings, and
-//! `output` prints these. Nothing in the cluster is changed.
+//! Each subcommand has a module. Those that show something list objects with `reading`, a pure function turns them into
+//! rows or findings, and `output` prints these. Only `install` and `uninstall` change the cluster.
 
 mod args;
 mod bundle;
@@ -10,14 +10,17 @@ mod connection;
 mod doctor;
 mod error;
 mod events;
+mod install;
 mod joined;
 mod output;
 mod printed;
 mod reading;
 mod run;
+mod server_version;
 mod size;
 mod status;
 mod table;
+mod uninstall;
 mod volumes;
 
 pub use args::Args;

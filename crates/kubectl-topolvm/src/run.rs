@@ -9,10 +9,8 @@ use kube::Client;
 
 use crate::args::{Args, ClusterArgs, Command};
 use crate::error::Error;
-use crate::{bundle, connection, doctor, events, output, printed, status, volumes};
-
-/// Where the manifests put the programs.
-const NAMESPACE: &str = "topolvm-system";
+use crate::install::manifests::NAMESPACE;
+use crate::{bundle, connection, doctor, events, install, output, printed, status, uninstall, volumes};
 
 /// Runs the command of the flags.
 pub fn main() -> ExitCode {
@@ -34,6 +32,13 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster, command } = args;
     let now = Timestamp::now();
     match command {
+        Command::Install { options, how } => {
+            Box::pin(install::run(&cluster, install::Mode::Install, options, how)).await?;
+        }
+        Command::Upgrade { options, how } => {
+            Box::pin(install::run(&cluster, install::Mode::Upgrade, options, how)).await?;
+        }
+        Command::Uninstall { how } => Box::pin(uninstall::run(&cluster, how)).await?,
         Command::Status { output, watch } => {
             let client = connection::client(&cluster).await?;
             let flavor = connection::flavor(&cluster, &client).await?;

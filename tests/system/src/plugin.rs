@@ -24,9 +24,12 @@ pub fn command(cluster: &Cluster, kubeconfig: &Path) -> Result<Command> {
     let programs = TopolvmSpec::nodes(0)?.programs;
     let path = programs.to_str().context("the path of the programs is not UTF-8")?;
     ensure!(programs.join("kubectl-topolvm").is_file(), "no kubectl-topolvm: run cargo build --workspace --bins first");
-    let mut command = cluster.command(cluster.tool("kubectl"));
+    let kubectl = cluster.tool("kubectl");
+    // The plugin runs kubectl in its turn
+    let tools = kubectl.parent().and_then(Path::to_str).context("the path of kubectl is not UTF-8")?.to_owned();
+    let mut command = cluster.command(kubectl);
     command.arg("topolvm").stdin(Stdio::null());
-    command.env("KUBECONFIG", kubeconfig).env("PATH", format!("{path}:/usr/sbin:/usr/bin:/sbin:/bin"));
+    command.env("KUBECONFIG", kubeconfig).env("PATH", format!("{path}:{tools}:/usr/sbin:/usr/bin:/sbin:/bin"));
     Ok(command)
 }
 

@@ -80,6 +80,7 @@ const ACTIONLINT: golang::Module = golang::Module {
     duration: "less than a minute",
     go_mod: include_str!("../actionlint/go.mod"),
     go_sum: include_str!("../actionlint/go.sum"),
+    main: None,
     ldflags: "-s -w",
 };
 

@@ -12,7 +12,8 @@ use topolvm_api::ApiFlavor;
 
 use super::rights::{self, Right};
 use super::webhooks::{self, Backend};
-use crate::reading::{Gap, Seen, all, list_of, one};
+use crate::reading::{Seen, all, list_of, one};
+use crate::server_version::{self, Version};
 
 /// The Lease of the controllers, with the name that --leader-election-id has by default.
 pub(super) const LEASE: &str = "topolvm";
@@ -25,7 +26,7 @@ pub(crate) struct Facts {
     pub(super) namespace: String,
     pub(super) now: Timestamp,
     /// Major and minor version, and as the API server spells it.
-    pub(super) version: Seen<(u32, u32, String)>,
+    pub(super) version: Seen<Version>,
     /// Of both API groups.
     pub(super) definitions: Seen<Vec<CustomResourceDefinition>>,
     pub(super) drivers: Seen<Vec<CSIDriver>>,
@@ -82,7 +83,7 @@ impl Facts {
         let (first, second) = futures::join!(
             async {
                 futures::join!(
-                    version(client),
+                    server_version::read(client),
                     definitions(client),
                     all::<CSIDriver>(client),
                     all::<CSINode>(client),
@@ -138,14 +139,6 @@ impl Facts {
         let is_ours = |workload: &&Workload| workload.role == role && workload.namespace == self.namespace;
         Ok(workloads.iter().filter(is_ours).collect())
     }
-}
-
-async fn version(client: &Client) -> Seen<(u32, u32, String)> {
-    let failed = |error| Gap::new("get", "/version".to_owned(), error);
-    let info = client.apiserver_version().await.map_err(failed)?;
-    // Some providers write 33+
-    let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
-    Ok((number(&info.major), number(&info.minor), info.git_version))
 }
 
 async fn definitions(client: &Client) -> Seen<Vec<CustomResourceDefinition>> {

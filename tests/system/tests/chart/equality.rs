@@ -76,5 +76,5 @@ pub(crate) fn linted(helm: Helm) -> Result<()> {
 pub(crate) fn render(helm: Helm, values: &str) -> Result<Objects> {
     let file = chart::values(values);
     let rendered = chart::render(helm, "topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;
-    Objects::parse(&rendered).context(values)
+    Objects::parse(&rendered).with_context(|| values.to_owned())
 }

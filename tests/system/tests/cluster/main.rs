@@ -16,7 +16,8 @@ mod filesystems;
 mod fixture;
 mod health;
 mod helm;
-mod installation;
+mod install;
+mod install_page;
 mod job;
 mod legacy;
 mod metrics;
@@ -66,7 +67,8 @@ fn main() -> ExitCode {
     trials.extend(webhooks::trials());
     trials.extend(pods::trials());
     trials.extend(helm::trials());
-    trials.extend(installation::trials());
+    trials.extend(install_page::trials());
+    trials.extend(install::trials());
     trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

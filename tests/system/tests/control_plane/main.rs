@@ -8,6 +8,7 @@ mod claims;
 mod extender;
 mod fixed;
 mod fixture;
+mod install;
 mod leader;
 mod metrics;
 mod nodes;
@@ -23,7 +24,7 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 9] = [
+    let groups: [&[(&str, Body)]; 10] = [
         nodes::ALL,
         claims::ALL,
         stale::ALL,
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         fixed::ALL,
         extender::ALL,
         plugin::ALL,
+        install::ALL,
     ];
     let shared = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))

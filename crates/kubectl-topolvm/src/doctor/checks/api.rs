@@ -8,13 +8,12 @@ use topolvm_api::{ApiFlavor, crd};
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::reading::Gap;
-
-/// The oldest that our client knows, and that our tests and docs speak of.
-const OLDEST: (u32, u32) = (1, 33);
+use crate::server_version::{self, OLDEST};
 
 pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, Gap> {
-    let (major, minor, spelled) = facts.version.as_ref().map_err(Clone::clone)?;
-    let finding = if (*major, *minor) < OLDEST {
+    let version = facts.version.as_ref().map_err(Clone::clone)?;
+    let (_, _, spelled) = version;
+    let finding = if server_version::is_too_old(version) {
         Finding::fail(
             format!("the API server is {spelled}"),
             format!("upgrade Kubernetes to {}.{} or later", OLDEST.0, OLDEST.1),

@@ -1,0 +1,258 @@
+//! `install` and `upgrade`: from flags to pods that run and a volume that was made.
+//!
+//! Checks come first, then what the API server would change, and only then changes.
+
+pub(crate) mod apply;
+mod difference;
+mod error;
+pub(crate) mod manifests;
+pub(crate) mod object;
+mod options;
+pub(crate) mod plan;
+mod preflight;
+pub(crate) mod record;
+mod rendering;
+mod rollout;
+mod smoke;
+mod temporary;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::json;
+
+use crate::args::{ClusterArgs, ReportFormat};
+use crate::error::Error;
+use crate::{connection, output};
+
+pub(crate) use error::InstallError;
+pub(crate) use options::Flags;
+
+use manifests::NAMESPACE;
+use object::ObjectId;
+use options::Options;
+use plan::Step;
+use record::Record;
+use rendering::Rendering;
+
+/// Whether something is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Install,
+    Upgrade,
+}
+
+/// How far to go, and what to leave out.
+#[derive(Clone, Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags")]
+pub(crate) struct How {
+    /// Print the objects, as kustomize renders them, and do nothing else.
+    #[arg(long, conflicts_with_all = ["dry_run", "diff"])]
+    render: bool,
+
+    /// Print what would be done, which the API server tries without keeping it.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// The same with each value that would change.
+    #[arg(long)]
+    diff: bool,
+
+    /// Take over objects that another program, or a person, has applied.
+    #[arg(long)]
+    adopt: bool,
+
+    /// Start no pods that look for volume groups and kubelet's directory on the nodes.
+    #[arg(long)]
+    skip_node_checks: bool,
+
+    /// Make no volume to try.
+    #[arg(long)]
+    no_smoke_test: bool,
+
+    /// How long each step may take: a check of a node, the start of all pods, the smoke test.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
+    /// How to print the plan, or what --render prints (as YAML unless told otherwise).
+    #[arg(long, short, value_enum, default_value_t)]
+    output: ReportFormat,
+}
+
+/// Tells whoever waits what happens. Standard output is for the plan.
+pub(crate) fn tell(line: &str) {
+    // Where nobody reads there is nobody to tell
+    let _told = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Installs, or changes what is installed.
+pub(crate) async fn run(cluster: &ClusterArgs, mode: Mode, flags: Flags, how: How) -> Result<(), Error> {
+    check_namespace(cluster)?;
+    if mode == Mode::Install && how.render {
+        let options = flags.onto(cluster.legacy, Options::default())?;
+        return print_rendering(&rendering::render(&options)?, how.output);
+    }
+    let client = connection::client(cluster).await?;
+    let record = Record::read(&client).await?;
+    let options = chosen(mode, flags, cluster.legacy, record.as_ref())?;
+    let rendering = rendering::render(&options)?;
+    if how.render {
+        return print_rendering(&rendering, how.output);
+    }
+    preflight::check(&client, options.flavor(), &rendering, record.as_ref(), how.adopt).await?;
+    let steps = plan::plan(&client, &rendering, record.as_ref()).await?;
+    if how.dry_run || how.diff {
+        return print_plan(&steps, how.output, how.diff);
+    }
+    let limit = Duration::from_secs(how.timeout);
+    let is_done = plan::is_done(&steps);
+    if !is_done && !how.skip_node_checks {
+        preflight::nodes::check(&client, &options, &rendering, limit).await?;
+    }
+    print_plan(&steps, how.output, false)?;
+    let work = Work { client, options, rendering, steps, before: record };
+    work.apply(limit).await?;
+    if !is_done && !how.no_smoke_test {
+        work.smoke_test(limit).await?;
+    }
+    Ok(())
+}
+
+/// The manifests name one namespace.
+pub(crate) fn check_namespace(cluster: &ClusterArgs) -> Result<(), InstallError> {
+    match cluster.namespace.as_deref() {
+        None | Some(NAMESPACE) => Ok(()),
+        Some(other) => Err(InstallError::Flag(format!(
+            "the programs are installed in the namespace {NAMESPACE} and not in {other}; leave out --namespace"
+        ))),
+    }
+}
+
+/// What the flags and the record say together.
+fn chosen(mode: Mode, flags: Flags, legacy: bool, record: Option<&Record>) -> Result<Options, InstallError> {
+    let start = match (mode, record) {
+        (Mode::Upgrade, None) => return Err(InstallError::NotInstalled),
+        (Mode::Upgrade, Some(record)) => record.options.clone(),
+        (Mode::Install, _) => Options::default(),
+    };
+    let options = flags.onto(legacy, start)?;
+    let Some(record) = record else { return Ok(options) };
+    if record.options.legacy != options.legacy {
+        let problem = "an installation keeps its API group, to which its volumes belong: docs/switching.md";
+        return Err(InstallError::Unfit(vec![problem.to_owned()]));
+    }
+    if mode == Mode::Install && !record.is_removed && record.options != options {
+        let problem = "it is installed with other options; kubectl topolvm upgrade changes those that are given to it";
+        return Err(InstallError::Unfit(vec![problem.to_owned()]));
+    }
+    Ok(options)
+}
+
+fn print_rendering(rendering: &Rendering, format: ReportFormat) -> Result<(), Error> {
+    match format {
+        ReportFormat::Table | ReportFormat::Yaml => output::print(&rendering.yaml),
+        ReportFormat::Json => {
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": rendering.objects });
+            output::print(&output::json(&list)?)
+        }
+    }
+}
+
+/// Prints steps; differences are for programs always.
+pub(crate) fn print_plan(steps: &[Step], format: ReportFormat, with_differences: bool) -> Result<(), Error> {
+    let text = match format {
+        ReportFormat::Table => plan::lines(steps, with_differences),
+        ReportFormat::Json => output::json(&json!({ "steps": steps }))?,
+        ReportFormat::Yaml => output::yaml(&json!({ "steps": steps }))?,
+    };
+    output::print(&text)
+}
+
+/// A plan that is carried out.
+struct Work {
+    client: Client,
+    options: Options,
+    rendering: Rendering,
+    steps: Vec<Step>,
+    before: Option<Record>,
+}
+
+impl Work {
+    async fn apply(&self, limit: Duration) -> Result<(), InstallError> {
+        let client = &self.client;
+        let recorded = self.record().await?;
+        let (namespaces, rest): (Vec<_>, Vec<_>) =
+            self.steps.iter().cloned().partition(|step| step.id.kind == "Namespace");
+        apply::apply(client, &namespaces).await?;
+        // What was applied is known, wherever this ends
+        let mut all = recorded.clone();
+        all.objects.extend(self.before.iter().flat_map(|before| before.objects.iter().cloned()));
+        all.write(client, self.before.as_ref()).await?;
+        apply::apply(client, &rest).await?;
+        let workloads: Vec<_> = self.rendering.ids().into_iter().filter(ObjectId::is_workload).collect();
+        rollout::wait(client, &workloads, limit).await?;
+        apply::prune(client, &rest, limit).await?;
+        recorded.write(client, Some(&all)).await
+    }
+
+    /// What is known of the installation when all is done.
+    async fn record(&self) -> Result<Record, InstallError> {
+        let namespace = self.steps.iter().find(|step| step.id.kind == "Namespace").map(|step| &step.id);
+        let has_made_namespace = match (&self.before, namespace) {
+            (Some(before), _) => before.has_made_namespace,
+            (None, Some(id)) => id.get(&self.client).await?.is_none_or(|found| object::is_ours(&found)),
+            (None, None) => false,
+        };
+        Ok(Record {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            options: self.options.clone(),
+            objects: self.rendering.ids().into_iter().collect(),
+            has_made_namespace,
+            is_removed: false,
+        })
+    }
+
+    async fn smoke_test(&self, limit: Duration) -> Result<(), InstallError> {
+        let Some(class) = &self.options.storage_class else {
+            tell("no smoke test: there is no StorageClass of this installation");
+            return Ok(());
+        };
+        smoke::test(&self.client, class, self.rendering.image(), limit).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(options: Options, is_removed: bool) -> Record {
+        let version = "1".to_owned();
+        Record { version, options, objects: [].into(), has_made_namespace: true, is_removed }
+    }
+
+    #[test]
+    fn an_upgrade_wants_an_installation_and_keeps_its_options() {
+        let chosen = |record: Option<&Record>| chosen(Mode::Upgrade, Flags::default(), false, record);
+        assert!(matches!(chosen(None), Err(InstallError::NotInstalled)));
+        let options = Options { image: Some("r/t:1".to_owned()), legacy: true, ..Options::default() };
+        assert_eq!(chosen(Some(&record(options.clone(), false))).unwrap(), options);
+    }
+
+    #[test]
+    fn a_second_install_is_the_first_one_again() {
+        let chosen = |record: &Record| chosen(Mode::Install, Flags::default(), false, Some(record));
+        assert!(chosen(&record(Options::default(), false)).is_ok());
+        let other = Options { image: Some("r/t:1".to_owned()), ..Options::default() };
+        assert!(matches!(chosen(&record(other.clone(), false)), Err(InstallError::Unfit(_))));
+        // What was removed is installed anew
+        assert!(chosen(&record(other, true)).is_ok());
+    }
+
+    #[test]
+    fn the_api_group_stays() {
+        let installed = record(Options::default(), false);
+        let error = chosen(Mode::Upgrade, Flags::default(), true, Some(&installed)).unwrap_err();
+        assert!(error.to_string().contains("docs/switching.md"));
+    }
+}

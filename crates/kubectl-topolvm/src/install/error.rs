@@ -1,0 +1,54 @@
+//! Why an installation, an upgrade or a removal ends before its end.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::reading::Gap;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstallError {
+    #[error("{0}")]
+    Flag(String),
+    #[error("cannot read {path}; name a file with the configuration of lvmd")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write the manifests to a temporary directory; let TMPDIR be one that can be written to")]
+    Directory(#[source] io::Error),
+    #[error("cannot start kubectl, which renders the manifests; put it into a directory of PATH")]
+    Kubectl(#[source] io::Error),
+    #[error("kubectl kustomize cannot render the manifests: {0}")]
+    Kustomize(String),
+    #[error("cannot read what kubectl kustomize has rendered: {0}")]
+    Rendered(String),
+    #[error("cannot make an object for the API server")]
+    Object(#[source] serde_json::Error),
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    #[error("this does not fit, and nothing was changed:\n{}", listed(.0))]
+    Unfit(Vec<String>),
+    #[error(
+        "cannot read the record of the installation, the ConfigMap topolvm-installation; correct it, or delete it and \
+            say --adopt"
+    )]
+    Record(#[source] serde_json::Error),
+    #[error("TopoLVM is not installed by this command; use kubectl topolvm install")]
+    NotInstalled,
+    #[error("the API server refuses {what}: {message}")]
+    Refused { what: String, message: String },
+    #[error("cannot wait for {what}")]
+    Wait { what: String, source: Box<kube::runtime::wait::Error> },
+    #[error("{what} takes more than {seconds} s; see what it waits for, and say --timeout where it is slow")]
+    Slow { what: String, seconds: u64 },
+    #[error("the pods are not ready:\n{}\nrepeat the command when this is corrected", listed(.0))]
+    NotReady(Vec<String>),
+    #[error("the volume of the smoke test cannot be used:\n{}\nthe installation itself is complete", listed(.0))]
+    Smoke(Vec<String>),
+    #[error("volumes are in use; remove them, or say --keep-volumes to remove the programs alone:\n{}", listed(.0))]
+    InUse(Vec<String>),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Lines with a bullet each.
+fn listed(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("  - {line}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,197 @@
+//! The kustomizations of `deploy/manifests`, which are in this program, and the one that puts them together as the
+//! options say.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::options::{Certificates, Lvmd, Options, Scheduling};
+
+/// Path below `deploy/manifests`, and content.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
+
+/// Namespace of the programs.
+pub(crate) const NAMESPACE: &str = "topolvm-system";
+/// ConfigMap with lvmd.yaml, and its key.
+pub(super) const LVMD_CONFIG: (&str, &str) = ("topolvm-lvmd", "lvmd.yaml");
+/// What the images of the manifests are called.
+const IMAGE: &str = "localhost/topolvm";
+/// Where the manifests take kubelet's directory to be.
+pub(super) const KUBELET: &str = "/var/lib/kubelet";
+const STORAGE_CLASS: &str = "base/storageclass.yaml";
+const BASE: &str = "base";
+
+/// The names of the components that there are.
+pub(super) fn components() -> Vec<&'static str> {
+    let file = |path: &'static str| path.strip_prefix("components/")?.strip_suffix("/kustomization.yaml");
+    FILES.iter().filter_map(|&(path, _)| file(path)).collect()
+}
+
+/// Writes what `kubectl kustomize` needs below a directory; the answer is the kustomization to render.
+pub(super) fn write(directory: &Path, options: &Options) -> io::Result<PathBuf> {
+    // Each overlay is made for the base, and gets in the place of it what the one before has made
+    let mut below = None;
+    for (number, overlay) in overlays(options).into_iter().enumerate() {
+        write_tree(&directory.join(number.to_string()), below.as_deref())?;
+        below = Some(format!("{number}/{overlay}"));
+    }
+    let top = directory.join("installation");
+    fs::create_dir_all(&top)?;
+    let mut resources = vec![format!("../{}", below.unwrap_or_default())];
+    if let Some(name) = &options.storage_class {
+        fs::write(top.join("storageclass.json"), storage_class(name, options).to_string())?;
+        resources.push("storageclass.json".to_owned());
+    }
+    let mut all: Vec<String> = options.components.clone();
+    // It rewrites what the others have made
+    all.extend(options.legacy.then(|| "legacy".to_owned()));
+    let components: Vec<_> = all.iter().map(|name| format!("../0/components/{name}")).collect();
+    let mut kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": resources, "components": components, "patches": patches(options),
+    });
+    if let (Some(image), Some(object)) = (&options.image, kustomization.as_object_mut()) {
+        object.insert("images".to_owned(), json!([image_of(image)]));
+    }
+    // JSON is YAML, and needs no care for what names contain
+    fs::write(top.join("kustomization.yaml"), kustomization.to_string())?;
+    Ok(top)
+}
+
+/// What is applied one on top of the other.
+fn overlays(options: &Options) -> Vec<&'static str> {
+    let first = match options.lvmd {
+        Lvmd::Daemonset => "overlays/lvmd",
+        Lvmd::Embedded => "overlays/embedded-lvmd",
+        Lvmd::Host => BASE,
+    };
+    let second = match (options.scheduling, options.certificates) {
+        (Scheduling::Capacity, _) => None,
+        (Scheduling::Extender, Certificates::SelfManaged) => Some("overlays/extender"),
+        (Scheduling::Extender, Certificates::CertManager) => Some("overlays/extender-cert-manager"),
+    };
+    std::iter::once(first).chain(second).collect()
+}
+
+/// All files, with another base if there is one.
+fn write_tree(directory: &Path, base: Option<&str>) -> io::Result<()> {
+    for (path, content) in FILES {
+        let file = directory.join(path);
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(file, content)?;
+    }
+    let Some(base) = base else { return Ok(()) };
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": [format!("../../{base}")],
+    });
+    fs::write(directory.join(BASE).join("kustomization.yaml"), kustomization.to_string())
+}
+
+fn storage_class(name: &str, options: &Options) -> Value {
+    let text = FILES.iter().find(|(path, _)| *path == STORAGE_CLASS).map(|(_, text)| *text).unwrap_or_default();
+    // It is parsed in a test
+    let mut class: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    if let Some(object) = class.as_object_mut() {
+        object.insert("metadata".to_owned(), json!({ "name": name }));
+        object.insert("provisioner".to_owned(), options.flavor().driver_name().into());
+    }
+    class
+}
+
+/// `NAME:TAG` or `NAME@DIGEST` for kustomize.
+fn image_of(image: &str) -> Value {
+    if let Some((name, digest)) = image.split_once('@') {
+        return json!({ "name": IMAGE, "newName": name, "digest": digest });
+    }
+    match image.rsplit_once(':') {
+        // A colon further left is that of a port
+        Some((name, tag)) if !tag.contains('/') => json!({ "name": IMAGE, "newName": name, "newTag": tag }),
+        Some(_) | None => json!({ "name": IMAGE, "newName": image, "newTag": "latest" }),
+    }
+}
+
+fn patches(options: &Options) -> Vec<Value> {
+    let mut patches = Vec::new();
+    let mut patch = |kind: &str, name: &str, operations: Value| {
+        patches.push(json!({ "target": { "kind": kind, "name": name }, "patch": operations.to_string() }));
+    };
+    if let (Some(text), true) = (options.lvmd_yaml(), options.lvmd != Lvmd::Host) {
+        let path = format!("/data/{}", LVMD_CONFIG.1);
+        patch("ConfigMap", LVMD_CONFIG.0, json!([{ "op": "replace", "path": path, "value": text }]));
+    }
+    if let Some(replicas) = options.replicas {
+        let operation = json!([{ "op": "replace", "path": "/spec/replicas", "value": replicas }]);
+        patch("Deployment", "topolvm-controller", operation);
+    }
+    if let Some(directory) = &options.kubelet_dir {
+        patch("DaemonSet", "topolvm-node", kubelet(directory, options.flavor().driver_name()));
+    }
+    if !options.node_selector.is_empty() {
+        let path = "/spec/template/spec/nodeSelector";
+        let operation = json!([{ "op": "add", "path": path, "value": options.node_selector }]);
+        patch("DaemonSet", "topolvm-(node|lvmd)", operation);
+    }
+    patches
+}
+
+/// Another directory of kubelet. Each test says which entry is meant, so that another order in node.yaml is an error.
+fn kubelet(directory: &str, driver: &str) -> Value {
+    let pod = "/spec/template/spec";
+    let container = format!("{pod}/containers/0");
+    let plugin = format!("{directory}/plugins/{driver}/node");
+    let socket = |root: &str| format!("--csi-socket={root}/plugins/{driver}/node/csi-topolvm.sock");
+    json!([
+        { "op": "test", "path": format!("{container}/args/0"), "value": socket(KUBELET) },
+        { "op": "replace", "path": format!("{container}/args/0"), "value": socket(directory) },
+        { "op": "add", "path": format!("{container}/args/1"), "value": format!("--kubelet-dir={directory}") },
+        { "op": "test", "path": format!("{container}/volumeMounts/0/name"), "value": "kubelet" },
+        { "op": "replace", "path": format!("{container}/volumeMounts/0/mountPath"), "value": directory },
+        { "op": "test", "path": format!("{container}/volumeMounts/1/name"), "value": "plugin" },
+        { "op": "replace", "path": format!("{container}/volumeMounts/1/mountPath"), "value": plugin },
+        { "op": "test", "path": format!("{pod}/volumes/0/name"), "value": "kubelet" },
+        { "op": "replace", "path": format!("{pod}/volumes/0/hostPath/path"), "value": directory },
+        { "op": "test", "path": format!("{pod}/volumes/1/name"), "value": "plugin" },
+        { "op": "replace", "path": format!("{pod}/volumes/1/hostPath/path"), "value": plugin },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kustomizations_that_flags_can_name_are_in_the_program() {
+        let has = |path: &str| FILES.iter().any(|(file, _)| *file == path);
+        for overlay in
+            ["overlays/lvmd", "overlays/embedded-lvmd", "overlays/extender", "overlays/extender-cert-manager"]
+        {
+            assert!(has(&format!("{overlay}/kustomization.yaml")), "{overlay}");
+        }
+        assert!(has(STORAGE_CLASS) && has("base/kustomization.yaml"));
+        assert!(components().contains(&"legacy"));
+        assert_eq!(storage_class("fast", &Options::default())["volumeBindingMode"], "WaitForFirstConsumer");
+    }
+
+    #[test]
+    fn the_tag_of_an_image_is_not_the_port_of_its_registry() {
+        assert_eq!(image_of("r:5000/topolvm:1"), json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "1"}));
+        assert_eq!(image_of("r:5000/topolvm"), json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "latest"}));
+        assert_eq!(image_of("r/t@sha256:ab"), json!({"name": IMAGE, "newName": "r/t", "digest": "sha256:ab"}));
+    }
+
+    #[test]
+    fn an_overlay_gets_what_the_one_before_it_has_made_for_its_base() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options { scheduling: Scheduling::Extender, ..Options::default() };
+        let top = write(directory.path(), &options).unwrap();
+        let read = |path: &str| fs::read_to_string(directory.path().join(path)).unwrap();
+        assert!(fs::read_to_string(top.join("kustomization.yaml")).unwrap().contains("../1/overlays/extender"));
+        assert!(read("1/base/kustomization.yaml").contains("../../0/overlays/lvmd"));
+        assert!(read("0/base/kustomization.yaml").contains("node.yaml"));
+    }
+}

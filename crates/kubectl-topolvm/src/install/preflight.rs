@@ -1,0 +1,156 @@
+//! Whether a cluster is fit for the installation, found out without changing anything in it.
+
+pub(crate) mod nodes;
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use topolvm_api::ApiFlavor;
+
+use super::InstallError;
+use super::object::{MANAGED_BY, MANAGER, ObjectId};
+use super::record::Record;
+use super::rendering::Rendering;
+use crate::reading::{self, Gap, resource};
+use crate::server_version::{self, OLDEST};
+
+/// Questions at the same time.
+const AT_ONCE: usize = 4;
+/// What csi-snapshotter watches.
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
+
+/// Names all that does not fit.
+pub(crate) async fn check(
+    client: &Client,
+    flavor: ApiFlavor,
+    rendering: &Rendering,
+    record: Option<&Record>,
+    adopts: bool,
+) -> Result<(), InstallError> {
+    let version = server_version::read(client).await?;
+    if server_version::is_too_old(&version) {
+        let (spelled, (major, minor)) = (version.2, OLDEST);
+        let problem = format!("the API server is {spelled}; upgrade Kubernetes to {major}.{minor} or later");
+        return Err(InstallError::Unfit(vec![problem]));
+    }
+    let mut problems = missing_rights(client, rendering).await?;
+    problems.extend(missing_apis(client, rendering).await?);
+    if record.is_none() && !adopts {
+        problems.extend(other_driver(client, flavor).await?);
+    }
+    if problems.is_empty() { Ok(()) } else { Err(InstallError::Unfit(problems)) }
+}
+
+/// A right that whoever installs must have: verbs, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    group: String,
+    resource: String,
+    namespace: Option<String>,
+    verb: &'static str,
+}
+
+async fn missing_rights(client: &Client, rendering: &Rendering) -> Result<Vec<String>, InstallError> {
+    let asked = needed(rendering).into_iter().map(|right| async move {
+        let attributes = ResourceAttributes {
+            group: Some(right.group.clone()),
+            resource: Some(right.resource.clone()),
+            namespace: right.namespace.clone(),
+            verb: Some(right.verb.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| Gap::new("create", resource::<SelfSubjectAccessReview>(&()), error))?;
+        let is_allowed = answer.status.is_some_and(|status| status.allowed);
+        Ok::<_, InstallError>((!is_allowed).then(|| right.to_string()))
+    });
+    let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// The rights for what is applied and recorded, and for the pods of the checks.
+fn needed(rendering: &Rendering) -> BTreeSet<Right> {
+    let of_object = |id: ObjectId| {
+        let found = id.resource();
+        ["create", "get", "patch"].map(|verb| Right {
+            group: found.group.clone(),
+            resource: found.plural.clone(),
+            namespace: id.namespace.clone(),
+            verb,
+        })
+    };
+    let mut rights: BTreeSet<_> = rendering.ids().into_iter().chain([Record::id()]).flat_map(of_object).collect();
+    let in_core =
+        |resource: &str, verb| Right { group: String::new(), resource: resource.to_owned(), namespace: None, verb };
+    rights.extend(["create", "get", "list", "watch"].map(|verb| in_core("pods", verb)));
+    rights.extend(["create", "delete", "get", "list", "watch"].map(|verb| in_core("namespaces", verb)));
+    rights.extend([in_core("nodes", "list"), in_core("persistentvolumeclaims", "create")]);
+    rights
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { group, resource, namespace, verb } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "you may not {verb} {resource}{dot}{group}")?;
+        if let Some(namespace) = namespace {
+            write!(f, " in the namespace {namespace}")?;
+        }
+        f.write_str("; run it as a cluster administrator")
+    }
+}
+
+/// What is applied and not served, and what the sidecars watch.
+async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<String>, InstallError> {
+    let mut problems = Vec::new();
+    let versions: BTreeSet<_> = rendering.ids().into_iter().map(|id| id.api_version).collect();
+    for version in versions.iter().filter(|version| version.contains('/')) {
+        if !is_served(client, version).await? {
+            let of_whom = if version.starts_with("cert-manager.io/") { "; install cert-manager first" } else { "" };
+            problems.push(format!("the API server does not serve {version}{of_whom}"));
+        }
+    }
+    if rendering.containers().any(|(name, _)| name == "csi-snapshotter") && !is_served(client, SNAPSHOTS).await? {
+        problems.push(format!(
+            "the API server does not serve {SNAPSHOTS}, which csi-snapshotter needs; apply the snapshot CRDs of \
+             kubernetes-csi/external-snapshotter first"
+        ));
+    }
+    Ok(problems)
+}
+
+async fn is_served(client: &Client, version: &str) -> Result<bool, InstallError> {
+    match client.list_api_group_resources(version).await {
+        Ok(resources) => Ok(!resources.resources.is_empty()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(error) => Err(Gap::new("get", version.to_owned(), error).into()),
+    }
+}
+
+/// A driver of the same name that somebody else has installed.
+async fn other_driver(client: &Client, flavor: ApiFlavor) -> Result<Option<String>, InstallError> {
+    let api = Api::<CSIDriver>::all(client.clone());
+    let Some(driver) = reading::one(&api, flavor.driver_name()).await? else { return Ok(None) };
+    let labels = driver.labels();
+    if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
+        return Ok(None);
+    }
+    let whose = driver.annotations().get("meta.helm.sh/release-name");
+    let whose = whose.map_or_else(String::new, |release| format!(" of the Helm release {release}"));
+    Ok(Some(format!(
+        "the CSIDriver {flavor}{whose} is there, and not of this command; to switch from TopoLVM see \
+         docs/switching.md, and say --adopt to take over its objects, or those of manifests applied by hand"
+    )))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! What only a node knows: its volume groups, kubelet's directory and lvmd's socket. A pod on each looks, in a namespace
+//! for that alone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use topolvm_api::DEFAULT_LVMD_SOCKET;
+
+use crate::install::apply::until;
+use crate::install::options::{Lvmd, Options};
+use crate::install::rendering::Rendering;
+use crate::install::rollout::trouble;
+use crate::install::{InstallError, tell, temporary};
+use crate::reading::Gap;
+
+/// Nodes at the same time.
+const AT_ONCE: usize = 8;
+
+/// Writes what it finds as the container's last words, which need no right to read logs. Of the mounts of the node only
+/// those of this pod are known to be kubelet's; a volume in memory is one.
+const SCRIPT: &str = r#"exec >/dev/termination-log 2>&1
+while read -r id parent device root point rest; do
+  case $point in
+  */pods/"$POD_UID"/volumes/*) echo "kubelet=${point%%/pods/"$POD_UID"/*}" ;;
+  esac
+done </proc/1/mountinfo
+[ -S "/proc/1/root$SOCKET" ] && echo socket=there
+if groups=$(/usr/bin/nsenter -m -u -i -n -p -t 1 /sbin/lvm vgs --noheadings -o vg_name 2>&1); then
+  for group in $groups; do echo "group=$group"; done
+else
+  echo lvm=$groups
+fi
+exit 0
+"#;
+
+/// Names what is not as the options say, on each node that the DaemonSets will select.
+pub(crate) async fn check(
+    client: &Client,
+    options: &Options,
+    rendering: &Rendering,
+    limit: Duration,
+) -> Result<(), InstallError> {
+    let labels: Vec<_> = options.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let nodes = ready(client, &labels.join(",")).await?;
+    if nodes.is_empty() {
+        let which = if labels.is_empty() { String::new() } else { format!(" with the labels {}", labels.join(", ")) };
+        let problem = format!("no node{which} is ready; see kubectl get nodes --show-labels");
+        return Err(InstallError::Unfit(vec![problem]));
+    }
+    tell(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
+    let wanted = Wanted::new(options, rendering);
+    let image = rendering.image();
+    let problems = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
+        let api = Api::<Pod>::namespaced(client.clone(), namespace);
+        let checks = nodes.iter().map(|node| one(&api, node, image, &wanted, limit));
+        let problems: Vec<Vec<String>> = futures::stream::iter(checks).buffered(AT_ONCE).try_collect().await?;
+        Ok(problems.concat())
+    });
+    let problems = problems.await?;
+    if problems.is_empty() { Ok(()) } else { Err(InstallError::Unfit(problems)) }
+}
+
+/// The nodes with these labels that are ready. Where a pod cannot start nothing can be looked at.
+async fn ready(client: &Client, labels: &str) -> Result<Vec<String>, InstallError> {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default().labels(labels)).await;
+    let nodes = nodes.map_err(|error| Gap::new("list", "nodes".to_owned(), error))?;
+    let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_ready);
+    for node in others {
+        tell(&format!("node {} is not ready and is not looked at", node.name_any()));
+    }
+    Ok(ready.iter().map(ResourceExt::name_any).collect())
+}
+
+fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What must be on each node.
+#[derive(Debug)]
+struct Wanted {
+    kubelet: String,
+    /// None where lvmd is the administrator's own.
+    groups: Option<Vec<String>>,
+}
+
+impl Wanted {
+    fn new(options: &Options, rendering: &Rendering) -> Self {
+        let groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
+        Self { kubelet: options.kubelet().to_owned(), groups }
+    }
+
+    /// What is missing on a node whose pod has said this.
+    fn problems(&self, node: &str, said: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        let found = values(said, "kubelet");
+        if !found.contains(self.kubelet.as_str()) {
+            let wanted = &self.kubelet;
+            problems.push(found.first().map_or_else(
+                || format!("node {node}: kubelet's directory cannot be found out; say --skip-node-checks"),
+                |place| {
+                    format!("node {node}: kubelet's directory is {place} and not {wanted}; say --kubelet-dir {place}")
+                },
+            ));
+        }
+        let Some(wanted) = &self.groups else {
+            if values(said, "socket").is_empty() {
+                problems.push(format!(
+                    "node {node}: lvmd does not listen on {DEFAULT_LVMD_SOCKET}; start it, or choose --lvmd=daemonset"
+                ));
+            }
+            return problems;
+        };
+        if let Some(reason) = values(said, "lvm").first() {
+            problems.push(format!("node {node}: LVM cannot be used; install it (package lvm2): {reason}"));
+            return problems;
+        }
+        let groups = values(said, "group");
+        for group in wanted.iter().filter(|group| !groups.contains(group.as_str())) {
+            problems.push(format!(
+                "node {node}: there is no volume group {group}; make it (vgcreate {group} DEVICE), name another with \
+                 --volume-group, or choose nodes with --node-selector"
+            ));
+        }
+        problems
+    }
+}
+
+/// What is said of a key.
+fn values<'a>(said: &'a str, key: &str) -> BTreeSet<&'a str> {
+    said.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+/// The problems of one node.
+async fn one(
+    api: &Api<Pod>,
+    node: &str,
+    image: &str,
+    wanted: &Wanted,
+    limit: Duration,
+) -> Result<Vec<String>, InstallError> {
+    let made = api.create(&PostParams::default(), &pod(node, image)?).await;
+    let name = made.map_err(|error| Gap::new("create", "pods".to_owned(), error))?.name_any();
+    let has_ended = |pod: Option<&Pod>| {
+        pod.is_none_or(|pod| words(pod).is_some() || trouble(pod).is_some_and(|trouble| trouble.is_stuck()))
+    };
+    match until(api.clone(), &name, has_ended, limit, format!("the check of node {node}")).await {
+        Ok(Some(pod)) => Ok(match (words(&pod), trouble(&pod)) {
+            (Some(said), _) => wanted.problems(node, &said),
+            (None, Some(trouble)) => vec![format!("node {node}: {trouble}")],
+            (None, None) => vec![format!("node {node}: the pod that looks at it has ended without a word")],
+        }),
+        Ok(None) => Ok(vec![format!("node {node}: somebody has deleted the pod that looks at it")]),
+        Err(InstallError::Slow { what, seconds }) => {
+            let pod = api.get_opt(&name).await.ok().flatten();
+            let why = pod.as_ref().and_then(trouble).map(|trouble| trouble.to_string());
+            let why = why.unwrap_or_else(|| "its pod has not ended".to_owned());
+            Ok(vec![format!("{what} takes more than {seconds} s: {why}; or say --skip-node-checks")])
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What the container has said at its end.
+fn words(pod: &Pod) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let ended = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
+    Some(ended.message.clone().unwrap_or_default())
+}
+
+/// It sees the processes of the node, and with them its mounts and LVM, and changes nothing.
+fn pod(node: &str, image: &str) -> Result<Pod, InstallError> {
+    let pod = json!({
+        "metadata": { "generateName": "check-" },
+        "spec": {
+            "nodeName": node, "hostPID": true, "restartPolicy": "Never", "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1, "tolerations": [{ "operator": "Exists" }],
+            "containers": [{
+                "name": "check", "image": image, "command": ["/bin/sh", "-c", SCRIPT],
+                "env": [
+                    { "name": "POD_UID", "valueFrom": { "fieldRef": { "fieldPath": "metadata.uid" } } },
+                    { "name": "SOCKET", "value": DEFAULT_LVMD_SOCKET },
+                ],
+                "securityContext": { "privileged": true, "readOnlyRootFilesystem": true },
+                "volumeMounts": [{ "name": "mark", "mountPath": "/mark" }],
+            }],
+            "volumes": [{ "name": "mark", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } }],
+        },
+    });
+    serde_json::from_value(pod).map_err(InstallError::Object)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const WELL: &str = "kubelet=/var/lib/kubelet\ngroup=myvg1\ngroup=other\n";
+
+    #[rstest]
+    #[case(WELL, None)]
+    #[case("kubelet=/var/lib/k0s/kubelet\ngroup=myvg1\n", Some("say --kubelet-dir /var/lib/k0s/kubelet"))]
+    #[case("group=myvg1\n", Some("cannot be found out"))]
+    #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("there is no volume group myvg1"))]
+    #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM cannot be used"))]
+    fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
+        let wanted = Wanted { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(vec!["myvg1".to_owned()]) };
+        let problems = wanted.problems("n1", said);
+        assert_eq!(problems.len(), usize::from(expected.is_some()), "{problems:?}");
+        assert!(problems.iter().zip(expected).all(|(problem, words)| problem.contains(words)), "{problems:?}");
+    }
+
+    #[test]
+    fn lvmd_of_the_host_is_known_by_its_socket() {
+        let wanted = Wanted { kubelet: "/var/lib/kubelet".to_owned(), groups: None };
+        assert!(wanted.problems("n1", "kubelet=/var/lib/kubelet\nsocket=there\n").is_empty());
+        assert!(wanted.problems("n1", WELL)[0].contains("does not listen"));
+    }
+
+    #[test]
+    fn the_pod_is_one_of_kubernetes() {
+        let spec = pod("n1", "i:1").unwrap().spec.unwrap();
+        assert_eq!((spec.node_name.as_deref(), spec.host_pid), (Some("n1"), Some(true)));
+    }
+}

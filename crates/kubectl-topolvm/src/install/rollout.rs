@@ -1,0 +1,290 @@
+//! How far workloads are, and why a pod does not start.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::manifests::NAMESPACE;
+use super::object::ObjectId;
+use super::{InstallError, tell};
+
+/// Of the log of a container that ends again and again.
+const LINES: i64 = 10;
+/// Of our pods.
+const SELECTOR: &str = "app.kubernetes.io/name=topolvm";
+
+/// How far a workload is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Progress {
+    /// As kubectl calls it.
+    name: String,
+    ready: i32,
+    wanted: i32,
+    is_done: bool,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} of {} pods are ready", self.name, self.ready, self.wanted)
+    }
+}
+
+/// Why a pod does not run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Trouble {
+    pod: String,
+    /// Empty where the pod has no node yet.
+    container: String,
+    reason: String,
+    message: String,
+}
+
+impl Trouble {
+    /// Whether to wait is of no use, or of so little that a check need not do it.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let reasons = [
+            "ErrImageNeverPull",
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "InvalidImageName",
+            "CreateContainerConfigError",
+            "CreateContainerError",
+            "RunContainerError",
+            "StartError",
+        ];
+        reasons.contains(&self.reason.as_str())
+    }
+
+    fn is_crash(&self) -> bool {
+        self.reason == "CrashLoopBackOff"
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pod, container, reason, message } = self;
+        write!(f, "pod {pod}")?;
+        if !container.is_empty() {
+            write!(f, ", container {container}")?;
+        }
+        write!(f, ": {reason}")?;
+        if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+    }
+}
+
+/// Returns when all pods of these workloads are those of their last change and ready. Tells how far they are meanwhile.
+pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duration) -> Result<(), InstallError> {
+    let (deployments, deployment_writer) = reflector::store::<Deployment>();
+    let (sets, set_writer) = reflector::store::<DaemonSet>();
+    let (pods, pod_writer) = reflector::store::<Pod>();
+    let config = watcher::Config::default;
+    let api = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+    let deployment_changes = changed(watcher(api, config()).default_backoff().reflect(deployment_writer));
+    let api = Api::<DaemonSet>::namespaced(client.clone(), NAMESPACE);
+    let set_changes = changed(watcher(api, config()).default_backoff().reflect(set_writer));
+    let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let pod_changes = changed(watcher(api, config().labels(SELECTOR)).default_backoff().reflect(pod_writer));
+    let mut changes = futures::stream::select_all([
+        deployment_changes.boxed_local(),
+        set_changes.boxed_local(),
+        pod_changes.boxed_local(),
+    ]);
+    let end = tokio::time::Instant::now() + limit;
+    let mut told = BTreeSet::new();
+    loop {
+        let is_over = tokio::select! {
+            change = changes.next() => change.is_none(),
+            () = tokio::time::sleep_until(end) => true,
+            _ = tokio::signal::ctrl_c() => return Err(InstallError::Interrupted),
+        };
+        let deployments = deployments.state();
+        let sets = sets.state();
+        let of_deployments = deployments.iter().map(|deployment| deployment_progress(deployment));
+        let of_sets = sets.iter().map(|set| set_progress(set));
+        let progress: Vec<_> =
+            of_deployments.chain(of_sets).filter(|progress| workloads.iter().any(|id| progress.is_of(id))).collect();
+        let mut troubles: Vec<_> = pods.state().iter().filter_map(|pod| trouble(pod)).collect();
+        troubles.sort();
+        let news = progress.iter().filter(|one| one.wanted > 0).map(ToString::to_string);
+        for line in news.chain(troubles.iter().map(ToString::to_string)) {
+            if told.insert(line.clone()) {
+                tell(&line);
+            }
+        }
+        if progress.len() == workloads.len() && progress.iter().all(|one| one.is_done && one.wanted > 0) {
+            return Ok(());
+        }
+        let has_no_nodes = progress.iter().any(|one| one.is_done && one.wanted == 0);
+        if is_over || has_no_nodes {
+            return Err(InstallError::NotReady(reasons(client, &progress, &troubles).await));
+        }
+    }
+}
+
+impl Progress {
+    fn is_of(&self, id: &ObjectId) -> bool {
+        self.name == format!("{}/{}", id.kind.to_lowercase(), id.name)
+    }
+}
+
+/// What is behind, why, and what the programs that end have said.
+async fn reasons(client: &Client, progress: &[Progress], troubles: &[Trouble]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for one in progress.iter().filter(|one| !one.is_done || one.wanted == 0) {
+        reasons.push(match one.wanted {
+            0 => format!("{}: no node has the labels of its node selector", one.name),
+            _ => one.to_string(),
+        });
+    }
+    let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    for trouble in troubles {
+        let mut text = trouble.to_string();
+        if trouble.is_crash() {
+            let params = LogParams {
+                container: Some(trouble.container.clone()),
+                previous: true,
+                tail_lines: Some(LINES),
+                ..LogParams::default()
+            };
+            let log = api.logs(&trouble.pod, &params).await.unwrap_or_default();
+            text.extend(log.lines().map(|line| format!("\n      {line}")));
+        }
+        reasons.push(text);
+    }
+    reasons
+}
+
+/// That something has changed; outages pass, and the limit is there for those that do not.
+fn changed<K>(changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>) -> impl Stream<Item = ()> {
+    changes.map(drop)
+}
+
+fn deployment_progress(deployment: &Deployment) -> Progress {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = deployment.status.clone().unwrap_or_default();
+    let number = Option::unwrap_or_default;
+    let is_seen = status.observed_generation >= deployment.metadata.generation;
+    let is_new = number(status.updated_replicas) == wanted && number(status.replicas) == wanted;
+    let ready = if is_seen { number(status.available_replicas) } else { 0 };
+    let name = format!("deployment/{}", deployment.name_any());
+    Progress { name, ready, wanted, is_done: is_seen && is_new && ready == wanted }
+}
+
+fn set_progress(set: &DaemonSet) -> Progress {
+    let name = format!("daemonset/{}", set.name_any());
+    let status = set.status.clone().unwrap_or_default();
+    let wanted = status.desired_number_scheduled;
+    let is_seen = status.observed_generation >= set.metadata.generation;
+    let ready = status.number_available.unwrap_or_default();
+    let is_new = status.updated_number_scheduled.unwrap_or_default() == wanted;
+    Progress { name, ready, wanted, is_done: is_seen && is_new && ready == wanted }
+}
+
+/// Why a pod does not run, if it is said; the first container that has a reason.
+pub(crate) fn trouble(pod: &Pod) -> Option<Trouble> {
+    let status = pod.status.as_ref()?;
+    let unscheduled = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    if let Some(condition) = unscheduled {
+        return Some(Trouble {
+            pod: pod.name_any(),
+            container: String::new(),
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+        });
+    }
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let mut waiting = containers.filter_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone()?;
+        // What each pod goes through
+        let is_trouble = reason != "ContainerCreating" && reason != "PodInitializing";
+        let message = waiting.message.clone().unwrap_or_default();
+        is_trouble.then(|| Trouble { pod: pod.name_any(), container: container.name.clone(), reason, message })
+    });
+    waiting.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn set(status: &Value) -> DaemonSet {
+        from_value(json!({"metadata": {"name": "x", "generation": 2}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_daemon_set_is_done_when_all_its_pods_are_new_and_available() {
+        let status = |observed, updated, available| {
+            json!({
+                "observedGeneration": observed, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated,
+                "numberAvailable": available, "currentNumberScheduled": 3, "numberMisscheduled": 0, "numberReady": 3,
+            })
+        };
+        let is_done = |observed, updated, available| set_progress(&set(&status(observed, updated, available))).is_done;
+        assert!(is_done(2, 3, 3));
+        assert!(!is_done(1, 3, 3), "the change is not seen yet");
+        assert!(!is_done(2, 2, 3), "a pod is of the old version");
+        assert!(!is_done(2, 3, 2), "a pod is not available");
+    }
+
+    #[test]
+    fn a_deployment_is_done_when_no_old_replica_is_left() {
+        let deployment = |replicas| -> Deployment {
+            from_value(json!({
+                "metadata": {"name": "x", "generation": 1},
+                "spec": {"replicas": 2, "selector": {}, "template": {}},
+                "status": {
+                    "observedGeneration": 1, "updatedReplicas": 2, "replicas": replicas, "availableReplicas": 2,
+                },
+            }))
+            .unwrap()
+        };
+        assert!(deployment_progress(&deployment(2)).is_done);
+        assert!(!deployment_progress(&deployment(3)).is_done);
+    }
+
+    #[test]
+    fn the_reason_of_a_container_that_waits_is_named() {
+        let pod = |reason: &str| -> Pod {
+            from_value(json!({
+                "metadata": {"name": "p"},
+                "status": {"containerStatuses": [{
+                    "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": reason, "message": "why"}},
+                }]},
+            }))
+            .unwrap()
+        };
+        assert_eq!(trouble(&pod("ContainerCreating")), None);
+        let found = trouble(&pod("ImagePullBackOff")).unwrap();
+        assert_eq!(found.to_string(), "pod p, container c: ImagePullBackOff: why");
+        assert!(found.is_stuck() && !found.is_crash());
+        assert!(trouble(&pod("CrashLoopBackOff")).unwrap().is_crash());
+    }
+
+    #[test]
+    fn a_pod_without_a_node_says_why() {
+        let pod: Pod = from_value(json!({
+            "metadata": {"name": "p"},
+            "status": {"conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
+            }]},
+        }))
+        .unwrap();
+        assert_eq!(trouble(&pod).unwrap().to_string(), "pod p: Unschedulable: 0/1 nodes");
+    }
+}

@@ -1,0 +1,128 @@
+//! A claim and a pod that writes to it, in a namespace for that alone: proof that volumes can be made and used.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::runtime::wait::conditions;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::apply::until;
+use super::rollout::trouble;
+use super::{InstallError, tell, temporary};
+use crate::reading::Gap;
+
+/// Claim and pod.
+const NAME: &str = "smoke-test";
+/// XFS makes no smaller one than 300 MiB.
+const SIZE: &str = "512Mi";
+/// Writes, and reads what it has written. A shell is all that it needs.
+const SCRIPT: &str = "echo written >/data/smoke-test && read line </data/smoke-test && [ \"$line\" = written ]";
+
+/// Makes a volume of the StorageClass, uses it and removes it again.
+pub(crate) async fn test(
+    client: &Client,
+    storage_class: &str,
+    image: &str,
+    limit: Duration,
+) -> Result<(), InstallError> {
+    tell(&format!("smoke test: a claim of {SIZE} of the StorageClass {storage_class}, and a pod that writes to it"));
+    let volume = temporary::within(client, "topolvm-smoke-test-", "restricted", async |namespace: &str| {
+        let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        create(&claims, claim(storage_class), "persistentvolumeclaims").await?;
+        create(&pods, pod(image), "pods").await?;
+        let waited = until(pods.clone(), NAME, has_ended, limit, "the pod of the smoke test".to_owned()).await;
+        match waited {
+            Ok(Some(pod)) if phase(&pod) == "Succeeded" => {}
+            Ok(_) | Err(InstallError::Slow { .. }) => {
+                return Err(InstallError::Smoke(reasons(client, &pods, namespace).await));
+            }
+            Err(error) => return Err(error),
+        }
+        let claim =
+            claims.get(NAME).await.map_err(|error| Gap::new("get", "persistentvolumeclaims".to_owned(), error))?;
+        Ok(claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default())
+    });
+    let volume = volume.await?;
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    // One that was deleted is gone only when its LV is
+    if volume.is_empty() {
+        return Err(InstallError::Smoke(vec!["the claim has no volume, and a pod has used it".to_owned()]));
+    }
+    let found =
+        volumes.get_opt(&volume).await.map_err(|error| Gap::new("get", "persistentvolumes".to_owned(), error))?;
+    if let Some(uid) = found.and_then(|found| found.metadata.uid) {
+        let what = format!("the end of the PersistentVolume {volume}");
+        until(volumes, &volume, conditions::is_deleted(&uid), limit, what).await?;
+    }
+    tell("smoke test: the volume was made, written to and removed");
+    Ok(())
+}
+
+async fn create<K>(api: &Api<K>, object: Value, resource: &str) -> Result<(), InstallError>
+where
+    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).map_err(InstallError::Object)?;
+    let created = api.create(&PostParams::default(), &object).await;
+    created.map(drop).map_err(|error| Gap::new("create", resource.to_owned(), error).into())
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+fn has_ended(pod: Option<&Pod>) -> bool {
+    pod.is_none_or(|pod| ["Succeeded", "Failed"].contains(&phase(pod)))
+}
+
+/// What the pod and the Events of its namespace say.
+async fn reasons(client: &Client, pods: &Api<Pod>, namespace: &str) -> Vec<String> {
+    let pod = pods.get_opt(NAME).await.ok().flatten();
+    let mut reasons: Vec<_> = pod.as_ref().and_then(trouble).map(|trouble| trouble.to_string()).into_iter().collect();
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    let warnings = events.list(&ListParams::default().fields("type=Warning")).await;
+    reasons.extend(warnings.into_iter().flatten().map(|event| {
+        let about = event.involved_object;
+        let (kind, name) = (about.kind.unwrap_or_default(), about.name.unwrap_or_default());
+        format!("{kind} {name}: {}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default())
+    }));
+    reasons.dedup();
+    if reasons.is_empty() {
+        let phase = pod.as_ref().map_or("gone", phase);
+        reasons.push(format!("the pod is {phase}; see kubectl topolvm events -A, and the logs of topolvm-node"));
+    }
+    reasons
+}
+
+fn claim(storage_class: &str) -> Value {
+    json!({
+        "metadata": { "name": NAME },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": storage_class,
+            "resources": { "requests": { "storage": SIZE } },
+        },
+    })
+}
+
+/// A pod that a namespace with the strictest rules takes.
+fn pod(image: &str) -> Value {
+    json!({
+        "metadata": { "name": NAME },
+        "spec": {
+            "restartPolicy": "Never", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+            "containers": [{
+                "name": NAME, "image": image, "command": ["/bin/sh", "-c", SCRIPT],
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": NAME } }],
+        },
+    })
+}

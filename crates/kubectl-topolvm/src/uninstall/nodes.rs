@@ -1,0 +1,120 @@
+//! What the agents, and kubelet for them, have written on Nodes.
+
+use std::time::Duration;
+
+use json_patch::Patch as JsonPatch;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
+
+use crate::install::InstallError;
+use crate::install::apply::until;
+use crate::install::tell;
+use crate::reading::{self, Gap};
+
+/// For kubelet to see that the socket of the driver has gone.
+const DEREGISTERED: Duration = Duration::from_mins(1);
+/// Somebody else may change the same Node meanwhile.
+const TRIES: usize = 5;
+
+/// Takes finalizer, capacity and label off all Nodes, after kubelet has forgotten the driver.
+pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -> Result<(), InstallError> {
+    let csi_nodes = Api::<CSINode>::all(client.clone());
+    for csi_node in reading::all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
+        let name = csi_node.name_any();
+        let is_gone = |node: Option<&CSINode>| node.is_none_or(|node| !has_driver(node, flavor));
+        let what = format!("kubelet of node {name} to forget the driver {flavor}");
+        match until(csi_nodes.clone(), &name, is_gone, limit.min(DEREGISTERED), what).await {
+            // A node that is down; kubelet forgets it with the CSINode when it comes up
+            Err(InstallError::Slow { what, seconds }) => tell(&format!("waited {seconds} s for {what}, and go on")),
+            other => drop(other?),
+        }
+    }
+    let nodes = Api::<Node>::all(client.clone());
+    for node in reading::all::<Node>(client).await? {
+        clean_one(&nodes, node, flavor).await?;
+    }
+    Ok(())
+}
+
+fn has_driver(node: &CSINode, flavor: ApiFlavor) -> bool {
+    node.spec.drivers.iter().any(|driver| driver.name == flavor.driver_name())
+}
+
+async fn clean_one(nodes: &Api<Node>, mut node: Node, flavor: ApiFlavor) -> Result<(), InstallError> {
+    let name = node.name_any();
+    for _ in 0..TRIES {
+        let operations = operations(&node, flavor);
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let patch: JsonPatch = serde_json::from_value(Value::Array(operations)).map_err(InstallError::Object)?;
+        match nodes.patch(&name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
+            Ok(_) => return Ok(()),
+            // A test of the patch has failed
+            Err(kube::Error::Api(status)) if status.is_invalid() => {}
+            Err(error) => return Err(Gap::new("patch", "nodes".to_owned(), error).into()),
+        }
+        match reading::one(nodes, &name).await? {
+            Some(found) => node = found,
+            None => return Ok(()),
+        }
+    }
+    tell(&format!("node {name} changes all the time: finalizer and annotations of {flavor} stay on it"));
+    Ok(())
+}
+
+/// A JSON patch that tests what it takes away.
+fn operations(node: &Node, flavor: ApiFlavor) -> Vec<Value> {
+    let mut operations = Vec::new();
+    let mut remove = |path: String, value: &str| {
+        operations.push(json!({ "op": "test", "path": path, "value": value }));
+        operations.push(json!({ "op": "remove", "path": path }));
+    };
+    if let Some(index) = node.finalizers().iter().position(|finalizer| finalizer == flavor.node_finalizer()) {
+        remove(format!("/metadata/finalizers/{index}"), flavor.node_finalizer());
+    }
+    for (key, value) in node.annotations().iter().filter(|(key, _)| key.starts_with(flavor.capacity_prefix())) {
+        remove(format!("/metadata/annotations/{}", escaped(key)), value);
+    }
+    // kubelet makes it when the driver is registered, and leaves it
+    if let Some(value) = node.labels().get(flavor.topology_key()) {
+        remove(format!("/metadata/labels/{}", escaped(flavor.topology_key())), value);
+    }
+    operations
+}
+
+/// A key in a JSON pointer (RFC 6901).
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::from_value;
+
+    use super::*;
+
+    #[test]
+    fn what_the_product_wrote_is_taken_off_and_nothing_else() {
+        let node: Node = from_value(json!({"metadata": {
+            "name": "n",
+            "finalizers": ["other.io/x", "topolvm.io/node"],
+            "annotations": {"capacity.topolvm.io/ssd": "1", "capacity.topolvm.cybozu.com/ssd": "2", "a": "b"},
+            "labels": {"topology.topolvm.io/node": "n", "kubernetes.io/os": "linux"},
+        }}))
+        .unwrap();
+        let mut object = serde_json::to_value(&node).unwrap();
+        let patch: JsonPatch = from_value(Value::Array(operations(&node, ApiFlavor::TopoLvm))).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+        let expected = json!({
+            "name": "n", "finalizers": ["other.io/x"],
+            "annotations": {"capacity.topolvm.cybozu.com/ssd": "2", "a": "b"}, "labels": {"kubernetes.io/os": "linux"},
+        });
+        assert_eq!(object["metadata"], expected);
+        assert!(operations(&from_value(object).unwrap(), ApiFlavor::TopoLvm).is_empty());
+    }
+}

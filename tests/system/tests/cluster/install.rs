@@ -1,0 +1,142 @@
+//! `kubectl topolvm` from nothing to an installation, to another version of it, and back to nothing.
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::objects::Objects;
+use system_tests::plugin::{self, Answer};
+use system_tests::product_images;
+use system_tests::shared::TestCluster;
+use testbed::node::Node;
+use testbed::topolvm::TopolvmSpec;
+
+/// Another build: the same programs under another name.
+const OTHER: &str = "9.9.9";
+/// Removes nothing but what waits for it.
+const GONE: &str = "--timeout=90s";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "install_a_claim_upgrade_and_uninstall_leave_the_cluster_as_it_was";
+    vec![Trial::test(name, || installed().map_err(|error| Failed::from(format!("{error:#}"))))]
+}
+
+fn installed() -> Result<()> {
+    let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    spec.cluster.images.push(product_images::product(&spec.programs, OTHER)?);
+    let shared = TestCluster::without_product("install", &spec)?;
+    let outcome = shared.node().and_then(|node| whole_life(&shared, node)).with_context(|| state(&shared));
+    shared.down()?;
+    outcome
+}
+
+fn whole_life(shared: &TestCluster, node: &Node) -> Result<()> {
+    let before = Objects::list(shared)?;
+    unfit_nodes(shared, node, &before)?;
+
+    let answer = succeeds(shared, &["install"])?;
+    ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
+    ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
+    let doctor = plugin::json(&shared.cluster, &["doctor"])?;
+    ensure!(doctor.get("result").is_some_and(|result| result != "fail"), "{doctor:#}");
+    let again = succeeds(shared, &["install"])?;
+    ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
+
+    shared.apply(&claim("kept", "topolvm-provisioner", "512Mi", VolumeMode::Filesystem))?;
+    shared.apply(&pod("kept", "kept", VolumeMode::Filesystem))?;
+    shared.kubectl(&["wait", "--for=condition=Ready", "pod/kept", GONE])?;
+    shared.kubectl(&["exec", "kept", "--", "sh", "-c", "echo kept >/data/file && sync"])?;
+    let refused = run(shared, &["uninstall"])?;
+    ensure!(!refused.is_success && refused.errors.contains("PersistentVolumeClaim default/kept"), "{refused:?}");
+
+    upgraded(shared)?;
+
+    // The programs go and come again, and the volume stays
+    succeeds(shared, &["uninstall", "--keep-volumes"])?;
+    ensure!(shared.kubectl(&["get", "pods", "-n", "topolvm-system", "-o", "name"])?.is_empty(), "pods are left");
+    succeeds(shared, &["install", "--lvmd=embedded", "--no-smoke-test"])?;
+    ensure!(shared.kubectl(&["exec", "kept", "--", "cat", "/data/file"])?.trim() == "kept", "the file is lost");
+    let restarts = shared.value("pod", "kept", ".status.containerStatuses[0].restartCount")?;
+    ensure!(restarts == "0", "the pod was started again {restarts} times");
+
+    let volume = shared.value("pvc", "kept", ".spec.volumeName")?;
+    shared.kubectl(&["delete", "pod/kept", "pvc/kept", GONE])?;
+    shared.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), GONE])?;
+    let lvs = node.script("lvs --noheadings -o lv_name myvg1")?;
+    ensure!(lvs.trim().is_empty(), "an LV is left: {lvs}");
+    succeeds(shared, &["uninstall"])?;
+    Objects::list(shared)?.ensure_same(&before)?;
+    let groups = node.script("vgs --noheadings -o vg_name")?;
+    ensure!(groups.contains("myvg1"), "the volume group is gone: {groups}");
+    let nothing = succeeds(shared, &["uninstall"])?;
+    ensure!(nothing.text == "nothing is installed\n", "{nothing:?}");
+    Ok(())
+}
+
+/// Each is refused with its reason, and the cluster is as before.
+fn unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()> {
+    let name = node.name();
+    let refused = |flags: &[&str], words: String| -> Result<()> {
+        let answer = run(shared, &[&["install"], flags].concat())?;
+        ensure!(!answer.is_success && answer.errors.contains(&words), "{words}: {answer:?}");
+        Objects::list(shared)?.ensure_same(before)
+    };
+    refused(&["--volume-group=absent"], format!("node {name}: there is no volume group absent"))?;
+    let kubelet = format!("node {name}: kubelet's directory is /var/lib/kubelet and not /var/lib/other");
+    refused(&["--kubelet-dir=/var/lib/other"], kubelet)?;
+    refused(&["--lvmd=host"], format!("node {name}: lvmd does not listen on /run/topolvm/lvmd.sock"))?;
+    refused(&["--node-selector=storage=none"], "no node with the labels storage=none is ready".to_owned())?;
+    refused(&["--image=localhost/topolvm:absent"], format!("node {name}: pod check-"))?;
+    node.script("mount --bind /dev/null \"$(readlink -f /sbin/lvm)\"")?;
+    let outcome = refused(&[], format!("node {name}: LVM cannot be used"));
+    node.script("umount \"$(readlink -f /sbin/lvm)\"")?;
+    outcome
+}
+
+/// To another build and to lvmd inside the agent, while a pod has its volume.
+fn upgraded(shared: &TestCluster) -> Result<()> {
+    let image = format!("--image=localhost/topolvm:{OTHER}");
+    let answer = succeeds(shared, &["upgrade", &image, "--lvmd=embedded"])?;
+    ensure!(answer.text.contains("remove  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
+    let sets = shared.kubectl(&["get", "daemonsets", "-n", "topolvm-system", "-o", "name"])?;
+    ensure!(sets.trim() == "daemonset.apps/topolvm-node", "{sets}");
+    let path = ".spec.template.spec.containers[0].image";
+    let running = shared.kubectl(&[
+        "get",
+        "daemonset",
+        "topolvm-node",
+        "-n",
+        "topolvm-system",
+        "-o",
+        &format!("jsonpath={{{path}}}"),
+    ])?;
+    ensure!(running == format!("localhost/topolvm:{OTHER}"), "{running}");
+    // What is not named stays
+    let again = succeeds(shared, &["upgrade"])?;
+    ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
+    Ok(())
+}
+
+fn run(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
+    plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), arguments)
+}
+
+fn succeeds(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
+    let answer = run(shared, arguments)?;
+    ensure!(answer.is_success, "{arguments:?}: {answer:?}");
+    Ok(answer)
+}
+
+fn state(shared: &TestCluster) -> String {
+    let pods = shared.kubectl(&["get", "pods,pvc,pv", "-A", "-o", "wide"]).unwrap_or_default();
+    let logs = [
+        "logs",
+        "-n",
+        "topolvm-system",
+        "--selector=app.kubernetes.io/name=topolvm",
+        "--all-containers",
+        "--prefix",
+        "--tail=15",
+        "--max-log-requests=40",
+    ];
+    pods + &shared.kubectl(&logs).unwrap_or_default()
+}

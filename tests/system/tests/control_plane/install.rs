@@ -1,0 +1,206 @@
+//! `kubectl topolvm install`, `upgrade` and `uninstall` as far as they come without nodes: what is rendered, what is
+//! planned, and whom they refuse. Old API servers are tried in the unit tests, nodes that do not fit in the cluster tests.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::objects::Objects;
+use system_tests::plugin::{self, Answer};
+use testbed::kubeconfig::Credential;
+use testbed::sidecars::apply_snapshot_crds;
+use testbed::topolvm::manifests;
+
+use crate::Body;
+use crate::fixture::{Fixture, LV};
+
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("what_install_renders_is_what_kustomize_makes_of_the_overlays", rendered),
+    ("options_of_install_change_what_they_name_and_nothing_else", options),
+    ("a_dry_run_names_each_object_and_changes_none", dry_run),
+    ("install_refuses_a_cluster_that_does_not_fit_and_changes_nothing", refused),
+    ("uninstall_refuses_while_there_are_volumes_and_changes_nothing", in_use),
+];
+
+fn run(fixture: &Fixture, arguments: &[&str]) -> Result<Answer> {
+    plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), arguments)
+}
+
+fn render(fixture: &Fixture, flags: &[&str]) -> Result<String> {
+    // No API server is asked
+    let arguments = [&["install", "--render", "--kubeconfig", "/nonexistent"], flags].concat();
+    let answer = plugin::run(&fixture.cluster, Path::new("/nonexistent"), &arguments)?;
+    ensure!(answer.is_success, "{flags:?}: {answer:?}");
+    Ok(answer.text)
+}
+
+fn rendered(fixture: &Fixture) -> Result<()> {
+    for (flags, overlay) in [
+        (&[][..], "overlays/lvmd"),
+        (&["--lvmd=embedded"], "overlays/embedded-lvmd"),
+        (&["--lvmd=host"], "base"),
+        (&["--lvmd=host", "--legacy"], "overlays/legacy"),
+        (&["--lvmd=host", "--scheduling=extender"], "overlays/extender"),
+        (&["--lvmd=host", "--scheduling=extender", "--legacy"], "overlays/legacy-extender"),
+        (&["--lvmd=host", "--scheduling=extender", "--certificates=cert-manager"], "overlays/extender-cert-manager"),
+    ] {
+        let ours = render(fixture, &[flags, &["--no-storage-class"]].concat())?;
+        let kustomize = [Path::new("kustomize"), &manifests().join(overlay)];
+        let expected = fixture.cluster.kubectl_ok(kustomize)?;
+        ensure!(ours == expected, "{flags:?} is not {overlay}: {ours}");
+    }
+    Ok(())
+}
+
+fn options(fixture: &Fixture) -> Result<()> {
+    let flags = [
+        "--lvmd=embedded",
+        "--scheduling=extender",
+        "--volume-group=fast",
+        "--image=registry.example:5000/topolvm:9",
+        "--kubelet-dir=/var/lib/k0s/kubelet",
+        "--controller-replicas=1",
+        "--node-selector=storage=local",
+        "--storage-class=fast",
+        "--component=secure-metrics",
+        "-o",
+        "json",
+    ];
+    let list: Value = serde_json::from_str(&render(fixture, &flags)?)?;
+    let items = list["items"].as_array().context("no list")?;
+    let one = |kind: &str, name: &str| {
+        let mut items = items.iter();
+        items
+            .find(|item| item["kind"] == kind && item["metadata"]["name"] == name)
+            .with_context(|| format!("no {kind} {name}"))
+    };
+    let config = &one("ConfigMap", "topolvm-lvmd")?["data"]["lvmd.yaml"];
+    ensure!(config.as_str().is_some_and(|text| text.contains("volume-group: fast")), "{config}");
+    let controller = &one("Deployment", "topolvm-controller")?["spec"];
+    ensure!(controller["replicas"] == 1, "{controller}");
+    ensure!(controller["template"]["spec"]["containers"][0]["args"] == json!(["--enable-webhooks"]), "{controller}");
+    let pod = &one("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
+    ensure!(pod["nodeSelector"] == json!({"storage": "local"}), "{pod}");
+    let agent = &pod["containers"][0];
+    ensure!(agent["image"] == "registry.example:5000/topolvm:9", "{agent}");
+    let arguments = json!([
+        "--csi-socket=/var/lib/k0s/kubelet/plugins/topolvm.io/node/csi-topolvm.sock",
+        "--kubelet-dir=/var/lib/k0s/kubelet",
+        "--embed-lvmd",
+    ]);
+    ensure!(agent["args"] == arguments, "{agent}");
+    ensure!(!pod.to_string().contains("/var/lib/kubelet"), "the old directory is left in {pod}");
+    ensure!(one("StorageClass", "fast")?["provisioner"] == "topolvm.io", "another provisioner");
+    one("ClusterRole", "topolvm-system:metrics-server")?;
+    let answer = run(fixture, &["install", "--lvmd=host", "--volume-group=fast", "--render"])?;
+    ensure!(!answer.is_success && answer.errors.contains("lvmd on the host has a configuration"), "{answer:?}");
+    Ok(())
+}
+
+fn dry_run(fixture: &Fixture) -> Result<()> {
+    apply_snapshot_crds(&fixture.cluster)?;
+    let before = Objects::list(fixture)?;
+    let answer = run(fixture, &["install", "--adopt", "--dry-run", "-o", "json"])?;
+    ensure!(answer.is_success, "{answer:?}");
+    let plan: Value = serde_json::from_str(&answer.text)?;
+    let steps = plan["steps"].as_array().context("no steps")?;
+    let action = |kind: &str, name: &str| {
+        let step = steps.iter().find(|step| step["kind"] == kind && step["name"] == name);
+        step.map(|step| step["action"].clone()).with_context(|| format!("{kind} {name} is not planned: {plan:#}"))
+    };
+    // The objects are there without our label, workloads are not, and a StorageClass stays as it is
+    ensure!(action("CSIDriver", "topolvm.io")? == "change", "{plan:#}");
+    ensure!(action("DaemonSet", "topolvm-lvmd")? == "create", "{plan:#}");
+    ensure!(action("StorageClass", "topolvm-provisioner")? == "keep", "{plan:#}");
+    let answer = run(fixture, &["install", "--adopt", "--diff"])?;
+    let label = r#"+ metadata.labels: {"app.kubernetes.io/managed-by":"kubectl-topolvm"}"#;
+    ensure!(answer.is_success && answer.text.contains(label), "{answer:?}");
+    Objects::list(fixture)?.ensure_same(&before)
+}
+
+fn refused(fixture: &Fixture) -> Result<()> {
+    apply_snapshot_crds(&fixture.cluster)?;
+    fixture.kubectl(&["create", "serviceaccount", "installer"])?;
+    let token = fixture.kubectl(&["create", "token", "installer", "--duration=1h"])?;
+    let kubeconfig = fixture.cluster.directory().join("installer.kubeconfig");
+    fixture.cluster.write_kubeconfig(&kubeconfig, &Credential::Token(token.trim()))?;
+    let rule =
+        json!({"apiGroups": ["", "storage.k8s.io"], "resources": ["configmaps", "csidrivers"], "verbs": ["get"]});
+    fixture.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "installer"},
+        "rules": [rule],
+    }))?;
+    fixture.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "installer",
+        "--clusterrole=installer",
+        "--serviceaccount=default:installer",
+    ])?;
+    let before = Objects::list(fixture)?;
+
+    // The fixture's driver was applied by somebody else
+    let answer = run(fixture, &["install"])?;
+    let words = "the CSIDriver topolvm.io is there, and not of this command";
+    ensure!(!answer.is_success && answer.errors.contains(words), "{answer:?}");
+    ensure!(answer.errors.contains("docs/switching.md") && answer.errors.contains("nothing was changed"), "{answer:?}");
+    // Nothing to upgrade or remove either
+    let answer = run(fixture, &["upgrade"])?;
+    ensure!(!answer.is_success && answer.errors.contains("not installed by this command"), "{answer:?}");
+    let answer = run(fixture, &["uninstall"])?;
+    ensure!(!answer.is_success && answer.errors.contains("in the way in which it was installed"), "{answer:?}");
+
+    let answer = plugin::run(&fixture.cluster, &kubeconfig, &["install", "--adopt"])?;
+    for right in ["create namespaces", "patch daemonsets.apps in the namespace topolvm-system", "list nodes"] {
+        ensure!(answer.errors.contains(&format!("you may not {right}; run it as")), "{right}: {answer:?}");
+    }
+    ensure!(!answer.is_success, "{answer:?}");
+
+    let answer = run(fixture, &["install", "--adopt", "--scheduling=extender", "--certificates=cert-manager"])?;
+    let words = "does not serve cert-manager.io/v1; install cert-manager first";
+    ensure!(!answer.is_success && answer.errors.contains(words), "{answer:?}");
+
+    Objects::list(fixture)?.ensure_same(&before)?;
+    fixture.kubectl(&["delete", "clusterrolebinding/installer", "clusterrole/installer"])?;
+    fixture.kubectl(&["delete", "serviceaccount", "installer"]).map(drop)
+}
+
+/// What install leaves for later commands.
+fn record(fixture: &Fixture) -> Result<()> {
+    let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "name": "topolvm.io"});
+    let record = json!({
+        "version": "0.1.0", "options": {}, "objects": [driver], "hasMadeNamespace": false, "isRemoved": false,
+    });
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "topolvm-installation", "namespace": "topolvm-system",
+            "labels": {"app.kubernetes.io/managed-by": "kubectl-topolvm"},
+        },
+        "data": {"installation.json": record.to_string()},
+    }))
+}
+
+fn in_use(fixture: &Fixture) -> Result<()> {
+    record(fixture)?;
+    fixture.node("used")?;
+    fixture.volume("used", "used")?;
+    fixture.claim("waits", &json!({}), &[])?;
+    let before = Objects::list(fixture)?;
+    let answer = run(fixture, &["uninstall"]);
+    let same = Objects::list(fixture).and_then(|after| after.ensure_same(&before));
+    let plan = run(fixture, &["uninstall", "--keep-volumes", "--dry-run"]);
+    fixture.kubectl(&["delete", "pvc", "waits", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", LV, "used", "--wait=false"])?;
+    fixture.kubectl(&["patch", LV, "used", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+    fixture.kubectl(&["delete", "node", "used", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "configmap", "topolvm-installation", "-n", "topolvm-system"])?;
+    let (answer, plan) = (answer?, plan?);
+    ensure!(!answer.is_success, "{answer:?}");
+    for words in ["LogicalVolume used of node used", "PersistentVolumeClaim default/waits", "--keep-volumes"] {
+        ensure!(answer.errors.contains(words), "{words}: {answer:?}");
+    }
+    // The driver is not ours in this cluster, and is left alone
+    ensure!(plan.is_success && !plan.text.contains("CSIDriver"), "{plan:?}");
+    same
+}
