@@ -1,5 +1,4 @@
 //! What the licences of linked crates ask for: their texts, in one file beside the programs.
-#![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

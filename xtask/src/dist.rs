@@ -147,7 +147,7 @@ fn write_checksums(directory: &Path) -> anyhow::Result<()> {
         lines.push((name, format!("{:x}", Sha256::digest(content))));
     }
     lines.sort();
-    let text: String = lines.into_iter().map(|(name, hash)| format!("{hash}  {name}\n")).collect();
+    let text: String = lines.iter().flat_map(|(name, hash)| [hash.as_str(), "  ", name.as_str(), "\n"]).collect();
     fs::write(directory.join(CHECKSUMS), text).with_context(|| format!("write {CHECKSUMS}"))
 }
 

@@ -1,6 +1,7 @@
 //! Objects as helm and kustomize write them, and in what they differ.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value};
@@ -95,11 +96,11 @@ fn plain(value: Value, name: &str) -> Result<Value> {
     Ok(match value {
         Value::Object(members) => Value::Object(plain_members(members, name)?),
         Value::Array(items) => items.into_iter().map(|item| plain(item, name)).collect::<Result<_>>()?,
-        Value::String(text) if name.ends_with(".yaml") => {
+        Value::String(text) if Path::new(name).extension().is_some_and(|extension| extension == "yaml") => {
             serde_saphyr::from_str(&text).with_context(|| format!("{name} is no YAML"))?
         }
         Value::String(text) => Value::String(without_hash(&text).to_owned()),
-        other => other,
+        value @ (Value::Null | Value::Bool(_) | Value::Number(_)) => value,
     })
 }
 

@@ -1,8 +1,6 @@
 //! The chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
 
 use std::fs;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -24,9 +22,6 @@ const RELEASE: &str = "topolvm";
 const CLASS: &str = "topolvm-provisioner";
 /// The annotation with the room of the class that an upgrade adds.
 const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
-/// kubelet looks after ConfigMaps of running pods about once a minute.
-const SOON: Duration = Duration::from_mins(3);
-
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
     vec![Trial::test(name, || lives().map_err(|error| Failed::from(format!("{error:#}"))))]
@@ -185,14 +180,7 @@ impl Bed<'_> {
     }
 
     fn wait(&self, what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
-        let end = Instant::now() + SOON;
-        loop {
-            match probe() {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= end => return Err(error.context(format!("in vain: {what}"))),
-                Err(_) => sleep(Duration::from_millis(200)),
-            }
-        }
+        self.cluster.ready("apiserver", probe).with_context(|| what.to_owned())
     }
 
     /// What the pods of the product are and have said.

@@ -58,8 +58,8 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
         ensure!(addresses.split(' ').count() == 2, "the pods behind the Service: {addresses:?}");
         Ok(addresses)
     })?;
-    let lines: String = addresses.split(' ').map(|ip| format!("{ip} topolvm-scheduler.{NAMESPACE}.svc\n")).collect();
-    node.script_with_input("cat >>/etc/hosts", lines.as_bytes())?;
+    let lines: Vec<_> = addresses.split(' ').map(|ip| format!("{ip} topolvm-scheduler.{NAMESPACE}.svc")).collect();
+    node.script_with_input("cat >>/etc/hosts", (lines.join("\n") + "\n").as_bytes())?;
     node.stop_kept(KUBE_SCHEDULER)?;
     start_kube_scheduler(shared, node, "scheduler-config-service.yaml")?;
     job(shared, node, TopoLvm)?;
