@@ -8,20 +8,23 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::sbom::{Component, linked};
+use crate::sbom::Component;
 
 /// How the names of files with licences and notices begin, in capitals.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// The licences of the crates that are linked into these programs, with the texts that their authors ship, from the output of
-/// `cargo metadata` and the sources that it names.
-pub fn notices(metadata: &Value, programs: &[&str]) -> Result<String> {
-    let crates = linked(metadata, programs)?;
-    ensure!(!crates.is_empty(), "cargo metadata knows none of {}", programs.join(", "));
+/// The licences of crates that are linked into these programs, each `name version`, with the texts that their authors ship, from the output of
+/// `cargo metadata` and the sources that it names. Those of the workspace are left out.
+pub fn notices(metadata: &Value, programs: &[&str], linked: &BTreeSet<String>) -> Result<String> {
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let foreign = packages.iter().filter(|package| !package["source"].is_null());
+    let crates = foreign.map(|package| (Component::cargo(package), package));
+    let crates: BTreeMap<_, _> =
+        crates.filter(|(component, _)| linked.contains(&format!("{} {}", component.name, component.version))).collect();
+    ensure!(!crates.is_empty(), "cargo metadata knows no crate of {}", programs.join(", "));
     let mut list = String::new();
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in &crates {
-        let Component { name, version, licence, .. } = Component::cargo(package);
+    for (Component { name, version, licence, .. }, package) in crates {
         let manifest = package["manifest_path"].as_str().context("cargo metadata does not say where a crate is")?;
         let directory = Path::new(manifest).parent().context("a crate is in no directory")?;
         let found = licence_texts(directory)?;
@@ -93,16 +96,10 @@ mod tests {
             package("a", &[("LICENSE-MIT", "may be used \n"), ("README", "no licence")]),
             package("b", &[("license.txt", "may be used"), ("NOTICE", "by B")]),
             package("c", &[]),
+            package("d", &[("LICENSE", "of another version")]),
         ];
-        let needs: Vec<_> =
-            ["a", "b", "c"].iter().map(|name| json!({ "pkg": name, "dep_kinds": [{ "kind": null }] })).collect();
-        let nodes = [
-            json!({ "id": "lvmd", "deps": needs }),
-            json!({ "id": "a", "deps": [] }),
-            json!({ "id": "b", "deps": [] }),
-            json!({ "id": "c", "deps": [] }),
-        ];
-        let text = notices(&json!({ "packages": packages, "resolve": { "nodes": nodes } }), &["lvmd"]).unwrap();
+        let linked = ["lvmd 1.0.0", "a 1.0.0", "b 1.0.0", "c 1.0.0", "d 2.0.0"].map(str::to_owned).into();
+        let text = notices(&json!({ "packages": packages }), &["lvmd"], &linked).unwrap();
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(text.matches("may be used").count(), 1, "{text}");
         assert!(
@@ -110,11 +107,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("c 1.0.0: MIT (its package has no file"), "{text}");
-        assert!(!text.contains("our own") && !text.contains("no licence\n"), "{text}");
+        assert!(!text.contains("our own") && !text.contains("of another version"), "{text}");
     }
 
     #[test]
     fn a_program_that_nobody_knows_is_a_mistake() {
-        assert!(notices(&json!({ "packages": [], "resolve": { "nodes": [] } }), &["lvmd"]).is_err());
+        assert!(notices(&json!({ "packages": [] }), &["lvmd"], &BTreeSet::new()).is_err());
     }
 }

@@ -45,7 +45,7 @@ pub fn cargo_components(metadata: &Value, programs: &[&str]) -> Result<Vec<Compo
 }
 
 /// The same as entries of its `packages`, by name and version.
-pub(crate) fn linked(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
+fn linked(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: HashMap<String, Value> =

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
 
-use crate::tools;
+use crate::{notices, tools};
 
 /// Where an administrator puts lvmd by hand, as TopoLVM has it, and where Debian's policy wants it.
 const PROGRAM_BY_HAND: &str = "/opt/sbin/lvmd";
@@ -66,7 +66,7 @@ pub(crate) fn package(program: Program) -> anyhow::Result<()> {
     gzip(&made.join("lvmd.8"))?;
     write("lvmd.md", &read("docs/lvmd.md")?)?;
     gzip(&made.join("lvmd.md"))?;
-    let notices = images::notices(&tools::metadata(&tools::host()?)?, &["lvmd"])?;
+    let notices = notices::of(&["lvmd"], &tools::host()?)?;
     write("THIRD-PARTY-NOTICES", notices.as_bytes())?;
     gzip(&made.join("THIRD-PARTY-NOTICES"))?;
 

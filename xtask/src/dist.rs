@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use testbed::assets;
 
 use crate::archive::Archive;
-use crate::{deb, images as image, tools};
+use crate::{deb, images as image, notices, tools};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const PLUGIN: &str = "kubectl-topolvm";
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     deb::package(program)?;
     let package = format!("lvmd_{VERSION}-1_{architecture}.deb");
     copy(&target.join(program.output()).join(&package), &output.join(package))?;
-    let of = |what: &str| output.join(format!("{what}-{VERSION}-linux-{architecture}.tar.gz"));
+    let of = |what: &str| output.join(format!("{what}-{VERSION}-{architecture}.tar.gz"));
     pack_programs(&programs, &of("topolvm"))?;
     pack_plugin(&programs, &of(PLUGIN))?;
     if !options.programs_only {
@@ -98,7 +98,7 @@ fn pack_plugin(programs: &Path, path: &Path) -> anyhow::Result<()> {
 fn add_licences(archive: &mut Archive, top: &str, programs: &[&str]) -> anyhow::Result<()> {
     let path = |name: &str| format!("{top}/{name}").trim_start_matches("./").to_owned();
     archive.add_file(&tools::repository().join("LICENSE"), &path("LICENSE"))?;
-    archive.add(&path("THIRD-PARTY-NOTICES"), images::notices(&tools::metadata(&tools::host()?)?, programs)?);
+    archive.add(&path("THIRD-PARTY-NOTICES"), notices::of(programs, &tools::host()?)?);
     Ok(())
 }
 

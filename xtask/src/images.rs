@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use images::{PROGRAMS, Product};
 use testbed::image::Compression;
 
+use crate::notices;
 use crate::tools::{self, repository};
 
 /// What to build, from which programs, and where.
@@ -38,13 +39,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// Builds the image of programs, and writes the archive and its papers.
 pub(crate) fn build(programs: &Path, output: &Path, tag: &str) -> anyhow::Result<()> {
     let mut product = Product::build(programs, tag)?;
-    let metadata = tools::metadata(target(product.architecture))?;
+    let target = target(product.architecture);
     let licence = fs::read_to_string(repository().join("LICENSE")).context("read LICENSE")?;
-    let notices = images::notices(&metadata, &PROGRAMS)?;
+    let notices = notices::of(&PROGRAMS, target)?;
     let documents =
         [("usr/share/doc/topolvm/LICENSE", licence.as_str()), ("usr/share/doc/topolvm/THIRD-PARTY-NOTICES", &notices)];
     product.add_documents(&documents)?;
-    let crates = images::cargo_components(&metadata, &PROGRAMS)?;
+    let crates = images::cargo_components(&tools::metadata(target)?, &PROGRAMS)?;
     fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
     let base = output.join(format!("topolvm-{tag}-{}", product.architecture));
     let file = |ending: &str| PathBuf::from(format!("{}.{ending}", base.display()));

@@ -13,6 +13,7 @@ mod generate;
 mod images;
 mod layers;
 mod lint;
+mod notices;
 mod tools;
 
 use std::process::ExitCode;
