@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 
-/// An audit policy: who of the product's accounts asked for what, without the content. A watch is told when it begins, too: it may not end.
+/// An audit policy: who of the product's accounts asked for what, without the content. A watch is told when it begins,
+/// too: it may not end.
 pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy

@@ -52,8 +52,10 @@ pub(super) fn find(device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, Er
     let own: Vec<u64> =
         own.into_iter().flatten().filter_map(|path| Some(std::fs::metadata(path).ok()?.dev())).collect();
     let mut uses: Vec<_> = table::targets(device)?.into_iter().map(DeviceUse::Mounted).collect();
-    uses.extend(containers().into_iter().filter_map(|Process { pid, root, program }| {
-        let path = search(&root, &Wanted { device, own: &own })?;
+    let ours = capabilities(Path::new("/proc/self"));
+    uses.extend(containers().into_iter().filter_map(|Process { pid, root, program, capabilities }| {
+        let is_privileged = ours.is_some_and(|ours| capabilities.is_some_and(|theirs| theirs & ours == ours));
+        let path = search(&root, &Wanted { device, own: &own, is_privileged })?;
         Some(DeviceUse::Container { pid, program, path: Path::new("/").join(path) })
     }));
     Ok(uses)
@@ -64,6 +66,8 @@ struct Process {
     pid: u32,
     root: PathBuf,
     program: String,
+    /// Those that it can ever have.
+    capabilities: Option<u64>,
 }
 
 /// Processes may end at any time, and then are of no interest.
@@ -76,16 +80,34 @@ fn containers() -> Vec<Process> {
         let process = entry.path();
         if namespace(&process).is_some_and(|namespace| seen.insert(namespace)) {
             let program = std::fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
-            processes.push(Process { pid, root: process.join("root"), program });
+            processes.push(Process { pid, root: process.join("root"), program, capabilities: capabilities(&process) });
         }
     }
     processes
+}
+
+/// The bounding set of a process.
+fn capabilities(process: &Path) -> Option<u64> {
+    procfs::process::Process::new_with_root(process.to_owned()).ok()?.status().ok()?.capbnd
 }
 
 struct Wanted<'a> {
     device: DeviceNumber,
     /// Filesystems in which the node may lie.
     own: &'a [u64],
+    /// Whether the container may all that we may.
+    is_privileged: bool,
+}
+
+impl Wanted<'_> {
+    /// The container runtime gives a privileged container a node of every device of the machine, at the path that it has
+    /// there. That is no use of one of them, and such a container can make nodes of any device.
+    fn is_for_all_devices(&self, path: &Path) -> bool {
+        let on_the_machine = std::fs::symlink_metadata(Path::new("/").join(path));
+        self.is_privileged
+            && on_the_machine
+                .is_ok_and(|node| node.file_type().is_block_device() && device_number(node.rdev()) == self.device)
+    }
 }
 
 /// Looks for a node below the /dev of a container, and in no other filesystem that is mounted there.
@@ -105,8 +127,10 @@ fn search(root: &Path, wanted: &Wanted<'_>) -> Option<PathBuf> {
                 && device_number(metadata.rdev()) == wanted.device
                 // A container that has the /dev of the machine has no node of its own, unless one is bound there
                 && (metadata.dev() != filesystem || !wanted.own.contains(&filesystem))
+                && let Ok(path) = path.strip_prefix(root)
+                && !wanted.is_for_all_devices(path)
             {
-                return path.strip_prefix(root).ok().map(Path::to_owned);
+                return Some(path.to_owned());
             }
         }
     }

@@ -1,14 +1,16 @@
 //! What happens to volumes whose device somebody still has, and to those that somebody renames by hand.
 
 use anyhow::{Context as _, Result, ensure};
-use system_tests::manifests::{VolumeMode, claim};
+use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, pod};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 2] = [
+    let all: [(&str, Body); 3] = [
         ("a_block_volume_of_a_pod_deleted_by_force_stays_until_its_container_has_ended", deleted_by_force),
+        ("a_privileged_container_that_has_all_devices_keeps_no_volume", privileged),
         ("a_volume_that_is_renamed_by_hand_is_lost_until_it_has_its_name_again", renamed),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -35,6 +37,25 @@ fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
     let event = fixture.wait_event_with(volume, "RemoveFailed", "")?;
     ensure!(event.contains("is still in use: mounted at ") && event.contains("volumeDevices"), "{event}");
     fixture.check_volumes(1)
+}
+
+/// The runtime has given it a node of the volume's device, among all others.
+fn privileged(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&claim("unused", "immediate", "64Mi", VolumeMode::Block))?;
+    fixture.wait_bound("unused")?;
+    let id = fixture.value("pv", &fixture.volume("unused")?, ".spec.csi.volumeHandle")?;
+    let mut privileged = pod("privileged", "", VolumeMode::Filesystem);
+    privileged["spec"]["volumes"] = json!([]);
+    privileged["spec"]["containers"][0]["volumeMounts"] = json!([]);
+    privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    fixture.apply(&privileged)?;
+    fixture.wait_ready("privileged")?;
+    let device = fixture.node.script(&format!("readlink -f /dev/{VG}/{id}"))?;
+    fixture.in_pod("privileged", &format!("test -b {}", device.trim())).context("it has not all devices")?;
+    let gone = fixture.delete_claim("unused");
+    fixture.stop("privileged")?;
+    gone?;
+    fixture.check_volumes(0)
 }
 
 fn renamed(fixture: &Fixture) -> Result<()> {

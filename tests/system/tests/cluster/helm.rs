@@ -1,6 +1,8 @@
 //! The chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -22,6 +24,8 @@ const RELEASE: &str = "topolvm";
 const CLASS: &str = "topolvm-provisioner";
 /// The annotation with the room of the class that an upgrade adds.
 const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
+/// kubelet looks after ConfigMaps of running pods about once a minute.
+const SOON: Duration = Duration::from_mins(3);
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
     vec![Trial::test(name, || lives().map_err(|error| Failed::from(format!("{error:#}"))))]
@@ -94,7 +98,7 @@ impl Bed<'_> {
         self.cluster.apply(&claim("thin", THIN_CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
         self.run_pod("thin", "thin")?;
         self.kubectl(&["delete", "pod/thin", "pvc/thin", "--timeout=60s"])?;
-        self.wait("the LV in the thin pool is removed", || {
+        wait("the LV in the thin pool is removed", || {
             let left = self.kubectl(&["get", "logicalvolumes.topolvm.io", "-o", "name"])?;
             ensure!(left.is_empty(), "{left}");
             Ok(())
@@ -116,7 +120,7 @@ impl Bed<'_> {
         let lv = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])?;
 
         self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
-        self.wait("nothing is left in the namespace", || {
+        wait("nothing is left in the namespace", || {
             let left = self.kubectl(&["get", "all,configmaps,roles", "-n", NAMESPACE, "-o", "name"])?;
             let ours: Vec<&str> = left.lines().filter(|name| name.contains("topolvm")).collect();
             ensure!(ours.is_empty(), "{ours:?} are left");
@@ -145,7 +149,7 @@ impl Bed<'_> {
     }
 
     fn wait_for_thin_class(&self, wanted: bool) -> Result<()> {
-        self.wait(&format!("the node has the thin class: {wanted}"), || {
+        wait(&format!("the node has the thin class: {wanted}"), || {
             let annotations =
                 self.kubectl(&["get", "node", self.node.name(), "-o", "jsonpath={.metadata.annotations}"])?;
             ensure!(annotations.contains(THIN_ANNOTATION) == wanted, "{annotations}");
@@ -179,15 +183,22 @@ impl Bed<'_> {
         self.cluster.kubectl_ok(arguments)
     }
 
-    fn wait(&self, what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
-        self.cluster.ready("apiserver", probe).with_context(|| what.to_owned())
-    }
-
     /// What the pods of the product are and have said.
     fn logs(&self) -> String {
         let pods = self.kubectl(&["describe", "pods", "-n", NAMESPACE]).unwrap_or_default();
         let selector = "--selector=app.kubernetes.io/name=topolvm";
         let logs = ["logs", "-n", NAMESPACE, selector, "--all-containers", "--prefix", "--tail=40"];
         pods + &self.kubectl(&[&logs[..], &["--max-log-requests=40"]].concat()).unwrap_or_default()
+    }
+}
+
+fn wait(what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
+    let end = Instant::now() + SOON;
+    loop {
+        match probe() {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() >= end => return Err(error.context(format!("in vain: {what}"))),
+            Err(_) => sleep(Duration::from_millis(200)),
+        }
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use system_tests::audit;
-use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::product_images;
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
@@ -28,6 +28,10 @@ use crate::webhooks::path_of_manifests;
 
 /// Tag of the image to which the product is upgraded while a pod writes.
 const NEXT_BUILD: &str = "next";
+/// The class of `deploy/manifests/base/storageclass.yaml`, which makes XFS.
+const CLASS: &str = "topolvm-provisioner";
+/// The smallest volume with XFS is 300 MiB.
+const SIZE: &str = "320Mi";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_with_the_roles_that_ship_do_the_whole_job_move_lvmd_and_are_upgraded_under_a_pod_that_writes";
@@ -108,10 +112,10 @@ fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all the time.
+/// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all the
+/// time to a volume of the class that ships.
 fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
-    shared.apply(&storage_class(TopoLvm, "moves", None, false))?;
-    shared.apply(&claim("writer", "moves", "64Mi", VolumeMode::Filesystem))?;
+    shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
     // What it says is what went wrong
     writer["spec"]["containers"][0]["command"] = json!([
@@ -177,7 +181,7 @@ fn upgrade(shared: &TestCluster) -> Result<()> {
 }
 
 fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
-    shared.apply(&claim(name, "moves", "64Mi", VolumeMode::Filesystem))?;
+    shared.apply(&claim(name, CLASS, SIZE, VolumeMode::Filesystem))?;
     shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
     shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;
     shared.kubectl(&["delete", &format!("pod/{name}"), &format!("pvc/{name}"), "--timeout=60s"]).map(drop)

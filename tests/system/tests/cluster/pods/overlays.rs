@@ -1,5 +1,5 @@
-//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together with the extender
-//! beside kube-scheduler, the extender behind its Service, the older API group.
+//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together
+//! with the extender beside kube-scheduler, the extender behind its Service, the older API group.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,8 +58,9 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
         ensure!(addresses.split(' ').count() == 2, "the pods behind the Service: {addresses:?}");
         Ok(addresses)
     })?;
-    let lines: Vec<_> = addresses.split(' ').map(|ip| format!("{ip} topolvm-scheduler.{NAMESPACE}.svc")).collect();
-    node.script_with_input("cat >>/etc/hosts", (lines.join("\n") + "\n").as_bytes())?;
+    for address in addresses.split(' ') {
+        node.script(&format!("echo {address} topolvm-scheduler.{NAMESPACE}.svc >>/etc/hosts"))?;
+    }
     node.stop_kept(KUBE_SCHEDULER)?;
     start_kube_scheduler(shared, node, "scheduler-config-service.yaml")?;
     job(shared, node, TopoLvm)?;

@@ -17,8 +17,6 @@ const EXPLAINED: &[(&str, &str)] = &[
         "topolvm-system:controller: patch persistentvolumeclaims",
         "finalizers of earlier versions and of --pvc-finalizer are taken off",
     ),
-    ("topolvm-system:controller: list persistentvolumes", "which volume the claim of a deleted Node has"),
-    ("topolvm-system:controller: list storageclasses.storage.k8s.io", "whose a claim is that does not say it yet"),
     ("topolvm-system:controller: patch events.events.k8s.io", "an Event that comes again is counted"),
     ("topolvm-system:controller-webhooks: get storageclasses.storage.k8s.io", "of a class the watch has not told yet"),
     ("topolvm-controller-webhook-certificate: patch secrets", "the certificate is renewed after eight months"),
