@@ -1,28 +1,60 @@
-//! Kustomizations that a test makes of the overlays and components that ship.
+//! Kustomizations that a test makes of those that ship.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::topolvm;
 
-/// The manifests that users apply, as a kustomization in this directory names them: it takes no absolute paths.
-pub fn path_of_manifests(directory: &Path) -> Result<String> {
+/// A kustomization as an administrator writes it, on top of one that ships.
+#[derive(Debug, Default)]
+pub struct Kustomization<'a> {
+    /// What it begins with, as a path in `deploy/manifests`.
+    pub base: &'a str,
+    /// Names of components that ship, in their order.
+    pub components: &'a [&'a str],
+    /// Further files of the directory, with objects.
+    pub resources: &'a [&'a str],
+    /// Patches as kustomize knows them, see [`patch`].
+    pub patches: Vec<Value>,
+}
+
+impl Kustomization<'_> {
+    /// Writes it into a directory, which is made where it is not there, and returns the directory.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        let ours = path_of_manifests(directory)?;
+        let mut resources = vec![format!("{ours}/{}", self.base)];
+        resources.extend(self.resources.iter().map(|&file| file.to_owned()));
+        let components: Vec<_> = self.components.iter().map(|name| format!("{ours}/components/{name}")).collect();
+        let kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+            "resources": resources, "components": components, "patches": self.patches,
+        });
+        let file = directory.join("kustomization.yaml");
+        fs::write(&file, kustomization.to_string()).with_context(|| format!("write {}", file.display()))?;
+        Ok(directory.to_owned())
+    }
+}
+
+/// The manifests that ship, as a kustomization in this directory names them: it takes no absolute paths.
+fn path_of_manifests(directory: &Path) -> Result<String> {
     let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
     let ours = topolvm::manifests().canonicalize()?;
     Ok(format!("{up}{}", ours.strip_prefix("/")?.display()))
 }
 
-/// Makes a directory a kustomization of an overlay with components.
-pub fn write(directory: &Path, overlay: &str, components: &[&str]) -> Result<()> {
-    fs::create_dir(directory).with_context(|| format!("create {}", directory.display()))?;
-    let ours = path_of_manifests(directory)?;
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{ours}/overlays/{overlay}")],
-        "components": components.iter().map(|name| format!("{ours}/components/{name}")).collect::<Vec<_>>(),
-    });
-    let file = directory.join("kustomization.yaml");
-    fs::write(&file, kustomization.to_string()).with_context(|| format!("write {}", file.display()))
+/// A JSON patch of objects of a kind, or of the one with a name.
+pub fn patch(kind: &str, name: Option<&str>, operations: &Value) -> Value {
+    let mut target = json!({ "kind": kind });
+    if let (Some(name), Some(members)) = (name, target.as_object_mut()) {
+        members.insert("name".to_owned(), name.into());
+    }
+    json!({ "target": target, "patch": operations.to_string() })
+}
+
+/// Another lvmd.yaml for lvmd in pods.
+pub fn lvmd_config(text: &str) -> Value {
+    patch("ConfigMap", Some("topolvm-lvmd"), &json!([{"op": "replace", "path": "/data/lvmd.yaml", "value": text}]))
 }

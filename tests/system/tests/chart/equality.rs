@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::chart::{self, Helm, output};
-use system_tests::kustomization;
+use system_tests::kustomization::Kustomization;
 use testbed::assets;
 
 use crate::objects::Objects;
@@ -42,7 +42,8 @@ pub(crate) fn equal(helm: Helm) -> Result<()> {
     let mut differences = Vec::new();
     for (values, overlay, components) in PAIRS {
         let directory = scratch.path().join(values);
-        kustomization::write(&directory, overlay, components)?;
+        Kustomization { base: &format!("overlays/{overlay}"), components, ..Kustomization::default() }
+            .write(&directory)?;
         let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
         let built = output(Command::new(kubectl).arg("kustomize").arg(&directory))?;
         let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;

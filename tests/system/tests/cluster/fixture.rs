@@ -2,24 +2,33 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
+use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::kustomization::{Kustomization, lvmd_config, patch};
 use system_tests::manifests::{VolumeMode, claim, pod, snapshot_class, storage_class};
+use system_tests::product_images;
 use system_tests::shared::{Shared, TestCluster};
 use testbed::node::Node;
+use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{self, LVMD, THIN_CLASS, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
 /// Volume group of the node.
 pub(crate) const VG: &str = "myvg1";
 
+/// How lvmd runs LVM as a process of the bed. In its pod it does what is right there.
+const OF_THE_BED: &str = "lvm-command-prefix: [/sbin/lvm]\n";
+
 /// Both API groups that the product can speak.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 
 /// A trial waits much, so that two clusters get done in little more than half the time of one.
-static SHARED: Shared<Fixture> = Shared::new(2);
+static IN_PODS: Shared<Fixture> = Shared::new(2);
+/// Where the programs are processes of the bed.
+static AS_PROCESSES: Shared<Fixture> = Shared::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate`,
 /// `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
@@ -37,9 +46,23 @@ impl Deref for Fixture {
     }
 }
 
-/// Runs a trial. After one that failed everything it left is removed, so that the next one says something.
-pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    SHARED.with(Fixture::up, |fixture| {
+/// Runs a trial where the product is as users have it: the pods of the image and the manifests, with the roles that ship.
+pub(crate) fn with_pods(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    with(&IN_PODS, || Fixture::up(in_pods), body)
+}
+
+/// Runs a trial that kills the programs, replaces them or gives them other flags: they are processes of the bed.
+pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    with(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
+}
+
+/// After a trial that failed everything it left is removed, so that the next one says something.
+fn with(
+    shared: &Shared<Fixture>,
+    up: impl FnOnce() -> Result<Fixture>,
+    body: impl FnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    shared.with(up, |fixture| {
         body(fixture).map_err(|error| {
             let state = fixture.state();
             let clean = fixture.clean_up();
@@ -48,14 +71,42 @@ pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     })
 }
 
-/// Ends the cluster, if one was started.
+/// Ends the clusters that were started.
 pub(crate) fn down() -> Result<()> {
-    SHARED.end(|fixture| fixture.shared.down())
+    [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|shared| shared.end(|fixture| fixture.shared.down()))
+}
+
+/// The specification for the pods of the overlay `lvmd`, with the same device classes.
+fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
+    // The sidecars' usual delays, minutes long, are for those who do not wait
+    let retry = |container: u8, name: &str, flag: &str| {
+        let path = format!("/spec/template/spec/containers/{container}");
+        patch(
+            "Deployment",
+            Some("topolvm-controller"),
+            &json!([
+                {"op": "test", "path": format!("{path}/name"), "value": name},
+                {"op": "add", "path": format!("{path}/args/-"), "value": "--retry-interval-start=500ms"},
+                {"op": "add", "path": format!("{path}/args/-"), "value": flag},
+            ]),
+        )
+    };
+    let patches = vec![
+        lvmd_config(&spec.lvmd_config.replace(OF_THE_BED, "")),
+        retry(1, "csi-provisioner", "--capacity-poll-interval=10s"),
+        retry(2, "csi-resizer", "--retry-interval-max=5s"),
+    ];
+    spec.manifests = Kustomization { base: "overlays/lvmd", patches, ..Kustomization::default() }.write(directory)?;
+    spec.cluster.images = product_images::for_manifests(&spec.programs, &spec.manifests)?;
+    spec.in_pods = true;
+    Ok(spec)
 }
 
 impl Fixture {
-    fn up() -> Result<Self> {
+    fn up(place: impl FnOnce(TopolvmSpec, &Path) -> Result<TopolvmSpec>) -> Result<Self> {
+        let scratch = tempfile::Builder::new().prefix("topolvm-manifests-").tempdir_in("/var/tmp")?;
         let spec = TopolvmSpec::nodes(1)?.with_thin_class().with_raid_classes().with_snapshots();
+        let spec = place(spec, scratch.path())?;
         let shared = TestCluster::up("cluster", &spec)?;
         // So that what one flavor leaves can be counted while the other runs
         let legacy = topolvm::manifests().join("components/legacy/crd.yaml");
@@ -291,6 +342,15 @@ impl Fixture {
             &["get", &volumes_of(ApiFlavor::TopoLvm), "-o", "yaml"],
             &["get", &volumes_of(ApiFlavor::Legacy), "-o", "yaml"],
             &["get", "events", "--sort-by=.lastTimestamp"],
+            &[
+                "logs",
+                "-n",
+                NAMESPACE,
+                "-l=app.kubernetes.io/name=topolvm",
+                "--all-containers",
+                "--prefix",
+                "--tail=15",
+            ],
         ] {
             text += &self.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
         }

@@ -11,15 +11,22 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 8] = [
+    let all: [(&str, Body); 5] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
         ("a_raw_block_volume_is_a_device_that_keeps_its_data_grows_and_can_be_read_only", block),
-        ("volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers", restarts),
         ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", ephemeral),
         ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", reader),
+        ("claims_at_once_become_one_volume_each", burst),
+    ];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+/// Those in which the agent is killed or gets other flags.
+pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 3] = [
+        ("volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers", restarts),
         ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", growth),
         ("pods_share_a_staged_volume_and_leave_nothing_mounted_also_when_staging_is_switched_off", staged),
-        ("claims_at_once_become_one_volume_each", burst),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

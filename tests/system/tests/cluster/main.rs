@@ -1,5 +1,6 @@
-//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. Two clusters serve all trials; each trial
-//! has one for itself.
+//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. Clusters in which it
+//! runs as pods serve all trials that neither kill nor replace its programs, others the rest; each trial has one for
+//! itself.
 #![expect(
     clippy::print_stderr,
     clippy::indexing_slicing,
@@ -42,34 +43,40 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups = [
+    let in_pods = [
         job::trials(),
         claims::trials(),
         classes::trials(),
         filesystems::trials(),
-        health::trials(),
         permissions::trials(),
         snapshots::trials(),
+        devices::trials(),
+        plugin::trials(),
+        examples::trials(),
+    ];
+    let with_processes = [
+        job::trials_with_processes(),
+        health::trials(),
         scheduling::trials(),
         upstream_provisioner::trials(),
         metrics::trials(),
         events::trials(),
-        devices::trials(),
         nudge::trials(),
         replicas::trials(),
         switching::trials(),
         legacy::trials(),
-        plugin::trials(),
-        examples::trials(),
     ];
-    let all = groups.into_iter().flatten();
-    let mut trials: Vec<Trial> = all.map(|(name, body)| trial(name, body)).collect();
+    let in_pods = in_pods.into_iter().flatten();
+    let with_processes = with_processes.into_iter().flatten();
+    let mut trials: Vec<Trial> = in_pods.map(|(name, body)| trial(name, move || fixture::with_pods(body))).collect();
+    trials.extend(with_processes.map(|(name, body)| trial(name, move || fixture::with_processes(body))));
+    let crashes = crashes::ALL.iter();
+    trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
     trials.extend(pods::trials());
     trials.extend(helm::trials());
     trials.extend(install_page::trials());
     trials.extend(install::trials());
-    trials.extend(crashes::ALL.iter().map(|crash| trial(crash.name(), |fixture| crash.run(fixture))));
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");
@@ -78,6 +85,6 @@ fn main() -> ExitCode {
     code
 }
 
-fn trial(name: String, body: impl FnOnce(&Fixture) -> anyhow::Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+fn trial(name: String, run: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, || run().map_err(|error| Failed::from(format!("{error:#}"))))
 }

@@ -5,13 +5,12 @@ mod overlays;
 mod rights;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
-use serde_json::{Value, json};
+use serde_json::json;
 use system_tests::audit;
+use system_tests::kustomization::{Kustomization, lvmd_config};
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::product_images;
 use system_tests::scenario::Scenario;
@@ -24,7 +23,6 @@ use testbed::topolvm::{
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::job::Silent;
-use crate::webhooks::path_of_manifests;
 
 /// Tag of the image to which the product is upgraded while a pod writes.
 const NEXT_BUILD: &str = "next";
@@ -61,29 +59,6 @@ fn pods() -> Result<()> {
     outcome
 }
 
-/// Kustomizations as administrators write them, on top of ours.
-struct Kustomization<'a> {
-    /// What it begins with, in `deploy/manifests`.
-    base: &'a str,
-    components: &'a [&'a str],
-    patches: Vec<Value>,
-}
-
-impl Kustomization<'_> {
-    /// Makes the directory, and returns its path.
-    fn write(&self, directory: &Path) -> Result<PathBuf> {
-        fs::create_dir(directory)?;
-        let ours = path_of_manifests(directory)?;
-        let components: Vec<_> = self.components.iter().map(|name| format!("{ours}/components/{name}")).collect();
-        let kustomization = json!({
-            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": [format!("{ours}/{}", self.base)], "components": components, "patches": self.patches,
-        });
-        fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
-        Ok(directory.to_owned())
-    }
-}
-
 /// The overlay with lvmd as a DaemonSet, and a device class of which there can be snapshots.
 fn with_thin_class() -> Kustomization<'static> {
     let classes = json!({
@@ -96,10 +71,8 @@ fn with_thin_class() -> Kustomization<'static> {
             },
         ],
     });
-    let patch = json!([{"op": "replace", "path": "/data/lvmd.yaml", "value": classes.to_string()}]);
-    let target = json!({"kind": "ConfigMap", "name": "topolvm-lvmd"});
-    let patches = vec![json!({"target": target, "patch": patch.to_string()})];
-    Kustomization { base: "overlays/lvmd", components: &[], patches }
+    let patches = vec![lvmd_config(&classes.to_string())];
+    Kustomization { base: "overlays/lvmd", patches, ..Kustomization::default() }
 }
 
 fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
 use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
@@ -14,7 +15,6 @@ use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
 use crate::Body;
 use crate::fixture::{Fixture, VG, volumes_of};
 use crate::past::{HOLD, Marks, Past};
-use crate::webhooks::path_of_manifests;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
@@ -89,22 +89,16 @@ fn switch(
 /// These manifests with the definition and the CSIDriver as TopoLVM installs them: without a short name, columns,
 /// fields to select by and a policy for `fsGroup`.
 fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{}/{manifests}", path_of_manifests(directory)?)],
-        "patches": [{
-            "target": {"kind": "CustomResourceDefinition"},
-            "patch": json!([
-                {"op": "remove", "path": "/spec/names/shortNames"},
-                {"op": "remove", "path": "/spec/versions/0/selectableFields"},
-                {"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"},
-            ]).to_string(),
-        }, {
-            "target": {"kind": "CSIDriver"},
-            "patch": json!([{"op": "remove", "path": "/spec/fsGroupPolicy"}]).to_string(),
-        }],
-    });
-    fs::write(directory.join("kustomization.yaml"), kustomization.to_string()).context("write the kustomization")
+    let less = json!([
+        {"op": "remove", "path": "/spec/names/shortNames"},
+        {"op": "remove", "path": "/spec/versions/0/selectableFields"},
+        {"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"},
+    ]);
+    let patches = vec![
+        patch("CustomResourceDefinition", None, &less),
+        patch("CSIDriver", None, &json!([{"op": "remove", "path": "/spec/fsGroupPolicy"}])),
+    ];
+    Kustomization { base: manifests, patches, ..Kustomization::default() }.write(directory).map(drop)
 }
 
 /// Everything that TopoLVM leaves, made while nothing of ours but lvmd runs.

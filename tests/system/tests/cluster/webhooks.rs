@@ -19,8 +19,6 @@ use topolvm_api::ApiFlavor;
 
 use bed::{Bed, CLASS, NAMESPACE, SECRET, trial};
 
-pub(crate) use bed::path_of_manifests;
-
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("new_pods_and_claims_are_changed_also_while_the_certificate_is_renewed", webhooks),

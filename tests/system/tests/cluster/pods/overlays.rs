@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, pod};
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
@@ -16,7 +17,7 @@ use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{self, manifests};
 use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
-use super::{Kustomization, start_lvmd_on_the_host};
+use super::start_lvmd_on_the_host;
 use crate::job::Silent;
 
 const KUBE_SCHEDULER: &str = "kube-scheduler";
@@ -31,7 +32,8 @@ pub(super) fn with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -
 
 fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let components = ["webhooks", "certificate-self-managed", "scheduler-daemonset"];
-    let kustomization = Kustomization { base: "overlays/embedded-lvmd", components: &components, patches: Vec::new() };
+    let kustomization =
+        Kustomization { base: "overlays/embedded-lvmd", components: &components, ..Kustomization::default() };
     shared.kubectl(&["label", "node", node.name(), "node-role.kubernetes.io/control-plane="])?;
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("extender"))?)?;
     delete(shared, &["daemonset/topolvm-lvmd"])?;

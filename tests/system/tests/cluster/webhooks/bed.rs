@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
-pub(crate) use system_tests::kustomization::path_of_manifests;
+use system_tests::kustomization::{Kustomization, patch};
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, TopolvmSpec};
@@ -110,18 +110,14 @@ pub(super) fn pem(text: &str) -> Option<String> {
 }
 
 fn write_manifests(directory: &Path, overlay: &str, endpoints: &[Ipv4Addr]) -> Result<()> {
-    fs::create_dir(directory)?;
-    let ours = path_of_manifests(directory)?;
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{ours}/overlays/{overlay}"), "endpoints.yaml"],
-        "components": [format!("{ours}/components/pvc-finalizer")],
-        "patches": [{
-            "target": {"kind": "Service", "name": "topolvm-controller"},
-            "patch": json!([{"op": "remove", "path": "/spec/selector"}]).to_string(),
-        }],
-    });
-    fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
+    let without_selector = json!([{"op": "remove", "path": "/spec/selector"}]);
+    let kustomization = Kustomization {
+        base: &format!("overlays/{overlay}"),
+        components: &["pvc-finalizer"],
+        resources: &["endpoints.yaml"],
+        patches: vec![patch("Service", Some("topolvm-controller"), &without_selector)],
+    };
+    kustomization.write(directory)?;
     let endpoints = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {

@@ -9,9 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::kustomization::Kustomization;
 use testbed::topolvm;
 
-use super::bed::{Bed, NAMESPACE, path_of_manifests};
+use super::bed::{Bed, NAMESPACE};
 use super::cert_manager;
 
 const OVERLAYS: [&str; 14] = [
@@ -122,14 +123,7 @@ fn names(directory: &Path) -> Result<Vec<String>> {
 fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     let cluster = &bed.cluster;
     let directory = bed.scratch.join(name);
-    fs::create_dir(&directory)?;
-    let ours = path_of_manifests(&directory)?;
-    let paths: Vec<String> = components.iter().map(|name| format!("{ours}/components/{name}")).collect();
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [format!("{ours}/{base}")], "components": paths,
-    });
-    fs::write(directory.join("kustomization.yaml"), kustomization.to_string())?;
+    Kustomization { base, components, ..Kustomization::default() }.write(&directory)?;
     let built = directory.join("built.yaml");
     fs::write(&built, cluster.kubectl_ok([Path::new("kustomize"), &directory])?)?;
     let built = built.to_string_lossy();
