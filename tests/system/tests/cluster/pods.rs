@@ -52,7 +52,7 @@ fn pods() -> Result<()> {
         // The roles are others in the older API group
         .and_then(|()| rights::none_is_missing(&shared, None))
         .and_then(|()| rights::all_are_used(&shared))
-        .and_then(|()| overlays::older_group(&shared, node))
+        .and_then(|()| overlays::older_group(&shared, node, scratch.path()))
         .and_then(|()| rights::none_is_missing(&shared, Some(TopoLvm)))
         .with_context(|| logs(&shared).unwrap_or_default());
     shared.down()?;

@@ -1,5 +1,5 @@
 //! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together
-//! with the extender beside kube-scheduler, the extender behind its Service, the older API group.
+//! with the extender beside kube-scheduler, the extender behind its Service, the older API group without snapshots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
 use testbed::cluster::SCHEDULER_PROCESS;
 use testbed::node::Node;
-use testbed::sidecars::NAMESPACE;
+use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{self, manifests};
 use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
@@ -81,13 +81,20 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// After those, with storage capacity tracking again, so that nobody may call the webhook any more.
-pub(super) fn older_group(shared: &TestCluster, node: &Node) -> Result<()> {
+/// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that knows
+/// no snapshots.
+pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(KUBE_SCHEDULER)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
     shared.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;
     delete(shared, &["deployment/topolvm-scheduler", "service/topolvm-scheduler"])?;
-    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/legacy"))?;
+    Sidecar::SnapshotController.stop(&shared.cluster)?;
+    let snapshots = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
+    let definitions = snapshots.map(|plural| format!("crd/{plural}.snapshot.storage.k8s.io"));
+    shared.kubectl(&[&["delete", "--timeout=60s"][..], &definitions.each_ref().map(String::as_str)].concat())?;
+    let components = ["without-snapshots"];
+    let kustomization = Kustomization { base: "overlays/legacy", components: &components, patches: Vec::new() };
+    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
     topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
     job(shared, node, Legacy).context("legacy")
 }
