@@ -27,7 +27,7 @@
   {{- fail "scheduler.external: topolvm-scheduler is either of this chart (scheduler.enabled) or not" -}}
 {{- end -}}
 {{- if and $extender (not $webhook) -}}
-  {{- fail (cat "scheduler.enabled: kube-scheduler asks topolvm-scheduler only about pods that the pod webhook has marked;"
+  {{- fail (cat "scheduler.enabled: kube-scheduler asks topolvm-scheduler only about pods that the webhook has marked;"
     "set webhook.podMutatingWebhook.enabled to true") -}}
 {{- end -}}
 {{- if and $webhook (not $extender) -}}

@@ -45,8 +45,9 @@ pub fn missing_for_clusters() -> Option<String> {
 
 /// Why no Go programs can be built here; `None` when nothing is known to be missing.
 pub fn missing_for_go_programs() -> Option<String> {
-    (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
-        .then(|| "helm and kubectl are needed: install Go 1.21 or newer, or set TESTBED_BIN to a directory with kubectl, helm3 and helm4".to_owned())
+    (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none()).then(|| {
+        "helm is needed: install Go 1.21 or newer, or set TESTBED_BIN to a directory with helm3 and helm4".to_owned()
+    })
 }
 
 /// Free bytes in /dev/shm.

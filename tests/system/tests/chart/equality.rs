@@ -33,7 +33,8 @@ const PAIRS: [Pair; 10] = [
 /// No kustomization has all of this.
 const ALONE: [&str; 1] = ["upstream"];
 
-/// The namespace is helm's to make, with `--create-namespace`; a StorageClass cannot be changed, so that no kustomization has one.
+/// The namespace is helm's to make, with `--create-namespace`; a StorageClass cannot be changed, so that no
+/// kustomization has one.
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
 const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
 

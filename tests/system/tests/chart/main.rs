@@ -1,4 +1,5 @@
-//! The chart without a cluster: what helm renders is what kustomize builds, and values that contradict each other are refused.
+//! The chart without a cluster: what helm renders is what kustomize builds, and values that contradict each other are
+//! refused.
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,

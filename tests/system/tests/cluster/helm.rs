@@ -61,7 +61,8 @@ struct Bed<'a> {
 }
 
 impl Bed<'_> {
-    /// From the installation to the end, with a version of helm. The second finds the definition that the first has left.
+    /// From the installation to the end, with a version of helm. The second finds the definition that the first has
+    /// left.
     fn life(&self, helm: Helm) -> Result<()> {
         let what = |step: &str| format!("{helm:?}, {step}");
         self.install(helm).with_context(|| what("install"))?;

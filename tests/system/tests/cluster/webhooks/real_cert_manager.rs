@@ -1,4 +1,5 @@
-//! cert-manager itself makes the certificate of the webhook: for pods that helm has installed, and for those of the kustomization.
+//! cert-manager itself makes the certificate of the webhook: for pods that helm has installed, and for those of the
+//! kustomization.
 
 use std::fs;
 use std::net::IpAddr;
