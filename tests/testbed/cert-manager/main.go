@@ -1,10 +1,9 @@
-// cert-manager's own controllers for Issuers and Certificates, and its cainjector, in one process for the test bed. Its
-// released programs are Go modules of their own without a version, which no module proxy has.
+// cert-manager's own controllers for Issuers and Certificates, and its cainjector, in one process for the test bed, at
+// the API server of $KUBECONFIG. Its released programs are Go modules of their own without a version, which no module proxy has.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -41,11 +40,9 @@ import (
 )
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig); err != nil {
+	if err := run(ctx, os.Getenv("KUBECONFIG")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -263,7 +263,7 @@ pub fn helm(version: Helm) -> Result<PathBuf> {
 /// cert-manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertManager {
-    /// Its controllers and its cainjector in one program, which wants `--kubeconfig`.
+    /// Its controllers and its cainjector in one program, which wants `$KUBECONFIG`.
     pub program: PathBuf,
     /// Manifests of its definitions.
     pub crds: PathBuf,

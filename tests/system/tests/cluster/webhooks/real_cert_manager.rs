@@ -48,7 +48,7 @@ fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
     bed.cluster.kubectl_ok(apply.iter().map(Path::new).chain([crds.as_path()]))?;
     bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
     let mut command = bed.cluster.command(program);
-    command.arg("--kubeconfig").arg(bed.cluster.inner_kubeconfig());
+    command.env("KUBECONFIG", bed.cluster.inner_kubeconfig());
     bed.cluster.spawn(CERT_MANAGER, &command)?;
     bed.cluster.add_nodes(&spec.nodes).map(drop)
 }
