@@ -1,5 +1,6 @@
 // cert-manager's own controllers for Issuers and Certificates, and its cainjector, in one process for the test bed, at
-// the API server of $KUBECONFIG. Its released programs are Go modules of their own without a version, which no module proxy has.
+// the API server of $KUBECONFIG. Its released programs are Go modules of their own without a version, which no module
+// proxy has.
 package main
 
 import (
