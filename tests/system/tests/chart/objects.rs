@@ -1,7 +1,6 @@
 //! Objects as helm and kustomize write them, and in what they differ.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value};
@@ -12,6 +11,9 @@ const LABELS_OF_HELM: [&str; 3] = ["app.kubernetes.io/instance", "app.kubernetes
 const ANNOTATIONS_OF_HELM: [&str; 2] = ["helm.sh/resource-policy", "checksum/config"];
 /// The name of a ConfigMap that kustomize generates, before its hash.
 const GENERATED: &str = "topolvm-scheduler-options";
+
+/// Files of ConfigMaps.
+const FILES: [&str; 2] = ["lvmd.yaml", "scheduler-options.yaml"];
 
 /// Kind, namespace and name of an object.
 pub(crate) type Key = (String, String, String);
@@ -96,11 +98,11 @@ fn plain(value: Value, name: &str) -> Result<Value> {
     Ok(match value {
         Value::Object(members) => Value::Object(plain_members(members, name)?),
         Value::Array(items) => items.into_iter().map(|item| plain(item, name)).collect::<Result<_>>()?,
-        Value::String(text) if Path::new(name).extension().is_some_and(|extension| extension == "yaml") => {
+        Value::String(text) if FILES.contains(&name) => {
             serde_saphyr::from_str(&text).with_context(|| format!("{name} is no YAML"))?
         }
         Value::String(text) => Value::String(without_hash(&text).to_owned()),
-        value @ (Value::Null | Value::Bool(_) | Value::Number(_)) => value,
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     })
 }
 
