@@ -147,8 +147,8 @@ fn write_checksums(directory: &Path) -> anyhow::Result<()> {
         lines.push((name, format!("{:x}", Sha256::digest(content))));
     }
     lines.sort();
-    let text: String = lines.iter().flat_map(|(name, hash)| [hash.as_str(), "  ", name.as_str(), "\n"]).collect();
-    fs::write(directory.join(CHECKSUMS), text).with_context(|| format!("write {CHECKSUMS}"))
+    let lines: Vec<_> = lines.into_iter().map(|(name, hash)| format!("{hash}  {name}")).collect();
+    fs::write(directory.join(CHECKSUMS), lines.join("\n") + "\n").with_context(|| format!("write {CHECKSUMS}"))
 }
 
 #[cfg(test)]
