@@ -71,7 +71,7 @@ lvmd:
 deb: prerequisites lvmd ## The Debian package of lvmd with its systemd unit, in target/debian
 	cargo xtask deb
 
-dist: prerequisites build ## A release in target/dist, with checksums; PROGRAMS_ONLY=1 leaves out what is the same for every architecture
+dist: prerequisites build ## A release in target/dist; PROGRAMS_ONLY=1 leaves out what every architecture shares
 	cargo xtask dist $(if $(PROGRAMS_ONLY),--programs-only)
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where

@@ -51,7 +51,8 @@ exists() { [[ -n $("${kubectl[@]}" get "$@" --ignore-not-found --output=name) ]]
 
 check_cluster() {
   "${kubectl[@]}" version >/dev/null || fail "no cluster answers: set KUBECONFIG, or a context in KUBECTL"
-  exists csidriver topolvm.io || fail "the cluster has no CSIDriver topolvm.io: install the product first, see docs/install.md"
+  exists csidriver topolvm.io ||
+    fail "the cluster has no CSIDriver topolvm.io: install the product first, see docs/install.md"
   exists storageclass topolvm-provisioner ||
     fail "no StorageClass topolvm-provisioner: kubectl apply -f deploy/manifests/base/storageclass.yaml"
 }
@@ -117,7 +118,8 @@ expand() {
   say "growing the claim to $size; its filesystem has $before MiB"
   k patch persistentvolumeclaim example-deployment \
     --patch "{\"spec\": {\"resources\": {\"requests\": {\"storage\": \"$size\"}}}}"
-  k wait --for=jsonpath='{.status.capacity.storage}'="$size" persistentvolumeclaim/example-deployment --timeout="$timeout"
+  k wait --for=jsonpath='{.status.capacity.storage}'="$size" persistentvolumeclaim/example-deployment \
+    --timeout="$timeout"
   (($(mebibytes) > before)) || fail "the filesystem still has $before MiB"
   say "the pod sees $(mebibytes) MiB, and was not started again"
 }
@@ -175,7 +177,8 @@ uninstall() {
   if exists crd volumesnapshotclasses.snapshot.storage.k8s.io; then
     "${kubectl[@]}" delete volumesnapshotclasses --selector "$part_of" --timeout="$timeout"
   fi
-  "${kubectl[@]}" delete namespaces --selector "$part_of" --field-selector "metadata.name=$namespace" --timeout="$timeout"
+  "${kubectl[@]}" delete namespaces --selector "$part_of" --field-selector "metadata.name=$namespace" \
+    --timeout="$timeout"
 }
 
 command=${1:-}

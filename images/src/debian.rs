@@ -96,8 +96,8 @@ fn pin(file: &str) -> Option<String> {
     Some(format!("{package}={}", version.replace("%3a", ":")))
 }
 
-/// Programs with the libraries that they need, from packages unpacked in `root`, in a tree where `/bin`, `/sbin` and `/lib` are those below
-/// `/usr`.
+/// Programs with the libraries that they need, from packages unpacked in `root`, in a tree where `/bin`, `/sbin` and
+/// `/lib` are those below `/usr`.
 pub fn programs(root: &Path, names: &[&str]) -> Result<Files> {
     let mut files = Files::root();
     for directory in ["bin", "sbin", "lib", "lib64"] {

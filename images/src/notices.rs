@@ -13,8 +13,8 @@ use crate::sbom::Component;
 /// How the names of files with licences and notices begin, in capitals.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// The licences of crates that are linked into these programs, each `name version`, with the texts that their authors ship, from the output of
-/// `cargo metadata` and the sources that it names. Those of the workspace are left out.
+/// The licences of crates that are linked into these programs, each `name version`, with the texts that their authors
+/// ship, from the output of `cargo metadata` and the sources that it names. Those of the workspace are left out.
 pub fn notices(metadata: &Value, programs: &[&str], linked: &BTreeSet<String>) -> Result<String> {
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
     let foreign = packages.iter().filter(|package| !package["source"].is_null());
@@ -36,7 +36,8 @@ pub fn notices(metadata: &Value, programs: &[&str], linked: &BTreeSet<String>) -
         }
     }
     let mut document = format!(
-        "Software of others in {}\n\n{PREFACE}\n{list}\nThe Rust standard library: MIT OR Apache-2.0, the Rust project's contributors\n",
+        "Software of others in {}\n\n{PREFACE}\n{list}\n\
+         The Rust standard library: MIT OR Apache-2.0, the Rust project's contributors\n",
         programs.join(", ")
     );
     // Those that are in most crates first
@@ -50,12 +51,14 @@ pub fn notices(metadata: &Value, programs: &[&str], linked: &BTreeSet<String>) -
 }
 
 const PREFACE: &str = "\
-The programs are made of the crates in this list, each under the licence beside it. Where two licences are joined by OR, either may be chosen. The texts
-that the authors ship stand below the list, each once, with the names of the crates that have it.
+The programs are made of the crates in this list, each under the licence beside it. Where two licences are joined by
+OR, either may be chosen. The texts that the authors ship stand below the list, each once, with the names of the crates
+that have it.
 ";
 const RULE: &str = "--------------------------------------------------------------------------------";
 
-/// The texts in the files of a crate that tell of licences, without white space at the end of lines, so that the same texts are equal.
+/// The texts in the files of a crate that tell of licences, without white space at the end of lines, so that the same
+/// texts are equal.
 fn licence_texts(directory: &Path) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {

@@ -40,8 +40,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds the files below a directory under the name `top`, without those whose names begin with a dot or match a pattern: a name with a
-    /// slash for a directory, and one with a star in front for what ends like that.
+    /// Adds the files below a directory under the name `top`, without those whose names begin with a dot or match a
+    /// pattern: a name with a slash for a directory, and one with a star in front for what ends like that.
     pub(crate) fn add_tree(&mut self, directory: &Path, top: &str, left_out: &[&str]) -> anyhow::Result<()> {
         for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {
             let source = entry.with_context(|| format!("list {}", directory.display()))?.path();

@@ -102,7 +102,8 @@ fn add_licences(archive: &mut Archive, top: &str, programs: &[&str]) -> anyhow::
     Ok(())
 }
 
-/// Each overlay as a file for `kubectl apply --server-side -f`, and the StorageClass, by the kubectl whose version the test bed pins.
+/// Each overlay as a file for `kubectl apply --server-side -f`, and the StorageClass, by the kubectl whose version the
+/// test bed pins.
 fn render_manifests(output: &Path) -> anyhow::Result<()> {
     let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
     let manifests = tools::repository().join("deploy/manifests");

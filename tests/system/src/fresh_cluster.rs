@@ -1,4 +1,5 @@
-//! A cluster that an administrator has before the installation: nodes with volume groups and images, snapshots, and no product.
+//! A cluster that an administrator has before the installation: nodes with volume groups and images, snapshots, and no
+//! product.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use testbed::node::Node;
 use testbed::sidecars::{self, Sidecar};
 use testbed::topolvm::{Topolvm, TopolvmSpec, controller_socket};
 
-/// Starts one in `directory`, of what a specification says of cluster and nodes. A start that fails leaves nothing behind.
+/// Starts one in `directory`, of what a specification says of cluster and nodes. A start that fails leaves nothing
+/// behind.
 pub fn up(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
     let cluster = Cluster::up(directory, &spec.cluster)?;
     let nodes = complete(&cluster, spec).inspect_err(|_| drop(cluster.down(None)))?;

@@ -30,7 +30,8 @@ impl TestCluster {
         Ok(Self { cluster, nodes, directory })
     }
 
-    /// Starts one that is ready for the product and does not have it: with its images and volume groups in the nodes, and with snapshots.
+    /// Starts one that is ready for the product and does not have it: with its images and volume groups in the nodes,
+    /// and with snapshots.
     pub fn without_product(name: &str, spec: &TopolvmSpec) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("topolvm-{name}-")).tempdir_in("/var/tmp")?;
         let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.path().join("c"), spec)?;

@@ -164,8 +164,8 @@ fn link(cache: &Cache, packages: &[&str]) -> Result<PathBuf> {
     Ok(PathBuf::from(format!("/var/tmp/uml-ld-{}.so", key.get(..8).unwrap_or(&key))))
 }
 
-/// A directory with the contents of packages of the suite that the product is built on, each `package=version` or `package`, for an
-/// architecture in Debian's words, and in the file `packages` which they are.
+/// A directory with the contents of packages of the suite that the product is built on, each `package=version` or
+/// `package`, for an architecture in Debian's words, and in the file `packages` which they are.
 pub fn unpacked(architecture: &str, packages: &[&str]) -> Result<PathBuf> {
     Cache::open()?.entry("debian-packages", &key(&[BUILD_SUITE, architecture, &packages.join(" ")]), |directory| {
         debian::unpack_for(architecture, directory, BUILD_SUITE, packages)

@@ -118,11 +118,12 @@ fn contents(images: &[Image], compression: Compression) -> Result<BTreeMap<Strin
     let mut manifests = Vec::new();
     for image in images {
         let layers = image.layers.iter().map(|layer| compression.blob(layer)).collect::<Result<Vec<_>>>()?;
+        let diff_ids: Vec<_> = image.layers.iter().map(|layer| digest(layer)).collect();
         let config = json!({
             "architecture": image.architecture,
             "os": "linux",
             "config": image.config,
-            "rootfs": { "type": "layers", "diff_ids": image.layers.iter().map(|layer| digest(layer)).collect::<Vec<_>>() },
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
         let config = Blob::new("config.v1+json", serde_json::to_vec(&config)?);
         let manifest = json!({
@@ -161,8 +162,8 @@ impl Blob {
     }
 
     fn descriptor(&self, annotations: &Value) -> Value {
-        let size = self.content.len();
-        json!({ "mediaType": self.media_type, "digest": format!("sha256:{}", self.hash), "size": size, "annotations": annotations })
+        let (digest, size) = (format!("sha256:{}", self.hash), self.content.len());
+        json!({ "mediaType": self.media_type, "digest": digest, "size": size, "annotations": annotations })
     }
 }
 

@@ -54,8 +54,8 @@ pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result
     unpack_for("amd64", directory, suite, packages)
 }
 
-/// Unpacks packages, with a version (`package=version`) or without, of a suite and an architecture, which need not be the machine's, into
-/// `directory`; installs nothing. The file `packages` there says which versions they are.
+/// Unpacks packages, with a version (`package=version`) or without, of a suite and an architecture, which need not be
+/// the machine's, into `directory`; installs nothing. The file `packages` there says which versions they are.
 pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
     if !Path::new(KEYRING).exists() {
         bail!("{KEYRING} is missing: install debian-archive-keyring, which proves that packages are Debian's");
