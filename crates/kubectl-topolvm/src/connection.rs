@@ -9,7 +9,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::args::ClusterArgs;
 use crate::error::Error;
-use crate::reading::Gap;
+use crate::reading::{Gap, is_absent};
 
 /// A person waits: the API server has so long to take a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub(crate) async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFla
                 return Ok(flavor);
             }
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(kube::Error::Api(status)) if is_absent(&status) => {}
             Err(error) => return Err(Gap::new("get", version.into_owned(), error).into()),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, ListParams};
+use kube::core::Status;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,7 +32,7 @@ impl Gap {
         if let kube::Error::Api(status) = error {
             return match status {
                 status if status.is_forbidden() => Self::Forbidden { verb, resource },
-                status if status.is_not_found() => Self::Absent { resource },
+                status if is_absent(&status) => Self::Absent { resource },
                 status => Self::Failed { verb, resource, message: status.message },
             };
         }
@@ -43,6 +44,12 @@ impl Gap {
         }
         Self::Failed { verb, resource, message }
     }
+}
+
+/// Whether the API server has not got what was asked for. Of a group that it does not serve it says so in a text, without
+/// the reason that it gives otherwise.
+pub(crate) fn is_absent(status: &Status) -> bool {
+    status.code == 404
 }
 
 /// A kind as `kubectl` and roles call it: `nodes`, `deployments.apps`.

@@ -13,7 +13,7 @@ const NOT_LISTED: [&str; 4] = ["componentstatuses", "events", "events.events.k8s
 const NOT_COMPARED: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// All objects of a cluster, without their status and without Events and Leases.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Objects(BTreeMap<String, Value>);
 
 impl Objects {

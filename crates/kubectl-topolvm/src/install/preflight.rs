@@ -131,7 +131,7 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
 async fn is_served(client: &Client, version: &str) -> Result<bool, InstallError> {
     match client.list_api_group_resources(version).await {
         Ok(resources) => Ok(!resources.resources.is_empty()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(kube::Error::Api(status)) if reading::is_absent(&status) => Ok(false),
         Err(error) => Err(Gap::new("get", version.to_owned(), error).into()),
     }
 }

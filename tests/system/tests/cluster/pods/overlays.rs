@@ -93,7 +93,7 @@ pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> 
     let definitions = snapshots.map(|plural| format!("crd/{plural}.snapshot.storage.k8s.io"));
     shared.kubectl(&[&["delete", "--timeout=60s"][..], &definitions.each_ref().map(String::as_str)].concat())?;
     let components = ["without-snapshots"];
-    let kustomization = Kustomization { base: "overlays/legacy", components: &components, patches: Vec::new() };
+    let kustomization = Kustomization { base: "overlays/legacy", components: &components, ..Kustomization::default() };
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
     topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
     job(shared, node, Legacy).context("legacy")
