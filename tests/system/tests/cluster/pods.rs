@@ -5,6 +5,7 @@ mod overlays;
 mod rights;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -44,15 +45,24 @@ fn pods() -> Result<()> {
     spec.cluster.images.push(product_images::product(&spec.programs, NEXT_BUILD)?);
     let shared = TestCluster::up("pods", &spec)?;
     let node = shared.node()?;
+    let began = Instant::now();
+    let told = |what: &str| {
+        eprintln!("pods: {what} after {:.0} s", began.elapsed().as_secs_f64());
+        Ok(())
+    };
     let outcome = whole_job(&shared, node)
         .and_then(|()| copies::made(&shared, node))
         .and_then(|()| copies::lost_with_their_node(&shared))
+        .and_then(|()| told("the whole job with copies was done"))
         .and_then(|()| lvmd_moves(&shared, node))
+        .and_then(|()| told("lvmd had moved"))
         .and_then(|()| overlays::with_extender(&shared, node, scratch.path()))
+        .and_then(|()| told("the extender had been asked in both ways"))
         // The roles are others in the older API group
         .and_then(|()| rights::none_is_missing(&shared, None))
         .and_then(|()| rights::all_are_used(&shared))
         .and_then(|()| overlays::older_group(&shared, node, scratch.path()))
+        .and_then(|()| told("the older API group was served"))
         .and_then(|()| rights::none_is_missing(&shared, Some(TopoLvm)))
         .with_context(|| logs(&shared).unwrap_or_default());
     shared.down()?;
