@@ -216,7 +216,10 @@ impl Cluster {
 
     /// A command inside the cluster's namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.netns().command(program)
+        let mut command = self.netns().command(program);
+        // kubectl and helm remember the kinds of a cluster by its address, which all clusters of the bed have
+        command.env("KUBECACHEDIR", self.directory().join("kubectl-cache"));
+        command
     }
 
     /// A program of Kubernetes: `kubectl`, `kubelet`, `csi-provisioner`, ...

@@ -68,8 +68,6 @@ fn run(shared: &TestCluster, page: &str, section: &str) -> Result<()> {
     let mut command = shared.cluster.command("bash");
     command.args(["-euc", &script]).current_dir(repository()).stdin(Stdio::null());
     command.env("KUBECONFIG", shared.cluster.inner_kubeconfig());
-    // kubectl remembers the kinds of a cluster by its address, which all clusters of the bed have
-    command.env("KUBECACHEDIR", shared.cluster.directory().join("kubectl-cache"));
     command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools.display()));
     let output = command.output().context("run bash")?;
     if !output.status.success() {

@@ -37,8 +37,8 @@ pub(super) fn counted(bed: &Bed) -> Result<()> {
         cluster.ready(CONTROLLER, || bed.create(&claim(name, class, size, VolumeMode::Filesystem), &[]))?;
     }
 
-    // The default class: 800 Mi, 268 Mi, and 32 Mi, which is the least that ext4 gets; the other: 600 Mi and 300 Mi
-    let sizes = [("00default", 1100 * MIB), (FAST, 900 * MIB)];
+    // The default class: 800 Mi, 332 Mi, and 300 Mi, which is the least that XFS gets; the other: 600 Mi and 300 Mi
+    let sizes = [("00default", 1432 * MIB), (FAST, 900 * MIB)];
     // Each of the five volumes in whole GiB
     check(bed, &many(), &sizes, Some("5368709120"))?;
     let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
@@ -111,7 +111,7 @@ fn many() -> Value {
         claimed("quick", "quick"),
         claimed("missing", "not-there-yet"),
         ephemeral("scratch", Some(FAST), "300Mi"),
-        ephemeral("unnamed", None, "268Mi"),
+        ephemeral("unnamed", None, "332Mi"),
         ephemeral("tiny", Some(CLASS), "1Mi"),
         ephemeral("theirs", Some("somebody-elses"), "5Gi"),
         json!({"name": "empty", "emptyDir": {"sizeLimit": "5Gi"}}),
