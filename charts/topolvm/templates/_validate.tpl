@@ -2,9 +2,8 @@
 {{- define "topolvm.validate" -}}
 {{- $v := .Values -}}
 {{- if (index $v "cert-manager").enabled -}}
-  {{- fail (cat "cert-manager.enabled: cert-manager is not part of this chart. Install it with:"
-    "helm install cert-manager oci://quay.io/jetstack/charts/cert-manager"
-    "--namespace cert-manager --create-namespace --set crds.enabled=true") -}}
+  {{- fail (cat "cert-manager.enabled: cert-manager is not part of this chart. Install it first:"
+    "https://cert-manager.io/docs/installation/helm/") -}}
 {{- end -}}
 {{- if hasSuffix "/topolvm-with-sidecar" $v.image.repository -}}
   {{- fail (cat "image.repository:" $v.image.repository "is an image of TopoLVM;"

@@ -49,8 +49,8 @@ const CONTRADICTIONS: [Contradiction; 19] = [
         Some("set controller.replicaCount to 1"),
     ),
     (&["lvmd.socketName=/run/other/lvmd.sock"], None, Some("node.lvmdSocket: ")),
-    (&["cert-manager.enabled=true"], None, Some("helm install cert-manager ")),
-    (&["image.repository=ghcr.io/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
+    (&["cert-manager.enabled=true"], None, Some("Install it first: https://cert-manager.io/")),
+    (&["image.repository=example.com/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
     (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
     (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
     // Names and types are the schema's alone
