@@ -121,6 +121,8 @@ impl Listener {
 
     async fn accept(&mut self) -> io::Result<UnixStream> {
         loop {
+            // Not only after a change: what is deleted before its watch begins is none
+            while self.again.is_none() && self.listen_again().await {}
             let again = self.again;
             let later = async move {
                 match again {
@@ -133,22 +135,25 @@ impl Listener {
                 () = self.files.changed() => {}
                 () = later => {}
             }
-            self.listen_again().await;
+            self.again = None;
         }
     }
 
-    /// Binds the path anew when the socket is not there any more. One that somebody else serves by now is left to them.
-    async fn listen_again(&mut self) {
-        self.again = None;
+    /// Binds the path anew when the socket is not there any more, and returns whether it did. One that somebody else
+    /// serves by now is left to them.
+    async fn listen_again(&mut self) -> bool {
         if self.bound.is_at(&self.path) {
-            return;
+            return false;
         }
         match bind(&self.path, self.modes).await {
             Ok(inner) => {
                 tracing::warn!(socket = %self.path.display(), "the socket was deleted; listening again");
                 self.inner = inner;
                 self.bound.set(&self.path);
+                // The old watch knows of the deletion as the last state, and a second one would be no change to it
+                self.files = Files::watch([self.path.clone()]);
                 self.backoff.reset();
+                return true;
             }
             Err(error @ Error::InUse(_)) => tracing::warn!(%error, "this process is not reached any more"),
             Err(error) => {
@@ -162,6 +167,7 @@ impl Listener {
                 self.again = Some(Instant::now() + pause);
             }
         }
+        false
     }
 
     async fn new(path: &Path, modes: Modes, door: Option<Doorkeeper>) -> Result<Self, Error> {
