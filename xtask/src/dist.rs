@@ -14,8 +14,10 @@ use testbed::assets;
 use crate::archive::Archive;
 use crate::{deb, images as image, notices, tools};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-const PLUGIN: &str = "kubectl-topolvm";
+/// The version of everything in a release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The name of the kubectl plugin's program and archives.
+pub(crate) const PLUGIN: &str = "kubectl-topolvm";
 const CHECKSUMS: &str = "SHA256SUMS";
 
 /// Which parts, and of which programs.

@@ -11,6 +11,7 @@ mod dist;
 mod fuzz;
 mod generate;
 mod images;
+mod krew;
 mod layers;
 mod lint;
 mod notices;
@@ -53,6 +54,8 @@ enum Command {
     },
     /// Everything of a release, in target/dist, with checksums; `make dist` builds the programs first.
     Dist(dist::Options),
+    /// The manifest for krew, beside the archives of the plugin that `make dist` has made.
+    Krew(krew::Options),
     /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Images(options) => images::run(&options),
         Command::Deb { debug } => deb::package(if debug { deb::Program::Debug } else { deb::Program::Release }),
         Command::Dist(options) => dist::run(&options),
+        Command::Krew(options) => krew::run(&options),
         Command::Soak => layers::soak(),
         Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };

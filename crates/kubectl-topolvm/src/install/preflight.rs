@@ -122,7 +122,7 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
     if rendering.containers().any(|(name, _)| name == "csi-snapshotter") && !is_served(client, SNAPSHOTS).await? {
         problems.push(format!(
             "the API server does not serve {SNAPSHOTS}, which csi-snapshotter needs; apply the snapshot CRDs of \
-             kubernetes-csi/external-snapshotter first"
+             kubernetes-csi/external-snapshotter first, or do without snapshots: --component without-snapshots"
         ));
     }
     Ok(problems)

@@ -13,7 +13,7 @@ use testbed::topolvm::{Topolvm, TopolvmSpec, manifests};
 use super::Figure;
 use super::memory::{AT_REST, Resident};
 use crate::manifests::{VolumeMode, claim, pod};
-use crate::{fresh_cluster, product_images};
+use crate::{fresh_cluster, plugin, product_images};
 
 /// The beginnings of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["install."];
@@ -55,30 +55,65 @@ struct PodFigures {
     goal: f64,
 }
 
-/// Installs the programs beside this one in a cluster of one node.
+/// Installs the programs beside this one in a cluster of one node, with kubectl alone, and in another with the plugin.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
-    let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.join("c"), &spec)?;
-    let figures =
-        nodes.first().context("the cluster has no node").and_then(|node| measure(&cluster, node, &spec.manifests));
-    cluster.down(None)?;
-    figures
+    let mut figures = in_fresh_cluster(&directory.join("c"), &spec, |cluster, node| {
+        let seconds = until_bound(cluster, || apply(cluster, &spec.manifests))?;
+        let mut figures = vec![ready("install.ready_s", seconds)];
+        figures.extend(memory(cluster, node)?);
+        Ok(figures)
+    })?;
+    figures.push(in_fresh_cluster(&directory.join("p"), &spec, |cluster, _| {
+        until_bound(cluster, || install(cluster)).map(|seconds| ready("install.plugin.ready_s", seconds))
+    })?);
+    Ok(figures)
 }
 
-fn measure(cluster: &Cluster, node: &Node, overlay: &Path) -> Result<Vec<Figure>> {
-    let start = Instant::now();
+fn in_fresh_cluster<T>(
+    directory: &Path,
+    spec: &TopolvmSpec,
+    measure: impl FnOnce(&Cluster, &Node) -> Result<T>,
+) -> Result<T> {
+    let Topolvm { cluster, nodes } = fresh_cluster::up(directory, spec)?;
+    let measured = nodes.first().context("the cluster has no node").and_then(|node| measure(&cluster, node));
+    cluster.down(None)?;
+    measured
+}
+
+fn ready(name: &'static str, seconds: f64) -> Figure {
+    Figure { name, value: seconds, unit: "s", goal: GOAL_SECONDS }
+}
+
+fn apply(cluster: &Cluster, overlay: &Path) -> Result<()> {
     cluster.kubectl_ok([Path::new("apply"), Path::new("--server-side"), Path::new("-k"), overlay])?;
     let class = manifests().join("base/storageclass.yaml");
-    cluster.kubectl_ok([Path::new("apply"), Path::new("-f"), &class])?;
+    cluster.kubectl_ok([Path::new("apply"), Path::new("-f"), &class]).map(drop)
+}
+
+/// Returns when the plugin has looked at the node and all pods that it installed are ready.
+fn install(cluster: &Cluster) -> Result<()> {
+    let answer = plugin::run(cluster, &cluster.inner_kubeconfig(), &["install", "--no-smoke-test"])?;
+    ensure!(answer.is_success, "kubectl topolvm install: {answer:?}");
+    Ok(())
+}
+
+/// Returns the seconds from the beginning of an installation until a claim that is made after it is Bound.
+fn until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    install()?;
     cluster.apply(&claim("first", CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
     cluster.apply(&pod("first", "first", VolumeMode::Filesystem).to_string())?;
     let bound = "--for=jsonpath={.status.phase}=Bound";
     cluster.kubectl_ok(["wait", bound, "persistentvolumeclaim/first", "--timeout=180s"])?;
-    let seconds = start.elapsed().as_secs_f64();
+    Ok(start.elapsed().as_secs_f64())
+}
 
+/// Returns what the pods have resident when all are ready and nothing happens.
+fn memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
     cluster.kubectl_ok(["wait", "--for=condition=Ready", "pods", "--all", "-A", "--timeout=180s"])?;
     sleep(AT_REST);
-    let mut figures = vec![Figure { name: "install.ready_s", value: seconds, unit: "s", goal: GOAL_SECONDS }];
+    let mut figures = Vec::new();
     for pod in &PODS {
         let resident = largest(cluster, node, pod.component)?;
         let figure = |name, value, goal| Figure { name, value, unit: "MiB", goal };
