@@ -150,7 +150,8 @@ fn upgraded(cluster: &Cluster, scratch: &Path) -> Result<()> {
             "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "volume"},
             "spec": {"name": "volume", "nodeName": "node1", "size": "1Gi"},
         });
-        cluster.apply(&volume.to_string())?;
+        // Where a definition was Established, each kind of request finds it some moments later
+        cluster.ready("apiserver", || cluster.apply(&volume.to_string()).map(drop))?;
         let before = ids(cluster)?;
         run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
         ensure!(ids(cluster)? == before, "{helm:?}: some of {KEPT:?} were made anew");

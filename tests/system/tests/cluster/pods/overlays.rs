@@ -1,5 +1,6 @@
 //! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together
-//! with the extender beside kube-scheduler, the extender behind its Service, the older API group without snapshots.
+//! with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a certificate
+//! from a Secret, the older API group without snapshots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use system_tests::kustomization::Kustomization;
+use k8s_openapi::ByteString;
+use serde_json::json;
+use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{VolumeMode, pod};
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
@@ -27,7 +30,11 @@ const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler.conf";
 /// From the overlay `lvmd`, without volumes.
 pub(super) fn with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     embedded_with_extender(shared, node, scratch).context("embedded-lvmd with the extender beside kube-scheduler")?;
-    extender_behind_service(shared, node).context("deployment-scheduler")
+    start_lvmd_on_the_host(node)?;
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/daemonset-scheduler"))?;
+    job(shared, node, TopoLvm).context("daemonset-scheduler")?;
+    extender_behind_service(shared, node).context("deployment-scheduler")?;
+    certificate_from_a_secret(shared, node, scratch).context("extender-manual-secret")
 }
 
 fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
@@ -49,7 +56,6 @@ fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> 
 }
 
 fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
-    start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/deployment-scheduler"))?;
     delete(shared, &["daemonset/topolvm-scheduler"])?;
     // There is neither DNS nor kube-proxy, so that the name leads to the pods behind the Service; the port is the same
@@ -79,6 +85,25 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
     // Once: when the pod is made again it has to go where its volume is
     ensure!(fits >= 1, "kube-scheduler has not asked behind the Service");
     Ok(())
+}
+
+/// With a certificate of the administrator's own authority; the scheduler of the overlay before goes on.
+fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    let pki = shared.cluster.pki();
+    let name = format!("topolvm-controller.{NAMESPACE}.svc");
+    pki.server("webhook", None, &[&name], &[])?.write(scratch, "webhook")?;
+    let file = |extension: &str| scratch.join("webhook").with_extension(extension).display().to_string();
+    let (certificate, key) = (format!("--cert={}", file("crt")), format!("--key={}", file("key")));
+    let secret = ["create", "secret", "tls", "topolvm-mutatingwebhook", "-n", NAMESPACE, &certificate, &key];
+    shared.kubectl(&secret)?;
+    let authority = ByteString(pki.authority().as_bytes().to_vec());
+    let path = "/webhooks/0/clientConfig/caBundle";
+    let authority = json!([{"op": "add", "path": path, "value": authority}]);
+    let patches = vec![patch("MutatingWebhookConfiguration", Some("topolvm-hook"), &authority)];
+    let kustomization = Kustomization { base: "overlays/extender-manual-secret", patches, ..Kustomization::default() };
+    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("secret"))?)?;
+    wait_for_webhook(shared)?;
+    job(shared, node, TopoLvm)
 }
 
 /// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that knows
