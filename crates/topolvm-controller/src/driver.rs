@@ -5,9 +5,10 @@ use std::fmt;
 use kube::{Api, Client};
 use tonic::service::Routes;
 use topolvm_api::ApiFlavor;
+use topolvm_kube::ReconcileMetrics;
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
+use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};

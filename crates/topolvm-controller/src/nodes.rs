@@ -13,8 +13,8 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow;
 
 /// What we read of a Node: never its spec and status, which are large and change often.
 pub(crate) type NodeMeta = PartialObjectMeta<Node>;
@@ -46,7 +46,7 @@ impl Nodes {
         let (left, leaving) = watch::channel(());
         let nodes = Self { flavor, store: writer.as_reader(), leaving };
         let task = async move {
-            follow("Nodes", api, shutdown, |mut event| {
+            watch_all("Nodes", api, shutdown, |mut event| {
                 if let Event::Apply(node) | Event::InitApply(node) = &mut event {
                     prune(flavor, node);
                 }

@@ -23,7 +23,8 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics, watch_and_work};
+use topolvm_kube::{ReconcileMetrics, watch_and_work};
+use topolvm_runtime::CancellationToken;
 
 use claims::Claims;
 use events::Events;

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
+use topolvm_kube::{AccessReviews, ReconcileMetrics};
 use topolvm_runtime::grpc::RpcMetrics;
-use topolvm_runtime::{
-    CancellationToken, ConfigError, LogArgs, Program, ReconcileMetrics, RetiredArgs, Tasks, admin, grpc, kubernetes,
-    unix,
-};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
 use crate::leader::Election;
 use crate::{Args, Config, Driver, Surroundings, Webhooks};
@@ -41,7 +39,7 @@ impl Program for Args {
             flavor,
             webhooks,
         } = config;
-        let client = kubernetes::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
+        let client = topolvm_kube::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
         let reconcile_metrics = ReconcileMetrics::register(&mut registry);
@@ -75,7 +73,7 @@ impl Program for Args {
         tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
         let (routes, token) = (driver.routes(), shutdown.clone());
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
-        metrics.start(registry, client, &tasks, &shutdown);
+        metrics.start(registry, AccessReviews::new(client), &tasks, &shutdown);
         let health = admin::health_router(move || {
             driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
         });

@@ -8,9 +8,8 @@ use std::future::Future;
 use kube::Api;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
+use topolvm_kube::{LogicalVolumes, Packed, watch_all};
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow;
-use topolvm_runtime::kubernetes::{LogicalVolumes, Packed};
 
 /// The watch has ended because the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl VolumeWatch {
         let (change, changed) = watch::channel(());
         let watch = Self { volumes: LogicalVolumes::default(), changed };
         let volumes = watch.volumes.clone();
-        let task = follow("LogicalVolumes", api, shutdown, move |event| {
+        let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
             volumes.apply(event);
             change.send_replace(());
         });

@@ -10,11 +10,11 @@ use lvm::Host;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
+use topolvm_kube::{AccessReviews, LogicalVolumes, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
-use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks, kubernetes, unix};
+use topolvm_runtime::{CancellationToken, Tasks, unix};
 
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService};
@@ -60,7 +60,7 @@ pub(crate) async fn run(config: Config, tasks: Tasks, shutdown: CancellationToke
         )),
         LvmdPlace::Embedded(settings) => LvmdPart::Embedded(settings.clone()),
     };
-    let client = kubernetes::client("topolvm-node").await?;
+    let client = topolvm_kube::client("topolvm-node").await?;
     #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
     let now = Timestamp::now;
     let parts = Parts { client, lvmd, mounter: SystemMounter::new(), now, config };
@@ -119,7 +119,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
             serve(listener, csi, &metrics, shutdown).await
         }
     });
-    metrics.start(registry, client.clone(), tasks, shutdown);
+    metrics.start(registry, AccessReviews::new(client.clone()), tasks, shutdown);
 
     let pools = capacity.pools();
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);

@@ -8,8 +8,8 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tonic::Code;
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_kube::LogicalVolumes;
 use topolvm_runtime::grpc::GrpcCode;
-use topolvm_runtime::kubernetes::LogicalVolumes;
 
 pub use record::RecordError;
 

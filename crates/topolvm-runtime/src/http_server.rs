@@ -7,7 +7,7 @@
 
 mod body;
 mod connections;
-#[cfg(feature = "kubernetes")]
+#[cfg(feature = "tls")]
 pub mod tls;
 
 use std::io;

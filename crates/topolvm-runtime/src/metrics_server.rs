@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus: in plain text, or over TLS to those whom the Kubernetes API server lets in.
+//! `/metrics` for Prometheus: in plain text, or over TLS to those whom an [`Authorizer`] lets in.
 
 mod access;
 mod certificate;
@@ -14,15 +14,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use clap::ArgAction;
-use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::http_server::{Limit, tls};
 use crate::listen::{Listen, ListenAddress};
-use crate::{Tasks, admin};
+use crate::{Tasks, admin, error_chain};
 
-use access::{Access, Verdict};
+pub use access::{Authorization, Authorizer};
 use certificate::Served;
 
 /// The flags.
@@ -79,8 +78,14 @@ impl MetricsConfig {
         Self { address, secure: None }
     }
 
-    /// Starts to serve until `shutdown` is cancelled. `client` asks the API server about those who come.
-    pub fn start(self, registry: Arc<Registry>, client: Client, tasks: &Tasks, shutdown: &CancellationToken) {
+    /// Starts to serve until `shutdown` is cancelled. `authorizer` decides about requests over TLS.
+    pub fn start(
+        self,
+        registry: Arc<Registry>,
+        authorizer: impl Authorizer,
+        tasks: &Tasks,
+        shutdown: &CancellationToken,
+    ) {
         let (address, end) = (self.address, shutdown.clone());
         let (address, certificate) = match (address, self.secure) {
             (Listen::On(address), Some(certificate)) => (address, certificate),
@@ -89,7 +94,7 @@ impl MetricsConfig {
                 return;
             }
         };
-        let router = guarded(admin::metrics_router(registry), Access::new(client));
+        let router = require_authorization(admin::metrics_router(registry), authorizer);
         let served = Served::default();
         let makes_own = certificate == Certificate::Own;
         if let Certificate::Files(directory) = certificate {
@@ -104,26 +109,28 @@ impl MetricsConfig {
     }
 }
 
-/// A router for those who may see it.
-fn guarded(router: Router, access: Access) -> Router {
-    router.layer(from_fn_with_state(Arc::new(access), check))
+/// Lets only those requests through to a router that `authorizer` allows.
+fn require_authorization<A: Authorizer>(router: Router, authorizer: A) -> Router {
+    router.layer(from_fn_with_state(Arc::new(authorizer), authorize::<A>))
 }
 
-async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+async fn authorize<A: Authorizer>(State(authorizer): State<Arc<A>>, request: Request, next: Next) -> Response {
     let Some(token) = bearer(request.headers()) else {
         return (StatusCode::UNAUTHORIZED, "no token; send one as Authorization: Bearer\n").into_response();
     };
     let verb = request.method().as_str().to_ascii_lowercase();
-    match access.decide(token, &verb, request.uri().path()).await {
-        Ok(Verdict::Allowed) => next.run(request).await,
-        Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "the API server does not know this token\n").into_response(),
-        Ok(Verdict::Forbidden(user)) => {
+    match authorizer.authorize(token, &verb, request.uri().path()).await {
+        Ok(Authorization::Allowed) => next.run(request).await,
+        Ok(Authorization::Unauthenticated) => {
+            (StatusCode::UNAUTHORIZED, "the API server does not know this token\n").into_response()
+        }
+        Ok(Authorization::Forbidden(user)) => {
             let path = request.uri().path();
             let help = format!("{user} may not {verb} {path}; bind a ClusterRole with this nonResourceURL\n");
             (StatusCode::FORBIDDEN, help).into_response()
         }
         Err(error) => {
-            tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "cannot find out who asks for metrics");
+            tracing::warn!(error = error_chain(&error), "cannot find out who asks for metrics");
             (StatusCode::SERVICE_UNAVAILABLE, "the API server cannot be asked; try again\n").into_response()
         }
     }

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use kube::Api;
 use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
+use topolvm_kube::ReconcileMetrics;
+use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
 use super::{Controllers, Settings};

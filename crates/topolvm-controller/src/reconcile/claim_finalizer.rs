@@ -19,7 +19,8 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::ApiFlavor;
-use topolvm_runtime::{ReconcileMetrics, error_chain};
+use topolvm_kube::ReconcileMetrics;
+use topolvm_runtime::error_chain;
 
 use super::claims::Claims;
 use super::error::{Error, present};

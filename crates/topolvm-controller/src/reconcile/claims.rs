@@ -13,8 +13,8 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
+use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow;
 
 use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
 use super::finalizers;
@@ -48,7 +48,7 @@ impl Claims {
         let store = claims.store();
         let (found, growths) = mpsc::unbounded_channel();
         let (to_finalize, finalizable) = mpsc::unbounded_channel();
-        let watch = follow("PersistentVolumeClaims", Api::all(client), end, move |event| {
+        let watch = watch_all("PersistentVolumeClaims", Api::all(client), end, move |event| {
             if let Some(growth) = Growth::of(flavor, &event) {
                 // Nobody listens only when everything ends
                 drop(found.send(growth));

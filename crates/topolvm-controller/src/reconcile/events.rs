@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType};
+use topolvm_kube::EventRecorder;
 use topolvm_runtime::error_chain;
-use topolvm_runtime::kubernetes::EventRecorder;
 
 /// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
 const COMPONENT: &str = "topolvm-controller";

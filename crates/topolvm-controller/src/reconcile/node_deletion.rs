@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::ReconcileMetrics;
+use topolvm_kube::ReconcileMetrics;
 
 use super::claims::{Claims, provisioner, selected_node, volume_name};
 use super::error::{Error, deleted, present, status};

@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
-use topolvm_runtime::ReconcileMetrics;
+use topolvm_kube::ReconcileMetrics;
 
 use super::claims::{provisioner, volume_name};
 use crate::volume_watch::VolumeWatch;

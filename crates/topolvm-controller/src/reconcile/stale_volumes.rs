@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::{ReconcileMetrics, error_chain};
+use topolvm_kube::ReconcileMetrics;
+use topolvm_runtime::error_chain;
 
 use super::error::{Error, present};
 use super::events::Events;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::Stream;
 use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store};
-use topolvm_runtime::{Backoff, Pace, ReconcileMetrics, error_chain, work_through};
+use topolvm_kube::{Pace, ReconcileMetrics, work_through};
+use topolvm_runtime::{Backoff, error_chain};
 
 use super::error::Error;
 

@@ -28,8 +28,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use tokio::sync::Notify;
+use topolvm_kube::watch_one;
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow_one;
 
 use self::issue::{IssueError, issue};
 use self::publish::Publication;
@@ -124,10 +124,10 @@ impl Keeper {
         let (secret_changed, configuration_changed) = (notify(), notify());
         let SelfManaged { namespace, secret, configuration, .. } = self.settings.clone();
         let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &namespace);
-        let secrets = follow_one("webhook Secret", secrets, &secret, shutdown.clone(), move |_| secret_changed());
+        let secrets = watch_one("webhook Secret", secrets, &secret, shutdown.clone(), move |_| secret_changed());
         let configurations: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
         let token = shutdown.clone();
-        let configurations = follow_one("webhook configuration", configurations, &configuration, token, move |_| {
+        let configurations = watch_one("webhook configuration", configurations, &configuration, token, move |_| {
             configuration_changed();
         });
         let keeping = async {

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Event;
 use topolvm_api::ApiFlavor;
+use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow;
 
 use super::demand::OurClass;
 use super::names;
@@ -39,7 +39,7 @@ impl StorageClasses {
         let mut writer = store::Writer::default();
         let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), reads };
         let task = async move {
-            follow("StorageClasses", api, shutdown, |mut event| {
+            watch_all("StorageClasses", api, shutdown, |mut event| {
                 if let Event::Apply(class) | Event::InitApply(class) = &mut event {
                     prune(flavor, class);
                 }

@@ -5,8 +5,8 @@ use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
+use topolvm_kube::watch_one;
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::watching::follow_one;
 
 /// Keeps `node` at the metadata of the Node, or at `None` while there is no such object, until `shutdown` is cancelled.
 pub(super) async fn follow(
@@ -16,7 +16,7 @@ pub(super) async fn follow(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut is_listed = false;
-    follow_one("own Node", api, &name, shutdown, |event| match event {
+    watch_one("own Node", api, &name, shutdown, |event| match event {
         Event::Init => is_listed = false,
         Event::InitApply(object) => {
             is_listed = true;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
-use topolvm_runtime::kubernetes::EventRecorder;
+use topolvm_kube::EventRecorder;
 
 use super::FIELD_MANAGER;
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use topolvm_api::LogicalVolume;
-use topolvm_runtime::kubernetes::LogicalVolumes;
+use topolvm_kube::LogicalVolumes;
 
 use super::{Error, Reconciler};
 use crate::capacity::Pools;

@@ -27,10 +27,8 @@ use kube::Api;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{
-    Backoff, CancellationToken, Pace, ReconcileMetrics, error_chain, kubernetes, watch_and_work, work_through,
-};
+use topolvm_kube::{LogicalVolumes, Pace, ReconcileMetrics, watch_and_work, work_through};
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use crate::capacity::Pools;
 use crate::lvmd::Lvmd;
@@ -116,7 +114,7 @@ impl Reconciler {
         metrics: ReconcileMetrics,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
-        kubernetes::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
+        topolvm_kube::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
         let selecting = watch::selection(&self.api, &self.node);
         let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());

@@ -5,9 +5,8 @@ use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
+use topolvm_kube::{LogicalVolumes, watch_selected};
 use topolvm_runtime::CancellationToken;
-use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::kubernetes::watching::follow_selected;
 
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub(super) async fn follow(
         Selection::Server(field) => watcher::Config::default().fields(&field),
         Selection::Client => watcher::Config::default(),
     };
-    follow_selected("LogicalVolumes", api, config, shutdown, |event| {
+    watch_selected("LogicalVolumes", api, config, shutdown, |event| {
         if !is_own(&event, node) {
             return;
         }

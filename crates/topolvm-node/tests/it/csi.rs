@@ -7,10 +7,10 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use rstest::rstest;
 use tonic::{Code, Request};
+use topolvm_kube::LogicalVolumes;
 use topolvm_node::mount::Contents;
 use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
-use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_testkit::fixtures::logical_volume;
 use topolvm_testkit::lvm::{EXTENT, FakeVolume};
 

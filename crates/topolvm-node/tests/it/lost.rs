@@ -5,10 +5,10 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use topolvm_kube::{LogicalVolumes, ReconcileMetrics};
 use topolvm_node::capacity::Pools;
 use topolvm_node::reconcile::{LostVolumes, Signals};
-use topolvm_runtime::kubernetes::LogicalVolumes;
-use topolvm_runtime::{CancellationToken, ReconcileMetrics, Tasks};
+use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::FakeVolume;
 
 use crate::cluster::{Cluster, GIB, LV, fresh, reconciler};

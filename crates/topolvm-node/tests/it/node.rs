@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
+use topolvm_kube::LogicalVolumes;
 use topolvm_node::Volumes;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
@@ -22,7 +23,6 @@ use topolvm_proto::csi::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodeUnpublishVolumeRequest, VolumeCapability, VolumeUsage,
 };
-use topolvm_runtime::kubernetes::LogicalVolumes;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;

@@ -14,32 +14,37 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use topolvm_testkit::ApiServer;
 use tower::ServiceExt as _;
 
 use super::*;
 
-const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
+/// Knows two tokens, one of somebody who may get the metrics, and does not answer about a third one.
+struct Tokens;
 
-/// An API server that knows two tokens, one of somebody who may get the metrics.
-fn api_server() -> ApiServer {
-    let api = ApiServer::new();
-    api.know_token("scraper", SCRAPER);
-    api.know_token("stranger", "system:serviceaccount:default:default");
-    api.allow(SCRAPER, "get", "/metrics");
-    api
+impl Authorizer for Tokens {
+    type Error = std::io::Error;
+
+    async fn authorize(&self, token: &str, verb: &str, path: &str) -> Result<Authorization, std::io::Error> {
+        assert_eq!((verb, path), ("get", "/metrics"));
+        match token {
+            "scraper" => Ok(Authorization::Allowed),
+            "stranger" => Ok(Authorization::Forbidden("system:serviceaccount:default:default".to_owned())),
+            "unlucky" => Err(std::io::Error::other("the API server does not answer")),
+            _ => Ok(Authorization::Unauthenticated),
+        }
+    }
 }
 
-fn router(api: &ApiServer) -> Router {
-    guarded(admin::metrics_router(Arc::new(Registry::default())), Access::new(api.client()))
+fn router() -> Router {
+    require_authorization(admin::metrics_router(Arc::new(Registry::default())), Tokens)
 }
 
-async fn ask(router: &Router, authorization: &str) -> (StatusCode, String) {
+async fn ask(authorization: &str) -> (StatusCode, String) {
     let mut request = Request::get("/metrics").body(Body::empty()).unwrap();
     if !authorization.is_empty() {
         request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_str(authorization).unwrap());
     }
-    let answer = router.clone().oneshot(request).await.unwrap();
+    let answer = router().oneshot(request).await.unwrap();
     let status = answer.status();
     let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -51,50 +56,24 @@ async fn ask(router: &Router, authorization: &str) -> (StatusCode, String) {
 #[case::another_scheme("Basic c2NyYXBlcg==", StatusCode::UNAUTHORIZED)]
 #[case::unknown("Bearer made-up", StatusCode::UNAUTHORIZED)]
 #[case::without_the_right("Bearer stranger", StatusCode::FORBIDDEN)]
+#[case::nobody_can_tell("Bearer unlucky", StatusCode::SERVICE_UNAVAILABLE)]
 #[case::with_the_right("Bearer scraper", StatusCode::OK)]
 #[case::scheme_in_another_case("bearer scraper", StatusCode::OK)]
 #[tokio::test]
-async fn the_metrics_are_for_those_whom_the_api_server_lets(#[case] authorization: &str, #[case] expected: StatusCode) {
-    assert_eq!(ask(&router(&api_server()), authorization).await.0, expected);
+async fn the_metrics_are_for_those_whom_the_authorizer_allows(
+    #[case] authorization: &str,
+    #[case] expected: StatusCode,
+) {
+    assert_eq!(ask(authorization).await.0, expected);
 }
 
 #[tokio::test]
 async fn who_is_refused_hears_why() {
-    let (_, said) = ask(&router(&api_server()), "Bearer stranger").await;
+    let (_, said) = ask("Bearer stranger").await;
     assert_eq!(
         said,
         "system:serviceaccount:default:default may not get /metrics; bind a ClusterRole with this nonResourceURL\n"
     );
-}
-
-#[tokio::test]
-async fn an_api_server_that_cannot_be_asked_lets_nobody_in() {
-    let api = api_server();
-    api.disconnect();
-    assert_eq!(ask(&router(&api), "Bearer scraper").await.0, StatusCode::SERVICE_UNAVAILABLE);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_api_server_is_asked_again_after_a_minute() {
-    let api = api_server();
-    let router = router(&api);
-    let reviews = || api.requests().len();
-    for _ in 0..3 {
-        assert_eq!(ask(&router, "Bearer scraper").await.0, StatusCode::OK);
-    }
-    assert_eq!(reviews(), 2);
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(ask(&router, "Bearer scraper").await.0, StatusCode::OK);
-    assert_eq!(reviews(), 4);
-}
-
-#[tokio::test]
-async fn a_right_that_is_given_counts_at_once() {
-    let api = api_server();
-    let router = router(&api);
-    assert_eq!(ask(&router, "Bearer stranger").await.0, StatusCode::FORBIDDEN);
-    api.allow("system:serviceaccount:default:default", "get", "/metrics");
-    assert_eq!(ask(&router, "Bearer stranger").await.0, StatusCode::OK);
 }
 
 fn plain(address: &str) -> MetricsConfig {
@@ -154,7 +133,7 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
     let tasks = Tasks::new(shutdown.clone());
     let secure = Some(Certificate::Files(dir.path().to_owned()));
     let config = MetricsConfig { secure, ..plain(&address) };
-    config.start(Arc::new(Registry::default()), api_server().client(), &tasks, &shutdown);
+    config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
 
     let mut connection = connect(&address, &own.cert.pem()).await;
     let request =
@@ -176,7 +155,7 @@ async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[cas
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     let config = MetricsConfig { secure: Some(Certificate::Files("/nowhere".into())), ..plain(off) };
-    config.start(Arc::new(Registry::default()), api_server().client(), &tasks, &shutdown);
+    config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
     let ended = tasks.wait();
     tokio::pin!(ended);
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut ended).await.is_err(), "it has ended");

@@ -10,8 +10,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::time::Instant;
-
-use crate::error_chain;
+use topolvm_runtime::error_chain;
 
 /// For how long kube's recorder takes an Event for the same as the last one.
 const REMEMBERED: Duration = Duration::from_mins(6);

@@ -9,8 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
-
-use crate::doubling_buckets;
+use topolvm_runtime::doubling_buckets;
 
 /// Latencies of what the controllers of a process do for one object at a time. Clones share them.
 #[derive(Clone, Debug)]

@@ -1,8 +1,4 @@
-//! The Kubernetes client, with errors that say what to do; watches that never end, watched `LogicalVolume`s, and Events.
-
-mod events;
-mod logical_volumes;
-pub mod watching;
+//! The Kubernetes client with its timeouts, and waiting until the API server answers.
 
 use std::time::Duration;
 
@@ -10,15 +6,12 @@ use anyhow::Context as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-pub use events::EventRecorder;
-pub use logical_volumes::{LogicalVolumes, Packed};
-
 /// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.
 const SILENCE: Duration = Duration::from_secs(330);
 /// How long the API server may take to say its version.
 const VERSION: Duration = Duration::from_secs(10);
 
-/// A client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
+/// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     let mut config = kube::Config::infer().await.context(
         "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set KUBECONFIG to a kubeconfig file",

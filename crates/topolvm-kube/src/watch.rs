@@ -1,4 +1,4 @@
-//! Follows a kind of object for as long as the process lives: it reconnects for ever and says what is wrong.
+//! Watches of a kind of object that last as long as the process: they reconnect for ever and log what is wrong.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,16 +9,14 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
-
-use crate::Backoff;
+use topolvm_runtime::{Backoff, CancellationToken};
 
 /// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is
 /// given up. It bounds how long a connection that died silently can go unnoticed.
 const WATCH_SECONDS: u32 = 60;
 
 /// Hands every change of the objects of `api` to `apply` until `shutdown` is cancelled. `what` names them in the log.
-pub async fn follow<K>(
+pub async fn watch_all<K>(
     what: &'static str,
     api: Api<K>,
     shutdown: CancellationToken,
@@ -27,11 +25,11 @@ pub async fn follow<K>(
 where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    follow_selected(what, api, watcher::Config::default(), shutdown, apply).await
+    watch_selected(what, api, watcher::Config::default(), shutdown, apply).await
 }
 
-/// The same for the one object of this name.
-pub async fn follow_one<K>(
+/// Hands every change of the object of this name to `apply`, like [`watch_all`].
+pub async fn watch_one<K>(
     what: &'static str,
     api: Api<K>,
     name: &str,
@@ -42,11 +40,11 @@ where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let selection = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    follow_selected(what, api, selection, shutdown, apply).await
+    watch_selected(what, api, selection, shutdown, apply).await
 }
 
-/// The same for the objects that `selection` picks out.
-pub async fn follow_selected<K>(
+/// Hands every change of the objects that `selection` selects to `apply`, like [`watch_all`].
+pub async fn watch_selected<K>(
     what: &'static str,
     api: Api<K>,
     selection: watcher::Config,

@@ -12,8 +12,7 @@ use std::time::Duration;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio_util::time::{DelayQueue, delay_queue};
-
-use crate::Backoff;
+use topolvm_runtime::Backoff;
 
 /// How the work is done.
 #[derive(Clone, Debug)]

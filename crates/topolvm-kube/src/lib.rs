@@ -1,0 +1,20 @@
+//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect for ever, the cache of
+//! watched `LogicalVolume`s, Events, the work queue of reconcilers and their metric, and authorization of metrics by the API server.
+//!
+//! It knows no reconciler and nothing of CSI.
+
+mod client;
+mod events;
+mod logical_volumes;
+mod metrics_access;
+mod reconciles;
+mod watch;
+mod work;
+
+pub use client::{client, wait_until_reachable};
+pub use events::EventRecorder;
+pub use logical_volumes::{LogicalVolumes, Packed};
+pub use metrics_access::{AccessReviewError, AccessReviews};
+pub use reconciles::ReconcileMetrics;
+pub use watch::{watch_all, watch_one, watch_selected};
+pub use work::{Pace, watch_and_work, work_through};
