@@ -1,14 +1,12 @@
 //! The admission webhooks that the API server calls when pods and claims are created.
 //!
 //! - `pod` and `claim` decide what to add to an object; `demand` and `patch` are their pure parts.
-//! - `admission`, `review` and `http` speak with the API server; `server` is the HTTPS socket, and `client_authorities` says who may use it.
-//! - `certificate` holds what TLS serves; `certificate::files` and `self_managed` are where it comes from.
+//! - `admission`, `review` and `http` speak with the API server, over the HTTPS server of `topolvm_runtime::tls`.
+//! - `self_managed` makes and renews the certificate where none comes from files.
 
 mod admission;
 mod args;
-mod certificate;
 mod claim;
-mod client_authorities;
 mod demand;
 mod http;
 mod metrics;
@@ -18,7 +16,6 @@ mod pod;
 mod reads;
 mod review;
 mod self_managed;
-mod server;
 mod storage_classes;
 
 use std::fmt;
@@ -30,7 +27,9 @@ use jiff::Timestamp;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::http_server::Limit;
 use topolvm_runtime::listen::ListenAddress;
+use topolvm_runtime::tls::{ServedCertificate, TlsServer};
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::MinimumAllocation;
@@ -39,14 +38,16 @@ pub use args::WebhookArgs;
 pub use pod::CapacityResource;
 pub use self_managed::SelfManaged;
 
-use certificate::Served;
 use claim::ClaimWebhook;
-use client_authorities::TlsConfig;
 use http::{Bodies, Hooks};
 use metrics::WebhookMetrics;
 use pod::PodWebhook;
 use reads::Reads;
 use storage_classes::StorageClasses;
+
+/// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them; more than these
+/// are answered after each other.
+const MAX_CONNECTIONS: usize = 256;
 
 /// How to serve the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +97,8 @@ impl fmt::Debug for Surroundings {
 #[derive(Clone)]
 pub struct Webhooks {
     hooks: Hooks,
-    served: Served,
+    server: TlsServer,
     certificates: Certificates,
-    tls: TlsConfig,
     client_authorities: Option<PathBuf>,
     client: Client,
     now: fn() -> Timestamp,
@@ -126,15 +126,14 @@ impl Webhooks {
         let (classes, task) = StorageClasses::new(Api::all(client.clone()), flavor, reads.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", task);
         let resource = config.capacity_resource;
-        let served = Served::new(metrics.expiry.clone());
-        let tls = match &config.client_authorities {
-            Some(_) => TlsConfig::for_nobody(served.clone()),
-            None => TlsConfig::for_everybody(served.clone()).context("cannot speak TLS")?,
+        let certificate = ServedCertificate::new("webhooks", metrics.expiry.clone());
+        let server = match &config.client_authorities {
+            Some(_) => TlsServer::for_nobody(certificate),
+            None => TlsServer::for_everybody(certificate).context("cannot speak TLS")?,
         };
         Ok(Self {
-            served,
+            server,
             certificates: config.certificates.clone(),
-            tls,
             client_authorities: config.client_authorities.clone(),
             client: client.clone(),
             now,
@@ -154,32 +153,36 @@ impl Webhooks {
 
     /// Starts to serve on `address`, and to look after the certificate.
     pub fn serve(&self, address: ListenAddress, tasks: &Tasks, shutdown: &CancellationToken) {
-        let (served, end) = (self.served.clone(), shutdown.clone());
+        let (certificate, end) = (self.server.certificate().clone(), shutdown.clone());
         match self.certificates.clone() {
             Certificates::Files(directory) => {
-                tasks.spawn("webhook certificate", certificate::files::follow(directory, served, end));
+                tasks.spawn("webhook certificate", certificate.follow_files(directory, end));
             }
             Certificates::SelfManaged(mut settings) => {
                 if settings.namespace.is_empty() {
                     self.client.default_namespace().clone_into(&mut settings.namespace);
                 }
-                let keeper = self_managed::Keeper::new(self.client.clone(), settings, self.now, served);
+                let keeper = self_managed::Keeper::new(self.client.clone(), settings, self.now, certificate);
                 tasks.spawn("webhook certificate", keeper.run(end));
             }
         }
         if let Some(path) = self.client_authorities.clone() {
-            tasks.spawn("authorities of webhook clients", self.tls.clone().follow(path, shutdown.clone()));
+            let following = self.server.clone().follow_client_authorities(path, shutdown.clone());
+            tasks.spawn("authorities of webhook clients", following);
         }
-        let (router, tls, end) = (self.router(), self.tls.clone(), shutdown.clone());
-        let connections = self.hooks.metrics.connections.clone();
-        tasks.spawn("webhooks", async move { Ok(server::serve(&address, router, tls, connections, end).await?) });
+        let (router, server, end) = (self.router(), self.server.clone(), shutdown.clone());
+        let limit = Limit { connections: MAX_CONNECTIONS, metrics: self.hooks.metrics.connections.clone() };
+        tasks.spawn("webhooks", async move {
+            server.serve(address.listen().await?, limit, router, end).await;
+            Ok(())
+        });
     }
 
     /// Whether calls can be answered, or what is missing.
     pub fn ready(&self) -> Result<(), String> {
-        if !self.served.is_there() {
+        if self.server.certificate().current().is_none() {
             Err("waiting for the certificate of the webhooks".to_owned())
-        } else if self.tls.current().is_none() {
+        } else if !self.server.knows_clients() {
             Err("waiting for the file of --webhook-client-ca".to_owned())
         } else if !self.hooks.pods.classes.is_synced() {
             Err("waiting for the list of StorageClasses".to_owned())

@@ -7,8 +7,6 @@
 
 mod body;
 mod connections;
-#[cfg(feature = "tls")]
-pub mod tls;
 
 use std::io;
 use std::net::SocketAddr;

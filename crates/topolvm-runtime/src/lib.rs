@@ -17,6 +17,8 @@ mod program;
 mod retired;
 pub mod systemd;
 mod tasks;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod unix;
 
 pub use backoff::Backoff;

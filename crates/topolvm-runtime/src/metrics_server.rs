@@ -1,7 +1,6 @@
 //! `/metrics` for Prometheus: in plain text, or over TLS to those whom an [`Authorizer`] lets in.
 
 mod access;
-mod certificate;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +13,16 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use clap::ArgAction;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
-use crate::http_server::{Limit, tls};
+use crate::http_server::Limit;
 use crate::listen::{Listen, ListenAddress};
+use crate::tls::{Certificate, ServedCertificate, TlsServer};
 use crate::{Tasks, admin, error_chain};
 
 pub use access::{Authorization, Authorizer};
-use certificate::Served;
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,12 +50,12 @@ pub struct MetricsConfig {
     /// Where.
     address: Listen,
     /// With which certificate; none is plain text for everybody.
-    secure: Option<Certificate>,
+    secure: Option<CertificateSource>,
 }
 
-/// The certificate of secure metrics.
+/// Where the certificate of secure metrics comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Certificate {
+enum CertificateSource {
     /// One that is made at each start.
     Own,
     /// `tls.crt` and `tls.key` of this directory.
@@ -65,8 +65,8 @@ enum Certificate {
 impl From<MetricsArgs> for MetricsConfig {
     fn from(args: MetricsArgs) -> Self {
         let certificate = match args.metrics_cert_dir {
-            none if none.is_empty() => Certificate::Own,
-            directory => Certificate::Files(directory.into()),
+            none if none.is_empty() => CertificateSource::Own,
+            directory => CertificateSource::Files(directory.into()),
         };
         Self { address: args.metrics_bind_address, secure: args.secure_metrics_server.then_some(certificate) }
     }
@@ -86,27 +86,35 @@ impl MetricsConfig {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) {
-        let (address, end) = (self.address, shutdown.clone());
-        let (address, certificate) = match (address, self.secure) {
-            (Listen::On(address), Some(certificate)) => (address, certificate),
+        let end = shutdown.clone();
+        let (address, source) = match (self.address, self.secure) {
+            (Listen::On(address), Some(source)) => (address, source),
             (address, _) => {
                 tasks.spawn("metrics", async move { Ok(admin::serve_metrics(address, registry, end).await?) });
                 return;
             }
         };
         let router = require_authorization(admin::metrics_router(registry), authorizer);
-        let served = Served::default();
-        let makes_own = certificate == Certificate::Own;
-        if let Certificate::Files(directory) = certificate {
-            tasks.spawn("metrics certificate", certificate::follow(directory, served.clone(), shutdown.clone()));
+        let certificate = ServedCertificate::new("metrics", Gauge::default());
+        if let CertificateSource::Files(directory) = &source {
+            let following = certificate.clone().follow_files(directory.clone(), shutdown.clone());
+            tasks.spawn("metrics certificate", following);
         }
         tasks.spawn("metrics", async move {
-            if makes_own {
-                served.make_own().context("cannot make a certificate for the metrics")?;
+            if source == CertificateSource::Own {
+                certificate.serve(self_signed().context("cannot make a certificate for the metrics")?);
             }
-            serve(&address, router, &served, end).await
+            let server = TlsServer::for_everybody(certificate).context("cannot speak TLS")?;
+            server.serve(address.listen().await?, Limit::of(admin::MOST_CONNECTIONS), router, end).await;
+            Ok(())
         });
     }
+}
+
+/// Makes a certificate that nobody has signed. It is as old as the process and does not expire in its life.
+fn self_signed() -> anyhow::Result<Certificate> {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    Ok(Certificate::from_pem(own.cert.pem().as_bytes(), own.signing_key.serialize_pem().as_bytes())?)
 }
 
 /// Lets only those requests through to a router that `authorizer` allows.
@@ -141,22 +149,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-async fn serve(
-    address: &ListenAddress,
-    router: Router,
-    served: &Served,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let listeners = address.listen().await?;
-    let config = Arc::new(served.config().context("cannot speak TLS")?);
-    for address in listeners.addresses() {
-        tracing::info!(%address, "serving metrics over TLS");
-    }
-    let config = move || Some(Arc::clone(&config));
-    tls::serve(listeners, Limit::of(admin::MOST_CONNECTIONS), router, config, shutdown).await;
-    Ok(())
 }
 
 #[cfg(test)]

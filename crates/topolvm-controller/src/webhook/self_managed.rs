@@ -30,12 +30,12 @@ use kube::{Api, Client};
 use tokio::sync::Notify;
 use topolvm_kube::watch_one;
 use topolvm_runtime::CancellationToken;
+use topolvm_runtime::tls::{CertificateError, ServedCertificate};
 
 use self::issue::{IssueError, issue};
 use self::publish::Publication;
 use self::step::{Step, next_step};
 use self::stored::{Stored, StoredError};
-use super::certificate::{CertificateError, Served};
 
 /// Longest pause between two looks: a clock that was set is noticed then. What changes wakes us anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
@@ -85,7 +85,7 @@ pub(super) struct Keeper {
     configurations: Api<MutatingWebhookConfiguration>,
     client: Client,
     now: fn() -> Timestamp,
-    served: Served,
+    served: ServedCertificate,
     names: Vec<String>,
     /// What was last read, in case the Secret is deleted.
     held: Option<Stored>,
@@ -96,7 +96,12 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(client: Client, settings: SelfManaged, now: fn() -> Timestamp, served: Served) -> Self {
+    pub(super) fn new(
+        client: Client,
+        settings: SelfManaged,
+        now: fn() -> Timestamp,
+        served: ServedCertificate,
+    ) -> Self {
         let SelfManaged { namespace, service, .. } = &settings;
         // The API server calls the first of them
         let names = ["svc", "svc.cluster.local"].map(|end| format!("{service}.{namespace}.{end}"));

@@ -89,10 +89,10 @@ struct Program {
 #[rstest]
 #[case(&[], plain(":8080"))]
 #[case(&["--secure-metrics-server=false", "--metrics-bind-address="], plain(""))]
-#[case(&["--secure-metrics-server"], MetricsConfig { secure: Some(Certificate::Own), ..plain(":8080") })]
+#[case(&["--secure-metrics-server"], MetricsConfig { secure: Some(CertificateSource::Own), ..plain(":8080") })]
 #[case(
     &["--secure-metrics-server=true", "--metrics-cert-dir=/c"],
-    MetricsConfig { secure: Some(Certificate::Files("/c".into())), ..plain(":8080") }
+    MetricsConfig { secure: Some(CertificateSource::Files("/c".into())), ..plain(":8080") }
 )]
 fn flags_say_how_metrics_are_served(#[case] flags: &[&str], #[case] expected: MetricsConfig) {
     let program = Program::try_parse_from([&["program"], flags].concat()).unwrap();
@@ -131,7 +131,7 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
     drop(free);
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
-    let secure = Some(Certificate::Files(dir.path().to_owned()));
+    let secure = Some(CertificateSource::Files(dir.path().to_owned()));
     let config = MetricsConfig { secure, ..plain(&address) };
     config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
 
@@ -154,7 +154,7 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
 async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[case] off: &str) {
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
-    let config = MetricsConfig { secure: Some(Certificate::Files("/nowhere".into())), ..plain(off) };
+    let config = MetricsConfig { secure: Some(CertificateSource::Files("/nowhere".into())), ..plain(off) };
     config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
     let ended = tasks.wait();
     tokio::pin!(ended);
@@ -165,5 +165,5 @@ async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[cas
 
 #[test]
 fn a_certificate_of_our_own_can_be_made_and_used() {
-    Served::default().make_own().unwrap();
+    self_signed().unwrap();
 }

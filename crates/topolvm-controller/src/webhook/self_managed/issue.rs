@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::webhook::certificate::{CertificateError, Facts};
+use topolvm_runtime::tls::{CertificateError, CertificateInfo};
 
 /// How far the clocks of API servers may be behind ours.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -28,7 +28,7 @@ pub(super) struct Issued {
     pub(super) certificate: String,
     pub(super) key: String,
     pub(super) authority: String,
-    pub(super) facts: Facts,
+    pub(super) facts: CertificateInfo,
 }
 
 /// A certificate for a server of these names, valid for `lifetime` from now.
@@ -55,6 +55,6 @@ pub(super) fn issue(names: &[String], now: Timestamp, lifetime: SignedDuration) 
     server.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     let certificate = server.signed_by(&key, &Issuer::new(authority, authority_key))?.pem();
-    let facts = Facts::of_pem(&certificate)?;
+    let facts = CertificateInfo::from_pem(&certificate)?;
     Ok(Issued { certificate, key: key.serialize_pem(), authority: authority_pem, facts })
 }

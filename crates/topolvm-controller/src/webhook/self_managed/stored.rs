@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
+use topolvm_runtime::tls::{Certificate, CertificateError, CertificateInfo};
 
 use super::issue::Issued;
-use crate::webhook::certificate::{CertificateError, Facts, KeyedCertificate};
 
 /// Keys of the Secret. The first three are those of every Secret with a certificate.
 const CERTIFICATE: &str = "tls.crt";
@@ -38,7 +38,7 @@ pub(super) enum StoredError {
 pub(super) struct Pair {
     certificate: String,
     key: String,
-    pub(super) facts: Facts,
+    pub(super) facts: CertificateInfo,
 }
 
 impl std::fmt::Debug for Pair {
@@ -51,13 +51,13 @@ impl std::fmt::Debug for Pair {
 impl Pair {
     fn read(certificate: String, key: String, name: &'static str) -> Result<Self, StoredError> {
         let damaged = |source| StoredError::Damaged { key: name, source };
-        let pair = KeyedCertificate::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(damaged)?;
-        Ok(Self { certificate, key, facts: pair.facts })
+        let pair = Certificate::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(damaged)?;
+        Ok(Self { certificate, key, facts: pair.info().clone() })
     }
 
     /// As TLS takes it.
-    pub(super) fn keyed(&self) -> Result<KeyedCertificate, CertificateError> {
-        KeyedCertificate::from_pem(self.certificate.as_bytes(), self.key.as_bytes())
+    pub(super) fn keyed(&self) -> Result<Certificate, CertificateError> {
+        Certificate::from_pem(self.certificate.as_bytes(), self.key.as_bytes())
     }
 
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
@@ -71,7 +71,7 @@ impl Pair {
 
     /// After two thirds of its life.
     pub(super) fn renew_at(&self) -> Timestamp {
-        let Facts { not_before, not_after, .. } = &self.facts;
+        let CertificateInfo { not_before, not_after, .. } = &self.facts;
         *not_after - not_after.duration_since(*not_before) / 3
     }
 }
@@ -172,7 +172,7 @@ impl Stored {
 }
 
 fn authority(pem: &str) -> Result<Authority, StoredError> {
-    let facts = Facts::of_pem(pem).map_err(|source| StoredError::Damaged { key: AUTHORITIES, source })?;
+    let facts = CertificateInfo::from_pem(pem).map_err(|source| StoredError::Damaged { key: AUTHORITIES, source })?;
     Ok(Authority { certificate: pem.to_owned(), not_after: facts.not_after })
 }
 

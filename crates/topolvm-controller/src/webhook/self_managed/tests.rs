@@ -17,6 +17,7 @@ use rustls::time_provider::TimeProvider;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use topolvm_runtime::tls::{Certificate, ServedCertificate};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
@@ -24,7 +25,6 @@ use topolvm_testkit::api_server::Failure;
 use super::issue::issue;
 use super::stored::Stored;
 use super::{Keeper, SelfManaged};
-use crate::webhook::certificate::{KeyedCertificate, Served};
 
 const SECRET: &str = "topolvm-webhook-certificate";
 const CONFIGURATION: &str = "topolvm-hook";
@@ -94,12 +94,12 @@ impl Bench {
     }
 
     /// Starts a replica; returns what it serves.
-    fn replica(&self) -> Served {
+    fn replica(&self) -> ServedCertificate {
         self.replica_with(settings())
     }
 
-    fn replica_with(&self, settings: SelfManaged) -> Served {
-        let served = Served::new(Gauge::default());
+    fn replica_with(&self, settings: SelfManaged) -> ServedCertificate {
+        let served = ServedCertificate::new("webhooks", Gauge::default());
         let keeper = Keeper::new(self.api.client(), settings, now, served.clone());
         self.tasks.spawn("keeper", keeper.run(self.shutdown.clone()));
         served
@@ -133,7 +133,7 @@ impl Bench {
 }
 
 /// A call of somebody who trusts this bundle.
-async fn call(served: &Served, bundle: &str) -> Result<(), String> {
+async fn call(served: &ServedCertificate, bundle: &str) -> Result<(), String> {
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -179,21 +179,21 @@ impl SlowApiServer {
 /// Calls the replicas every second for some minutes, as an API server that is slow to hear, and returns how many certificates
 /// there were. Each one, once it is trusted, must be accepted until it expires: some replica may not have heard of its
 /// successor.
-async fn call_every_second(bench: &Bench, replicas: &[Served], minutes: u32) -> usize {
+async fn call_every_second(bench: &Bench, replicas: &[ServedCertificate], minutes: u32) -> usize {
     let mut server = SlowApiServer { heard: Vec::new() };
-    let mut seen: Vec<KeyedCertificate> = Vec::new();
+    let mut seen: Vec<Certificate> = Vec::new();
     let mut calls = 0;
     for second in 0..minutes * 60 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let Some(bundle) = server.trusts(bench.bundle()) else { continue };
         for replica in replicas {
-            let current = replica.current.borrow().clone().unwrap();
-            if !seen.iter().any(|old| old.facts == current.facts) {
+            let current = replica.current().unwrap();
+            if !seen.iter().any(|old| old.info() == current.info()) {
                 seen.push(current);
             }
         }
-        for certificate in seen.iter().filter(|certificate| now() < certificate.facts.not_after) {
-            let late = Served::new(Gauge::default());
+        for certificate in seen.iter().filter(|certificate| now() < certificate.info().not_after) {
+            let late = ServedCertificate::new("webhooks", Gauge::default());
             late.serve(certificate.clone());
             let answer = call(&late, bundle).await;
             assert_eq!(answer, Ok(()), "after {second} s with {} authorities", authorities(bundle));
@@ -234,7 +234,7 @@ async fn a_secret_that_is_deleted_comes_back_with_a_new_certificate_and_no_reque
 #[tokio::test(start_paused = true)]
 async fn replicas_that_start_together_serve_the_same_certificate() {
     let bench = Bench::with_configuration();
-    let replicas: Vec<Served> = (0..5).map(|_| bench.replica()).collect();
+    let replicas: Vec<ServedCertificate> = (0..5).map(|_| bench.replica()).collect();
     let bundle = bench.until_published().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(authorities(&bundle), 1);
@@ -298,16 +298,16 @@ async fn a_new_certificate_is_not_served_while_its_authority_cannot_be_published
     let bench = Bench::with_configuration();
     let served = bench.replica();
     bench.until_published().await;
-    let first = served.current.borrow().clone().unwrap().facts;
+    let first = served.current().unwrap().info().clone();
     // The right to write it is taken away
     bench.api.fail_next("patch", CONFIGURATIONS, usize::MAX, 403);
     tokio::time::sleep(Duration::from_secs(110)).await;
     assert!(bench.secret().unwrap().next.is_some());
-    assert_eq!(served.current.borrow().clone().unwrap().facts, first);
+    assert_eq!(served.current().unwrap().info().clone(), first);
     // It is given back ten seconds before the old one expires
     bench.api.clear_faults();
     tokio::time::sleep(Duration::from_secs(70)).await;
-    assert_ne!(served.current.borrow().clone().unwrap().facts, first);
+    assert_ne!(served.current().unwrap().info().clone(), first);
     assert_eq!(call(&served, &bench.bundle().unwrap()).await, Ok(()));
 }
 

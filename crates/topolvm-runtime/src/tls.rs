@@ -1,0 +1,69 @@
+//! An HTTPS server whose certificate, and the authorities of whose clients, are exchanged without a restart.
+//!
+//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect. Whoever makes certificates
+//! itself, as the controller does for its webhooks, hands them to [`ServedCertificate::serve`].
+
+mod certificate;
+mod clients;
+mod files;
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::http_server::{self, Limit};
+use crate::listen::Listeners;
+
+pub use certificate::{Certificate, CertificateError, CertificateInfo, ServedCertificate};
+
+/// An HTTPS server: its certificate, and which clients may connect. Clones share both.
+#[derive(Clone, Debug)]
+pub struct TlsServer {
+    certificate: ServedCertificate,
+    /// How TLS is spoken on the next connection; `None` while the authorities of clients have not been read.
+    config: watch::Sender<Option<Arc<ServerConfig>>>,
+}
+
+impl TlsServer {
+    /// A server for clients without a certificate.
+    pub fn for_everybody(certificate: ServedCertificate) -> Result<Self, rustls::Error> {
+        let config = certificate.config(None)?;
+        Ok(Self { certificate, config: watch::Sender::new(Some(Arc::new(config))) })
+    }
+
+    /// A server that closes all connections until [`Self::follow_client_authorities`] has read whose certificates to accept.
+    pub fn for_nobody(certificate: ServedCertificate) -> Self {
+        Self { certificate, config: watch::Sender::new(None) }
+    }
+
+    /// The certificate.
+    pub fn certificate(&self) -> &ServedCertificate {
+        &self.certificate
+    }
+
+    /// Returns whether the authorities of clients are known, or none are asked for.
+    pub fn knows_clients(&self) -> bool {
+        self.config.borrow().is_some()
+    }
+
+    /// Serves a router over TLS until `shutdown` is cancelled.
+    pub async fn serve(self, listeners: Listeners, limit: Limit, router: Router, shutdown: CancellationToken) {
+        for address in listeners.addresses() {
+            tracing::info!(%address, "serving {}", self.certificate.purpose());
+        }
+        let handshake = |stream: TcpStream| {
+            let config = self.config.borrow().clone();
+            async move {
+                let config = config.ok_or_else(|| io::Error::other("the authorities of clients are not known yet"))?;
+                TlsAcceptor::from(config).accept(stream).await
+            }
+        };
+        http_server::serve(listeners, limit, router, handshake, shutdown).await;
+    }
+}

@@ -1,0 +1,62 @@
+//! Which clients may connect to an HTTPS server: those with a certificate of an authority in a file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_util::sync::CancellationToken;
+
+use super::TlsServer;
+use crate::files::Files;
+
+/// Why authorities of clients cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum AuthoritiesError {
+    #[error("cannot read the file")]
+    Read(#[source] std::io::Error),
+    #[error("it is not in PEM form")]
+    Pem(#[source] rustls::pki_types::pem::Error),
+    #[error("a certificate in it cannot be used")]
+    Certificate(#[source] rustls::Error),
+    #[error("there is no certificate of an authority in it")]
+    Verifier(#[source] VerifierBuilderError),
+}
+
+impl TlsServer {
+    /// Accepts only clients with a certificate of an authority in this file, and in what it is changed to, until `shutdown` is cancelled. A
+    /// file that is not there or cannot be used changes nothing and is logged. Connections that are open go on; TLS sessions are not resumed
+    /// across a change.
+    pub async fn follow_client_authorities(self, path: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut files = Files::watch([path.clone()]);
+        loop {
+            let (file, served) = (path.display(), self.certificate.purpose());
+            match self.load_client_authorities(&path).await {
+                Ok(()) => tracing::info!(%file, "{served} are for clients with a certificate of these authorities"),
+                Err(error) => tracing::warn!(
+                    %file, error = crate::error_chain(&error),
+                    "no new authorities of clients of the {served}; the file is read again when it changes"
+                ),
+            }
+            if shutdown.run_until_cancelled(files.changed()).await.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn load_client_authorities(&self, path: &Path) -> Result<(), AuthoritiesError> {
+        let pem = tokio::fs::read(path).await.map_err(AuthoritiesError::Read)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            roots.add(certificate.map_err(AuthoritiesError::Pem)?).map_err(AuthoritiesError::Certificate)?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let config = self.certificate.config(Some(verifier.map_err(AuthoritiesError::Verifier)?));
+        self.config.send_replace(Some(Arc::new(config.map_err(AuthoritiesError::Certificate)?)));
+        Ok(())
+    }
+}
