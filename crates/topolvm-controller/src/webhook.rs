@@ -162,8 +162,9 @@ impl Webhooks {
                 if settings.namespace.is_empty() {
                     self.client.default_namespace().clone_into(&mut settings.namespace);
                 }
-                let keeper = self_managed::Keeper::new(self.client.clone(), settings, self.now, certificate);
-                tasks.spawn("webhook certificate", keeper.run(end));
+                let reconciler =
+                    self_managed::CertificateReconciler::new(self.client.clone(), settings, self.now, certificate);
+                tasks.spawn("webhook certificate", reconciler.run(end));
             }
         }
         if let Some(path) = self.client_authorities.clone() {

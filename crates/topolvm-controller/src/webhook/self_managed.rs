@@ -1,21 +1,23 @@
 //! A certificate that the controllers make themselves and renew without a refused request.
 //!
-//! It is kept in a Secret, so that all replicas serve the same one, and its authority is written into the `caBundle`s of the
-//! webhook configuration. Every replica does everything: who comes second to a change finds it made, because writes are
-//! conditional on what was read.
+//! An authority of our own, which is valid ten times as long as a certificate, signs the certificates. Both are in a Secret with their private
+//! keys, so that all replicas serve the same certificate, and the authority is written into the `caBundle`s of the webhook configuration.
+//! Every replica does everything: who comes second to a change finds it made, because writes are conditional on what was read.
 //!
-//! A renewal has three steps, and the old certificate is served until the third:
-//! 1. a new certificate, with an authority of its own, is kept beside the old one (`Stage`),
-//! 2. the configuration gets both authorities, and the API servers some time to hear of it,
-//! 3. the new certificate becomes the one that is served (`Promote`). The old authority stays in the configuration until it
-//!    expires, for replicas that have not heard yet.
-//!
-//! An authority signs one certificate, and its private key is forgotten at once: nobody can steal it.
+//! - A certificate is renewed after two thirds of its life. The authority stays, so that the webhook configuration does too.
+//! - A new authority is made before the old one cannot sign for a whole certificate's life any more, when the Secret is lost, and for a Secret
+//!   of an earlier version, which forgot the private keys of its authorities. It is written into the configuration beside the old one; its
+//!   first certificate is made when API servers have had time to hear of it, and the old certificate is served until then. The old authority
+//!   stays until everything that it has signed has expired, for replicas that have not heard yet.
+//! - A `caBundle` that somebody changes is written again.
+//! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret lost while no replica
+//!   ran) is a new certificate served at once.
 
+mod ca_bundles;
+mod certificate;
+mod content;
 mod issue;
-mod publish;
 mod step;
-mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -29,24 +31,28 @@ use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use topolvm_kube::watch_one;
-use topolvm_runtime::CancellationToken;
 use topolvm_runtime::tls::{CertificateError, ServedCertificate};
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-use self::issue::{IssueError, issue};
-use self::publish::Publication;
+use self::ca_bundles::CaBundles;
+use self::certificate::CertificateAndKey;
+use self::content::Content;
+use self::issue::{IssueError, new_authority, sign};
 use self::step::{Step, next_step};
-use self::stored::{Stored, StoredError};
 
-/// Longest pause between two looks: a clock that was set is noticed then. What changes wakes us anyway.
+/// Longest pause between two reconciles: a clock that was set is noticed then. What changes wakes us anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
-/// How long the API server may take for one look.
-const LOOK_LIMIT: Duration = Duration::from_secs(30);
-/// Pause after the first failure; it doubles up to a minute.
+/// How long the API server may take for one reconcile.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pauses after failures.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
 /// Attempts against others who write at the same time.
 const ATTEMPTS: u32 = 16;
-/// How long API servers get to hear of a new authority before its certificate is served.
+/// How long API servers get to hear of a new authority before it signs what is served.
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
+/// How many times as long as a certificate an authority is valid: ten years with the default lifetime.
+const AUTHORITY_LIFETIMES: i32 = 10;
 
 /// What is made, and where it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,29 +79,30 @@ enum SelfManagedError {
     #[error("the certificate in the Secret cannot be served")]
     Certificate(#[from] CertificateError),
     #[error("others change the Secret {0} or the webhook configuration all the time")]
-    Restless(String),
+    Conflicts(String),
     #[error("the API server does not answer")]
-    Silent,
+    Timeout,
 }
 
-/// Looks after the certificate.
-pub(super) struct Keeper {
+/// Reconciles the Secret, the webhook configuration and what is served.
+pub(super) struct CertificateReconciler {
     settings: SelfManaged,
     secrets: Api<Secret>,
     configurations: Api<MutatingWebhookConfiguration>,
     client: Client,
     now: fn() -> Timestamp,
     served: ServedCertificate,
+    /// DNS names of the certificate.
     names: Vec<String>,
-    /// What was last read, in case the Secret is deleted.
-    held: Option<Stored>,
-    /// Which authorities the configuration has, and since when we know.
+    /// What the Secret had when it was last read, in case it is deleted.
+    held: Option<Content>,
+    /// Which authorities the configuration has, and since when that is known.
     published: Option<(String, Timestamp)>,
-    /// Whether it was said that there is no configuration.
+    /// Whether it was logged that there is no configuration.
     is_missing: bool,
 }
 
-impl Keeper {
+impl CertificateReconciler {
     pub(super) fn new(
         client: Client,
         settings: SelfManaged,
@@ -135,86 +142,98 @@ impl Keeper {
         let configurations = watch_one("webhook configuration", configurations, &configuration, token, move |_| {
             configuration_changed();
         });
-        let keeping = async {
-            shutdown.run_until_cancelled(self.keep(&changed)).await;
+        let reconciling = async {
+            shutdown.run_until_cancelled(self.reconcile_on_changes(&changed)).await;
             Ok(())
         };
-        tokio::try_join!(secrets, configurations, keeping).map(drop)
+        tokio::try_join!(secrets, configurations, reconciling).map(drop)
     }
 
-    async fn keep(&mut self, changed: &Notify) {
-        let mut retry = FIRST_RETRY;
+    async fn reconcile_on_changes(&mut self, changed: &Notify) {
+        let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
         loop {
-            let looked = tokio::time::timeout(LOOK_LIMIT, self.look()).await;
-            let pause = match looked.unwrap_or(Err(SelfManagedError::Silent)) {
+            let reconciled = tokio::time::timeout(RECONCILE_TIMEOUT, self.reconcile()).await;
+            let pause = match reconciled.unwrap_or(Err(SelfManagedError::Timeout)) {
                 Ok(due) => {
-                    retry = FIRST_RETRY;
+                    backoff.reset();
                     Duration::try_from(due.duration_since((self.now)())).unwrap_or_default().min(LONGEST_PAUSE)
                 }
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
                     tracing::warn!(
-                        error,
+                        error = error_chain(&error),
                         "cannot look after the certificate of the webhooks; allow get, patch and create of the Secret and \
                          get and patch of the webhook configuration in the roles of this service account; trying again"
                     );
-                    let longer = (retry * 2).min(Duration::from_mins(1));
-                    std::mem::replace(&mut retry, longer)
+                    backoff.fail()
                 }
             };
-            // What changes during the look leaves a permit
+            // What changes during the reconcile leaves a permit
             drop(tokio::time::timeout(pause, changed.notified()).await);
         }
     }
 
     /// Does what is to be done now, and returns when there will be something to do again.
-    async fn look(&mut self) -> Result<Timestamp, SelfManagedError> {
+    async fn reconcile(&mut self) -> Result<Timestamp, SelfManagedError> {
         for _ in 0..ATTEMPTS {
-            // In this order. Who publishes has staged before, so the Secret that we read is at least as new as the
-            // configuration, and a write that is conditional on the configuration cannot take back a newer one's authority
-            let publication = Publication::read(&self.configurations, &self.settings.configuration).await;
-            let publication = publication.map_err(|source| self.kube("get", Object::Configuration, source))?;
+            // In this order. Who publishes an authority has written it into the Secret before, so the Secret that we read is at least as new as
+            // the configuration, and a write that is conditional on the configuration cannot take back a newer one's authority
+            let bundles = CaBundles::read(&self.configurations, &self.settings.configuration).await;
+            let bundles = bundles.map_err(|source| self.kube_error("get", Object::Configuration, source))?;
             let secret = self.secrets.get_opt(&self.settings.secret).await;
-            let secret = secret.map_err(|source| self.kube("get", Object::Secret, source))?;
-            let stored = secret.as_ref().map(Stored::read).transpose().unwrap_or_else(|error| {
-                self.warn_unreadable(&error);
+            let secret = secret.map_err(|source| self.kube_error("get", Object::Secret, source))?;
+            let content = secret.as_ref().map(Content::read).transpose().unwrap_or_else(|error| {
+                let (secret, error) = (&self.settings.secret, error_chain(&error));
+                tracing::warn!(secret, error, "the Secret is no certificate of ours and is made anew");
                 None
             });
-            if let Some(stored) = &stored {
-                self.served.serve(stored.current.keyed()?);
-                if self.held.as_ref() != Some(stored) {
-                    self.held = Some(stored.clone());
+            if let Some(content) = &content {
+                self.served.serve(content.served.parse()?);
+                if self.held.as_ref() != Some(content) {
+                    self.held = Some(content.clone());
                 }
-                if !self.publish(publication, stored).await? {
+                if !self.publish(bundles, content).await? {
                     continue;
                 }
             }
             let now = (self.now)();
-            let settled = self.published.as_ref().and_then(|(_, since)| since.checked_add(self.settle()).ok());
-            let write = match next_step(stored.as_ref(), self.held.as_ref(), &self.names, now, settled) {
+            let settled = self.published.as_ref().and_then(|(_, since)| since.checked_add(self.settle_time()).ok());
+            let lifetime = self.settings.lifetime;
+            let step = next_step(content.as_ref(), self.held.as_ref(), &self.names, lifetime, now, settled);
+            let write = match step {
                 Step::Wait(until) => return Ok(until),
-                Step::Replace => Stored::fresh(self.issue(now)?),
-                Step::Stage(current) => current.staged(self.issue(now)?, now),
-                Step::Promote(next) => next,
+                Step::StartOver => {
+                    let signer = self.new_authority(now)?;
+                    let certificate = self.sign(&signer, now)?;
+                    Content::new(signer, certificate)
+                }
+                Step::NewAuthority(content) => content.with_signer(self.new_authority(now)?),
+                Step::NewCertificate { content, signer } => {
+                    content.with_certificate(self.sign(&signer, now)?, lifetime, now)
+                }
             };
             self.write(secret.as_ref(), &write).await?;
         }
-        Err(SelfManagedError::Restless(self.settings.secret.clone()))
+        Err(SelfManagedError::Conflicts(self.settings.secret.clone()))
     }
 
-    fn issue(&self, now: Timestamp) -> Result<issue::Issued, IssueError> {
+    fn new_authority(&self, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
+        tracing::info!("making an authority for the certificates of the webhooks");
+        new_authority(now, self.settings.lifetime * AUTHORITY_LIFETIMES)
+    }
+
+    fn sign(&self, authority: &CertificateAndKey, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
         tracing::info!(names = self.names.join(","), "making a certificate for the webhooks");
-        issue(&self.names, now, self.settings.lifetime)
+        sign(authority, &self.names, now, self.settings.lifetime)
     }
 
-    /// How long API servers get; less for certificates that do not live long, as in tests.
-    fn settle(&self) -> SignedDuration {
+    /// Returns how long API servers get to hear of an authority; less for certificates that do not live long, as in tests.
+    fn settle_time(&self) -> SignedDuration {
         SETTLE.min(self.settings.lifetime / 12)
     }
 
-    /// Sees to it that the configuration has all authorities. False when somebody else has changed it meanwhile.
-    async fn publish(&mut self, publication: Option<Publication>, stored: &Stored) -> Result<bool, SelfManagedError> {
-        let Some(publication) = publication else {
+    /// Writes the authorities into the configuration unless it has them. Returns false when somebody else has changed it meanwhile.
+    async fn publish(&mut self, bundles: Option<CaBundles>, content: &Content) -> Result<bool, SelfManagedError> {
+        let Some(bundles) = bundles else {
             self.published = None;
             if !std::mem::replace(&mut self.is_missing, true) {
                 let configuration = &self.settings.configuration;
@@ -227,11 +246,11 @@ impl Keeper {
         };
         self.is_missing = false;
         let now = (self.now)();
-        let bundle = stored.bundle(now);
-        if !publication.has(&bundle) {
+        let bundle = content.bundle(now);
+        if !bundles.are(&bundle) {
             self.published = None;
-            let written = publication.write(&self.configurations, &bundle).await;
-            if !written.map_err(|source| self.kube("patch", Object::Configuration, source))? {
+            let written = bundles.write(&self.configurations, &bundle).await;
+            if !written.map_err(|source| self.kube_error("patch", Object::Configuration, source))? {
                 return Ok(false);
             }
             tracing::info!(configuration = self.settings.configuration, "wrote the authorities of our certificates");
@@ -242,13 +261,13 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Writes the Secret if it is as it was read. Whether it was is told by the next look.
-    async fn write(&self, read: Option<&Secret>, stored: &Stored) -> Result<(), SelfManagedError> {
+    /// Writes the Secret if it is as it was read. Whether it was is known after the next read.
+    async fn write(&self, read: Option<&Secret>, content: &Content) -> Result<(), SelfManagedError> {
         let name = &self.settings.secret;
         let (verb, written) = match read {
-            None => ("create", self.secrets.create(&PostParams::default(), &stored.secret(name)).await),
+            None => ("create", self.secrets.create(&PostParams::default(), &content.secret(name)).await),
             Some(read) => {
-                let patch = Patch::Merge(stored.patch(read));
+                let patch = Patch::Merge(content.patch(read));
                 ("patch", self.secrets.patch(name, &PatchParams::default(), &patch).await)
             }
         };
@@ -260,16 +279,11 @@ impl Keeper {
                 tracing::debug!("another replica was faster");
                 Ok(())
             }
-            Err(source) => Err(self.kube(verb, Object::Secret, source)),
+            Err(source) => Err(self.kube_error(verb, Object::Secret, source)),
         }
     }
 
-    fn warn_unreadable(&self, error: &StoredError) {
-        let error = format!("{error:#}");
-        tracing::warn!(secret = self.settings.secret, error, "the Secret is no certificate of ours and is made anew");
-    }
-
-    fn kube(&self, verb: &'static str, object: Object, source: kube::Error) -> SelfManagedError {
+    fn kube_error(&self, verb: &'static str, object: Object, source: kube::Error) -> SelfManagedError {
         let object = match object {
             Object::Secret => format!("the Secret {}/{}", self.settings.namespace, self.settings.secret),
             Object::Configuration => format!("the MutatingWebhookConfiguration {}", self.settings.configuration),

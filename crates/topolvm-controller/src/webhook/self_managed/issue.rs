@@ -1,4 +1,4 @@
-//! Makes a certificate together with the authority that signs it.
+//! Makes authorities, and certificates that they sign.
 
 use std::time::SystemTime;
 
@@ -6,8 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
+use topolvm_runtime::tls::CertificateError;
 
-use topolvm_runtime::tls::{CertificateError, CertificateInfo};
+use super::certificate::CertificateAndKey;
 
 /// How far the clocks of API servers may be behind ours.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -23,38 +24,48 @@ pub(super) enum IssueError {
     Time(#[from] jiff::Error),
 }
 
-/// A certificate, its private key and its authority, PEM.
-pub(super) struct Issued {
-    pub(super) certificate: String,
-    pub(super) key: String,
-    pub(super) authority: String,
-    pub(super) facts: CertificateInfo,
+/// How long before it is made a certificate of this lifetime becomes valid.
+pub(super) fn skew(lifetime: SignedDuration) -> SignedDuration {
+    SKEW.min(lifetime / 12)
 }
 
-/// A certificate for a server of these names, valid for `lifetime` from now.
-pub(super) fn issue(names: &[String], now: Timestamp, lifetime: SignedDuration) -> Result<Issued, IssueError> {
-    let not_before = now.checked_sub(SKEW.min(lifetime / 12))?;
-    let not_after = now.checked_add(lifetime)?;
-    let valid = |mut parameters: CertificateParams, name: String| {
-        parameters.not_before = SystemTime::from(not_before).into();
-        parameters.not_after = SystemTime::from(not_after).into();
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        parameters
-    };
-
+/// Makes an authority, which signs itself and is valid for `lifetime` from now.
+pub(super) fn new_authority(now: Timestamp, lifetime: SignedDuration) -> Result<CertificateAndKey, IssueError> {
     // Its own name, so that the authorities in a bundle can be told apart
-    let mut authority = valid(CertificateParams::default(), format!("topolvm webhook authority {now}"));
-    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority_key = KeyPair::generate()?;
-    let authority_pem = authority.self_signed(&authority_key)?.pem();
-
-    let mut server = valid(CertificateParams::new(names)?, "topolvm webhook".to_owned());
-    server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    server.use_authority_key_identifier_extension = true;
+    let mut parameters =
+        parameters(CertificateParams::default(), &format!("topolvm webhook authority {now}"), now, lifetime)?;
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let key = KeyPair::generate()?;
-    let certificate = server.signed_by(&key, &Issuer::new(authority, authority_key))?.pem();
-    let facts = CertificateInfo::from_pem(&certificate)?;
-    Ok(Issued { certificate, key: key.serialize_pem(), authority: authority_pem, facts })
+    let certificate = parameters.self_signed(&key)?.pem();
+    Ok(CertificateAndKey::new(certificate.trim().to_owned(), key.serialize_pem())?)
+}
+
+/// Makes a certificate for a server of these names, which `authority` signs and which is valid for `lifetime` from now.
+pub(super) fn sign(
+    authority: &CertificateAndKey,
+    names: &[String],
+    now: Timestamp,
+    lifetime: SignedDuration,
+) -> Result<CertificateAndKey, IssueError> {
+    let mut parameters = parameters(CertificateParams::new(names)?, "topolvm webhook", now, lifetime)?;
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.use_authority_key_identifier_extension = true;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
+    let key = KeyPair::generate()?;
+    let certificate = parameters.signed_by(&key, &issuer)?.pem();
+    Ok(CertificateAndKey::new(certificate, key.serialize_pem())?)
+}
+
+fn parameters(
+    mut parameters: CertificateParams,
+    name: &str,
+    now: Timestamp,
+    lifetime: SignedDuration,
+) -> Result<CertificateParams, jiff::Error> {
+    parameters.not_before = SystemTime::from(now.checked_sub(skew(lifetime))?).into();
+    parameters.not_after = SystemTime::from(now.checked_add(lifetime)?).into();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    Ok(parameters)
 }

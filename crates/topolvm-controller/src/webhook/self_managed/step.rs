@@ -1,51 +1,54 @@
-//! What is to be done with the certificate. Pure.
+//! Decides what to do next with the certificate. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::stored::Stored;
+use super::certificate::CertificateAndKey;
+use super::content::Content;
 
-/// The next thing to do.
+/// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing before this time.
     Wait(Timestamp),
-    /// There is nothing that API servers could trust: make a new certificate and serve it.
-    Replace,
-    /// Keep this, with a new certificate beside it.
-    Stage(Stored),
-    /// Keep this, in which the certificate that was made beside the served one has taken its place.
-    Promote(Stored),
+    /// Make an authority and a certificate, and serve it at once: nothing that could be served is trusted.
+    StartOver,
+    /// Make an authority that signs from now on, beside those of this content.
+    NewAuthority(Content),
+    /// Serve a new certificate of this authority in the place of the one in this content.
+    NewCertificate { content: Content, signer: CertificateAndKey },
 }
 
-/// What to do now that the Secret has `stored`. `held` is what it had when it was last read; `settled` is when all API servers
-/// know the authorities in it.
+/// Decides what to do when the Secret has this content, or is not there. `held` is what it had when it was last read; `settled` is when all
+/// API servers trust its authorities, as far as that is known.
 pub(super) fn next_step(
-    stored: Option<&Stored>,
-    held: Option<&Stored>,
+    content: Option<&Content>,
+    held: Option<&Content>,
     names: &[String],
+    lifetime: SignedDuration,
     now: Timestamp,
     settled: Option<Timestamp>,
 ) -> Step {
-    let Some(stored) = stored else {
-        // Whoever deletes the Secret wants a new certificate, but until it is known the old one is what is trusted
+    let Some(content) = content else {
+        // Whoever deletes the Secret wants everything anew, but until that is trusted the old certificate is served
         return match held {
-            Some(held) if held.current.is_valid(now) => Step::Stage(held.clone()),
-            Some(_) | None => Step::Replace,
+            Some(held) if held.served.is_valid(now) => Step::NewAuthority(held.clone()),
+            Some(_) | None => Step::StartOver,
         };
     };
-    let is_over = !stored.current.is_valid(now);
-    match stored.next.as_ref().filter(|next| next.is_valid(now) && next.is_for(names)) {
+    let served = &content.served;
+    // An authority signs as long as it outlives what it signs
+    let signer = content.signer.as_ref().map(|signer| (signer, signer.info.not_after - lifetime));
+    let Some((signer, signs_until)) = signer.filter(|(_, until)| now < *until) else {
+        return if served.is_valid(now) { Step::NewAuthority(content.clone()) } else { Step::StartOver };
+    };
+    let new_certificate = || Step::NewCertificate { content: content.clone(), signer: signer.clone() };
+    let is_due = served.renew_at() <= now || !served.is_for(names) || !content.is_signed();
+    let expiry = served.info.not_after;
+    match settled {
         // The old one is refused anyway
-        Some(next) if is_over || settled.is_some_and(|at| at <= now) => Step::Promote(stored.promoted(next)),
-        Some(_) => {
-            let end = stored.current.facts.not_after;
-            Step::Wait(settled.map_or(end, |at| at.min(end)))
-        }
-        None if is_over => Step::Replace,
-        None => {
-            let due = stored.current.renew_at();
-            let is_due = due <= now || stored.next.is_some() || !stored.current.is_for(names);
-            if is_due { Step::Stage(stored.clone()) } else { Step::Wait(due) }
-        }
+        _ if expiry <= now => new_certificate(),
+        _ if !is_due => Step::Wait(served.renew_at().min(signs_until)),
+        Some(settled) if settled <= now => new_certificate(),
+        settled => Step::Wait(settled.map_or(expiry, |settled| settled.min(expiry))),
     }
 }

@@ -225,7 +225,7 @@ fn text(value: &Value) -> Result<String> {
 }
 
 /// Puts a certificate into a Secret as cert-manager does.
-fn keep(bed: &Bed, secret: &str, issued: &Identity, authority: &str) -> Result<()> {
+pub(super) fn keep(bed: &Bed, secret: &str, issued: &Identity, authority: &str) -> Result<()> {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": secret, "namespace": NAMESPACE},

@@ -1,4 +1,5 @@
-//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new connection.
+//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new connection. The Secret is one of
+//! an earlier version, whose authority cannot sign any more.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,20 +14,22 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, pod};
+use testbed::pki::Pki;
 use testbed::topolvm::{self, CONTROLLER};
 use tokio::runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, pem};
+use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, SERVER, pem};
+use super::cert_manager::keep;
 use super::relay::Relay;
 
 /// Where the Service finds the replicas. Nobody else has these addresses (RFC 5737).
 const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 /// The port of the relays, to which the Service leads, and that of the replicas.
 const PORTS: [u16; 2] = [9443, 9444];
-/// The first certificate, and two that take its place.
+/// The first certificate of the new authority, and two that take its place.
 const CERTIFICATES: usize = 3;
-/// A certificate of a minute is renewed after two thirds of that, twice, and its authority stays a minute.
+/// A certificate of a minute is renewed after two thirds of that, twice; then the earlier authority goes.
 const LIMIT: Duration = Duration::from_mins(4);
 /// Refused calls after which it is not worth going on.
 const ENOUGH: usize = 20;
@@ -34,10 +37,22 @@ const ENOUGH: usize = 20;
 const PACE: Duration = Duration::from_millis(200);
 
 pub(super) fn renewed(bed: &Bed) -> Result<()> {
+    let former = leave_former_secret(bed)?;
     let relays = start(bed)?;
     bed.cluster.ready(CONTROLLER, || bed.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run().await })
+    runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run(&former).await })
+}
+
+/// Makes the Secret as an earlier version left it, with an authority whose private key is lost. Returns the authority.
+fn leave_former_secret(bed: &Bed) -> Result<String> {
+    bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
+    let directory = bed.scratch.join("former");
+    fs::create_dir(&directory)?;
+    let former = Pki::create(&directory)?;
+    let served = former.server("", None, &[SERVER, &format!("{SERVER}.cluster.local")], &[])?;
+    keep(bed, SECRET, &served, former.authority())?;
+    pem(former.authority()).context("no authority")
 }
 
 /// Two replicas, each behind a relay.
@@ -106,10 +121,10 @@ impl<'a> Callers<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<()> {
+    async fn run(mut self, former: &String) -> Result<()> {
         let began = Instant::now();
         let bundle = self.bundle().await?;
-        let first = pem(&bundle).context("the configuration has no authority")?;
+        ensure!(authorities(&bundle).contains(former), "the authority of the earlier version is not trusted: {bundle}");
         fs::write(&self.authorities, bundle)?;
         for address in REPLICAS {
             // A Service does not lead to a replica that is not ready
@@ -118,7 +133,7 @@ impl<'a> Callers<'a> {
         let mut tick = interval(PACE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut most = 0;
-        // Until both replicas have served what the Secret had, and the authority of the first certificate is not trusted any more
+        // Until both replicas have served what the Secret had, and the authority of the earlier version is not trusted any more
         let (bundle, cut) = loop {
             ensure!(self.refused.len() < ENOUGH, "{}, refused: {:#?}", self.sum(), self.refused);
             ensure!(began.elapsed() < LIMIT, "not renewed: {}, refused: {:#?}", self.sum(), self.refused);
@@ -130,9 +145,8 @@ impl<'a> Callers<'a> {
             let cut = [self.relays[0].cut()?, self.relays[1].cut()?];
             let trusted = authorities(&bundle);
             most = most.max(trusted.len());
-            let [one, other] = &self.served;
-            let is_same = one == other && *one == self.kept;
-            if is_same && one.len() >= CERTIFICATES && !trusted.contains(&first) {
+            let [one, other, kept] = [&self.served[0], &self.served[1], &self.kept].map(|seen| newest(seen));
+            if one == other && one == kept && one.len() == CERTIFICATES && !trusted.contains(former) {
                 break (bundle, cut);
             }
         };
@@ -200,6 +214,11 @@ impl<'a> Callers<'a> {
         let Self { calls, refused, kept, .. } = self;
         json!({"calls": calls, "refused": refused.len(), "served": served, "kept": kept.len()}).to_string()
     }
+}
+
+/// The last certificates of those that were seen.
+fn newest(seen: &[String]) -> Vec<&String> {
+    seen.iter().rev().take(CERTIFICATES).collect()
 }
 
 fn note(seen: &mut Vec<String>, certificate: String) {

@@ -1,4 +1,4 @@
-//! The `caBundle`s of the webhook configuration: which authorities API servers trust when they call us.
+//! The `caBundle`s of the webhook configuration: the authorities that API servers trust when they call the webhooks.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, TestOperation};
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::webhook::patch::add;
 
-/// The configuration as it was read.
-pub(super) struct Publication {
+/// The `caBundle`s of the configuration, as they were read.
+pub(super) struct CaBundles {
     name: String,
     resource_version: Option<String>,
     /// Name and bundle of every webhook.
     webhooks: Vec<(String, Option<ByteString>)>,
 }
 
-impl Publication {
-    /// `None` when there is no such configuration.
+impl CaBundles {
+    /// Reads the configuration; `None` when there is none of this name.
     pub(super) async fn read(api: &Api<MutatingWebhookConfiguration>, name: &str) -> kube::Result<Option<Self>> {
         let Some(configuration) = api.get_opt(name).await? else { return Ok(None) };
         let webhooks = configuration.webhooks.into_iter().flatten();
@@ -30,8 +30,8 @@ impl Publication {
         }))
     }
 
-    /// Whether all its webhooks trust exactly this bundle.
-    pub(super) fn has(&self, bundle: &str) -> bool {
+    /// Returns whether all webhooks have exactly this bundle.
+    pub(super) fn are(&self, bundle: &str) -> bool {
         self.webhooks.iter().all(|(_, trusted)| trusted.as_ref().is_some_and(|trusted| trusted.0 == bundle.as_bytes()))
     }
 

@@ -1,0 +1,49 @@
+//! A certificate with its private key, as the Secret keeps it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use topolvm_runtime::tls::{Certificate, CertificateError, CertificateInfo};
+
+/// A certificate and its private key, PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct CertificateAndKey {
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) info: CertificateInfo,
+}
+
+impl fmt::Debug for CertificateAndKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the private key
+        f.debug_struct("CertificateAndKey").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl CertificateAndKey {
+    /// Checks that the private key is that of the certificate.
+    pub(super) fn new(certificate: String, key: String) -> Result<Self, CertificateError> {
+        let info = Certificate::from_pem(certificate.as_bytes(), key.as_bytes())?.info().clone();
+        Ok(Self { certificate, key, info })
+    }
+
+    /// The form in which TLS serves it.
+    pub(super) fn parse(&self) -> Result<Certificate, CertificateError> {
+        Certificate::from_pem(self.certificate.as_bytes(), self.key.as_bytes())
+    }
+
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        now < self.info.not_after
+    }
+
+    /// Returns whether it can be served under all these names.
+    pub(super) fn is_for(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.info.dns_names.contains(name))
+    }
+
+    /// When to renew it: after two thirds of its life.
+    pub(super) fn renew_at(&self) -> Timestamp {
+        let CertificateInfo { not_before, not_after, .. } = &self.info;
+        *not_after - not_after.duration_since(*not_before) / 3
+    }
+}
