@@ -1,35 +1,35 @@
-//! Tells systemd how the process is (sd_notify(3)): ready, reloading, alive, stopping, and a line for `systemctl status`.
+//! Notifies systemd (sd_notify(3)): ready, reloading, watchdog, stopping, and a line for `systemctl status`.
+//!
+//! The messages are those of the crate sd-notify. The socket is not: the crate's blocks while systemd hangs, knows no abstract names, and
+//! finds its address in the environment, which only flags read.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_gettime,
-    timerfd_settime,
-};
+use sd_notify::NotifyState;
 use tokio::time::timeout;
 
 use crate::CancellationToken;
 
-/// What systemd hands to a service, by its environment.
+/// The environment that systemd gives to a service.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct NotifyArgs {
-    /// Where messages go: a path, or @ and an abstract name. Set by systemd.
+    /// Socket for messages: a path, or @ and an abstract name. Set by systemd.
     #[arg(long, env = "NOTIFY_SOCKET", hide = true, value_name = "SOCKET")]
     notify_socket: Option<String>,
 
-    /// A sign of life is expected this often. Set by systemd.
+    /// Interval of the watchdog. Set by systemd.
     #[arg(long, env = "WATCHDOG_USEC", hide = true, value_name = "MICROSECONDS")]
     watchdog_usec: Option<String>,
 
-    /// The process that is to give it. Set by systemd.
+    /// Process that the watchdog is for. Set by systemd.
     #[arg(long, env = "WATCHDOG_PID", hide = true, value_name = "PID")]
     watchdog_pid: Option<String>,
 }
 
-/// The line to systemd; without one, all messages go nowhere. Clones share it.
+/// The notification socket of systemd; without one, messages go nowhere. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Systemd {
     socket: Option<SocketAddr>,
@@ -37,7 +37,7 @@ pub struct Systemd {
 }
 
 impl Systemd {
-    /// The line that the environment names. One that makes no sense is as good as none, after a warning.
+    /// Takes the socket and the watchdog from the environment. A socket that cannot be used is left out, after a warning.
     pub fn new(args: &NotifyArgs) -> Self {
         let Some(name) = args.notify_socket.as_deref().filter(|name| !name.is_empty()) else {
             return Self::default();
@@ -55,31 +55,32 @@ impl Systemd {
         Self { socket, watchdog }
     }
 
-    /// The service does what it is there for. Also after [`Self::reloading`].
+    /// Notifies that the service has started, or has read its configuration again.
     pub fn ready(&self) {
-        self.send("READY=1");
+        self.send(&[NotifyState::Ready]);
     }
 
-    /// The configuration is being read again.
+    /// Notifies that the configuration is being read again.
     pub fn reloading(&self) {
-        // systemd tells by the time whether this is the reload that it has asked for
-        self.send(&match monotonic_microseconds() {
-            Ok(now) => format!("RELOADING=1\nMONOTONIC_USEC={now}"),
-            Err(_) => "RELOADING=1".to_owned(),
-        });
+        match NotifyState::monotonic_usec_now() {
+            // systemd tells by the time whether this is the reload that it has asked for
+            Ok(now) => self.send(&[NotifyState::Reloading, now]),
+            Err(_) => self.send(&[NotifyState::Reloading]),
+        }
     }
 
-    /// The start may take this much longer than the unit says, from now on.
+    /// Lets the start take this much longer than the unit says, from now on.
     pub fn extend_start(&self, by: Duration) {
-        self.send(&format!("EXTEND_TIMEOUT_USEC={}", by.as_micros()));
+        let microseconds = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
+        self.send(&[NotifyState::ExtendTimeoutUsec(microseconds)]);
     }
 
-    /// How the service is, in one line for `systemctl status`.
+    /// Sets the line that `systemctl status` shows.
     pub fn status(&self, text: &str) {
-        self.send(&format!("STATUS={}", text.replace('\n', "; ")));
+        self.send(&[NotifyState::Status(&text.replace('\n', "; "))]);
     }
 
-    /// Gives a sign of life each time that `check` answers in time, and says at the end that the service is stopping.
+    /// Notifies the watchdog each time that `check` succeeds in time, and at the end that the service is stopping.
     ///
     /// There are four checks in the time that systemd waits, so a single late one does no harm.
     pub async fn watchdog<F>(self, mut check: impl FnMut() -> F, shutdown: CancellationToken) -> anyhow::Result<()>
@@ -92,7 +93,7 @@ impl Systemd {
             while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
                 let Some(alive) = shutdown.run_until_cancelled(timeout(expected / 4, check())).await else { break };
                 match alive {
-                    Ok(Ok(())) => self.send("WATCHDOG=1"),
+                    Ok(Ok(())) => self.send(&[NotifyState::Watchdog]),
                     Ok(Err(error)) => {
                         tracing::error!(
                             error = format!("{error:#}"),
@@ -106,15 +107,16 @@ impl Systemd {
             }
         }
         shutdown.cancelled().await;
-        self.send("STOPPING=1");
+        self.send(&[NotifyState::Stopping]);
         Ok(())
     }
 
-    fn send(&self, message: &str) {
+    fn send(&self, states: &[NotifyState<'_>]) {
+        let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         if let Some(socket) = &self.socket
-            && let Err(error) = send(socket, message)
+            && let Err(error) = send(socket, &message)
         {
-            tracing::warn!(%error, message, "cannot tell systemd");
+            tracing::warn!(%error, message, "cannot notify systemd");
         }
     }
 }
@@ -127,25 +129,12 @@ fn send(socket: &SocketAddr, message: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// `CLOCK_MONOTONIC`, asked of a timer that is set far ahead: std does not give the number, and rustix's `clock_gettime` panics on
-/// kernels whose vDSO lacks a function, such as User-Mode Linux.
-fn monotonic_microseconds() -> io::Result<i64> {
-    /// Seconds; the kernel ends at 2^33.
-    const FAR: i64 = 1 << 32;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let far = Itimerspec { it_interval: never, it_value: Timespec { tv_sec: FAR, tv_nsec: 0 } };
-    timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &far)?;
-    let left = timerfd_gettime(&timer)?.it_value;
-    Ok((FAR - left.tv_sec) * 1_000_000 - left.tv_nsec / 1000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The other end of the line.
-    fn line(name: &str) -> (UnixDatagram, Systemd) {
+    /// The socket at systemd's end, and ours.
+    fn connect(name: &str) -> (UnixDatagram, Systemd) {
         let address = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name).unwrap(),
             None => SocketAddr::from_pathname(name).unwrap(),
@@ -171,7 +160,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify").display().to_string();
         for name in [path.clone(), format!("@{path}")] {
-            let (socket, systemd) = line(&name);
+            let (socket, systemd) = connect(&name);
             systemd.ready();
             assert_eq!(next(&socket).unwrap(), "READY=1");
             systemd.status("one\ntwo");
@@ -191,7 +180,7 @@ mod tests {
     fn without_systemd_and_with_one_that_is_gone_nothing_happens() {
         Systemd::new(&NotifyArgs::default()).ready();
         let dir = tempfile::tempdir().unwrap();
-        let (socket, systemd) = line(&dir.path().join("notify").display().to_string());
+        let (socket, systemd) = connect(&dir.path().join("notify").display().to_string());
         drop(socket);
         systemd.ready();
     }
@@ -208,9 +197,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn signs_of_life_come_while_the_check_answers_and_only_then() {
+    async fn the_watchdog_is_notified_while_the_check_answers_and_only_then() {
         let dir = tempfile::tempdir().unwrap();
-        let (socket, systemd) = line(&dir.path().join("notify").display().to_string());
+        let (socket, systemd) = connect(&dir.path().join("notify").display().to_string());
         let shutdown = CancellationToken::new();
         let mut checks = 0;
         let check = || {

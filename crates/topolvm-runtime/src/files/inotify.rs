@@ -1,4 +1,7 @@
-//! inotify(7): the kernel says when something happens in a directory.
+//! inotify(7): waits until something happens in a directory.
+//!
+//! Not the crate notify: it would be as many lines, a thread for each set of files, and a licence that deny.toml does not have, and directories
+//! that go and come back, or that a symbolic link leads to, would still have to be found here.
 
 use std::io;
 use std::path::Path;
