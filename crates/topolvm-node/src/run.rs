@@ -13,7 +13,7 @@ use tonic::service::Routes;
 use topolvm_kube::{AccessReviews, LogicalVolumes, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
-use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
+use topolvm_runtime::grpc::{RpcMetrics, observed, serve_kubelet};
 use topolvm_runtime::{CancellationToken, Tasks, unix};
 
 use crate::capacity::Capacity;
@@ -116,7 +116,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
         let ends_lvmd = lvmd_shutdown.drop_guard();
         async move {
             let _ends_lvmd = ends_lvmd;
-            serve(listener, csi, &metrics, shutdown).await
+            serve_kubelet(listener, csi, &metrics, shutdown).await
         }
     });
     metrics.start(registry, AccessReviews::new(client.clone()), tasks, shutdown);

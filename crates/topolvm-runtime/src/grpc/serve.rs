@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic::transport::server::Connected;
 
 use super::authority::AnyAuthority;
 use super::layer::{RpcLayer, RpcMetrics};
@@ -24,9 +27,32 @@ pub async fn serve(
     metrics: &RpcMetrics,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    serve_connections(listener, |connection| connection, routes, metrics, shutdown).await
+}
+
+/// Serves as [`serve`] does on a socket of kubelet, whose `:authority` may be a path.
+pub async fn serve_kubelet(
+    listener: Listener,
+    routes: Routes,
+    metrics: &RpcMetrics,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    serve_connections(listener, AnyAuthority::new, routes, metrics, shutdown).await
+}
+
+async fn serve_connections<S>(
+    listener: Listener,
+    wrap: impl Fn(UnixStream) -> S,
+    routes: Routes,
+    metrics: &RpcMetrics,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let path = listener.path().to_owned();
     let bound = listener.bound();
-    let connections = listener.connections().map(|connection| connection.map(AnyAuthority::new));
+    let connections = listener.connections().map(|connection| connection.map(&wrap));
     let serving = Server::builder()
         .layer(RpcLayer(Arc::new(metrics.clone())))
         .add_routes(routes)
