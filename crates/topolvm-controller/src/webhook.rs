@@ -45,8 +45,8 @@ use pod::PodWebhook;
 use reads::Reads;
 use storage_classes::StorageClasses;
 
-/// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them; more than these
-/// are answered after each other.
+/// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them;
+/// more than these are answered after each other.
 const MAX_CONNECTIONS: usize = 256;
 
 /// How to serve the webhooks.
@@ -111,8 +111,8 @@ impl fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// Makes the webhooks and starts the watch that they need; it ends when `shutdown` is cancelled. Returns at once, also
-    /// while the API server cannot be reached.
+    /// Makes the webhooks and starts the watch that they need; it ends when `shutdown` is cancelled. Returns at once,
+    /// also while the API server cannot be reached.
     pub fn start(
         surroundings: Surroundings,
         config: &WebhookConfig,

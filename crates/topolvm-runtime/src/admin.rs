@@ -1,4 +1,4 @@
-//! The HTTP side door: metrics for Prometheus and health for probes.
+//! Plain HTTP servers for metrics and for the health of a process.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub async fn serve_on(
     Ok(())
 }
 
-/// `/metrics` in the text format of OpenMetrics.
+/// A router that serves `/metrics` in the text format of OpenMetrics.
 pub fn metrics_router(registry: Arc<Registry>) -> Router {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Router::new().route(
@@ -65,7 +65,8 @@ pub fn metrics_router(registry: Arc<Registry>) -> Router {
     )
 }
 
-/// `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with what it waits for.
+/// A router for probes: `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with
+/// what it waits for.
 pub fn health_router<F>(ready: F) -> Router
 where
     F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static,

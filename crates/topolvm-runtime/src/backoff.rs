@@ -1,4 +1,4 @@
-//! How long to wait before the next try.
+//! Exponential back-off.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ impl Backoff {
         Self { first, limit, failures: 0 }
     }
 
-    /// The pause after one more failure.
+    /// Returns the pause after one more failure.
     pub fn fail(&mut self) -> Duration {
         let pause = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.limit);
         self.failures = self.failures.saturating_add(1);
         pause
     }
 
-    /// Begins anew after a success.
+    /// Begins again with the first pause, after a success.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,4 +1,4 @@
-//! Notices that files have changed: written in place, renamed over, or swapped by a symbolic link, as kubelet does with
+//! Watches files for changes: written in place, renamed over, or swapped by a symbolic link, as kubelet does with
 //! ConfigMaps and Secrets.
 
 mod inotify;
@@ -12,24 +12,24 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use inotify::Inotify;
 
-/// Who writes a file mostly does more than one thing to it. A change is told when nothing happened for this long ...
-const CALM: Duration = Duration::from_millis(200);
-/// ... or after this long at the latest.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The files are looked at this often even when the kernel says nothing: it says nothing about directories further up that are
-/// exchanged, about changes that another machine makes in a network file system, and without inotify.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// Debounce: a change is reported when nothing has happened for this long, as writing a file is mostly several events.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// A change is reported after this long at the latest.
+const LONGEST_DEBOUNCE: Duration = Duration::from_secs(2);
+/// Interval at which files are compared without an event: there is none for directories further up that are exchanged,
+/// for changes that another machine makes in a network file system, and without inotify.
+const RESCAN_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Some files, and what they were like when they were looked at last.
+/// Watched files, with the state in which their last change left them.
 #[derive(Debug)]
 pub struct Files {
     paths: Vec<PathBuf>,
     inotify: Option<Inotify>,
-    seen: Vec<Option<State>>,
+    reported: Vec<Option<State>>,
 }
 
-/// What differs when a file was changed or is another one. The clock of these times ticks every few milliseconds; another reason
-/// to tell a change only when it is calm.
+/// The metadata of a file that differ when it was changed or is another one. The clock of these times ticks every few
+/// milliseconds; another reason to wait before a change is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     device: u64,
@@ -47,46 +47,47 @@ impl Files {
             .inspect_err(|error| {
                 tracing::warn!(
                     %error,
-                    look_again_seconds = LOOK_AGAIN.as_secs(),
-                    "cannot watch files; raise the sysctl fs.inotify.max_user_instances, until then changes are noticed later"
+                    look_again_seconds = RESCAN_INTERVAL.as_secs(),
+                    "cannot watch files; raise the sysctl fs.inotify.max_user_instances, until then changes are \
+                     noticed later"
                 );
             })
             .ok();
-        let mut files = Self { paths: paths.into_iter().collect(), inotify, seen: Vec::new() };
-        files.arm();
-        files.seen = files.look();
+        let mut files = Self { paths: paths.into_iter().collect(), inotify, reported: Vec::new() };
+        files.watch_directories();
+        files.reported = files.states();
         files
     }
 
-    /// Waits until a file was changed, came or went since this was told last. When it is dropped before it is done, nothing
-    /// is lost: the next call tells.
+    /// Waits until a file was changed, came or went since the last call returned. When it is dropped before it is done,
+    /// nothing is lost: the next call returns.
     pub async fn changed(&mut self) {
         loop {
-            // First the watches, then the look: what happens in between is an event
-            self.arm();
-            if self.look() != self.seen {
-                let deadline = Instant::now() + PATIENCE;
-                while timeout_at(deadline, timeout(CALM, self.event())).await.is_ok_and(|event| event.is_ok()) {
-                    self.arm();
+            // First the watches, then the states: what happens in between is an event
+            self.watch_directories();
+            if self.states() != self.reported {
+                let deadline = Instant::now() + LONGEST_DEBOUNCE;
+                while timeout_at(deadline, timeout(DEBOUNCE, self.event())).await.is_ok_and(|event| event.is_ok()) {
+                    self.watch_directories();
                 }
-                let now = self.look();
-                if now != self.seen {
-                    self.seen = now;
+                let now = self.states();
+                if now != self.reported {
+                    self.reported = now;
                     return;
                 }
             }
-            // Either is a reason to look
-            let _ = timeout(LOOK_AGAIN, self.event()).await;
+            // Either is a reason to compare again
+            let _ = timeout(RESCAN_INTERVAL, self.event()).await;
         }
     }
 
-    fn look(&self) -> Vec<Option<State>> {
+    fn states(&self) -> Vec<Option<State>> {
         self.paths.iter().map(|path| State::of(path)).collect()
     }
 
-    /// Watches the directories of the files, and of what they point at. A symbolic link that is exchanged may lead to
+    /// Watches the directories of the files, and of the targets of links. A symbolic link that is exchanged may lead to
     /// directories that were not watched yet.
-    fn arm(&mut self) {
+    fn watch_directories(&mut self) {
         let Some(inotify) = &mut self.inotify else { return };
         for path in &self.paths {
             inotify.watch_nearest(parent(path));
@@ -112,7 +113,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 impl State {
-    /// `None` when there is no such file, or nobody may look at it.
+    /// Reads the metadata; `None` when there is no such file, or its metadata cannot be read.
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -133,14 +134,14 @@ mod tests {
 
     use super::*;
 
-    /// Far less than what it takes to notice something by looking again.
+    /// Far less than the interval of a rescan.
     const SOON: Duration = Duration::from_secs(20);
 
-    struct Place {
+    struct Directory {
         dir: TempDir,
     }
 
-    impl Place {
+    impl Directory {
         fn new() -> Self {
             Self { dir: tempfile::tempdir().unwrap() }
         }
@@ -160,119 +161,119 @@ mod tests {
         }
     }
 
-    async fn is_told(files: &mut Files) {
+    async fn assert_changed(files: &mut Files) {
         timeout(SOON, files.changed()).await.expect("the change was not noticed");
     }
 
-    async fn is_not_told(files: &mut Files) {
-        timeout(CALM * 3, files.changed()).await.expect_err("nothing has changed");
+    async fn assert_unchanged(files: &mut Files) {
+        timeout(DEBOUNCE * 3, files.changed()).await.expect_err("nothing has changed");
     }
 
     #[tokio::test]
     async fn writing_renaming_over_vanishing_and_coming_back_are_changes() {
-        let place = Place::new();
-        place.write("a", "1");
-        let mut files = place.watch("a");
-        is_not_told(&mut files).await;
-        place.write("a", "2");
-        is_told(&mut files).await;
-        place.write("a.new", "3");
-        fs::rename(place.path("a.new"), place.path("a")).unwrap();
-        is_told(&mut files).await;
-        fs::remove_file(place.path("a")).unwrap();
-        is_told(&mut files).await;
-        place.write("a", "3");
-        is_told(&mut files).await;
-        is_not_told(&mut files).await;
+        let directory = Directory::new();
+        directory.write("a", "1");
+        let mut files = directory.watch("a");
+        assert_unchanged(&mut files).await;
+        directory.write("a", "2");
+        assert_changed(&mut files).await;
+        directory.write("a.new", "3");
+        fs::rename(directory.path("a.new"), directory.path("a")).unwrap();
+        assert_changed(&mut files).await;
+        fs::remove_file(directory.path("a")).unwrap();
+        assert_changed(&mut files).await;
+        directory.write("a", "3");
+        assert_changed(&mut files).await;
+        assert_unchanged(&mut files).await;
     }
 
     #[tokio::test]
     async fn what_happens_to_other_files_in_the_directory_is_no_change() {
-        let place = Place::new();
-        place.write("a", "1");
-        let mut files = place.watch("a");
-        place.write("b", "1");
-        is_not_told(&mut files).await;
+        let directory = Directory::new();
+        directory.write("a", "1");
+        let mut files = directory.watch("a");
+        directory.write("b", "1");
+        assert_unchanged(&mut files).await;
     }
 
-    /// What kubelet's atomic writer does: a new directory, and the link `..data` exchanged.
+    /// As kubelet's atomic writer does: a new directory, and the link `..data` exchanged.
     #[tokio::test]
     async fn a_config_map_that_is_swapped_is_a_change_each_time() {
-        let place = Place::new();
+        let directory = Directory::new();
         let fill = |version: &str| {
-            fs::create_dir(place.path(version)).unwrap();
-            place.write(&format!("{version}/lvmd.yaml"), "same size");
-            symlink(version, place.path("..data_tmp")).unwrap();
-            fs::rename(place.path("..data_tmp"), place.path("..data")).unwrap();
+            fs::create_dir(directory.path(version)).unwrap();
+            directory.write(&format!("{version}/lvmd.yaml"), "same size");
+            symlink(version, directory.path("..data_tmp")).unwrap();
+            fs::rename(directory.path("..data_tmp"), directory.path("..data")).unwrap();
         };
         fill("..1");
-        symlink("..data/lvmd.yaml", place.path("lvmd.yaml")).unwrap();
-        let mut files = place.watch("lvmd.yaml");
+        symlink("..data/lvmd.yaml", directory.path("lvmd.yaml")).unwrap();
+        let mut files = directory.watch("lvmd.yaml");
         for (old, new) in [("..1", "..2"), ("..2", "..3"), ("..3", "..4")] {
             fill(new);
-            fs::remove_dir_all(place.path(old)).unwrap();
-            is_told(&mut files).await;
+            fs::remove_dir_all(directory.path(old)).unwrap();
+            assert_changed(&mut files).await;
         }
-        is_not_told(&mut files).await;
+        assert_unchanged(&mut files).await;
     }
 
     #[tokio::test]
     async fn a_link_to_a_file_elsewhere_is_followed_wherever_it_leads() {
-        let place = Place::new();
+        let directory = Directory::new();
         for name in ["etc", "one", "two"] {
-            fs::create_dir(place.path(name)).unwrap();
-            place.write(&format!("{name}/real"), "1");
+            fs::create_dir(directory.path(name)).unwrap();
+            directory.write(&format!("{name}/real"), "1");
         }
-        symlink("../one/real", place.path("etc/a")).unwrap();
-        let mut files = place.watch("etc/a");
-        place.write("one/real", "2");
-        is_told(&mut files).await;
-        symlink("../two/real", place.path("etc/b")).unwrap();
-        fs::rename(place.path("etc/b"), place.path("etc/a")).unwrap();
-        is_told(&mut files).await;
-        place.write("two/real", "2");
-        is_told(&mut files).await;
+        symlink("../one/real", directory.path("etc/a")).unwrap();
+        let mut files = directory.watch("etc/a");
+        directory.write("one/real", "2");
+        assert_changed(&mut files).await;
+        symlink("../two/real", directory.path("etc/b")).unwrap();
+        fs::rename(directory.path("etc/b"), directory.path("etc/a")).unwrap();
+        assert_changed(&mut files).await;
+        directory.write("two/real", "2");
+        assert_changed(&mut files).await;
     }
 
     #[tokio::test]
     async fn directories_may_come_later_and_go_and_come_back() {
-        let place = Place::new();
-        let mut files = place.watch("x/y/a");
+        let directory = Directory::new();
+        let mut files = directory.watch("x/y/a");
         for _ in 0..2 {
-            fs::create_dir_all(place.path("x/y")).unwrap();
-            is_not_told(&mut files).await;
-            place.write("x/y/a", "1");
-            is_told(&mut files).await;
-            fs::remove_dir_all(place.path("x")).unwrap();
-            is_told(&mut files).await;
+            fs::create_dir_all(directory.path("x/y")).unwrap();
+            assert_unchanged(&mut files).await;
+            directory.write("x/y/a", "1");
+            assert_changed(&mut files).await;
+            fs::remove_dir_all(directory.path("x")).unwrap();
+            assert_changed(&mut files).await;
         }
     }
 
     #[tokio::test]
     async fn a_call_that_is_given_up_loses_nothing() {
-        let place = Place::new();
-        place.write("a", "1");
-        let mut files = place.watch("a");
-        place.write("a", "2");
-        // In the middle of waiting for calm
-        timeout(CALM / 4, files.changed()).await.unwrap_err();
-        is_told(&mut files).await;
+        let directory = Directory::new();
+        directory.write("a", "1");
+        let mut files = directory.watch("a");
+        directory.write("a", "2");
+        // In the middle of the debounce
+        timeout(DEBOUNCE / 4, files.changed()).await.unwrap_err();
+        assert_changed(&mut files).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_inotify_changes_are_noticed_later() {
-        let place = Place::new();
-        place.write("a", "1");
-        let mut files = Files { inotify: None, ..place.watch("a") };
+        let directory = Directory::new();
+        directory.write("a", "1");
+        let mut files = Files { inotify: None, ..directory.watch("a") };
         let start = Instant::now();
         let ((), ()) = tokio::join!(
             async {
                 files.changed().await;
-                assert!(start.elapsed() <= LOOK_AGAIN + PATIENCE);
+                assert!(start.elapsed() <= RESCAN_INTERVAL + LONGEST_DEBOUNCE);
             },
             async {
                 tokio::task::yield_now().await;
-                place.write("a", "12");
+                directory.write("a", "12");
             }
         );
     }

@@ -1,9 +1,10 @@
-//! An HTTP server for a port that anybody can reach: as many connections as are allowed, none of which may keep another one waiting.
+//! An HTTP server for a port that anybody can reach, with a limit of connections and idle timeouts, so that none keeps
+//! another one waiting.
 //!
-//! - A connection whose request has not arrived yet is closed after a deadline: first after [`FIRST_REQUEST`], with the TLS handshake in
-//!   it, later after [`IDLE`].
-//! - When there are as many connections as are allowed, the one that has been without a request for longest is closed for the next one.
-//!   Only when all are being answered does the next one wait.
+//! - A connection whose request has not arrived yet is closed after a deadline: first after [`FIRST_REQUEST`], with the
+//!   TLS handshake in it, later after [`IDLE`].
+//! - When there are as many connections as are allowed, the one that has been without a request for longest is closed
+//!   for the next one. Only when all are being answered does the next one wait.
 
 mod body;
 mod connections;
@@ -32,40 +33,40 @@ use crate::listen::Listeners;
 pub use body::{BodyError, read_body};
 pub use connections::ConnectionMetrics;
 
-use body::Arriving;
+use body::TrackedBody;
 use connections::{Connection, Connections};
 
-/// How long a new connection may take until its first request has arrived, the TLS handshake included.
+/// Timeout of the first request of a connection, the TLS handshake included.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
-/// How long a connection is kept without a request. Go's clients, as kube-apiserver and kube-scheduler, close theirs after 90 s: one that is
-/// closed here first could cost them a request that is on its way.
+/// Timeout of a connection without a request. Go's clients, as kube-apiserver and kube-scheduler, close theirs after 90
+/// s: one that is closed here first could cost them a request that is on its way.
 pub const IDLE: Duration = Duration::from_mins(2);
-/// How long requests may go on after the shutdown began. A client that stops in the middle of a request, or a handler that
+/// Timeout of requests after the shutdown began. A client that stops in the middle of a request, or a handler that
 /// hangs, must not keep the process from ending.
 const GRACE: Duration = Duration::from_secs(8);
 /// Longest head of a request, and most that is buffered of a connection in either direction, in bytes.
 const BUFFER: usize = 64 << 10;
-/// When no connection can be accepted, because of too many open files as a rule, the next attempt comes this much later.
+/// Pause after a failure to accept a connection, because of too many open files as a rule.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// How many connections are open, and what tells of them.
+/// The limit of connections of a server, and their metrics.
 #[derive(Clone, Debug)]
 pub struct Limit {
     /// Connections at most.
     pub connections: usize,
-    /// Counts them.
+    /// Their metrics.
     pub metrics: ConnectionMetrics,
 }
 
 impl Limit {
-    /// So many connections, of which no metric tells.
+    /// A limit of this many connections, without metrics.
     pub fn of(connections: usize) -> Self {
         Self { connections, metrics: ConnectionMetrics::default() }
     }
 }
 
-/// Serves a router until `shutdown` is cancelled, and then what has begun for 8 s at most. `handshake` makes of a TCP connection one
-/// over which HTTP/1.1 is spoken. Handlers find the peer's address in `ConnectInfo<SocketAddr>`.
+/// Serves a router until `shutdown` is cancelled, and then what has begun for 8 s at most. `handshake` makes of a TCP
+/// connection one over which HTTP/1.1 is spoken. Handlers find the peer's address in `ConnectInfo<SocketAddr>`.
 pub async fn serve<H, F, S>(
     mut listeners: Listeners,
     limit: Limit,
@@ -100,7 +101,7 @@ pub async fn serve<H, F, S>(
     }
 }
 
-/// The next connection, and from where it comes.
+/// Accepts the next connection; returns its peer's address too.
 async fn accept(listeners: &mut Listeners) -> (TcpStream, SocketAddr) {
     loop {
         match listeners.accept().await {
@@ -134,8 +135,8 @@ async fn serve_connection<S>(
         let service = service_fn(|request: Request<Incoming>| {
             let (router, connection) = (router.clone(), Arc::clone(&connection));
             async move {
-                connection.head_arrived();
-                let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&connection))));
+                connection.head_received();
+                let mut request = request.map(|body| Body::new(TrackedBody::new(body, Arc::clone(&connection))));
                 request.extensions_mut().insert(ConnectInfo(peer));
                 let response = router.oneshot(request).await;
                 connection.answered();
@@ -157,7 +158,7 @@ async fn serve_connection<S>(
     };
     tokio::select! {
         () = serving => {}
-        () = connection.given_up() => {}
+        () = connection.expired() => {}
     }
 }
 

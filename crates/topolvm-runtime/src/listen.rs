@@ -1,4 +1,4 @@
-//! Addresses to listen on, as flags and files have them, and the sockets of such an address.
+//! Addresses to listen on, as flags and configuration files have them, and the sockets of such an address.
 
 mod sockets;
 
@@ -8,19 +8,22 @@ use std::str::FromStr;
 
 pub use sockets::{ListenError, Listeners};
 
-/// Whether the text of an address means "nowhere": it is empty or, as in programs made with controller-runtime, 0.
+/// Returns whether the text of an address means "nowhere": it is empty or, as in programs made with controller-runtime,
+/// 0.
 pub fn is_off(address: &str) -> bool {
     matches!(address, "" | "0")
 }
 
-/// Why a text is no address to listen on.
+/// A text that is no address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on; write :PORT, HOST:PORT or [IPV6]:PORT, such as :8080, localhost:8080 or [::1]:8080"
+    "{0:?} is no address to listen on; write :PORT, HOST:PORT or [IPV6]:PORT, such as :8080, localhost:8080 or \
+     [::1]:8080"
 )]
 pub struct ListenAddressError(String);
 
-/// An address to listen on: `:8080` is every interface, `localhost:8080` every address of that name, `[::1]:8080` that address.
+/// An address to listen on: `:8080` is every interface, `localhost:8080` every address of that name, `[::1]:8080` that
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     /// Name or IP address without brackets; `None` is every interface.
@@ -29,7 +32,7 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// Every interface.
+    /// This port on every interface.
     pub const fn every_interface(port: u16) -> Self {
         Self { host: None, port }
     }
@@ -51,7 +54,7 @@ impl FromStr for ListenAddress {
     }
 }
 
-/// A host without the brackets of an IPv6 address.
+/// Parses a host; returns it without the brackets of an IPv6 address.
 fn parse_host(text: &str) -> Option<&str> {
     let in_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     let host = in_brackets.unwrap_or(text);
@@ -65,7 +68,7 @@ fn parse_host(text: &str) -> Option<&str> {
     (is_ipv6 || is_name).then_some(host)
 }
 
-/// Whether a text can be the name of a host or of an interface.
+/// Returns whether a text can be the name of a host or of an interface.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
 }
@@ -80,7 +83,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Where to serve something that can be turned off.
+/// An address to listen on, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// Nowhere: [`is_off`].

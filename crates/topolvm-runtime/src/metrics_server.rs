@@ -32,28 +32,28 @@ pub struct MetricsArgs {
     #[arg(long, alias = "metrics-addr", default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: Listen,
 
-    /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get /metrics
-    /// (SubjectAccessReview).
+    /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get
+    /// /metrics (SubjectAccessReview).
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     secure_metrics_server: bool,
 
-    /// Directory with tls.crt and tls.key for --secure-metrics-server, which are read again when they change. Empty: each start makes
-    /// a certificate that nobody has signed.
+    /// Directory with tls.crt and tls.key for --secure-metrics-server, which are read again when they change. Empty:
+    /// each start makes a certificate that nobody has signed.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     metrics_cert_dir: String,
 }
 
-/// How to serve metrics.
+/// Address and certificate of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where.
+    /// Where they are served.
     address: Listen,
-    /// With which certificate; none is plain text for everybody.
+    /// The certificate; none is plain text for everybody.
     secure: Option<CertificateSource>,
 }
 
-/// Where the certificate of secure metrics comes from.
+/// The source of the certificate of secure metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CertificateSource {
     /// One that is made at each start.

@@ -20,24 +20,24 @@ pub struct RetiredArgs {
 }
 
 impl RetiredArgs {
-    /// What to log, as these flags say it.
+    /// Returns the level that these flags ask for.
     pub(crate) fn level(&self) -> Option<LevelFilter> {
         self.logs.level()
     }
 
-    /// How to write log lines, as these flags say it.
+    /// Returns the format that these flags ask for.
     pub(crate) fn format(&self) -> Option<LogFormat> {
         self.logs.format()
     }
 
-    /// Says in the log which flags have no effect.
+    /// Logs which flags have no effect.
     pub(crate) fn warn(&self) {
         for warning in self.warnings() {
             tracing::warn!("{warning}");
         }
     }
 
-    /// An address that asks for nothing is not worth a word.
+    /// Returns a sentence for each flag without effect that was given; an address that means nowhere is none.
     fn warnings(&self) -> Vec<String> {
         let address = self.profiling_bind_address.as_deref().filter(|address| !is_off(address));
         let profiles = address.map(|address| {

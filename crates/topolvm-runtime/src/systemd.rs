@@ -1,7 +1,7 @@
 //! Notifies systemd (sd_notify(3)): ready, reloading, watchdog, stopping, and a line for `systemctl status`.
 //!
-//! The messages are those of the crate sd-notify. The socket is not: the crate's blocks while systemd hangs, knows no abstract names, and
-//! finds its address in the environment, which only flags read.
+//! The messages are those of the crate sd-notify. The socket is not: the crate's blocks while systemd hangs, knows no
+//! abstract names, and finds its address in the environment, which only flags read.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -37,7 +37,8 @@ pub struct Systemd {
 }
 
 impl Systemd {
-    /// Takes the socket and the watchdog from the environment. A socket that cannot be used is left out, after a warning.
+    /// Takes the socket and the watchdog from the environment. A socket that cannot be used is left out, after a
+    /// warning.
     pub fn new(args: &NotifyArgs) -> Self {
         let Some(name) = args.notify_socket.as_deref().filter(|name| !name.is_empty()) else {
             return Self::default();

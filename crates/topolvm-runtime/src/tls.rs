@@ -1,7 +1,8 @@
 //! An HTTPS server whose certificate, and the authorities of whose clients, are exchanged without a restart.
 //!
-//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect. Whoever makes certificates
-//! itself, as the controller does for its webhooks, hands them to [`ServedCertificate::serve`].
+//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect.
+//! Whoever makes certificates itself, as the controller does for its webhooks, hands them to
+//! [`ServedCertificate::serve`].
 
 mod certificate;
 mod clients;
@@ -26,7 +27,7 @@ pub use certificate::{Certificate, CertificateError, CertificateInfo, ServedCert
 #[derive(Clone, Debug)]
 pub struct TlsServer {
     certificate: ServedCertificate,
-    /// How TLS is spoken on the next connection; `None` while the authorities of clients have not been read.
+    /// Settings of TLS for new connections; `None` while the authorities of clients have not been read.
     config: watch::Sender<Option<Arc<ServerConfig>>>,
 }
 
@@ -37,7 +38,8 @@ impl TlsServer {
         Ok(Self { certificate, config: watch::Sender::new(Some(Arc::new(config))) })
     }
 
-    /// A server that closes all connections until [`Self::follow_client_authorities`] has read whose certificates to accept.
+    /// A server that closes all connections until [`Self::follow_client_authorities`] has read whose certificates to
+    /// accept.
     pub fn for_nobody(certificate: ServedCertificate) -> Self {
         Self { certificate, config: watch::Sender::new(None) }
     }

@@ -1,4 +1,4 @@
-//! Unix sockets: who can reach them, and who is let in.
+//! Unix sockets that listen: their modes, access control by user and group, and binding again when the file is deleted.
 
 mod peers;
 
@@ -6,20 +6,22 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::error_chain;
 use crate::files::Files;
 
-use peers::Doorkeeper;
+use peers::AccessControl;
 pub use peers::Peers;
 
-/// Why a socket cannot be listened on.
+/// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something that is no socket is in the way, and deleting it could lose data.
@@ -28,46 +30,46 @@ pub enum Error {
     /// Somebody serves this socket already.
     #[error("another process already serves {}; stop it first", .0.display())]
     InUse(PathBuf),
-    /// The file system said no.
+    /// An error of the file system.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// Its path.
         path: PathBuf,
-        /// What came back.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Pauses between attempts to listen again.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Back-off of attempts to bind again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
-/// A socket that is listened on, and who may use it. When its file is deleted, which its clients cannot tell from a server that died, it is
-/// listened on again.
+/// A socket that is listened on. When its file is deleted, which its clients cannot tell from a server that died, it is
+/// bound again.
 #[derive(Debug)]
 pub struct Listener {
     inner: UnixListener,
-    /// `None`: whoever can reach it.
-    door: Option<Doorkeeper>,
+    /// Refuses clients; `None`: whoever can reach the socket may use it.
+    access: Option<AccessControl>,
     path: PathBuf,
     modes: Modes,
     files: Files,
     bound: Bound,
-    /// When to try again, after a failure.
-    again: Option<Instant>,
+    /// The time of the next attempt, after a failure.
+    retry_at: Option<Instant>,
     backoff: Backoff,
 }
 
-/// Modes of a directory that has to be made and of the socket.
+/// Modes of the socket, and of its directory where that has to be made.
 #[derive(Clone, Copy, Debug)]
 struct Modes {
     directory: u32,
     socket: u32,
 }
 
-/// Which file is the socket of a listener. Clones know of the same.
+/// Device and inode of the socket file of a listener. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bound(Arc<Mutex<Option<Identity>>>);
 
@@ -75,14 +77,14 @@ pub(crate) struct Bound(Arc<Mutex<Option<Identity>>>);
 type Identity = (u64, u64);
 
 impl Bound {
-    /// Whether the file at this path is the socket.
+    /// Returns whether the file at this path is the socket.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
-        let bound = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = *self.0.lock();
         bound.is_some() && identity(path) == bound
     }
 
     fn set(&self, path: &Path) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity(path);
+        *self.0.lock() = identity(path);
     }
 }
 
@@ -92,25 +94,25 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 impl Listener {
-    /// Where it listens.
+    /// The path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which file is the socket.
+    /// Identity of the socket file.
     pub(crate) fn bound(&self) -> Bound {
         self.bound.clone()
     }
 
-    /// The connections of those who may use it; the others are closed before a byte is read or written.
+    /// Returns the connections of those who may use the socket; the others are closed before a byte is read or written.
     pub(crate) fn connections(self) -> impl Stream<Item = io::Result<UnixStream>> + Unpin {
         // On the heap, for it is part of futures that are moved
         Box::pin(futures::stream::unfold(self, |mut listener| async move {
             loop {
                 let connection = listener.accept().await;
-                let admitted = match &mut listener.door {
+                let admitted = match &mut listener.access {
                     None => Some(connection),
-                    Some(door) => connection.map(|connection| door.admit(connection)).transpose(),
+                    Some(access) => connection.map(|connection| access.admit(connection)).transpose(),
                 };
                 if let Some(admitted) = admitted {
                     return Some((admitted, listener));
@@ -122,11 +124,11 @@ impl Listener {
     async fn accept(&mut self) -> io::Result<UnixStream> {
         loop {
             // Not only after a change: what is deleted before its watch begins is none
-            while self.again.is_none() && self.listen_again().await {}
-            let again = self.again;
+            while self.retry_at.is_none() && self.rebind_if_deleted().await {}
+            let retry_at = self.retry_at;
             let later = async move {
-                match again {
-                    Some(again) => tokio::time::sleep_until(again).await,
+                match retry_at {
+                    Some(retry_at) => tokio::time::sleep_until(retry_at).await,
                     None => std::future::pending().await,
                 }
             };
@@ -135,13 +137,13 @@ impl Listener {
                 () = self.files.changed() => {}
                 () = later => {}
             }
-            self.again = None;
+            self.retry_at = None;
         }
     }
 
-    /// Binds the path anew when the socket is not there any more, and returns whether it did. One that somebody else
+    /// Binds the path again when the socket is not there any more, and returns whether it did. One that somebody else
     /// serves by now is left to them.
-    async fn listen_again(&mut self) -> bool {
+    async fn rebind_if_deleted(&mut self) -> bool {
         if self.bound.is_at(&self.path) {
             return false;
         }
@@ -158,40 +160,39 @@ impl Listener {
             Err(error @ Error::InUse(_)) => tracing::warn!(%error, "this process is not reached any more"),
             Err(error) => {
                 let pause = self.backoff.fail();
-                let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::error!(
-                    error,
+                    error = error_chain(&error),
                     again_in_seconds = pause.as_secs(),
                     "the socket was deleted, and cannot be listened on again"
                 );
-                self.again = Some(Instant::now() + pause);
+                self.retry_at = Some(Instant::now() + pause);
             }
         }
         false
     }
 
-    async fn new(path: &Path, modes: Modes, door: Option<Doorkeeper>) -> Result<Self, Error> {
+    async fn new(path: &Path, modes: Modes, access: Option<AccessControl>) -> Result<Self, Error> {
         let inner = bind(path, modes).await?;
         let files = Files::watch([path.to_owned()]);
         let bound = Bound::default();
         bound.set(path);
-        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        Ok(Self { inner, door, path: path.to_owned(), modes, files, bound, again: None, backoff })
+        let backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
+        Ok(Self { inner, access, path: path.to_owned(), modes, files, bound, retry_at: None, backoff })
     }
 }
 
-/// Listens on `path` for whoever can reach it: the socket has mode 0600, and a missing parent directory is made with mode
-/// 0700. A socket that a dead process left is replaced.
+/// Listens on `path` for whoever can reach it: the socket has mode 0600, and a missing parent directory is made with
+/// mode 0700. A socket that a dead process left is replaced.
 pub async fn listen(path: &Path) -> Result<Listener, Error> {
     Listener::new(path, Modes { directory: 0o700, socket: 0o600 }, None).await
 }
 
-/// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files say. Modes are those of
-/// [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is made with mode 0711, and
-/// one that exists must let them through.
+/// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files say. Modes are
+/// those of [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is made
+/// with mode 0711, and one that exists must let them through.
 pub async fn listen_for(path: &Path, peers: Peers) -> Result<Listener, Error> {
     let (directory, socket) = if peers.is_empty() { (0o700, 0o600) } else { (0o711, 0o666) };
-    Listener::new(path, Modes { directory, socket }, Some(Doorkeeper::new(peers))).await
+    Listener::new(path, Modes { directory, socket }, Some(AccessControl::new(peers))).await
 }
 
 async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
@@ -220,7 +221,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
         Err(error) => return Err(io("look at", path)(error)),
     }
     // The mode is set on a name that nobody knows yet: a client cannot connect in between.
-    let hidden = hidden_sibling(path);
+    let hidden = temporary_path(path);
     drop(fs::remove_file(&hidden));
     let listener = UnixListener::bind(&hidden).map_err(io("bind", &hidden))?;
     fs::set_permissions(&hidden, fs::Permissions::from_mode(modes.socket)).map_err(io("set the mode of", &hidden))?;
@@ -228,7 +229,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-fn hidden_sibling(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     // Short, because a socket's path has 108 bytes at most
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -274,11 +275,11 @@ mod tests {
         let mut first = listen(&path).await.unwrap();
         fs::remove_file(&path).unwrap();
         let successor = listen(&path).await.unwrap();
-        first.listen_again().await;
+        first.rebind_if_deleted().await;
         assert!(successor.bound().is_at(&path) && !first.bound().is_at(&path));
         // Until that one has gone without a word
         drop(successor);
-        first.listen_again().await;
+        first.rebind_if_deleted().await;
         assert!(first.bound().is_at(&path));
     }
 

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
 use super::admission::{MutateError, Object, Question, Resource, ReviewError, Verdict};
@@ -18,20 +19,22 @@ use super::claim::ClaimWebhook;
 use super::metrics::{Outcome, WebhookMetrics};
 use super::pod::PodWebhook;
 
-/// The longest body. kube-apiserver takes requests of 3 MiB and etcd objects of 1.5 MiB. In a review about a creation there is the new object,
-/// and no old one, as JSON: longer than the protobuf that is stored, with a multiple of that where Go escapes much of it.
+/// The longest body. kube-apiserver takes requests of 3 MiB and etcd objects of 1.5 MiB. In a review about a creation
+/// there is the new object, and no old one, as JSON: longer than the protobuf that is stored, with a multiple of that
+/// where Go escapes much of it.
 const LONGEST_BODY: usize = 8 << 20;
-/// The longest body that is read at once and parsed in the thread that also serves CSI: it takes less than a millisecond. Hardly any pod is as
-/// large.
+/// The longest body that is read at once and parsed in the thread that also serves CSI: it takes less than a
+/// millisecond. Hardly any pod is as large.
 const SMALL_BODY: usize = 64 << 10;
 /// Longer bodies that are in memory at the same time.
 const LARGE_BODIES: usize = 4;
-/// From the head of the question to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the object is told why.
+/// From the head of the question to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the
+/// object is told why.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// The most bytes of a message about a body, which may be in it whole.
 const LONGEST_MESSAGE: usize = 300;
 
-/// What answers.
+/// The webhooks behind the HTTP interface.
 #[derive(Clone)]
 pub(crate) struct Hooks {
     pub(crate) pods: PodWebhook,
@@ -40,7 +43,7 @@ pub(crate) struct Hooks {
     pub(crate) bodies: Bodies,
 }
 
-/// Which long bodies may be in memory. Clones share the limit.
+/// The limit of long bodies in memory. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bodies(Arc<Semaphore>);
 
@@ -63,7 +66,7 @@ async fn claim(State(hooks): State<Arc<Hooks>>, request: Request) -> Response {
     hooks.answer(Resource::Claims, request).await
 }
 
-/// Why there is no answer to a question.
+/// A question that has no answer.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -110,7 +113,7 @@ impl Hooks {
             }
             Err(refusal) => {
                 let (outcome, status) = (refusal.outcome(), refusal.status());
-                let mut error = format!("{:#}", anyhow::Error::from(refusal));
+                let mut error = error_chain(&refusal);
                 error.truncate(error.floor_char_boundary(LONGEST_MESSAGE));
                 tracing::warn!(plural = resource.plural(), %status, error, "a question about an object has no answer");
                 (outcome, (status, error).into_response())
@@ -124,7 +127,7 @@ impl Hooks {
         response
     }
 
-    /// The question in a body. The body is not kept.
+    /// Reads the question in a body. The body is not kept.
     async fn question(&self, resource: Resource, body: Body, deadline: Instant) -> Result<Question, Refusal> {
         let is_small = body
             .size_hint()
@@ -166,7 +169,7 @@ impl Hooks {
         match verdict {
             Err(error @ MutateError::Incomplete(_)) => Err(Refusal::Incomplete(error)),
             Err(error @ (MutateError::Kube(_) | MutateError::Late)) => {
-                let error = format!("topolvm: {:#}", anyhow::Error::from(error));
+                let error = format!("topolvm: {}", error_chain(&error));
                 let remedy = "a creation is refused; check the API server's load and our rights";
                 tracing::warn!(plural, namespace, name, error, "{remedy}");
                 Ok((Outcome::Failed, question.answer(Err(&error), None)?))

@@ -1,17 +1,20 @@
 //! A certificate that the controllers make themselves and renew without a refused request.
 //!
-//! An authority of our own, which is valid ten times as long as a certificate, signs the certificates. Both are in a Secret with their private
-//! keys, so that all replicas serve the same certificate, and the authority is written into the `caBundle`s of the webhook configuration.
-//! Every replica does everything: who comes second to a change finds it made, because writes are conditional on what was read.
+//! An authority of our own, which is valid ten times as long as a certificate, signs the certificates. Both are in a
+//! Secret with their private keys, so that all replicas serve the same certificate, and the authority is written into
+//! the `caBundle`s of the webhook configuration. Every replica does everything: who comes second to a change finds it
+//! made, because writes are conditional on what was read.
 //!
-//! - A certificate is renewed after two thirds of its life. The authority stays, so that the webhook configuration does too.
-//! - A new authority is made before the old one cannot sign for a whole certificate's life any more, when the Secret is lost, and for a Secret
-//!   of an earlier version, which forgot the private keys of its authorities. It is written into the configuration beside the old one; its
-//!   first certificate is made when API servers have had time to hear of it, and the old certificate is served until then. The old authority
-//!   stays until everything that it has signed has expired, for replicas that have not heard yet.
+//! - A certificate is renewed after two thirds of its life. The authority stays, so that the webhook configuration does
+//!   too.
+//! - A new authority is made before the old one cannot sign for a whole certificate's life any more, when the Secret is
+//!   lost, and for a Secret of an earlier version, which forgot the private keys of its authorities. It is written into
+//!   the configuration beside the old one; its first certificate is made when API servers have had time to hear of it,
+//!   and the old certificate is served until then. The old authority stays until everything that it has signed has
+//!   expired, for replicas that have not heard yet.
 //! - A `caBundle` that somebody changes is written again.
-//! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret lost while no replica
-//!   ran) is a new certificate served at once.
+//! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret
+//!   lost while no replica ran) is a new certificate served at once.
 
 mod ca_bundles;
 mod certificate;
@@ -42,19 +45,19 @@ use self::step::{Step, next_step};
 
 /// Longest pause between two reconciles: a clock that was set is noticed then. What changes wakes us anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
-/// How long the API server may take for one reconcile.
+/// Timeout of one reconcile.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pauses after failures.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 /// Attempts against others who write at the same time.
 const ATTEMPTS: u32 = 16;
-/// How long API servers get to hear of a new authority before it signs what is served.
+/// Time that API servers get to hear of a new authority before it signs what is served.
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
-/// How many times as long as a certificate an authority is valid: ten years with the default lifetime.
+/// Lifetime of an authority, in lifetimes of a certificate: ten years with the default one.
 const AUTHORITY_LIFETIMES: i32 = 10;
 
-/// What is made, and where it is kept.
+/// Names of the objects of a self-managed certificate, and its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfManaged {
     /// Namespace of the Secret and of the Service.
@@ -65,11 +68,11 @@ pub struct SelfManaged {
     pub secret: String,
     /// The MutatingWebhookConfiguration whose `caBundle`s are written.
     pub configuration: String,
-    /// How long a certificate is valid; it is renewed after two thirds of that.
+    /// Lifetime of a certificate; it is renewed after two thirds of that.
     pub lifetime: SignedDuration,
 }
 
-/// Why the certificate could not be looked after.
+/// A reconcile that failed.
 #[derive(Debug, thiserror::Error)]
 enum SelfManagedError {
     #[error("cannot {verb} {object}")]
@@ -94,11 +97,11 @@ pub(super) struct CertificateReconciler {
     served: ServedCertificate,
     /// DNS names of the certificate.
     names: Vec<String>,
-    /// What the Secret had when it was last read, in case it is deleted.
+    /// Content of the Secret when it was last read, in case it is deleted.
     held: Option<Content>,
-    /// Which authorities the configuration has, and since when that is known.
+    /// The authorities in the configuration, and the time since when they are known to be there.
     published: Option<(String, Timestamp)>,
-    /// Whether it was logged that there is no configuration.
+    /// Set when it was logged that there is no configuration.
     is_missing: bool,
 }
 
@@ -161,8 +164,9 @@ impl CertificateReconciler {
                 Err(error) => {
                     tracing::warn!(
                         error = error_chain(&error),
-                        "cannot look after the certificate of the webhooks; allow get, patch and create of the Secret and \
-                         get and patch of the webhook configuration in the roles of this service account; trying again"
+                        "cannot look after the certificate of the webhooks; allow get, patch and create of the \
+                         Secret and get and patch of the webhook configuration in the roles of this service \
+                         account; trying again"
                     );
                     backoff.fail()
                 }
@@ -175,8 +179,9 @@ impl CertificateReconciler {
     /// Does what is to be done now, and returns when there will be something to do again.
     async fn reconcile(&mut self) -> Result<Timestamp, SelfManagedError> {
         for _ in 0..ATTEMPTS {
-            // In this order. Who publishes an authority has written it into the Secret before, so the Secret that we read is at least as new as
-            // the configuration, and a write that is conditional on the configuration cannot take back a newer one's authority
+            // In this order. Who publishes an authority has written it into the Secret before, so the Secret that we
+            // read is at least as new as the configuration, and a write that is conditional on the configuration cannot
+            // take back a newer one's authority
             let bundles = CaBundles::read(&self.configurations, &self.settings.configuration).await;
             let bundles = bundles.map_err(|source| self.kube_error("get", Object::Configuration, source))?;
             let secret = self.secrets.get_opt(&self.settings.secret).await;
@@ -226,12 +231,14 @@ impl CertificateReconciler {
         sign(authority, &self.names, now, self.settings.lifetime)
     }
 
-    /// Returns how long API servers get to hear of an authority; less for certificates that do not live long, as in tests.
+    /// Returns how long API servers get to hear of an authority; less for certificates that do not live long, as in
+    /// tests.
     fn settle_time(&self) -> SignedDuration {
         SETTLE.min(self.settings.lifetime / 12)
     }
 
-    /// Writes the authorities into the configuration unless it has them. Returns false when somebody else has changed it meanwhile.
+    /// Writes the authorities into the configuration unless it has them. Returns false when somebody else has changed
+    /// it meanwhile.
     async fn publish(&mut self, bundles: Option<CaBundles>, content: &Content) -> Result<bool, SelfManagedError> {
         let Some(bundles) = bundles else {
             self.published = None;

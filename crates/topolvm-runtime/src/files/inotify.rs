@@ -1,7 +1,8 @@
 //! inotify(7): waits until something happens in a directory.
 //!
-//! Not the crate notify: it would be as many lines, a thread for each set of files, and a licence that deny.toml does not have, and directories
-//! that go and come back, or that a symbolic link leads to, would still have to be found here.
+//! Not the crate notify: it would be as many lines, a thread for each set of files, and a licence that deny.toml does
+//! not have, and directories that go and come back, or that a symbolic link leads to, would still have to be found
+//! here.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
-/// Whatever can make a path mean another file or other content. Writing counts when it is finished.
+/// The events that can make a path mean another file or other content. Writing counts when it is finished.
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::ATTRIB)
@@ -20,7 +21,7 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// An inotify instance. What happened is not told, only that something did.
+/// An inotify instance that reports that something happened, and not what.
 #[derive(Debug)]
 pub(super) struct Inotify {
     /// Events are read from it as bytes are from a pipe, and tokio waits for both in the same way.
@@ -28,14 +29,14 @@ pub(super) struct Inotify {
 }
 
 impl Inotify {
-    /// Fails when the user has too many of them.
+    /// Makes an instance; fails when the user has too many of them.
     pub(super) fn new() -> io::Result<Self> {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Self { queue: Receiver::from_owned_fd_unchecked(queue)? })
     }
 
-    /// Watches a directory, or the nearest one above it that exists. Watching what is watched already changes nothing; a
-    /// directory that is removed is not watched any more.
+    /// Watches a directory, or the nearest one above it that exists. Watching what is watched already changes nothing;
+    /// a directory that is removed is not watched any more.
     pub(super) fn watch_nearest(&self, directory: &Path) {
         let mut watched = None;
         loop {
@@ -53,7 +54,7 @@ impl Inotify {
         inotify::add_watch(&self.queue, directory, EVENTS).is_ok()
     }
 
-    /// Waits until something happened, and takes note of everything that happened until now.
+    /// Waits for an event, and drains all that are queued.
     pub(super) async fn event(&self) {
         // More than one event with the longest name, which is what the kernel asks for
         let mut buffer = [0; 4096];

@@ -1,9 +1,10 @@
 //! Serves clients that send the path of the socket as HTTP/2 `:authority`, as kubelet does.
 //!
-//! grpc-go does so when it is given a bare path: kubelet when it registers a plugin (1.36 still), and up to 1.25 for every call. A path is no
-//! authority, and the `h2` crate refuses the stream with `PROTOCOL_ERROR` (kubernetes/kubernetes#109081). So the header blocks of what comes in
-//! are decoded, the authority is replaced, and they are encoded again; everything else passes as it is. Other clients say `unix:` before the
-//! path, and grpc-go sends `localhost` then: CSI sidecars, and TopoLVM's agent when it calls lvmd.
+//! grpc-go does so when it is given a bare path: kubelet when it registers a plugin (1.36 still), and up to 1.25 for
+//! every call. A path is no authority, and the `h2` crate refuses the stream with `PROTOCOL_ERROR`
+//! (kubernetes/kubernetes#109081). So the header blocks of what comes in are decoded, the authority is replaced, and
+//! they are encoded again; everything else passes as it is. Other clients say `unix:` before the path, and grpc-go
+//! sends `localhost` then: CSI sidecars, and TopoLVM's agent when it calls lvmd.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::transport::server::Connected;
 
-/// What a client sends first (RFC 9113 §3.4).
+/// Length of what a client sends first (RFC 9113 §3.4).
 const PREFACE: usize = 24;
 /// Length, type, flags and stream of a frame (RFC 9113 §4.1).
 const FRAME_HEADER: usize = 9;
@@ -28,16 +29,17 @@ const MAX_FRAME: usize = 16384;
 /// No gRPC client of ours sends more; without a bound a client could fill our memory.
 const MAX_HEADER_BLOCK: usize = 64 * 1024;
 
-/// The size of the header table that a client may use unless the server says otherwise, and ours does not (RFC 9113 §6.5.2).
+/// The size of the header table that a client may use unless the server says otherwise, and ours does not (RFC 9113
+/// §6.5.2).
 const TABLE_SIZE: usize = 4096;
 
-/// A connection whose client may call itself what it likes.
+/// A connection whose requests may have any authority.
 pub(super) struct AnyAuthority {
     inner: UnixStream,
     filter: Filter,
-    /// Put right, not yet read.
+    /// Rewritten, not yet read.
     ready: Vec<u8>,
-    /// How much of `ready` has been read.
+    /// Bytes of `ready` that have been read.
     consumed: usize,
 }
 
@@ -95,8 +97,8 @@ impl Connected for AnyAuthority {
     }
 }
 
-/// The bytes of one direction of one connection. Header compression has a state per direction, hence a decoder and an encoder that see
-/// every block.
+/// Rewrites the bytes of one direction of one connection. Header compression has a state per direction, hence a decoder
+/// and an encoder that see every block.
 struct Filter {
     preface_seen: usize,
     /// Of a frame that has not arrived completely.
@@ -123,7 +125,7 @@ struct Block {
 }
 
 impl Filter {
-    /// Takes what has arrived and appends what may go on.
+    /// Takes what was received and appends what is passed on to `out`.
     fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         if self.preface_seen < PREFACE {
             let (preface, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface_seen));
@@ -214,7 +216,7 @@ impl Filter {
     }
 }
 
-/// The first frame, when it has arrived completely, and what is behind it.
+/// Splits off the first frame, when it has been received completely.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[l0, l1, l2, ..] = bytes else { return None };
     let length = usize::try_from(u32::from_be_bytes([0, l0, l1, l2])).ok()?;

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt::Write as _;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::error_chain;
+
 /// An error that knows its gRPC code. Implemented once per error enum, by an exhaustive match.
 pub trait GrpcCode: Error {
-    /// The code. What each one makes the sidecars do is in docs/errors.md.
+    /// Returns the code. What each one makes the sidecars do is in docs/errors.md.
     fn code(&self) -> Code;
 
-    /// What it is in a word for programs, where a code means several things; it travels beside the code.
+    /// Returns a word for programs, where a code means several things; it is sent beside the code.
     fn reason(&self) -> Option<Reason> {
         None
     }
@@ -23,25 +24,19 @@ pub trait GrpcCode: Error {
 pub struct Reason {
     /// In capitals, such as `NO_SPACE`.
     pub reason: &'static str,
-    /// Whose word it is, written like the name of a service.
+    /// The owner of the word, written like the name of a service.
     pub domain: &'static str,
 }
 
-/// The reason in a status that was received, if it is a word of this domain.
+/// Returns the reason in a status that was received, if it is a word of this domain.
 pub fn reason_of(status: &Status, domain: &str) -> Option<String> {
     status.get_details_error_info().filter(|info| info.domain == domain).map(|info| info.reason)
 }
 
-/// The status for an error: its code, the whole chain of causes as the message, and its reason if it has one.
+/// Returns the status for an error: its code, the whole chain of causes as the message, and its reason if it has one.
 #[expect(clippy::needless_pass_by_value, reason = "so that it fits map_err and From")]
 pub fn into_status<E: GrpcCode>(error: E) -> Status {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a String cannot fail
-        let _ = write!(message, ": {cause}");
-        source = cause.source();
-    }
+    let message = error_chain(&error);
     match error.reason() {
         None => Status::new(error.code(), message),
         Some(Reason { reason, domain }) => {

@@ -98,7 +98,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // "/csi.v1.Node/NodePublishVolume" -> "NodePublishVolume"
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        // An error span, because what happens in it has to be told with these fields at any log level
+        // An error span, because what happens in it has to be logged with these fields at any log level
         let span = tracing::error_span!(
             "rpc",
             method,
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// A call whose end has to be told.
+/// A call whose end has to be logged and counted.
 struct Call {
     metrics: Arc<RpcMetrics>,
     method: String,
@@ -137,7 +137,7 @@ impl Call {
         let milliseconds = self.start.elapsed().as_secs_f64() * 1000.0;
         if code != Code::Ok {
             tracing::warn!(milliseconds, ?code, error = message, "failed");
-        } else if is_question(&self.method) {
+        } else if is_read_only(&self.method) {
             tracing::debug!(milliseconds, "answered");
         } else {
             tracing::info!(milliseconds, "done");
@@ -154,14 +154,15 @@ impl Drop for Call {
     }
 }
 
-/// Whether a method changes nothing, by its name: those of the services that we serve are said in this way.
-fn is_question(method: &str) -> bool {
+/// Returns whether a method changes nothing, by its name: those of the services that we serve follow this convention.
+fn is_read_only(method: &str) -> bool {
     const BEGINNINGS: [&str; 9] =
         ["Get", "List", "NodeGet", "ControllerGet", "ControllerList", "Validate", "Probe", "Check", "Watch"];
     BEGINNINGS.iter().any(|beginning| method.starts_with(beginning))
 }
 
-/// An error that a handler returns stands in the headers ("trailers only"); a stream that breaks later does not count.
+/// Reads code and message of an answer. An error that a handler returns stands in the headers ("trailers only"); a
+/// stream that breaks later does not count.
 fn outcome(headers: &HeaderMap) -> (Code, String) {
     tonic::Status::from_header_map(headers)
         .map_or((Code::Ok, String::new()), |status| (status.code(), status.message().to_owned()))
@@ -176,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// What was logged, without what differs from run to run.
+    /// The log, without what differs from run to run.
     fn lines(log: &Log) -> Vec<String> {
         let without_time = |line: &str| line.split("milliseconds=").next().unwrap_or_default().trim().to_owned();
         log.take().lines().map(without_time).collect()

@@ -16,7 +16,7 @@ use super::authority::AnyAuthority;
 use super::layer::{RpcLayer, RpcMetrics};
 use crate::unix::Listener;
 
-/// How long calls may go on after the shutdown began. A container runtime kills after 30 s, systemd after 90 s.
+/// Timeout of calls after the shutdown began. A container runtime kills after 30 s, systemd after 90 s.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// Serves until `shutdown` is cancelled; then running calls may finish for eight seconds, and what is left, such as a

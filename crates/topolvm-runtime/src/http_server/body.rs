@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! Reads bodies of requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 
 use super::connections::Connection;
 
-/// Why a body was not read.
+/// A body that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The connection broke, or what came is no HTTP.
@@ -23,7 +23,7 @@ pub enum BodyError {
     TooLong(usize),
 }
 
-/// The whole body in one piece of memory that never grows beyond `limit` bytes.
+/// Reads the whole body into one piece of memory that never grows beyond `limit` bytes.
 pub async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
     let announced = body.size_hint().exact().unwrap_or_default();
     let announced = usize::try_from(announced).unwrap_or(usize::MAX);
@@ -43,22 +43,22 @@ pub async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, BodyError>
     Ok(read.freeze())
 }
 
-/// The body of a request, which tells its connection when it has arrived whole.
-pub(super) struct Arriving {
+/// The body of a request, which reports to its connection when it has been received whole.
+pub(super) struct TrackedBody {
     body: Incoming,
     connection: Arc<Connection>,
 }
 
-impl Arriving {
+impl TrackedBody {
     pub(super) fn new(body: Incoming, connection: Arc<Connection>) -> Self {
         if body.is_end_stream() {
-            connection.arrived();
+            connection.request_received();
         }
         Self { body, connection }
     }
 }
 
-impl HttpBody for Arriving {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -68,7 +68,7 @@ impl HttpBody for Arriving {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.connection.arrived();
+            self.connection.request_received();
         }
         polled
     }

@@ -1,8 +1,9 @@
-//! The connections of a server: how many there are, and which of them is closed for the next one.
+//! The connections of a server: their number, timeouts, and the eviction of one for the next.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, watch};
@@ -10,19 +11,19 @@ use tokio::time::Instant;
 
 use super::{FIRST_REQUEST, IDLE};
 
-/// What tells of the connections of a server.
+/// Metrics of the connections of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {
-    /// How many are open.
+    /// Open connections.
     pub open: Gauge,
-    /// How many were closed without a request, because another one needed the place.
+    /// Connections that were closed without a request, because another one needed the place.
     pub evicted: Counter,
 }
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has no request, or one that has not arrived whole, and is closed at this time.
+    /// It has no request, or one that has not been received whole, and is closed at this time.
     Waiting(Instant),
     /// Its request is being answered.
     Answering,
@@ -40,7 +41,7 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    /// Told when a connection has ended, or waits again and could be closed.
+    /// Notified when a connection has ended, or waits again and could be evicted.
     changed: Notify,
     metrics: ConnectionMetrics,
 }
@@ -48,18 +49,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     open: usize,
-    /// How many of them are evicted and have not ended yet.
-    leaving: usize,
+    /// Those that are evicted and have not ended yet.
+    evicting: usize,
     /// Those that wait for a request, in the order in which they began to.
     waiting: BTreeMap<u64, watch::Sender<State>>,
     /// The next key of `waiting`.
-    next: u64,
-}
-
-impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    next_key: u64,
 }
 
 impl Connections {
@@ -68,8 +63,8 @@ impl Connections {
         Self { most, shared: Arc::new(shared) }
     }
 
-    /// A place for one more. When there is none, the connection that has waited longest for a request is closed; when all are being
-    /// answered, this waits.
+    /// Takes a place for one more. When there is none, the connection that has waited longest for a request is evicted;
+    /// when all are being answered, this waits.
     pub(super) async fn open(&self) -> Connection {
         loop {
             if let Some(connection) = self.try_open() {
@@ -81,13 +76,13 @@ impl Connections {
     }
 
     fn try_open(&self) -> Option<Connection> {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         if table.open >= self.most {
             // One at a time: whoever ends for another reason meanwhile leaves a place too
-            if table.leaving == 0
+            if table.evicting == 0
                 && let Some((_, longest)) = table.waiting.pop_first()
             {
-                table.leaving += 1;
+                table.evicting += 1;
                 longest.send_replace(State::Evicted);
                 self.shared.metrics.evicted.inc();
             }
@@ -113,48 +108,48 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The head of a request is there; its body may take a while.
-    pub(super) fn head_arrived(&self) {
+    /// Notes that the head of a request has been received; its body may take a while.
+    pub(super) fn head_received(&self) {
         self.wait_until(Instant::now() + IDLE);
     }
 
-    /// The whole request is there. From now on the connection is not closed for another one.
-    pub(super) fn arrived(&self) {
-        let mut table = self.shared.table();
+    /// Notes that a request has been received whole. From now on the connection is not evicted.
+    pub(super) fn request_received(&self) {
+        let mut table = self.shared.table.lock();
         let was_waiting = self.take_key().is_some_and(|key| table.waiting.remove(&key).is_some());
         if was_waiting {
             self.state.send_replace(State::Answering);
         }
     }
 
-    /// The answer is there.
+    /// Notes that the answer is there.
     pub(super) fn answered(&self) {
         self.wait_until(Instant::now() + IDLE);
     }
 
     fn wait_until(&self, deadline: Instant) {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         if *self.state.borrow() == State::Evicted {
             return;
         }
         if let Some(key) = self.take_key() {
             table.waiting.remove(&key);
         }
-        let key = table.next;
-        table.next += 1;
+        let key = table.next_key;
+        table.next_key += 1;
         table.waiting.insert(key, self.state.clone());
-        *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        *self.key.lock() = Some(key);
         self.state.send_replace(State::Waiting(deadline));
         drop(table);
         self.shared.changed.notify_one();
     }
 
     fn take_key(&self) -> Option<u64> {
-        self.key.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.key.lock().take()
     }
 
-    /// Waits until the connection has to be closed: its request has not come in time, or another one needs the place.
-    pub(super) async fn given_up(&self) {
+    /// Waits until the connection has to be closed: its request has not come in time, or it is evicted.
+    pub(super) async fn expired(&self) {
         let mut changes = self.state.subscribe();
         loop {
             let state = *changes.borrow_and_update();
@@ -180,10 +175,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         table.open -= 1;
         if *self.state.borrow() == State::Evicted {
-            table.leaving -= 1;
+            table.evicting -= 1;
         }
         if let Some(key) = self.take_key() {
             table.waiting.remove(&key);

@@ -1,4 +1,4 @@
-//! How many connections there are, and for how long.
+//! The limit of connections, their eviction and their timeouts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

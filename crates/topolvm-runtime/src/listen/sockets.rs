@@ -16,7 +16,7 @@ const BACKLOG: u32 = 1024;
 /// The addresses of `localhost` on every machine (RFC 6761, section 6.3), whatever its resolver knows.
 const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Why nothing listens.
+/// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The name has no address.
@@ -24,7 +24,7 @@ pub enum ListenError {
     Resolve {
         /// As it was written.
         address: ListenAddress,
-        /// What the resolver says.
+        /// The error of the resolver.
         source: io::Error,
     },
     /// The kernel refuses.
@@ -32,7 +32,7 @@ pub enum ListenError {
     Bind {
         /// As it was written.
         address: ListenAddress,
-        /// Why.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -41,13 +41,13 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct Listeners {
     sockets: Vec<TcpListener>,
-    /// The one that is looked at first, so that a flood on one does not keep the others waiting.
+    /// The one that is polled first, so that a flood on one does not keep the others waiting.
     first: usize,
 }
 
 impl ListenAddress {
-    /// Listens on every address of the host; one that this machine does not have is left out, unless none remains. With port
-    /// 0 the kernel chooses a port, the same one for all.
+    /// Listens on every address of the host; one that this machine does not have is left out, unless none remains. With
+    /// port 0 the kernel chooses a port, the same one for all.
     pub async fn listen(&self) -> Result<Listeners, ListenError> {
         self.listen_with(|host, port| async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }).await
     }
@@ -109,7 +109,7 @@ impl ListenAddress {
     }
 }
 
-/// Whether an address cannot be listened on because the host does not have it, or not that kind of addresses.
+/// Returns whether an address cannot be listened on because the host does not have it, or not that kind of addresses.
 fn is_lacking(error: &io::Error) -> bool {
     let lacking = [rustix::io::Errno::ADDRNOTAVAIL, rustix::io::Errno::AFNOSUPPORT];
     lacking.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
@@ -127,12 +127,13 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Listeners {
-    /// The addresses, with the port that the kernel chose.
+    /// Returns the addresses, with the port that the kernel chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
 
-    /// The next connection, and from where it comes. When it is dropped before it is done, nothing is lost.
+    /// Accepts the next connection; returns its peer's address too. When it is dropped before it is done, nothing is
+    /// lost.
     pub async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         let (sockets, first) = (&self.sockets, &mut self.first);
         poll_fn(|context| {
@@ -253,7 +254,8 @@ mod tests {
         assert_eq!(ips(&listeners), ["127.0.0.1".to_owned()].into());
     }
 
-    /// What the kernel says where IPv6 is turned off is what it says of an address that nobody has, or of a kind that it does not know.
+    /// The kernel's errors where IPv6 is turned off are those for an address that nobody has, or of a kind that it does
+    /// not know.
     #[test]
     fn a_kernel_without_ipv6_lacks_its_addresses() {
         for errno in [rustix::io::Errno::ADDRNOTAVAIL, rustix::io::Errno::AFNOSUPPORT] {

@@ -35,12 +35,12 @@ pub(super) struct GoLogArgs {
     #[arg(long, hide = true, overrides_with = "zap_log_level", value_parser = zap_level)]
     zap_log_level: Option<LevelFilter>,
 
-    /// What zap writes: everything, for people.
+    /// Zap's settings for development: debug level, text.
     #[arg(long, hide = true, overrides_with = "zap_devel", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, value_parser = switch)]
     zap_devel: Option<bool>,
 
-    /// How zap writes.
+    /// Format of zap.
     #[arg(long, hide = true, overrides_with = "zap_encoder", value_parser = encoder)]
     zap_encoder: Option<LogFormat>,
 
@@ -49,7 +49,8 @@ pub(super) struct GoLogArgs {
 }
 
 impl GoLogArgs {
-    /// Whichever of klog and zap tells more. klog's usual verbosities ask for nothing that is not told anyway.
+    /// Returns the more verbose of klog's and zap's levels. klog's usual verbosities ask for nothing that is not told
+    /// anyway.
     pub(super) fn level(&self) -> Option<LevelFilter> {
         let klog = self.v.filter(|&v| v >= DEBUG_VERBOSITY).map(|_| LevelFilter::DEBUG);
         let zap = self.zap_log_level.or_else(|| self.is_devel().then_some(LevelFilter::DEBUG));
@@ -60,7 +61,7 @@ impl GoLogArgs {
         self.zap_encoder.or_else(|| self.is_devel().then_some(LogFormat::Text))
     }
 
-    /// Names of the flags that were given and that mean nothing.
+    /// Returns the names of the flags that were given and that mean nothing.
     pub(super) fn without_effect(&self) -> impl Iterator<Item = &'static str> {
         self.without_effect.0.iter().copied()
     }
@@ -70,7 +71,7 @@ impl GoLogArgs {
     }
 }
 
-/// Which of the flags without a meaning were given.
+/// The flags without a meaning that were given.
 #[derive(Clone, Debug)]
 struct WithoutEffect(Vec<&'static str>);
 
@@ -104,7 +105,7 @@ fn verbosity(text: &str) -> Result<i32, String> {
     text.parse().map_err(|_| "must be a whole number, such as 4".to_owned())
 }
 
-/// Numbers count from the level of debug on. There is nothing between an error and a panic here.
+/// Parses a level. Numbers count from the level of debug on. There is nothing between an error and a panic here.
 fn zap_level(text: &str) -> Result<LevelFilter, String> {
     match text.to_ascii_lowercase().as_str() {
         "debug" => Ok(LevelFilter::DEBUG),
@@ -123,7 +124,7 @@ fn encoder(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// All that Go takes for yes and no.
+/// Parses a boolean as Go does.
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

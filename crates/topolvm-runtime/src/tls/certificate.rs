@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Why a certificate cannot be served.
+/// A certificate that cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read.
@@ -24,7 +24,7 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// A text without a certificate.
@@ -119,13 +119,13 @@ pub struct ServedCertificate {
 }
 
 impl ServedCertificate {
-    /// No certificate yet. `purpose` says in the log what the server serves; `expiry` is set to the Unix time at which the certificate
-    /// expires.
+    /// No certificate yet. `purpose` says in the log what the server serves; `expiry` is set to the Unix time at which
+    /// the certificate expires.
     pub fn new(purpose: &'static str, expiry: Gauge) -> Self {
         Self { purpose, current: watch::Sender::new(None), expiry }
     }
 
-    /// What the server serves, for the log.
+    /// The purpose of the server, for the log.
     pub(super) fn purpose(&self) -> &'static str {
         self.purpose
     }
@@ -152,7 +152,8 @@ impl ServedCertificate {
         self.current.borrow().clone()
     }
 
-    /// How TLS is spoken with this certificate. `clients` verifies those of the clients; without it clients need none.
+    /// Returns settings of TLS with this certificate. `clients` verifies those of the clients; without it clients need
+    /// none.
     pub fn config(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -1,4 +1,4 @@
-//! Which clients may connect to an HTTPS server: those with a certificate of an authority in a file.
+//! Client certificates of an HTTPS server: the authorities in a file say who may connect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::TlsServer;
 use crate::files::Files;
 
-/// Why authorities of clients cannot be used.
+/// Authorities of clients that cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum AuthoritiesError {
     #[error("cannot read the file")]
@@ -27,9 +27,9 @@ enum AuthoritiesError {
 }
 
 impl TlsServer {
-    /// Accepts only clients with a certificate of an authority in this file, and in what it is changed to, until `shutdown` is cancelled. A
-    /// file that is not there or cannot be used changes nothing and is logged. Connections that are open go on; TLS sessions are not resumed
-    /// across a change.
+    /// Accepts only clients with a certificate of an authority in this file, and in what it is changed to, until
+    /// `shutdown` is cancelled. A file that is not there or cannot be used changes nothing and is logged. Connections
+    /// that are open go on; TLS sessions are not resumed across a change.
     pub async fn follow_client_authorities(self, path: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut files = Files::watch([path.clone()]);
         loop {

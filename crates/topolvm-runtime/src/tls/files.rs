@@ -11,8 +11,8 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
 impl ServedCertificate {
-    /// Serves `tls.crt` and `tls.key` of a directory, and what they are changed to, until `shutdown` is cancelled. Files that are not there
-    /// yet, or that do not fit together, change nothing and are logged.
+    /// Serves `tls.crt` and `tls.key` of a directory, and what they are changed to, until `shutdown` is cancelled.
+    /// Files that are not there yet, or that do not fit together, change nothing and are logged.
     pub async fn follow_files(self, directory: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut files = Files::watch([CERTIFICATE, KEY].map(|name| directory.join(name)));
         loop {

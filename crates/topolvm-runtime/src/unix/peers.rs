@@ -1,4 +1,4 @@
-//! Who may use a unix socket: the kernel says which user and group a client had when it connected.
+//! Access control of a unix socket: the kernel says which user and group a client had when it connected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 /// At most one refusal in this time is logged: who is refused once tends to try again at once.
-const QUIET: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Users and groups that may use a socket besides root and the user of this process.
 ///
@@ -21,40 +21,40 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Whether nobody is listed.
+    /// Returns whether nobody is listed.
     pub fn is_empty(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
     }
 
-    /// Whether a client with these effective ids may use the socket.
+    /// Returns whether a client with these effective ids may use the socket.
     pub fn allow(&self, uid: u32, gid: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         uid == 0 || uid == own || self.uids.contains(&uid) || self.gids.contains(&gid)
     }
 }
 
-/// Lets clients in, and says in the log who was not.
+/// Admits clients, and logs who is refused.
 #[derive(Debug)]
-pub(super) struct Doorkeeper {
+pub(super) struct AccessControl {
     peers: Peers,
-    /// When a refusal was logged last, and how many came since.
+    /// Time of the last refusal in the log, and the number since.
     last_logged: Option<Instant>,
     unlogged: u64,
 }
 
-impl Doorkeeper {
+impl AccessControl {
     pub(super) fn new(peers: Peers) -> Self {
         Self { peers, last_logged: None, unlogged: 0 }
     }
 
-    /// The connection, or nothing when it was refused. Nothing was read from it or written to it.
+    /// Returns the connection, or nothing when it is refused. Nothing was read from it or written to it.
     pub(super) fn admit(&mut self, connection: UnixStream) -> Option<UnixStream> {
         let who = connection.peer_cred().map(|who| (who.uid(), who.gid(), who.pid()));
         match who {
             Ok((uid, gid, _)) if self.peers.allow(uid, gid) => return Some(connection),
             Ok(_) | Err(_) => {}
         }
-        if self.last_logged.is_some_and(|last| last.elapsed() < QUIET) {
+        if self.last_logged.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
             self.unlogged += 1;
             return None;
         }

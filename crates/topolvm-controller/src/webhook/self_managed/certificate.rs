@@ -41,7 +41,7 @@ impl CertificateAndKey {
         names.iter().all(|name| self.info.dns_names.contains(name))
     }
 
-    /// When to renew it: after two thirds of its life.
+    /// Returns the time of its renewal: after two thirds of its life.
     pub(super) fn renew_at(&self) -> Timestamp {
         let CertificateInfo { not_before, not_after, .. } = &self.info;
         *not_after - not_after.duration_since(*not_before) / 3

@@ -18,13 +18,13 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITIES: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
-/// Where an earlier version kept a new certificate until its authority was trusted.
+/// Keys in which an earlier version kept a new certificate until its authority was trusted.
 const FORMER_KEYS: [&str; 2] = ["next.crt", "next.key"];
 
-/// Where one certificate of a PEM text ends.
+/// The end of one certificate in a PEM text.
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Why a Secret is not one of ours.
+/// A Secret that is not one of ours.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentError {
     #[error("it has no {0}")]
@@ -76,7 +76,7 @@ impl Content {
         Ok(Self { served, signer, authorities })
     }
 
-    /// The first certificate of a new authority.
+    /// The content with a new authority and its first certificate.
     pub(super) fn new(signer: CertificateAndKey, served: CertificateAndKey) -> Self {
         Self { served, signer: None, authorities: Vec::new() }.with_signer(signer)
     }
@@ -88,8 +88,8 @@ impl Content {
         Self { signer: Some(signer), ..self }
     }
 
-    /// Replaces the certificate that is served by one of the signer. Other authorities go when they have expired, or when everything that they
-    /// signed has: certificates of this lifetime, made before the newest authority was.
+    /// Replaces the certificate that is served by one of the signer. Other authorities go when they have expired, or
+    /// when everything that they signed has: certificates of this lifetime, made before the newest authority was.
     pub(super) fn with_certificate(
         mut self,
         certificate: CertificateAndKey,

@@ -10,10 +10,10 @@ use topolvm_runtime::tls::CertificateError;
 
 use super::certificate::CertificateAndKey;
 
-/// How far the clocks of API servers may be behind ours.
+/// Tolerance for clocks of API servers that are behind ours.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// Why no certificate was made.
+/// A certificate that cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssueError {
     #[error("the names or times cannot be in a certificate")]
@@ -24,7 +24,7 @@ pub(super) enum IssueError {
     Time(#[from] jiff::Error),
 }
 
-/// How long before it is made a certificate of this lifetime becomes valid.
+/// Returns how long before it is made a certificate of this lifetime becomes valid.
 pub(super) fn skew(lifetime: SignedDuration) -> SignedDuration {
     SKEW.min(lifetime / 12)
 }

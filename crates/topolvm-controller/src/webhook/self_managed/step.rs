@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::certificate::CertificateAndKey;
 use super::content::Content;
 
-/// What to do next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing before this time.
@@ -18,8 +18,8 @@ pub(super) enum Step {
     NewCertificate { content: Content, signer: CertificateAndKey },
 }
 
-/// Decides what to do when the Secret has this content, or is not there. `held` is what it had when it was last read; `settled` is when all
-/// API servers trust its authorities, as far as that is known.
+/// Decides what to do when the Secret has this content, or is not there. `held` is what it had when it was last read;
+/// `settled` is when all API servers trust its authorities, as far as that is known.
 pub(super) fn next_step(
     content: Option<&Content>,
     held: Option<&Content>,

@@ -75,13 +75,13 @@ fn configuration() -> Value {
 }
 
 /// The replicas of a controller.
-struct Bench {
+struct Harness {
     api: ApiServer,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         now();
         let shutdown = CancellationToken::new();
@@ -89,9 +89,9 @@ impl Bench {
     }
 
     fn with_configuration() -> Self {
-        let bench = Self::new();
-        bench.api.apply_json(configuration());
-        bench
+        let harness = Self::new();
+        harness.api.apply_json(configuration());
+        harness
     }
 
     /// Starts a replica; returns what it serves.
@@ -106,7 +106,7 @@ impl Bench {
         served
     }
 
-    /// What the configuration trusts, the same for all its webhooks.
+    /// The bundle of the configuration, the same for all its webhooks.
     fn bundle(&self) -> Option<String> {
         let configuration = self.api.get_json(CONFIGURATIONS, "", CONFIGURATION)?;
         let webhooks = configuration["webhooks"].as_array()?.iter();
@@ -188,16 +188,16 @@ impl SlowApiServer {
     }
 }
 
-/// Calls the replicas every second for some minutes, as an API server that is slow to hear, and returns how many certificates
-/// there were. Each one, once it is trusted, must be accepted until it expires: some replica may not have heard of its
-/// successor.
-async fn call_every_second(bench: &Bench, replicas: &[ServedCertificate], minutes: u32) -> usize {
+/// Calls the replicas every second for some minutes, as an API server that is slow to hear, and returns how many
+/// certificates there were. Each one, once it is trusted, must be accepted until it expires: some replica may not have
+/// heard of its successor.
+async fn call_every_second(harness: &Harness, replicas: &[ServedCertificate], minutes: u32) -> usize {
     let mut server = SlowApiServer { heard: Vec::new() };
     let mut seen: Vec<Certificate> = Vec::new();
     let mut calls = 0;
     for second in 0..minutes * 60 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let Some(bundle) = server.trusts(bench.bundle()) else { continue };
+        let Some(bundle) = server.trusts(harness.bundle()) else { continue };
         for replica in replicas {
             let current = replica.current().unwrap();
             if !seen.iter().any(|old| old.info() == current.info()) {
@@ -218,37 +218,37 @@ async fn call_every_second(bench: &Bench, replicas: &[ServedCertificate], minute
 
 #[tokio::test(start_paused = true)]
 async fn certificates_are_renewed_without_a_refused_request() {
-    let bench = Bench::with_configuration();
-    let replicas = [bench.replica(), bench.replica()];
-    let first = bench.until_published().await;
+    let harness = Harness::with_configuration();
+    let replicas = [harness.replica(), harness.replica()];
+    let first = harness.until_published().await;
     // A renewal every 80 s
-    let certificates = call_every_second(&bench, &replicas, 15).await;
+    let certificates = call_every_second(&harness, &replicas, 15).await;
     assert!((9..=12).contains(&certificates), "{certificates}");
     // All of the same authority: nobody has to hear of anything
-    assert_eq!(bench.bundle().unwrap(), first);
-    assert_eq!(bench.api.count("patch", CONFIGURATIONS), 1);
-    bench.shutdown.cancel();
-    bench.tasks.wait().await.unwrap();
+    assert_eq!(harness.bundle().unwrap(), first);
+    assert_eq!(harness.api.count("patch", CONFIGURATIONS), 1);
+    harness.shutdown.cancel();
+    harness.tasks.wait().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_authority_that_nears_its_end_is_replaced_without_a_refused_request() {
-    let bench = Bench::with_configuration();
-    let replicas = [bench.replica(), bench.replica()];
-    let first = bench.until_published().await;
+    let harness = Harness::with_configuration();
+    let replicas = [harness.replica(), harness.replica()];
+    let first = harness.until_published().await;
     // After 18 minutes it cannot sign for two minutes any more
     tokio::time::sleep(Duration::from_mins(17)).await;
-    assert_eq!(bench.bundle().unwrap(), first);
-    call_every_second(&bench, &replicas, 5).await;
-    let bundle = bench.bundle().unwrap();
-    assert_eq!((authorities(&bundle), bench.api.count("patch", CONFIGURATIONS)), (1, 3));
+    assert_eq!(harness.bundle().unwrap(), first);
+    call_every_second(&harness, &replicas, 5).await;
+    let bundle = harness.bundle().unwrap();
+    assert_eq!((authorities(&bundle), harness.api.count("patch", CONFIGURATIONS)), (1, 3));
     assert_ne!(bundle, first);
 }
 
 /// An earlier version made an authority for each certificate and forgot its key. Here it is in the middle of a renewal.
 #[tokio::test(start_paused = true)]
 async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request() {
-    let bench = Bench::with_configuration();
+    let harness = Harness::with_configuration();
     let former = [1, 2].map(|age| {
         let at = now() - SignedDuration::from_secs(age);
         let authority = new_authority(at, LIFETIME).unwrap();
@@ -258,7 +258,7 @@ async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request(
     let [(next_authority, next), (authority, served)] = former;
     let bundle = format!("{next_authority}\n{authority}\n");
     let encoded = |text: &str| ByteString(text.as_bytes().to_vec());
-    bench.api.apply_json(json!({
+    harness.api.apply_json(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": SECRET, "namespace": "topolvm-system"},
         "data": {
@@ -266,44 +266,44 @@ async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request(
             "next.crt": encoded(&next.certificate), "next.key": encoded(&next.key),
         },
     }));
-    bench.api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
+    harness.api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
         for webhook in configuration["webhooks"].as_array_mut().unwrap() {
             webhook["clientConfig"]["caBundle"] = json!(encoded(&bundle));
         }
     });
-    let replicas = [bench.replica(), bench.replica()];
+    let replicas = [harness.replica(), harness.replica()];
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(replicas[0].current().unwrap().info(), &served.info);
-    assert_eq!(authorities(&bench.bundle().unwrap()), 3);
-    let certificates = call_every_second(&bench, &replicas, 4).await;
+    assert_eq!(authorities(&harness.bundle().unwrap()), 3);
+    let certificates = call_every_second(&harness, &replicas, 4).await;
     assert!((4..=5).contains(&certificates), "{certificates}");
-    assert_eq!(authorities(&bench.bundle().unwrap()), 1);
-    let secret = bench.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
+    assert_eq!(authorities(&harness.bundle().unwrap()), 1);
+    let secret = harness.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
     let keys: Vec<_> = secret["data"].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_deleted_comes_back_with_a_new_certificate_and_no_request_is_refused() {
-    let bench = Bench::with_configuration();
-    let replicas = [bench.replica(), bench.replica()];
-    bench.until_published().await;
-    let first = bench.secret().unwrap();
+    let harness = Harness::with_configuration();
+    let replicas = [harness.replica(), harness.replica()];
+    harness.until_published().await;
+    let first = harness.secret().unwrap();
     let deleting = async {
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(bench.api.delete("secrets", "topolvm-system", SECRET));
+        assert!(harness.api.delete("secrets", "topolvm-system", SECRET));
     };
-    let (certificates, ()) = tokio::join!(call_every_second(&bench, &replicas, 1), deleting);
+    let (certificates, ()) = tokio::join!(call_every_second(&harness, &replicas, 1), deleting);
     assert_eq!(certificates, 2);
-    assert_ne!(bench.secret().unwrap().served, first.served);
-    assert_ne!(bench.secret().unwrap().signer, first.signer);
+    assert_ne!(harness.secret().unwrap().served, first.served);
+    assert_ne!(harness.secret().unwrap().signer, first.signer);
 }
 
 #[tokio::test(start_paused = true)]
 async fn replicas_that_start_together_serve_the_same_certificate() {
-    let bench = Bench::with_configuration();
-    let replicas: Vec<ServedCertificate> = (0..5).map(|_| bench.replica()).collect();
-    let bundle = bench.until_published().await;
+    let harness = Harness::with_configuration();
+    let replicas: Vec<ServedCertificate> = (0..5).map(|_| harness.replica()).collect();
+    let bundle = harness.until_published().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(authorities(&bundle), 1);
     for replica in &replicas {
@@ -313,10 +313,10 @@ async fn replicas_that_start_together_serve_the_same_certificate() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_bundles_of_the_configuration_are_changed() {
-    let bench = Bench::with_configuration();
-    bench.replica();
-    bench.until_published().await;
-    let mut after = bench.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
+    let harness = Harness::with_configuration();
+    harness.replica();
+    harness.until_published().await;
+    let mut after = harness.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
     for webhook in after["webhooks"].as_array_mut().unwrap() {
         webhook["clientConfig"].as_object_mut().unwrap().remove("caBundle").unwrap();
     }
@@ -325,84 +325,84 @@ async fn only_the_bundles_of_the_configuration_are_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_somebody_removes_is_written_again_at_once() {
-    let bench = Bench::with_configuration();
-    bench.replica();
-    let bundle = bench.until_published().await;
-    bench.api.apply_json(configuration());
+    let harness = Harness::with_configuration();
+    harness.replica();
+    let bundle = harness.until_published().await;
+    harness.api.apply_json(configuration());
     let removed = Instant::now();
-    assert_eq!(bench.until_published().await, bundle);
+    assert_eq!(harness.until_published().await, bundle);
     assert!(removed.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_configuration_that_comes_later_gets_its_bundle() {
-    let bench = Bench::new();
-    let served = bench.replica();
+    let harness = Harness::new();
+    let served = harness.replica();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    bench.api.apply_json(configuration());
-    let bundle = bench.until_published().await;
+    harness.api.apply_json(configuration());
+    let bundle = harness.until_published().await;
     assert_eq!(call(&served, &bundle).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_by_somebody_else_between_reading_and_writing_is_kept() {
-    let bench = Bench::with_configuration();
-    bench.api.before_next("patch", CONFIGURATIONS, |api| {
+    let harness = Harness::with_configuration();
+    harness.api.before_next("patch", CONFIGURATIONS, |api| {
         api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
             configuration["webhooks"].as_array_mut().unwrap().remove(0);
         });
     });
-    let served = bench.replica();
-    let bundle = bench.until_published().await;
-    let after = bench.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
+    let served = harness.replica();
+    let bundle = harness.until_published().await;
+    let after = harness.api.get_json(CONFIGURATIONS, "", CONFIGURATION).unwrap();
     assert_eq!(after["webhooks"].as_array().unwrap().len(), 1);
     assert_eq!(after["webhooks"][0]["name"], "pvc-hook.topolvm.io");
-    assert_eq!(bench.api.count("patch", CONFIGURATIONS), 2);
+    assert_eq!(harness.api.count("patch", CONFIGURATIONS), 2);
     assert_eq!(call(&served, &bundle).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_authority_signs_nothing_that_is_served_while_it_cannot_be_published() {
-    let bench = Bench::with_configuration();
-    let served = bench.replica();
-    bench.until_published().await;
+    let harness = Harness::with_configuration();
+    let served = harness.replica();
+    harness.until_published().await;
     let first = served.current().unwrap().info().clone();
     // The right to write it is taken away
-    bench.api.fail_next("patch", CONFIGURATIONS, usize::MAX, 403);
-    let authority = bench.secret().unwrap().signer;
-    assert!(bench.api.delete("secrets", "topolvm-system", SECRET));
+    harness.api.fail_next("patch", CONFIGURATIONS, usize::MAX, 403);
+    let authority = harness.secret().unwrap().signer;
+    assert!(harness.api.delete("secrets", "topolvm-system", SECRET));
     tokio::time::sleep(Duration::from_secs(110)).await;
-    assert_ne!(bench.secret().unwrap().signer, authority);
+    assert_ne!(harness.secret().unwrap().signer, authority);
     assert_eq!(served.current().unwrap().info(), &first);
     // It is given back ten seconds before the old certificate expires
-    bench.api.clear_faults();
+    harness.api.clear_faults();
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert_ne!(served.current().unwrap().info(), &first);
-    assert_eq!(call(&served, &bench.bundle().unwrap()).await, Ok(()));
+    assert_eq!(call(&served, &harness.bundle().unwrap()).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_expired_while_nobody_ran_is_made_anew_by_the_same_authority() {
-    let bench = Bench::with_configuration();
+    let harness = Harness::with_configuration();
     let (authority, certificate) = issue(&names(), now() - SignedDuration::from_mins(5));
-    bench.put(&Content::new(authority, certificate));
-    let served = bench.replica();
-    let bundle = bench.until_published().await;
+    harness.put(&Content::new(authority, certificate));
+    let served = harness.replica();
+    let bundle = harness.until_published().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(call(&served, &bundle).await, Ok(()));
-    assert_eq!(bench.bundle().unwrap(), bundle);
+    assert_eq!(harness.bundle().unwrap(), bundle);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_expired_while_nobody_ran_is_replaced_at_once() {
-    let bench = Bench::with_configuration();
+    let harness = Harness::with_configuration();
     let (authority, certificate) = issue(&names(), now() - SignedDuration::from_hours(24));
-    bench.put(&Content::new(authority, certificate));
-    let served = bench.replica();
+    harness.put(&Content::new(authority, certificate));
+    let served = harness.replica();
     let began = Instant::now();
-    bench.api.until(CONFIGURATIONS, "", CONFIGURATION, |_| bench.bundle()).await;
+    harness.api.until(CONFIGURATIONS, "", CONFIGURATION, |_| harness.bundle()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let bundle = bench.bundle().unwrap();
+    let bundle = harness.bundle().unwrap();
     assert_eq!(call(&served, &bundle).await, Ok(()));
     assert_eq!(authorities(&bundle), 1);
     assert!(began.elapsed() < Duration::from_secs(2));
@@ -410,51 +410,51 @@ async fn a_certificate_that_expired_while_nobody_ran_is_replaced_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_no_certificate_is_made_anew_and_its_labels_stay() {
-    let bench = Bench::with_configuration();
-    bench.api.apply_json(json!({
+    let harness = Harness::with_configuration();
+    harness.api.apply_json(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": SECRET, "namespace": "topolvm-system", "labels": {"team": "blue"}},
         "data": {"tls.crt": "AAAA", "other": "AAAA"},
     }));
-    let served = bench.replica();
-    let bundle = bench.until_published().await;
+    let served = harness.replica();
+    let bundle = harness.until_published().await;
     assert_eq!(call(&served, &bundle).await, Ok(()));
-    let secret = bench.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
+    let secret = harness.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
     assert_eq!((&secret["metadata"]["labels"]["team"], &secret["data"]["other"]), (&json!("blue"), &json!("AAAA")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_service_name_makes_a_new_certificate() {
-    let bench = Bench::with_configuration();
+    let harness = Harness::with_configuration();
     let (authority, certificate) = issue(&["old.topolvm-system.svc".to_owned()], now());
-    bench.put(&Content::new(authority, certificate));
-    let served = bench.replica();
+    harness.put(&Content::new(authority, certificate));
+    let served = harness.replica();
     tokio::time::sleep(Duration::from_secs(15)).await;
-    assert_eq!(call(&served, &bench.bundle().unwrap()).await, Ok(()));
+    assert_eq!(call(&served, &harness.bundle().unwrap()).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_fails_is_asked_again_and_hanging_does_not_hold_up_the_end() {
-    let bench = Bench::with_configuration();
-    bench.api.fail_next("get", "secrets", 3, 500);
-    bench.api.inject("create", "secrets", 1, Failure::Hang);
-    let served = bench.replica();
-    let bundle = bench.until_published().await;
+    let harness = Harness::with_configuration();
+    harness.api.fail_next("get", "secrets", 3, 500);
+    harness.api.inject("create", "secrets", 1, Failure::Hang);
+    let served = harness.replica();
+    let bundle = harness.until_published().await;
     assert_eq!(call(&served, &bundle).await, Ok(()));
-    bench.api.inject("get", CONFIGURATIONS, 1, Failure::Hang);
-    bench.api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
+    harness.api.inject("get", CONFIGURATIONS, 1, Failure::Hang);
+    harness.api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
         configuration["metadata"]["labels"] = json!({"a": "b"});
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    bench.shutdown.cancel();
-    bench.tasks.wait().await.unwrap();
+    harness.shutdown.cancel();
+    harness.tasks.wait().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_private_key_is_in_no_log() {
-    let bench = Bench::with_configuration();
-    bench.replica();
-    bench.until_published().await;
-    let text = format!("{:?}", bench.secret().unwrap());
+    let harness = Harness::with_configuration();
+    harness.replica();
+    harness.until_published().await;
+    let text = format!("{:?}", harness.secret().unwrap());
     assert!(!text.contains("PRIVATE"), "{text}");
 }

@@ -1,5 +1,5 @@
-//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new connection. The Secret is one of
-//! an earlier version, whose authority cannot sign any more.
+//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new
+//! connection. The Secret is one of an earlier version, whose authority cannot sign any more.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -85,8 +85,8 @@ fn start(bed: &Bed) -> Result<[Relay; 2]> {
     Ok([relay(REPLICAS[0])?, relay(REPLICAS[1])?])
 }
 
-/// Those who call: the API server on behalf of one who makes pods and claims, and one who asks each replica himself and trusts what the
-/// configuration says at that moment.
+/// Those who call: the API server on behalf of one who makes pods and claims, and one who asks each replica himself and
+/// trusts what the configuration says at that moment.
 struct Callers<'a> {
     bed: &'a Bed,
     relays: [Relay; 2],
@@ -133,7 +133,8 @@ impl<'a> Callers<'a> {
         let mut tick = interval(PACE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut most = 0;
-        // Until both replicas have served what the Secret had, and the authority of the earlier version is not trusted any more
+        // Until both replicas have served what the Secret had, and the authority of the earlier version is not trusted
+        // any more
         let (bundle, cut) = loop {
             ensure!(self.refused.len() < ENOUGH, "{}, refused: {:#?}", self.sum(), self.refused);
             ensure!(began.elapsed() < LIMIT, "not renewed: {}, refused: {:#?}", self.sum(), self.refused);
