@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use crate::device_class::DeviceClasses;
 use crate::engine::{Engine, StartError};
@@ -118,7 +118,7 @@ async fn tell_obstacles<R: Host>(
             }
         }
         Some(Err(error)) => {
-            let error = format!("{:#}", anyhow::Error::from(error));
+            let error = error_chain(&error);
             tracing::warn!(error, "cannot ask LVM for the settings of this host");
         }
         None => {}

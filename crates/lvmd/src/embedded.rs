@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::body::Body;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 use tower::{Service, ServiceExt as _};
 
 use crate::daemon::Daemon;
@@ -70,7 +70,7 @@ async fn run<R: Host + Clone>(
         loop {
             let error = match daemon.start(&tasks, &shutdown).await {
                 Ok(engine) => return engine,
-                Err(error) => format!("{:#}", anyhow::Error::from(error)),
+                Err(error) => error_chain(&error),
             };
             if said != error {
                 tracing::error!(error, "the embedded lvmd cannot start; trying again");

@@ -26,7 +26,7 @@ use std::time::Duration;
 use futures::Stream;
 use lvm::{Changed, Device, Host, LogicalVolume, LvName, Lvm, VgName, VolumeGroup};
 use tokio::sync::watch;
-use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 use tracing::Instrument as _;
 
 use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
@@ -197,7 +197,7 @@ impl<R: Host> Engine<R> {
             match self.inner.lvm.thin_pool_threshold().await {
                 Ok(threshold) => classes.set_thin_pool_threshold(threshold),
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = error_chain(&error);
                     tracing::warn!(
                         error,
                         "cannot learn from LVM up to which fill thin pools take volumes; taken for 100 %"

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use topolvm_runtime::CancellationToken;
 use topolvm_runtime::files::Files;
 use topolvm_runtime::systemd::Systemd;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 use crate::config::{self, Config};
 use crate::device_class::DeviceClasses;
@@ -128,7 +128,7 @@ impl Reload {
         self.systemd.reloading();
         let result = self.take_over(apply).await;
         self.metrics.record(result.is_ok());
-        let failure = result.err().map(|error| format!("{error:#}"));
+        let failure = result.err().map(|error| error_chain(&*error));
         if let Some(error) = &failure {
             tracing::error!(error, "the configuration was not taken over; the previous one stays in use");
         }

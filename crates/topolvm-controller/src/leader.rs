@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use topolvm_runtime::CancellationToken;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 /// How long giving the Lease back may take. Nothing is lost if it fails: the next leader then waits until the Lease has run out.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -128,7 +128,9 @@ impl Election {
         let free = lease::released(lease, (self.now)());
         match self.in_time(RELEASE, "release", self.api.replace(&self.name, &PostParams::default(), &free)).await {
             Ok(_) => tracing::info!(lease = self.name, "released the Lease"),
-            Err(error) => tracing::info!(error = chain(error), "the next leader waits until the Lease has run out"),
+            Err(error) => {
+                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out");
+            }
         }
     }
 
@@ -152,10 +154,6 @@ impl Error {
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 409))
     }
-}
-
-fn chain(error: Error) -> String {
-    format!("{:#}", anyhow::Error::from(error))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use anyhow::Context as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use topolvm_runtime::error_chain;
+
 /// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.
 const SILENCE: Duration = Duration::from_secs(330);
 /// How long the API server may take to say its version.
@@ -40,11 +42,11 @@ async fn reached(client: &Client) {
                 tracing::info!(version = version.git_version, "the Kubernetes API server answers");
                 return;
             }
-            Ok(Err(error)) => anyhow::Error::from(error),
-            Err(elapsed) => anyhow::Error::from(elapsed),
+            Ok(Err(error)) => error_chain(&error),
+            Err(elapsed) => error_chain(&elapsed),
         };
         tracing::warn!(
-            error = format!("{error:#}"),
+            error,
             "cannot reach the Kubernetes API server; check its address in the kubeconfig, the network and the credentials; trying again"
         );
         tokio::time::sleep(pause).await;

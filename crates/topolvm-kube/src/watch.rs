@@ -9,7 +9,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use topolvm_runtime::{Backoff, CancellationToken};
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 /// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is
 /// given up. It bounds how long a connection that died silently can go unnoticed.
@@ -74,7 +74,7 @@ where
             }
             Some(Err(error)) => {
                 let advice = advice(&error);
-                tracing::warn!(what, error = format!("{:#}", anyhow::Error::from(error)), "cannot watch; {advice}");
+                tracing::warn!(what, error = error_chain(&error), "cannot watch; {advice}");
             }
             None => anyhow::bail!("the stream of {what} ended"),
         }

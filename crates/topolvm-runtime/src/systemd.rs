@@ -11,7 +11,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::time::timeout;
 
-use crate::CancellationToken;
+use crate::{CancellationToken, error_chain};
 
 /// The environment that systemd gives to a service.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -97,7 +97,7 @@ impl Systemd {
                     Ok(Ok(())) => self.send(&[NotifyState::Watchdog]),
                     Ok(Err(error)) => {
                         tracing::error!(
-                            error = format!("{error:#}"),
+                            error = error_chain(&*error),
                             "this process does not do its work; no sign of life for systemd"
                         );
                     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request as HttpRequest, StatusCode};
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
 use crate::access_log;
@@ -80,7 +81,7 @@ impl Extender {
         match answered {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "request cannot be answered");
+                tracing::warn!(error = error_chain(&error), "request cannot be answered");
                 reply(StatusCode::BAD_REQUEST, TEXT, bad_request)
             }
             Err(error) => {

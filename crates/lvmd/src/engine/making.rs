@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use lvm::{Changed, Host, LogicalVolume, LvName, VolumeGroup};
+use topolvm_runtime::error_chain;
 
 use super::change::find;
 use super::group::Group;
@@ -102,7 +103,7 @@ impl<R: Host> Engine<R> {
                 if !matches!(error, lvm::Error::AlreadyExists { .. })
                     && let Err(error) = self.clean_up(group, name).await
                 {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = error_chain(&error);
                     tracing::error!(vg = %group.name, %name, error, "a volume stays half made until it is asked for again");
                 }
                 if let lvm::Error::VolumeNotFound { vg, name } = error {
@@ -156,7 +157,7 @@ impl<R: Host> Engine<R> {
                 && let Some(found) = known.volumes.iter().find(|other| *other.uuid == *volume.uuid)
                 && let Err(error) = self.remove_half_made(group, &known, found).await
             {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = error_chain(&error);
                 tracing::error!(vg = %group.name, name = %volume.name, error, "cannot remove a volume that was left half made");
             }
         }

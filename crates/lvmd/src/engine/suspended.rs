@@ -2,6 +2,7 @@
 //! killed then leaves whoever uses the volume waiting.
 
 use lvm::{Host, LvName, State};
+use topolvm_runtime::error_chain;
 
 use super::Engine;
 use super::group::Group;
@@ -19,7 +20,7 @@ impl<R: Host> Engine<R> {
         for name in names {
             tracing::warn!(vg = %group.name, %name, "an LVM that was killed left this volume suspended; it goes on now");
             if let Err(error) = self.take(group, self.inner.lvm.refresh(&group.name, &name).await) {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = error_chain(&error);
                 tracing::error!(vg = %group.name, %name, error, "a volume stays suspended and all who use it wait; see `dmsetup info`");
             }
         }

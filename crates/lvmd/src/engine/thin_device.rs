@@ -3,6 +3,7 @@
 use std::slice;
 
 use lvm::{Host, LogicalVolume, LvName};
+use topolvm_runtime::error_chain;
 
 use super::Engine;
 use super::group::Group;
@@ -27,7 +28,7 @@ impl<R: Host> Engine<R> {
                 true
             }
             Err(kept) => {
-                let kept = format!("{:#}", anyhow::Error::from(kept));
+                let kept = error_chain(&kept);
                 stderr.extend(["; lvmd leaves the device alone: ", &kept]);
                 false
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lvm::{Host, VgName, Wipe, Wipeable};
 use tokio::time::{Instant, sleep_until, timeout};
-use topolvm_runtime::CancellationToken;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::Engine;
 use super::group::Group;
@@ -99,7 +99,7 @@ pub(super) async fn work<R: Host>(
                 Err(Failure::InUse) if !volume.is_ours => queue.leave(&volume.uuid, Instant::now()),
                 Err(failure) => {
                     queue.failed(&volume.uuid, Instant::now());
-                    engine.cannot_wipe(&group, &volume, failure);
+                    engine.cannot_wipe(&group, &volume, &failure);
                 }
             },
             Next::Wait(until) => {
@@ -202,9 +202,9 @@ impl<R: Host> Engine<R> {
         Ok(())
     }
 
-    fn cannot_wipe(&self, group: &Group, volume: &ToWipe, failure: Failure) {
+    fn cannot_wipe(&self, group: &Group, volume: &ToWipe, failure: &Failure) {
         let class = self.class_of(group, &volume.name);
-        let error = format!("{:#}", anyhow::Error::from(failure));
+        let error = error_chain(failure);
         tracing::error!(
             vg = %group.name,
             name = volume.name,

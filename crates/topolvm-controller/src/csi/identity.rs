@@ -12,6 +12,7 @@ use topolvm_proto::csi::{
     ProbeRequest, ProbeResponse,
 };
 use topolvm_proto::plugin;
+use topolvm_runtime::error_chain;
 
 use crate::nodes::Nodes;
 use crate::volume_watch::VolumeWatch;
@@ -56,7 +57,7 @@ impl IdentityService {
                 tracing::warn!(message = status.message, "cannot read the CSIDriver object; check the ClusterRole");
                 Ok(())
             }
-            Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::from(error))),
+            Ok(Err(error)) => Err(error_chain(&error)),
             Err(_elapsed) => Err(format!("no answer within {} s", PROBE_TIME.as_secs())),
         }
     }

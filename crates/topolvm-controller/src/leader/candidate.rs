@@ -9,8 +9,9 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, timeout_at};
+use topolvm_runtime::error_chain;
 
-use super::{Election, Error, Timing, chain, lease};
+use super::{Election, Error, Timing, lease};
 
 /// What the Lease said, and when this process saw it change to that.
 struct Seen {
@@ -53,7 +54,10 @@ impl Election {
                 Ok(None) => self.end_of(seen.as_ref()),
                 Err(error) => {
                     if !error.is_conflict() {
-                        tracing::warn!(error = chain(error), "cannot take part in the leader election; trying again");
+                        tracing::warn!(
+                            error = error_chain(&error),
+                            "cannot take part in the leader election; trying again"
+                        );
                     }
                     Instant::now() + self.timing.retry_period
                 }
@@ -101,7 +105,7 @@ impl Election {
                 Ok(Some(Ok(Event::Delete(_)))) => return,
                 Ok(Some(Ok(Event::Init | Event::InitDone))) => {}
                 Ok(Some(Err(error))) => {
-                    tracing::debug!(error = format!("{:#}", anyhow::Error::from(error)), "cannot watch the Lease");
+                    tracing::debug!(error = error_chain(&error), "cannot watch the Lease");
                 }
                 // The stream of a watcher does not end; were it to, the time decides
                 Ok(None) => return tokio::time::sleep_until(again).await,

@@ -3,8 +3,9 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use tokio::time::Instant;
+use topolvm_runtime::error_chain;
 
-use super::{Election, Error, chain, lease};
+use super::{Election, Error, lease};
 
 impl Election {
     /// Renews the Lease, which was taken at `since`, until it is lost. `lease` is always what the API server answered last.
@@ -24,7 +25,7 @@ impl Election {
                     tracing::warn!(lease = self.name, "somebody else holds the Lease");
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(error = chain(error), "cannot renew the Lease; trying again"),
+                Ok(Err(error)) => tracing::warn!(error = error_chain(&error), "cannot renew the Lease; trying again"),
                 Err(_elapsed) => {}
             }
         }

@@ -18,6 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
 use topolvm_kube::ReconcileMetrics;
+use topolvm_runtime::error_chain;
 
 use super::claims::{provisioner, volume_name};
 use crate::volume_watch::VolumeWatch;
@@ -76,7 +77,7 @@ impl ResizeNudge {
                     }
                     Err(error) => {
                         let Waiting { namespace, claim, .. } = &claim;
-                        let error = format!("{:#}", anyhow::Error::from(error));
+                        let error = error_chain(&error);
                         tracing::warn!(
                             namespace,
                             claim,

@@ -9,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_runtime::error_chain;
 
 type NodeMetadata = PartialObjectMeta<Node>;
 
@@ -48,7 +49,7 @@ pub(super) async fn keep_annotated(
             Err(error) => {
                 tracing::warn!(
                     node = name,
-                    error = format!("{:#}", anyhow::Error::from(error)),
+                    error = error_chain(&error),
                     "cannot publish the node's capacity; trying again"
                 );
                 Some(backoff.fail())

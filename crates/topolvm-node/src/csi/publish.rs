@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use topolvm_api::LogicalVolume;
+use topolvm_runtime::error_chain;
 
 use super::access::Access;
 use super::kubelet;
@@ -112,7 +113,7 @@ impl<M: Mounter> Agent<M> {
         match self.mounter.inspect(target).await {
             Ok(_) => Ok(true),
             Err(error @ mount::Error::Io { .. }) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = error_chain(&error);
                 tracing::warn!(error, "the mounted filesystem gives errors; it is mounted anew");
                 Ok(false)
             }

@@ -9,6 +9,7 @@ use super::publish::{Volume, Wanted};
 use super::request::{StageVolume, UnstageVolume};
 use super::{Agent, Error};
 use crate::mount::{DeviceNumber, Mounter};
+use topolvm_runtime::error_chain;
 
 impl<M: Mounter> Agent<M> {
     /// A block volume is only made sure to be there: its device node is at its place already.
@@ -84,7 +85,7 @@ impl<M: Mounter> Agent<M> {
             Ok::<(), Error>(())
         };
         if let Err(error) = unmounted.await {
-            let error = format!("{:#}", anyhow::Error::from(error));
+            let error = error_chain(&error);
             tracing::warn!(error, "a staged volume may be left mounted; unmount it by hand when its pods have gone");
         }
     }

@@ -6,6 +6,7 @@ use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
+use topolvm_runtime::error_chain;
 
 use super::FIELD_MANAGER;
 
@@ -62,7 +63,7 @@ impl Events {
         let published = self.recorder.publish(event, &regarding);
         let error = match tokio::time::timeout(LIMIT, published).await {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => format!("{:#}", anyhow::Error::from(error)),
+            Ok(Err(error)) => error_chain(&error),
             Err(_) => "the Kubernetes API server did not answer in time".to_owned(),
         };
         tracing::debug!(volume = volume.name(), reason, error, "cannot publish an event");

@@ -6,7 +6,7 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
 use topolvm_kube::{LogicalVolumes, watch_selected};
-use topolvm_runtime::CancellationToken;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 /// Who picks this node's objects out of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
             }
             Err(error) => {
                 tracing::warn!(
-                    error = format!("{:#}", anyhow::Error::from(error)),
+                    error = error_chain(&error),
                     "cannot list LogicalVolumes; are the CustomResourceDefinition and the agent's ClusterRole installed? trying again"
                 );
                 tokio::time::sleep(backoff.fail()).await;

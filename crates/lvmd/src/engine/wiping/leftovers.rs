@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lvm::{Host, VgName};
-use topolvm_runtime::CancellationToken;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 use crate::engine::Engine;
 use crate::marks;
@@ -23,7 +23,7 @@ pub(in crate::engine) async fn look_for_leftovers<R: Host>(
     let looking = async {
         let mut retry = FIRST_RETRY;
         loop {
-            let error = format!("{:#}", anyhow::Error::from(failure));
+            let error = error_chain(&failure);
             tracing::warn!(error, "cannot look for volumes of lvmd's in other volume groups");
             tokio::time::sleep(retry).await;
             retry = LAST_RETRY.min(retry * 2);
