@@ -14,7 +14,7 @@ mod lookup;
 mod modify;
 mod record;
 mod remove;
-mod selected;
+mod selected_node;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) use copy::NewSnapshot;
 pub(crate) use error::{Difference, Error};
 pub(crate) use list::{Page, Paging};
 pub(crate) use record::{Kind, SourceId, Volume};
-pub(crate) use selected::ClaimName;
+pub(crate) use selected_node::ClaimName;
 
 use crate::nodes::Nodes;
 use crate::volume_size::VolumeSize;
