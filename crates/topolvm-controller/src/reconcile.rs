@@ -4,13 +4,13 @@
 //! Watches say where to look. What is deleted or let go is first read from the API server, and each write names the object that it is
 //! meant for, so that an old view or a second controller cannot hit another object of the same name.
 
-#[cfg(test)]
-mod bench;
 mod claim_finalizer;
 mod claims;
 mod error;
 mod events;
 mod finalizers;
+#[cfg(test)]
+mod harness;
 mod node_deletion;
 mod resize_nudge;
 mod stale_volumes;

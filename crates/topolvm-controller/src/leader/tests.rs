@@ -15,7 +15,7 @@ const TIMING: Timing = Timing {
 };
 
 /// Many replicas on one API server, and who of them leads.
-struct Bench {
+struct Harness {
     server: ApiServer,
     leaders: Arc<Mutex<Vec<String>>>,
 }
@@ -27,7 +27,7 @@ struct Replica {
     is_leader: Gauge,
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         Self { server: ApiServer::new(), leaders: Arc::default() }
     }
@@ -104,178 +104,178 @@ async fn seconds(seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn of_three_replicas_one_leads_and_when_it_stops_another_does_at_once() {
-    let bench = Bench::new();
-    let first = bench.replica("a");
+    let harness = Harness::new();
+    let first = harness.replica("a");
     seconds(1).await;
-    assert_eq!(bench.leaders(), ["a"]);
+    assert_eq!(harness.leaders(), ["a"]);
     assert_eq!(first.is_leader.get(), 1);
-    assert_eq!(bench.lease()["holderIdentity"], "a");
-    let others = [bench.replica("b"), bench.replica("c")];
+    assert_eq!(harness.lease()["holderIdentity"], "a");
+    let others = [harness.replica("b"), harness.replica("c")];
     seconds(120).await;
-    assert_eq!(bench.leaders(), ["a"]);
+    assert_eq!(harness.leaders(), ["a"]);
 
     first.end().await;
     seconds(1).await;
-    let [leader] = &bench.leaders()[..] else { panic!("{:?}", bench.leaders()) };
-    assert_eq!(bench.lease()["holderIdentity"], **leader);
-    assert_eq!(bench.lease()["leaseTransitions"], 1);
+    let [leader] = &harness.leaders()[..] else { panic!("{:?}", harness.leaders()) };
+    assert_eq!(harness.lease()["holderIdentity"], **leader);
+    assert_eq!(harness.lease()["leaseTransitions"], 1);
     for other in others {
         other.end().await;
     }
-    assert_eq!(bench.lease()["holderIdentity"], Value::Null);
-    assert_eq!(bench.leaders(), Vec::<String>::new());
+    assert_eq!(harness.lease()["holderIdentity"], Value::Null);
+    assert_eq!(harness.leaders(), Vec::<String>::new());
 }
 
 /// With a clock that goes on between two looks at it, unlike that of the other tests.
 #[tokio::test]
 async fn a_lease_that_nobody_holds_is_taken_at_once() {
-    let bench = Bench::new();
-    bench.held_by_another();
-    bench.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!(""));
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    harness.held_by_another();
+    harness.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!(""));
+    let replica = harness.replica("a");
     let is_ours = |lease: Option<&Value>| (lease?["spec"]["holderIdentity"] == "a").then_some(());
-    bench.server.until("leases", "ns", "topolvm", is_ours).await;
-    assert_eq!(bench.server.count("get", "leases"), 1);
+    harness.server.until("leases", "ns", "topolvm", is_ours).await;
+    assert_eq!(harness.server.count("get", "leases"), 1);
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_topolvm_is_respected_until_it_has_not_changed_for_its_duration_whatever_the_clocks_say() {
-    let bench = Bench::new();
-    bench.held_by_another();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    harness.held_by_another();
+    let replica = harness.replica("a");
     for second in 1..=30 {
         seconds(2).await;
-        bench.renewed_by_another(second);
-        assert_eq!(bench.leaders(), Vec::<String>::new());
+        harness.renewed_by_another(second);
+        assert_eq!(harness.leaders(), Vec::<String>::new());
     }
     seconds(14).await;
-    assert_eq!(bench.leaders(), Vec::<String>::new());
+    assert_eq!(harness.leaders(), Vec::<String>::new());
     seconds(2).await;
-    assert_eq!(bench.leaders(), ["a"]);
-    assert_eq!(bench.lease()["leaseTransitions"], 4);
-    let lease = bench.server.get_json("leases", "ns", "topolvm").unwrap();
+    assert_eq!(harness.leaders(), ["a"]);
+    assert_eq!(harness.lease()["leaseTransitions"], 4);
+    let lease = harness.server.get_json("leases", "ns", "topolvm").unwrap();
     assert_eq!(lease["metadata"]["labels"], json!({"a": "b"}));
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn renewals_are_noticed_without_the_watch() {
-    let bench = Bench::new();
-    bench.held_by_another();
-    bench.server.fail_next("list", "leases", 1000, 403);
-    bench.server.fail_next("watch", "leases", 1000, 403);
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    harness.held_by_another();
+    harness.server.fail_next("list", "leases", 1000, 403);
+    harness.server.fail_next("watch", "leases", 1000, 403);
+    let replica = harness.replica("a");
     for second in 1..=30 {
         seconds(2).await;
-        bench.renewed_by_another(second);
+        harness.renewed_by_another(second);
     }
-    assert_eq!(bench.leaders(), Vec::<String>::new());
+    assert_eq!(harness.leaders(), Vec::<String>::new());
     seconds(40).await;
-    assert_eq!(bench.leaders(), ["a"]);
+    assert_eq!(harness.leaders(), ["a"]);
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_right_before_the_take_over_wins() {
-    let bench = Bench::new();
-    bench.held_by_another();
-    let server = bench.server.clone();
+    let harness = Harness::new();
+    harness.held_by_another();
+    let server = harness.server.clone();
     server.before_next("update", "leases", |server| {
         server
             .edit("leases", "ns", "topolvm", |lease| lease["spec"]["renewTime"] = json!("2020-01-01T00:00:59.000000Z"));
     });
-    let replica = bench.replica("a");
+    let replica = harness.replica("a");
     seconds(16).await;
     assert_eq!(server.count("update", "leases"), 1);
-    assert_eq!(bench.leaders(), Vec::<String>::new());
-    assert_eq!(bench.lease()["holderIdentity"], "other");
+    assert_eq!(harness.leaders(), Vec::<String>::new());
+    assert_eq!(harness.lease()["holderIdentity"], "other");
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_leader_stops_before_the_lease_runs_out_when_the_api_server_is_away_and_leads_again_afterwards() {
-    let bench = Bench::new();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    let replica = harness.replica("a");
     seconds(5).await;
-    bench.server.disconnect();
+    harness.server.disconnect();
     seconds(8).await;
-    assert_eq!(bench.leaders(), ["a"], "a short outage is no reason to stop");
+    assert_eq!(harness.leaders(), ["a"], "a short outage is no reason to stop");
     seconds(3).await;
-    assert_eq!(bench.leaders(), Vec::<String>::new());
+    assert_eq!(harness.leaders(), Vec::<String>::new());
     assert_eq!(replica.is_leader.get(), 0);
-    bench.server.reconnect();
+    harness.server.reconnect();
     seconds(20).await;
-    assert_eq!(bench.leaders(), ["a"]);
+    assert_eq!(harness.leaders(), ["a"]);
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_hangs_costs_one_attempt_and_not_the_lease() {
-    let bench = Bench::new();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    let replica = harness.replica("a");
     seconds(1).await;
-    bench.server.inject("update", "leases", 1, Failure::Hang);
+    harness.server.inject("update", "leases", 1, Failure::Hang);
     seconds(60).await;
-    assert_eq!(bench.leaders(), ["a"]);
-    bench.server.inject("update", "leases", usize::MAX, Failure::Hang);
+    assert_eq!(harness.leaders(), ["a"]);
+    harness.server.inject("update", "leases", usize::MAX, Failure::Hang);
     seconds(11).await;
-    assert_eq!(bench.leaders(), Vec::<String>::new());
-    bench.server.clear_faults();
+    assert_eq!(harness.leaders(), Vec::<String>::new());
+    harness.server.clear_faults();
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_lost_and_changed_labels_do_not_end_the_term() {
-    let bench = Bench::new();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    let replica = harness.replica("a");
     seconds(1).await;
-    bench.server.inject("update", "leases", 1, Failure::LostAnswer);
+    harness.server.inject("update", "leases", 1, Failure::LostAnswer);
     seconds(5).await;
-    bench.server.edit("leases", "ns", "topolvm", |lease| lease["metadata"]["labels"] = json!({"x": "y"}));
+    harness.server.edit("leases", "ns", "topolvm", |lease| lease["metadata"]["labels"] = json!({"x": "y"}));
     seconds(60).await;
-    assert_eq!(bench.leaders(), ["a"]);
-    assert_eq!(bench.lease()["leaseTransitions"], json!(0));
+    assert_eq!(harness.leaders(), ["a"]);
+    assert_eq!(harness.lease()["leaseTransitions"], json!(0));
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_lease_was_taken_or_deleted_stops_at_its_next_renewal() {
-    let bench = Bench::new();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    let replica = harness.replica("a");
     seconds(1).await;
-    bench.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!("thief"));
+    harness.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!("thief"));
     seconds(2).await;
-    assert_eq!(bench.leaders(), Vec::<String>::new());
+    assert_eq!(harness.leaders(), Vec::<String>::new());
     seconds(20).await;
-    assert_eq!(bench.leaders(), ["a"], "the thief never renewed");
-    bench.server.delete("leases", "ns", "topolvm");
+    assert_eq!(harness.leaders(), ["a"], "the thief never renewed");
+    harness.server.delete("leases", "ns", "topolvm");
     seconds(2).await;
     seconds(2).await;
-    assert_eq!(bench.leaders(), ["a"], "a new Lease is made");
-    assert_eq!(bench.server.count("create", "leases"), 2);
+    assert_eq!(harness.leaders(), ["a"], "a new Lease is made");
+    assert_eq!(harness.server.count("create", "leases"), 2);
     replica.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn work_that_fails_ends_the_election_with_its_error_and_frees_the_lease() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let lease = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm".to_owned() };
-    let client = bench.server.client();
+    let client = harness.server.client();
     let election =
         Election::new(&client, lease, "a".to_owned(), TIMING, clock_of_this_machine, &mut Registry::default());
     let leading = Box::pin(election.lead(CancellationToken::new(), async |_| anyhow::bail!("no disk")));
     let error = leading.await.unwrap_err();
     assert_eq!(error.to_string(), "no disk");
-    assert_eq!(bench.lease()["holderIdentity"], Value::Null);
+    assert_eq!(harness.lease()["holderIdentity"], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
-    let bench = Bench::new();
-    let replica = bench.replica("a");
+    let harness = Harness::new();
+    let replica = harness.replica("a");
     seconds(1).await;
-    bench.server.inject("*", "leases", usize::MAX, Failure::Hang);
+    harness.server.inject("*", "leases", usize::MAX, Failure::Hang);
     let started = tokio::time::Instant::now();
     replica.end().await;
     assert!(started.elapsed() <= RELEASE, "{:?}", started.elapsed());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{claim, logical_volume, node, pod};
 
-use super::bench::{Bench, DEFAULTS};
+use super::harness::{DEFAULTS, Harness};
 
 const CLAIMS: &str = "persistentvolumeclaims";
 const LVS: &str = "logicalvolumes.topolvm.io";
@@ -45,14 +45,14 @@ async fn reconciles_that_fail_and_that_succeed_are_counted_for_each_controller()
     for resource in ["nodes", CLAIMS, "pods", LVS] {
         server.fail_next("patch", resource, 1, 500);
     }
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.until_requested("patch", "pods", 1).await;
     // The others try again by themselves
     server.edit(CLAIMS, "default", "grown", |claim| claim["status"]["capacity"] = json!({"storage": "2Gi"}));
     tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
-    let page = bench.metrics();
+    let page = harness.metrics();
     for (controller, result) in CONTROLLERS.iter().flat_map(|name| [(name, "ok"), (name, "error")]) {
         assert_eq!(count(&page, controller, result), Some(json!(1)), "{controller}, {result}: {page}");
     }
-    bench.end().await;
+    harness.end().await;
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use topolvm_api::{format_bytes, parse_bytes};
 use topolvm_testkit::ApiServer;
 
-use crate::bench::{LVS, MIB};
+use crate::harness::{LVS, MIB};
 
 /// LVM rounds sizes up to this.
 const EXTENT: u64 = 4 * MIB;

@@ -7,10 +7,10 @@ use topolvm_proto::csi::{
     ListSnapshotsRequest,
 };
 
-use crate::bench::{Bench, cloned, on_nodes, refusal, volume};
+use crate::harness::{Harness, cloned, on_nodes, refusal, volume};
 
-async fn announced(bench: &Bench) -> Vec<rpc::Type> {
-    let answer = bench.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
+async fn announced(harness: &Harness) -> Vec<rpc::Type> {
+    let answer = harness.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
     let capabilities = answer.into_inner().capabilities.into_iter();
     capabilities
         .filter_map(|capability| match capability.r#type? {
@@ -33,32 +33,32 @@ const WITHOUT_SNAPSHOTS: [rpc::Type; 9] = [
 
 #[tokio::test(start_paused = true)]
 async fn only_what_is_implemented_is_announced() {
-    let bench = Bench::new().await;
+    let harness = Harness::new().await;
     let snapshots =
         [rpc::Type::CreateDeleteSnapshot, rpc::Type::ListSnapshots, rpc::Type::GetSnapshot, rpc::Type::CloneVolume];
-    assert_eq!(announced(&bench).await, [&WITHOUT_SNAPSHOTS[..], &snapshots].concat());
-    let attach = bench.csi.clone().controller_publish_volume(ControllerPublishVolumeRequest::default()).await;
+    assert_eq!(announced(&harness).await, [&WITHOUT_SNAPSHOTS[..], &snapshots].concat());
+    let attach = harness.csi.clone().controller_publish_volume(ControllerPublishVolumeRequest::default()).await;
     assert_eq!(refusal(attach).0, Code::Unimplemented);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_whose_classes_cannot_snapshot_says_so() {
-    let bench = Bench::with_agent().await.without_snapshots();
-    let source = bench.made("pvc-1").await;
-    assert_eq!(announced(&bench).await, WITHOUT_SNAPSHOTS);
+    let harness = Harness::with_agent().await.without_snapshots();
+    let source = harness.made("pvc-1").await;
+    assert_eq!(announced(&harness).await, WITHOUT_SNAPSHOTS);
 
     // The agents of the nodes do not know what this controller was told, and a plugin has one set of capabilities
-    let plugin = bench.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
+    let plugin = harness.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
     assert_eq!(plugin.into_inner(), topolvm_proto::plugin::capabilities());
 
-    assert_eq!(refusal(bench.snapshot("snapshot-1", &source).await).0, Code::Unimplemented);
-    assert_eq!(refusal(bench.delete_snapshot("s-1").await).0, Code::Unimplemented);
-    let list = bench.csi.clone().list_snapshots(ListSnapshotsRequest::default()).await;
+    assert_eq!(refusal(harness.snapshot("snapshot-1", &source).await).0, Code::Unimplemented);
+    assert_eq!(refusal(harness.delete_snapshot("s-1").await).0, Code::Unimplemented);
+    let list = harness.csi.clone().list_snapshots(ListSnapshotsRequest::default()).await;
     assert_eq!(refusal(list).0, Code::Unimplemented);
-    let get = bench.csi.clone().get_snapshot(Request::new(GetSnapshotRequest::default())).await;
+    let get = harness.csi.clone().get_snapshot(Request::new(GetSnapshotRequest::default())).await;
     assert_eq!(refusal(get).0, Code::Unimplemented);
-    let (code, message) = refusal(bench.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), &source)).await);
+    let (code, message) = refusal(harness.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), &source)).await);
     assert_eq!(code, Code::InvalidArgument);
     assert!(message.contains("--enable-snapshots"), "{message}");
-    assert!(bench.object("pvc-2").is_null());
+    assert!(harness.object("pvc-2").is_null());
 }

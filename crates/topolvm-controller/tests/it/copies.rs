@@ -6,27 +6,27 @@ use tonic::Code;
 use topolvm_proto::csi::CreateVolumeRequest;
 use topolvm_testkit::fixtures::logical_volume;
 
-use crate::bench::{
-    Bench, GIB, LVS, MIB, cloned, create, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
+use crate::harness::{
+    GIB, Harness, LVS, MIB, cloned, create, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
 };
 
-/// A bench with a volume `u-1` of 1025 MiB, which LVM made 1028 MiB, in class ssd on n2, and its snapshot `s-1`.
-async fn bench() -> Bench {
-    let bench = Bench::with_agent().await;
+/// A controller with a volume `u-1` of 1025 MiB, which LVM made 1028 MiB, in class ssd on n2, and its snapshot `s-1`.
+async fn harness() -> Harness {
+    let harness = Harness::with_agent().await;
     let source = logical_volume("pvc-1").on("n2").class("ssd").sized("1025Mi");
-    bench.api.apply_json(source.uid("u-1").ready("u-1", "1028Mi").build());
+    harness.api.apply_json(source.uid("u-1").ready("u-1", "1028Mi").build());
     let snapshot = logical_volume("snapshot-1").on("n2").class("ssd").sized("1028Mi").from_source("pvc-1", "ro");
     let snapshot = snapshot.annotation("topolvm.io/source-volume-id", "u-1");
-    bench.api.apply_json(snapshot.uid("s-1").ready("s-1", "1028Mi").build());
-    bench
+    harness.api.apply_json(snapshot.uid("s-1").ready("s-1", "1028Mi").build());
+    harness
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restored_volume_is_a_writable_copy_beside_its_snapshot() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = restored(on_nodes(volume("pvc-2"), &["n2", "n1"]), "s-1");
-    let answer = bench.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
-    let object = bench.object("pvc-2");
+    let answer = harness.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
+    let object = harness.object("pvc-2");
     assert_eq!(
         object["spec"],
         json!({
@@ -42,10 +42,10 @@ async fn a_restored_volume_is_a_writable_copy_beside_its_snapshot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_is_a_writable_copy_beside_its_source() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1");
-    let answer = bench.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
-    let object = bench.object("pvc-2");
+    let answer = harness.create(sized(request.clone(), 2 * GIB, 0)).await.unwrap();
+    let object = harness.object("pvc-2");
     assert_eq!((&object["spec"]["source"], &object["spec"]["accessType"]), (&json!("pvc-1"), &json!("rw")));
     assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/source-volume-id": "u-1"}));
     assert_eq!(answer.content_source, request.volume_content_source);
@@ -65,9 +65,9 @@ async fn a_copy_is_at_least_as_large_as_its_source(
     #[case] limit: u64,
     #[case] mebibytes: Option<u64>,
 ) {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1");
-    let answer = bench.create(sized(request, required * MIB, limit * MIB)).await;
+    let answer = harness.create(sized(request, required * MIB, limit * MIB)).await;
     if let Some(mebibytes) = mebibytes {
         assert_eq!(u64::try_from(answer.unwrap().capacity_bytes), Ok(mebibytes * MIB));
     } else {
@@ -79,11 +79,11 @@ async fn a_copy_is_at_least_as_large_as_its_source(
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_the_scheduler_wants_on_another_node_lets_it_choose_again() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1");
-    let (code, message) = refusal(bench.create(sized(request, 2 * GIB, 0)).await);
+    let (code, message) = refusal(harness.create(sized(request, 2 * GIB, 0)).await);
     assert_eq!((code, message.contains("on node n2")), (Code::ResourceExhausted, true), "{message}");
-    assert!(bench.object("pvc-2").is_null());
+    assert!(harness.object("pvc-2").is_null());
 }
 
 /// As external-provisioner asks without `--strict-topology`. The source is on n2, and the pod follows the volume.
@@ -96,27 +96,27 @@ async fn a_copy_is_made_beside_its_source_whatever_node_is_named_first(
     #[case] selected_node: Option<&str>,
     #[case] immediate: bool,
 ) {
-    let bench = bench().await;
-    bench.claim("2", selected_node, immediate);
+    let harness = harness().await;
+    harness.claim("2", selected_node, immediate);
     let request = restored(on_nodes(volume("pvc-2"), &["n1", "n2"]), "s-1");
-    let answer = bench.create(sized(request, 2 * GIB, 0)).await;
+    let answer = harness.create(sized(request, 2 * GIB, 0)).await;
     assert_eq!(answer.unwrap().accessible_topology, [topology("n2")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_stays_in_the_class_of_its_source() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = || sized(restored(on_nodes(volume("pvc-2"), &["n2"]), "s-1"), 2 * GIB, 0);
     let other = with_parameter(request(), "topolvm.io/device-class", "hdd");
-    let (code, message) = refusal(bench.create(other).await);
+    let (code, message) = refusal(harness.create(other).await);
     assert_eq!((code, message.contains("use a StorageClass")), (Code::InvalidArgument, true), "{message}");
-    bench.create(with_parameter(request(), "topolvm.io/device-class", "ssd")).await.unwrap();
-    assert_eq!(bench.object("pvc-2")["spec"]["deviceClass"], "ssd");
+    harness.create(with_parameter(request(), "topolvm.io/device-class", "ssd")).await.unwrap();
+    assert_eq!(harness.object("pvc-2")["spec"]["deviceClass"], "ssd");
 }
 
 #[tokio::test(start_paused = true)]
 async fn sources_that_are_not_there_are_named() {
-    let bench = bench().await;
+    let harness = harness().await;
     for request in [
         restored(volume("pvc-2"), "s-9"),
         cloned(volume("pvc-2"), "u-9"),
@@ -124,29 +124,29 @@ async fn sources_that_are_not_there_are_named() {
         restored(volume("pvc-2"), "u-1"),
         cloned(volume("pvc-2"), "s-1"),
     ] {
-        let (code, message) = refusal(bench.create(request).await);
+        let (code, message) = refusal(harness.create(request).await);
         assert_eq!((code, message.contains("to copy does not exist")), (Code::NotFound, true), "{message}");
     }
-    assert!(bench.object("pvc-2").is_null());
+    assert!(harness.object("pvc-2").is_null());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_being_deleted_is_not_copied() {
-    let bench = Bench::new().await;
+    let harness = Harness::new().await;
     let source = logical_volume("pvc-1").uid("u-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi");
-    bench.api.apply_json(source.build());
-    bench.api.delete(LVS, "", "pvc-1");
-    assert_eq!(refusal(bench.create(cloned(volume("pvc-2"), "u-1")).await).0, Code::NotFound);
+    harness.api.apply_json(source.build());
+    harness.api.delete(LVS, "", "pvc-1");
+    assert_eq!(refusal(harness.create(cloned(volume("pvc-2"), "u-1")).await).0, Code::NotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = || sized(restored(on_nodes(volume("pvc-2"), &["n2"]), "s-1"), 2 * GIB, 0);
-    let first = bench.create(request()).await.unwrap();
-    assert_eq!(bench.create(request()).await.unwrap(), first);
-    bench.delete_snapshot("s-1").await.unwrap();
-    assert_eq!(bench.create(request()).await.unwrap(), first);
+    let first = harness.create(request()).await.unwrap();
+    assert_eq!(harness.create(request()).await.unwrap(), first);
+    harness.delete_snapshot("s-1").await.unwrap();
+    assert_eq!(harness.create(request()).await.unwrap(), first);
 }
 
 #[rstest]
@@ -156,75 +156,75 @@ async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
 async fn the_same_copy_again_is_the_same_volume_whatever_node_is_allowed_by_now(
     #[case] copied: fn(CreateVolumeRequest) -> CreateVolumeRequest,
 ) {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = |node| sized(copied(on_nodes(volume("pvc-2"), &[node])), 2 * GIB, 0);
-    let first = bench.create(request("n2")).await.unwrap();
-    let second = bench.create(request("n1")).await.unwrap();
+    let first = harness.create(request("n2")).await.unwrap();
+    let second = harness.create(request("n1")).await.unwrap();
     assert_eq!(second, first);
     assert_eq!(second.accessible_topology, [topology("n2")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_clone_again_is_the_same_volume_although_its_source_has_grown_and_gone() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = || sized(cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1"), 1025 * MIB, 0);
-    let first = bench.create(request()).await.unwrap();
-    bench.expand("u-1", 4 * GIB).await.unwrap();
-    assert_eq!(bench.create(request()).await.unwrap(), first);
-    bench.delete("u-1").await.unwrap();
-    assert_eq!(bench.create(request()).await.unwrap(), first);
+    let first = harness.create(request()).await.unwrap();
+    harness.expand("u-1", 4 * GIB).await.unwrap();
+    assert_eq!(harness.create(request()).await.unwrap(), first);
+    harness.delete("u-1").await.unwrap();
+    assert_eq!(harness.create(request()).await.unwrap(), first);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_does_not_fit_the_request_is_not_the_answer_to_it() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = |bytes| sized(cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1"), bytes, 0);
-    bench.create(request(2 * GIB)).await.unwrap();
-    assert_eq!(refusal(bench.create(request(3 * GIB)).await).0, Code::AlreadyExists);
+    harness.create(request(2 * GIB)).await.unwrap();
+    assert_eq!(refusal(harness.create(request(3 * GIB)).await).0, Code::AlreadyExists);
     let other = with_parameter(request(2 * GIB), "topolvm.io/lvcreate-option-class", "raid");
-    assert_eq!(refusal(bench.create(other).await).0, Code::AlreadyExists);
+    assert_eq!(refusal(harness.create(other).await).0, Code::AlreadyExists);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_still_to_be_made_where_it_is_not_allowed_any_more_is_asked_for_elsewhere() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").on("n2").uid("u-1").ready("u-1", "1Gi").build());
-    bench.api.apply_json(logical_volume("pvc-2").on("n2").from_source("pvc-1", "rw").build());
-    let answer = bench.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")).await;
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").on("n2").uid("u-1").ready("u-1", "1Gi").build());
+    harness.api.apply_json(logical_volume("pvc-2").on("n2").from_source("pvc-1", "rw").build());
+    let answer = harness.create(cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")).await;
     let (code, message) = refusal(answer);
     assert_eq!((code, message.contains("on node n2")), (Code::ResourceExhausted, true), "{message}");
-    assert!(bench.object("pvc-2").is_null(), "the agent of n2 could still make it");
+    assert!(harness.object("pvc-2").is_null(), "the agent of n2 could still make it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_its_node_cannot_make_is_not_sent_to_another_node() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
-    let cloning = bench.beside(create(bench.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
-    bench.api.until(LVS, "", "pvc-2", |object| object.map(drop)).await;
-    bench.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"code": 9, "message": "no pool"}));
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let cloning = harness.beside(create(harness.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
+    harness.api.until(LVS, "", "pvc-2", |object| object.map(drop)).await;
+    harness.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"code": 9, "message": "no pool"}));
     assert_eq!(refusal(cloning.await.unwrap()).0, Code::FailedPrecondition);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_something_else_under_the_same_name_is_refused() {
-    let bench = bench().await;
+    let harness = harness().await;
     let request = |name: &str| sized(on_nodes(volume(name), &["n2"]), 2 * GIB, 0);
-    bench.create(cloned(request("pvc-2"), "u-1")).await.unwrap();
+    harness.create(cloned(request("pvc-2"), "u-1")).await.unwrap();
     for other in [restored(request("pvc-2"), "s-1"), request("pvc-2"), cloned(request("pvc-1"), "u-1")] {
-        assert_eq!(refusal(bench.create(other).await).0, Code::AlreadyExists);
+        assert_eq!(refusal(harness.create(other).await).0, Code::AlreadyExists);
     }
 }
 
 /// Weak point 3 of what this replaces: a source without a size crashed the controller.
 #[tokio::test(start_paused = true)]
 async fn a_source_whose_real_size_is_not_known_is_copied_in_the_size_it_was_asked_to_be() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").build());
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
-    let cloning = bench.beside(create(bench.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
-    let size = bench.api.until(LVS, "", "pvc-2", |clone| Some(clone?["spec"]["size"].clone())).await;
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").build());
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
+    let cloning = harness.beside(create(harness.csi.clone(), cloned(on_nodes(volume("pvc-2"), &["n1"]), "u-1")));
+    let size = harness.api.until(LVS, "", "pvc-2", |clone| Some(clone?["spec"]["size"].clone())).await;
     assert_eq!(size, "1Gi");
-    bench.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"volumeID": "u-2", "currentSize": "1028Mi"}));
+    harness.api.edit(LVS, "", "pvc-2", |clone| clone["status"] = json!({"volumeID": "u-2", "currentSize": "1028Mi"}));
     assert_eq!(cloning.await.unwrap().unwrap().capacity_bytes, 1028 << 20);
 }

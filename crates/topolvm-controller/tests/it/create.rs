@@ -8,16 +8,18 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 
 use crate::agent::Agent;
-use crate::bench::{Bench, GIB, LVS, MIB, block, create, on_nodes, refusal, sized, topology, volume, with_parameter};
+use crate::harness::{
+    GIB, Harness, LVS, MIB, block, create, on_nodes, refusal, sized, topology, volume, with_parameter,
+};
 
 const CLAIMS: &str = "persistentvolumeclaims";
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_answered_with_its_id_its_real_size_and_its_node() {
-    let bench = Bench::with_agent().await;
+    let harness = Harness::with_agent().await;
     let request = sized(on_nodes(volume("pvc-1"), &["n2", "n1"]), GIB + 1, 0);
-    let volume = bench.create(request).await.unwrap();
-    let object = bench.object("pvc-1");
+    let volume = harness.create(request).await.unwrap();
+    let object = harness.object("pvc-1");
     assert_eq!(volume.volume_id, object["metadata"]["uid"]);
     assert_eq!(u64::try_from(volume.capacity_bytes), Ok(GIB + 4 * MIB));
     assert_eq!(volume.accessible_topology, [topology("n2")]);
@@ -26,11 +28,11 @@ async fn a_volume_is_answered_with_its_id_its_real_size_and_its_node() {
 
 #[tokio::test(start_paused = true)]
 async fn the_object_has_all_that_the_node_agent_needs_from_the_start() {
-    let bench = Bench::with_agent().await;
+    let harness = Harness::with_agent().await;
     let request = on_nodes(volume("PVC-1"), &["n2"]);
     let request = with_parameter(request, "topolvm.io/device-class", "ssd");
-    bench.create(with_parameter(request, "topolvm.io/lvcreate-option-class", "raid")).await.unwrap();
-    let object = bench.object("pvc-1");
+    harness.create(with_parameter(request, "topolvm.io/lvcreate-option-class", "raid")).await.unwrap();
+    let object = harness.object("pvc-1");
     assert_eq!(
         object["spec"],
         json!({"name": "pvc-1", "nodeName": "n2", "size": "1Gi", "deviceClass": "ssd", "lvcreateOptionClass": "raid"})
@@ -41,73 +43,73 @@ async fn the_object_has_all_that_the_node_agent_needs_from_the_start() {
 
 #[tokio::test(start_paused = true)]
 async fn one_write_and_no_waiting_makes_a_volume() {
-    let bench = Bench::with_agent().await;
-    bench.api.clear_requests();
+    let harness = Harness::with_agent().await;
+    harness.api.clear_requests();
     let start = tokio::time::Instant::now();
-    bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
-    assert_eq!(bench.api.count("*", LVS), 1, "{:?}", bench.api.requests());
+    harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    assert_eq!(harness.api.count("*", LVS), 1, "{:?}", harness.api.requests());
     assert_eq!(start.elapsed().as_millis(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_for_any_node_goes_where_most_room_is() {
-    let bench = Bench::with_agent().await;
-    let volume = bench.create(volume("pvc-1")).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let volume = harness.create(volume("pvc-1")).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology("n2")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn small_requests_are_raised_to_the_minimum_of_their_use() {
-    let bench = Bench::with_agent().await;
+    let harness = Harness::with_agent().await;
     let mut request = sized(on_nodes(volume("pvc-1"), &["n1"]), MIB, 0);
     request.volume_capabilities = vec![block()];
-    assert_eq!(u64::try_from(bench.create(request).await.unwrap().capacity_bytes), Ok(8 * MIB));
+    assert_eq!(u64::try_from(harness.create(request).await.unwrap().capacity_bytes), Ok(8 * MIB));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_is_refused_where_kubernetes_refuses_it() {
-    let bench = Bench::with_agent().await;
-    bench.create(on_nodes(volume(&"a".repeat(128)), &["n1"])).await.unwrap();
-    bench.api.fail_next("create", LVS, 1, 422);
-    let (code, message) = refusal(bench.create(on_nodes(volume("no spaces"), &["n1"])).await);
+    let harness = Harness::with_agent().await;
+    harness.create(on_nodes(volume(&"a".repeat(128)), &["n1"])).await.unwrap();
+    harness.api.fail_next("create", LVS, 1, 422);
+    let (code, message) = refusal(harness.create(on_nodes(volume("no spaces"), &["n1"])).await);
     assert_eq!(code, Code::InvalidArgument, "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_legacy_group_works_the_same() {
     let api = ApiServer::new();
-    let bench = Bench::on(&api, ApiFlavor::Legacy);
-    bench.synced().await;
-    bench.start(&Agent::with_free(GIB));
+    let harness = Harness::on(&api, ApiFlavor::Legacy);
+    harness.synced().await;
+    harness.start(&Agent::with_free(GIB));
     let mut request = on_nodes(volume("pvc-1"), &[]);
     let segment = [("topology.topolvm.cybozu.com/node".to_owned(), "n1".to_owned())];
     let topology = topolvm_proto::csi::Topology { segments: segment.into() };
     request.accessibility_requirements.as_mut().unwrap().requisite = vec![topology.clone()];
-    let volume = bench.create(request).await.unwrap();
+    let volume = harness.create(request).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology]);
-    let object = bench.object("pvc-1");
+    let object = harness.object("pvc-1");
     assert_eq!(object["apiVersion"], "topolvm.cybozu.com/v1");
     assert_eq!(object["metadata"]["finalizers"], json!(["topolvm.cybozu.com/logicalvolume"]));
-    bench.delete(&volume.volume_id).await.unwrap();
-    assert!(bench.object("pvc-1").is_null());
+    harness.delete(&volume.volume_id).await.unwrap();
+    assert!(harness.object("pvc-1").is_null());
 }
 
 #[tokio::test(start_paused = true)]
 async fn options_for_mkfs_reach_the_node_with_every_mount() {
-    let bench = Bench::with_agent().await;
+    let harness = Harness::with_agent().await;
     let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-i 4096");
-    let context = bench.create(request).await.unwrap().volume_context;
+    let context = harness.create(request).await.unwrap().volume_context;
     assert_eq!(context, [("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned())].into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything_is_made() {
-    let bench = Bench::with_agent().await;
+    let harness = Harness::with_agent().await;
     let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-d etc");
-    let status = bench.create(request).await.unwrap_err();
+    let status = harness.create(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("\"-d\" cannot be used for ext4: allowed are -b"), "{status}");
-    assert!(bench.object("pvc-1").is_null());
+    assert!(harness.object("pvc-1").is_null());
 }
 
 /// n1 publishes 10 GiB and n2 20 GiB. For a claim that binds immediately external-provisioner sends all nodes in the same order each time.
@@ -123,9 +125,9 @@ async fn the_first_node_with_room_has_the_volume_of_a_claim_that_binds_immediate
     #[case] gib: u64,
     #[case] place: &str,
 ) {
-    let bench = Bench::with_agent().await;
-    bench.claim("1", None, true);
-    let volume = bench.create(sized(on_nodes(volume("pvc-1"), nodes), gib * GIB, 0)).await.unwrap();
+    let harness = Harness::with_agent().await;
+    harness.claim("1", None, true);
+    let volume = harness.create(sized(on_nodes(volume("pvc-1"), nodes), gib * GIB, 0)).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology(place)]);
 }
 
@@ -140,83 +142,83 @@ async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(
     #[case] immediate: bool,
     #[values(true, false)] is_named: bool,
 ) {
-    let bench = Bench::new().await;
-    bench.start(&Agent::with_free(GIB));
-    bench.claim("1", selected_node, immediate);
+    let harness = Harness::new().await;
+    harness.start(&Agent::with_free(GIB));
+    harness.claim("1", selected_node, immediate);
     let mut request = sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
     if is_named {
         request = with_parameter(request, "csi.storage.k8s.io/pvc/namespace", "default");
         request = with_parameter(request, "csi.storage.k8s.io/pvc/name", "data-1");
     }
-    let (code, message) = refusal(bench.create(request).await);
+    let (code, message) = refusal(harness.create(request).await);
     assert_eq!(
         (code, message.contains("node n1 cannot make the volume")),
         (Code::ResourceExhausted, true),
         "{message}"
     );
-    bench.api.until(LVS, "", "pvc-1", |object| object.is_none().then_some(())).await;
-    assert_eq!(bench.api.count("list", CLAIMS), usize::from(!is_named));
+    harness.api.until(LVS, "", "pvc-1", |object| object.is_none().then_some(())).await;
+    assert_eq!(harness.api.count("list", CLAIMS), usize::from(!is_named));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_whose_claim_nobody_finds_goes_nowhere_else() {
-    let bench = Bench::new().await;
-    bench.start(&Agent::with_free(GIB));
-    bench.claim("other", None, true);
+    let harness = Harness::new().await;
+    harness.start(&Agent::with_free(GIB));
+    harness.claim("other", None, true);
     let request = sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
-    assert_eq!(refusal(bench.create(request).await).0, Code::ResourceExhausted);
+    assert_eq!(refusal(harness.create(request).await).0, Code::ResourceExhausted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn claims_are_asked_only_where_the_first_node_has_no_room_and_an_api_server_that_does_not_answer_decides_nothing()
 {
-    let bench = Bench::with_agent().await;
-    bench.claim("1", None, true);
-    bench.create(on_nodes(volume("pvc-2"), &["n1", "n2"])).await.unwrap();
-    assert_eq!(bench.api.count("*", CLAIMS), 0);
-    bench.api.fail_next("list", CLAIMS, 1, 500);
+    let harness = Harness::with_agent().await;
+    harness.claim("1", None, true);
+    harness.create(on_nodes(volume("pvc-2"), &["n1", "n2"])).await.unwrap();
+    assert_eq!(harness.api.count("*", CLAIMS), 0);
+    harness.api.fail_next("list", CLAIMS, 1, 500);
     let request = || sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 11 * GIB, 0);
-    let (code, message) = refusal(bench.create(request()).await);
+    let (code, message) = refusal(harness.create(request()).await);
     assert_eq!((code, message.contains("claim of volume pvc-1")), (Code::Unavailable, true), "{message}");
-    assert!(bench.object("pvc-1").is_null());
-    assert_eq!(bench.create(request()).await.unwrap().accessible_topology, [topology("n2")]);
+    assert!(harness.object("pvc-1").is_null());
+    assert_eq!(harness.create(request()).await.unwrap().accessible_topology, [topology("n2")]);
 }
 
 /// The agent of n2 has not answered, and the scheduler has chosen again since.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_still_to_be_made_elsewhere_is_asked_for_on_the_chosen_node() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").on("n2").build());
-    bench.claim("1", Some("n1"), false);
-    let creating = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1", "n2"])));
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").on("n2").build());
+    harness.claim("1", Some("n1"), false);
+    let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1", "n2"])));
     let is_here = |object: Option<&serde_json::Value>| (object?["spec"]["nodeName"] == "n1").then_some(());
-    let asked = bench.api.until(LVS, "", "pvc-1", is_here);
+    let asked = harness.api.until(LVS, "", "pvc-1", is_here);
     tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap();
-    bench.start(&Agent::with_free(100 * GIB));
+    harness.start(&Agent::with_free(100 * GIB));
     assert_eq!(creating.await.unwrap().unwrap().accessible_topology, [topology("n1")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_being_deleted_gets_no_volume() {
-    let bench = Bench::with_agent().await;
-    bench.claim("2", None, true);
-    bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
-    bench.api.delete("nodes", "", "n2");
-    bench.until_free("", 10 * GIB).await;
+    let harness = Harness::with_agent().await;
+    harness.claim("2", None, true);
+    harness.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
+    harness.api.delete("nodes", "", "n2");
+    harness.until_free("", 10 * GIB).await;
     for (name, request) in [("pvc-1", volume("pvc-1")), ("pvc-2", on_nodes(volume("pvc-2"), &["n2", "n1"]))] {
-        assert_eq!(bench.create(request).await.unwrap().accessible_topology, [topology("n1")], "{name}");
+        assert_eq!(harness.create(request).await.unwrap().accessible_topology, [topology("n1")], "{name}");
     }
-    let (code, message) = refusal(bench.create(on_nodes(volume("pvc-3"), &["n2"])).await);
+    let (code, message) = refusal(harness.create(on_nodes(volume("pvc-3"), &["n2"])).await);
     assert_eq!((code, message.contains("n2 is being deleted")), (Code::ResourceExhausted, true), "{message}");
-    assert!(bench.object("pvc-3").is_null());
+    assert!(harness.object("pvc-3").is_null());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_exists_is_found_on_a_node_that_is_being_deleted() {
-    let bench = Bench::with_agent().await;
-    let first = bench.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
-    bench.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
-    bench.api.delete("nodes", "", "n2");
-    bench.until_free("", 10 * GIB).await;
-    assert_eq!(bench.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap(), first);
+    let harness = Harness::with_agent().await;
+    let first = harness.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
+    harness.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());
+    harness.api.delete("nodes", "", "n2");
+    harness.until_free("", 10 * GIB).await;
+    assert_eq!(harness.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap(), first);
 }

@@ -7,51 +7,51 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{logical_volume, node};
 
 use crate::agent::Agent;
-use crate::bench::{Bench, GIB, LVS, create, on_nodes, refusal, sized, topology, volume, with_parameter};
+use crate::harness::{GIB, Harness, LVS, create, on_nodes, refusal, sized, topology, volume, with_parameter};
 
 #[tokio::test(start_paused = true)]
 async fn the_same_request_again_is_the_same_volume() {
-    let bench = Bench::with_agent().await;
-    let first = bench.create(volume("pvc-1")).await.unwrap();
-    let second = bench.create(volume("pvc-1")).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let first = harness.create(volume("pvc-1")).await.unwrap();
+    let second = harness.create(volume("pvc-1")).await.unwrap();
     assert_eq!(first, second);
-    assert_eq!(bench.api.list_json(LVS).len(), 1);
+    assert_eq!(harness.api.list_json(LVS).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_repeated_request_that_prefers_another_node_is_told_where_the_volume_is() {
-    let bench = Bench::with_agent().await;
-    bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
-    let preferring = bench.create(on_nodes(volume("pvc-1"), &["n2", "n1"])).await.unwrap();
+    let harness = Harness::with_agent().await;
+    harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    let preferring = harness.create(on_nodes(volume("pvc-1"), &["n2", "n1"])).await.unwrap();
     assert_eq!(preferring.accessible_topology, [topology("n1")]);
-    let excluding = bench.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
+    let excluding = harness.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
     assert_eq!(excluding.accessible_topology, [topology("n1")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_still_to_be_made_stays_on_a_node_that_is_allowed() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").on("n1").build());
-    bench.start(&Agent::with_free(GIB));
-    let volume = bench.create(on_nodes(volume("pvc-1"), &["n2", "n1"])).await.unwrap();
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").on("n1").build());
+    harness.start(&Agent::with_free(GIB));
+    let volume = harness.create(on_nodes(volume("pvc-1"), &["n2", "n1"])).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology("n1")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_without_a_volume_on_a_node_that_is_not_allowed_is_replaced() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").on("n1").build());
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").on("n1").build());
     let request = on_nodes(volume("pvc-1"), &["n2"]);
-    let creating = bench.beside(create(bench.csi.clone(), request));
-    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["nodeName"] == "n2").then_some(())).await;
-    bench.start(&Agent::with_free(GIB));
+    let creating = harness.beside(create(harness.csi.clone(), request));
+    harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["nodeName"] == "n2").then_some(())).await;
+    harness.start(&Agent::with_free(GIB));
     assert_eq!(creating.await.unwrap().unwrap().accessible_topology, [topology("n2")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_size_or_class_under_the_same_name_is_refused() {
-    let bench = Bench::with_agent().await;
-    bench.create(sized(volume("pvc-1"), GIB, GIB)).await.unwrap();
+    let harness = Harness::with_agent().await;
+    harness.create(sized(volume("pvc-1"), GIB, GIB)).await.unwrap();
     for (other, difference) in [
         (sized(volume("pvc-1"), 2 * GIB, 2 * GIB), "size of 1Gi"),
         (sized(volume("pvc-1"), GIB / 2, GIB / 2), "size of 1Gi"),
@@ -61,7 +61,7 @@ async fn another_size_or_class_under_the_same_name_is_refused() {
             "option class \"\"",
         ),
     ] {
-        let (code, message) = refusal(bench.create(other).await);
+        let (code, message) = refusal(harness.create(other).await);
         assert_eq!(code, Code::AlreadyExists);
         assert!(message.contains(difference), "{message}");
     }
@@ -69,107 +69,107 @@ async fn another_size_or_class_under_the_same_name_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_of_that_name_is_another_volume() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").from_source("pvc-0", "rw").ready("u-1", "1Gi").build());
-    let (code, message) = refusal(bench.create(on_nodes(volume("pvc-1"), &["n1"])).await);
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").from_source("pvc-0", "rw").ready("u-1", "1Gi").build());
+    let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n1"])).await);
     assert_eq!((code, message.contains("made from pvc-0")), (Code::AlreadyExists, true), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_request_repeated_after_an_expansion_is_the_same_volume() {
-    let bench = Bench::with_agent().await;
-    let small = bench.create(volume("pvc-1")).await.unwrap();
-    bench.expand(&small.volume_id, 2 * GIB).await.unwrap();
-    let again = bench.create(volume("pvc-1")).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let small = harness.create(volume("pvc-1")).await.unwrap();
+    harness.expand(&small.volume_id, 2 * GIB).await.unwrap();
+    let again = harness.create(volume("pvc-1")).await.unwrap();
     assert_eq!((again.volume_id, u64::try_from(again.capacity_bytes)), (small.volume_id, Ok(2 * GIB)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_fills_its_node_is_found_again() {
-    let bench = Bench::with_agent().await;
-    let first = bench.create(volume("pvc-1")).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let first = harness.create(volume("pvc-1")).await.unwrap();
     for name in ["n1", "n2"] {
-        bench.api.apply_json(node(name).capacity("", 0).build());
+        harness.api.apply_json(node(name).capacity("", 0).build());
     }
-    bench.until_free("", 0).await;
-    assert_eq!(refusal(bench.create(volume("pvc-2")).await).0, Code::ResourceExhausted);
-    assert_eq!(bench.create(volume("pvc-1")).await.unwrap(), first);
+    harness.until_free("", 0).await;
+    assert_eq!(refusal(harness.create(volume("pvc-2")).await).0, Code::ResourceExhausted);
+    assert_eq!(harness.create(volume("pvc-1")).await.unwrap(), first);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_an_agent_that_tells_the_size_later_is_waited_for() {
-    let bench = Bench::new().await;
-    let creating = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
-    bench.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["currentSize"] = json!("1028Mi"));
+    let harness = Harness::new().await;
+    let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
+    harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["currentSize"] = json!("1028Mi"));
     let volume = creating.await.unwrap().unwrap();
     assert_eq!((volume.volume_id.as_str(), volume.capacity_bytes), ("u-1", 1028 << 20));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_whose_size_cannot_be_told_is_never_deleted() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").build());
-    bench.api.edit(LVS, "", "pvc-1", |volume| {
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").build());
+    harness.api.edit(LVS, "", "pvc-1", |volume| {
         volume["status"] = json!({"volumeID": "u-1", "code": 13, "message": "lvmd is away"});
     });
-    let answer = bench.create(on_nodes(volume("pvc-1"), &["n1"])).await;
+    let answer = harness.create(on_nodes(volume("pvc-1"), &["n1"])).await;
     assert_eq!(refusal(answer).0, Code::DeadlineExceeded);
-    assert_eq!(bench.object("pvc-1")["status"]["volumeID"], "u-1");
+    assert_eq!(harness.object("pvc-1")["status"]["volumeID"], "u-1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_controllers_that_make_the_same_volume_make_one() {
-    let bench = Bench::new().await;
-    let other = Bench::on(&bench.api, ApiFlavor::TopoLvm);
+    let harness = Harness::new().await;
+    let other = Harness::on(&harness.api, ApiFlavor::TopoLvm);
     other.synced().await;
     let request = || on_nodes(volume("pvc-1"), &["n1"]);
-    let one = bench.beside(create(bench.csi.clone(), request()));
-    let two = bench.beside(create(other.csi.clone(), request()));
-    bench.api.until_requested("create", LVS, 2).await;
-    bench.start(&Agent::with_free(GIB));
+    let one = harness.beside(create(harness.csi.clone(), request()));
+    let two = harness.beside(create(other.csi.clone(), request()));
+    harness.api.until_requested("create", LVS, 2).await;
+    harness.start(&Agent::with_free(GIB));
     assert_eq!(one.await.unwrap().unwrap(), two.await.unwrap().unwrap());
-    assert_eq!(bench.api.list_json(LVS).len(), 1);
+    assert_eq!(harness.api.list_json(LVS).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_call_for_the_same_name_is_sent_away() {
-    let bench = Bench::new().await;
-    let first = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
-    bench.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
-    assert_eq!(refusal(bench.create(on_nodes(volume("PVC-1"), &["n1"])).await).0, Code::Aborted);
-    bench.start(&Agent::with_free(GIB));
+    let harness = Harness::new().await;
+    let first = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
+    harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
+    assert_eq!(refusal(harness.create(on_nodes(volume("PVC-1"), &["n1"])).await).0, Code::Aborted);
+    harness.start(&Agent::with_free(GIB));
     first.await.unwrap().unwrap();
-    bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_no_final_error_and_the_next_call_finds_the_volume() {
-    let bench = Bench::with_agent().await;
-    bench.api.inject("create", LVS, 1, Failure::LostAnswer);
+    let harness = Harness::with_agent().await;
+    harness.api.inject("create", LVS, 1, Failure::LostAnswer);
     let request = || on_nodes(volume("pvc-1"), &["n1"]);
-    assert_eq!(refusal(bench.create(request()).await).0, Code::Unavailable);
-    let volume = bench.create(request()).await.unwrap();
-    assert_eq!(volume.volume_id, bench.object("pvc-1")["metadata"]["uid"]);
+    assert_eq!(refusal(harness.create(request()).await).0, Code::Unavailable);
+    let volume = harness.create(request()).await.unwrap();
+    assert_eq!(volume.volume_id, harness.object("pvc-1")["metadata"]["uid"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_being_deleted_makes_room_for_a_new_one() {
-    let bench = Bench::with_agent().await;
-    bench.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
-    bench.api.delete(LVS, "", "pvc-1");
-    let creating = bench.beside(create(bench.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
+    let harness = Harness::with_agent().await;
+    harness.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
+    harness.api.delete(LVS, "", "pvc-1");
+    let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
     let volume = creating.await.unwrap().unwrap();
     assert_ne!(volume.volume_id, "u-1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_does_not_go_away_is_asked_for_again() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
-    bench.api.delete(LVS, "", "pvc-1");
-    let (code, message) = refusal(bench.create(on_nodes(volume("pvc-1"), &["n1"])).await);
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
+    harness.api.delete(LVS, "", "pvc-1");
+    let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n1"])).await);
     assert_eq!(code, Code::Aborted);
     assert!(message.contains("still being deleted on node n1"), "{message}");
 }

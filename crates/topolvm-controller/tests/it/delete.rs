@@ -11,62 +11,62 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::logical_volume;
 
 use crate::agent::Agent;
-use crate::bench::{Bench, GIB, LVS, in_ten_seconds, mount, on_nodes, refusal, volume};
+use crate::harness::{GIB, Harness, LVS, in_ten_seconds, mount, on_nodes, refusal, volume};
 
 const FINALIZER: &str = "topolvm.io/logicalvolume";
 
 #[tokio::test(start_paused = true)]
 async fn deleting_ends_when_the_node_has_removed_the_volume() {
-    let bench = Bench::with_agent().await;
-    let volume = bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
-    bench.delete(&volume.volume_id).await.unwrap();
-    assert!(bench.object("pvc-1").is_null());
-    bench.delete(&volume.volume_id).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let volume = harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    harness.delete(&volume.volume_id).await.unwrap();
+    assert!(harness.object("pvc-1").is_null());
+    harness.delete(&volume.volume_id).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_id_is_required_and_an_unknown_one_is_gone() {
-    let bench = Bench::new().await;
-    assert_eq!(refusal(bench.delete("").await).0, Code::InvalidArgument);
-    bench.delete("no-such-volume").await.unwrap();
+    let harness = Harness::new().await;
+    assert_eq!(refusal(harness.delete("").await).0, Code::InvalidArgument);
+    harness.delete("no-such-volume").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_node_is_named_and_the_volume_is_not_called_gone() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
-    let (code, message) = refusal(bench.delete("u-1").await);
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    let (code, message) = refusal(harness.delete("u-1").await);
     assert_eq!(code, Code::DeadlineExceeded);
     assert!(message.contains("agent of node n1 has not removed"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_without_finalizer_is_gone_at_once() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
-    bench.delete("u-1").await.unwrap();
-    assert!(bench.object("pvc-1").is_null());
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    harness.delete("u-1").await.unwrap();
+    assert!(harness.object("pvc-1").is_null());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question() {
-    let bench = blind().await;
-    bench.start(&Agent::with_free(GIB));
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
-    bench.api.apply_json(logical_volume("pvc-2").uid("u-2").ready("u-2", "1Gi").build());
-    bench.api.clear_requests();
-    bench.delete("u-1").await.unwrap();
-    assert!(bench.object("pvc-1").is_null());
-    assert!(!bench.object("pvc-2").is_null());
-    assert_eq!(bench.api.count("list", LVS), 1);
-    assert!(bench.api.requests()[0].1.contains("fieldSelector=status.volumeID"), "{:?}", bench.api.requests());
+    let harness = blind().await;
+    harness.start(&Agent::with_free(GIB));
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    harness.api.apply_json(logical_volume("pvc-2").uid("u-2").ready("u-2", "1Gi").build());
+    harness.api.clear_requests();
+    harness.delete("u-1").await.unwrap();
+    assert!(harness.object("pvc-1").is_null());
+    assert!(!harness.object("pvc-2").is_null());
+    assert_eq!(harness.api.count("list", LVS), 1);
+    assert!(harness.api.requests()[0].1.contains("fieldSelector=status.volumeID"), "{:?}", harness.api.requests());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_the_watch_has_not_seen_is_not_called_done_early() {
-    let bench = blind().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
-    assert_eq!(refusal(bench.delete("u-1").await).0, Code::DeadlineExceeded);
+    let harness = blind().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
+    assert_eq!(refusal(harness.delete("u-1").await).0, Code::DeadlineExceeded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,69 +84,73 @@ async fn a_deletion_that_the_watch_sees_before_the_answer_comes_is_done() {
             answer
         }
     });
-    let bench = Bench::over(&api, kube::Client::new(slow, "default"), ApiFlavor::TopoLvm);
-    bench.synced().await;
-    bench.start(&Agent::with_free(GIB));
-    let volume = bench.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
+    let harness = Harness::over(&api, kube::Client::new(slow, "default"), ApiFlavor::TopoLvm);
+    harness.synced().await;
+    harness.start(&Agent::with_free(GIB));
+    let volume = harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
     let start = tokio::time::Instant::now();
-    bench.delete(&volume.volume_id).await.unwrap();
+    harness.delete(&volume.volume_id).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_selectable_field_all_objects_are_looked_through() {
-    let bench = blind().await;
-    bench.api.set_selectable_fields(LVS, &[]);
+    let harness = blind().await;
+    harness.api.set_selectable_fields(LVS, &[]);
     for index in 0..3 {
         let id = format!("u-{index}");
-        bench.api.apply_json(logical_volume(&format!("pvc-{index}")).uid(&id).ready(&id, "1Gi").build());
+        harness.api.apply_json(logical_volume(&format!("pvc-{index}")).uid(&id).ready(&id, "1Gi").build());
     }
-    bench.delete("u-1").await.unwrap();
-    bench.delete("u-9").await.unwrap();
-    let left: Vec<_> =
-        bench.api.list_json(LVS).iter().map(|volume| volume["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    harness.delete("u-1").await.unwrap();
+    harness.delete("u-9").await.unwrap();
+    let left: Vec<_> = harness
+        .api
+        .list_json(LVS)
+        .iter()
+        .map(|volume| volume["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(left, ["pvc-0", "pvc-2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_volume_of_the_same_name_survives() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
-    bench.synced_with("u-1").await;
-    bench.api.before_next("delete", LVS, |api| {
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    harness.synced_with("u-1").await;
+    harness.api.before_next("delete", LVS, |api| {
         api.delete(LVS, "", "pvc-1");
         api.apply_json(logical_volume("pvc-1").uid("u-2").ready("u-2", "1Gi").build());
     });
-    bench.delete("u-1").await.unwrap();
-    assert_eq!(bench.object("pvc-1")["metadata"]["uid"], "u-2");
+    harness.delete("u-1").await.unwrap();
+    assert_eq!(harness.object("pvc-1")["metadata"]["uid"], "u-2");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_away_makes_no_volume_gone() {
-    let bench = Bench::new().await;
-    bench.api.disconnect();
-    assert_eq!(refusal(bench.delete("u-1").await).0, Code::Unavailable);
+    let harness = Harness::new().await;
+    harness.api.disconnect();
+    assert_eq!(refusal(harness.delete("u-1").await).0, Code::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
 async fn capabilities_of_a_known_volume_are_confirmed() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
-    let confirmed = validate(&bench, "u-1", vec![mount("xfs")]).await.unwrap().confirmed.unwrap();
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+    let confirmed = validate(&harness, "u-1", vec![mount("xfs")]).await.unwrap().confirmed.unwrap();
     assert_eq!(confirmed.volume_capabilities, [mount("xfs")]);
 
     let mut shared = mount("xfs");
     shared.access_mode = Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() });
-    let answer = validate(&bench, "u-1", vec![shared]).await.unwrap();
+    let answer = validate(&harness, "u-1", vec![shared]).await.unwrap();
     assert!(answer.confirmed.is_none() && answer.message.contains("MULTI_NODE_MULTI_WRITER"), "{answer:?}");
 
-    assert_eq!(refusal(validate(&bench, "u-9", vec![mount("xfs")]).await).0, Code::NotFound);
-    assert_eq!(refusal(validate(&bench, "", vec![mount("xfs")]).await).0, Code::InvalidArgument);
-    assert_eq!(refusal(validate(&bench, "u-1", vec![]).await).0, Code::InvalidArgument);
+    assert_eq!(refusal(validate(&harness, "u-9", vec![mount("xfs")]).await).0, Code::NotFound);
+    assert_eq!(refusal(validate(&harness, "", vec![mount("xfs")]).await).0, Code::InvalidArgument);
+    assert_eq!(refusal(validate(&harness, "u-1", vec![]).await).0, Code::InvalidArgument);
 }
 
 async fn validate(
-    bench: &Bench,
+    harness: &Harness,
     id: &str,
     volume_capabilities: Vec<VolumeCapability>,
 ) -> Result<ValidateVolumeCapabilitiesResponse, tonic::Status> {
@@ -155,14 +159,14 @@ async fn validate(
         volume_capabilities,
         ..ValidateVolumeCapabilitiesRequest::default()
     };
-    Ok(bench.csi.clone().validate_volume_capabilities(in_ten_seconds(request)).await?.into_inner())
+    Ok(harness.csi.clone().validate_volume_capabilities(in_ten_seconds(request)).await?.into_inner())
 }
 
 /// A controller whose watch of LogicalVolumes tells nothing new.
-async fn blind() -> Bench {
+async fn blind() -> Harness {
     let api = ApiServer::new();
     api.inject("watch", LVS, 99, Failure::Hang);
-    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
-    bench.synced().await;
-    bench
+    let harness = Harness::on(&api, ApiFlavor::TopoLvm);
+    harness.synced().await;
+    harness
 }

@@ -9,21 +9,21 @@ use topolvm_proto::csi::{ControllerExpandVolumeRequest, ControllerExpandVolumeRe
 use topolvm_testkit::fixtures::logical_volume;
 
 use crate::agent::Agent;
-use crate::bench::{Bench, GIB, LVS, MIB, block, range, refusal};
+use crate::harness::{GIB, Harness, LVS, MIB, block, range, refusal};
 
 /// A volume of 1 GiB on n1, which the node has made.
-fn existing(bench: &Bench) {
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
+fn existing(harness: &Harness) {
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
 }
 
 /// The same, after an expansion for which there was no room.
-fn failed_before(bench: &Bench) {
-    existing(bench);
+fn failed_before(harness: &Harness) {
+    existing(harness);
     let status = json!({"volumeID": "u-1", "currentSize": "1Gi", "code": 8, "message": "full"});
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = status);
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = status);
 }
 
-impl Bench {
+impl Harness {
     /// Expands it to 2 GiB beside the test.
     fn expanding(&self) -> JoinHandle<Result<Response<ControllerExpandVolumeResponse>, Status>> {
         let mut csi = self.csi.clone();
@@ -40,62 +40,62 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_grows_to_the_real_size_and_its_filesystem_is_next() {
-    let bench = Bench::with_agent().await;
-    existing(&bench);
-    let answer = bench.expand("u-1", 2 * GIB + 1).await.unwrap();
+    let harness = Harness::with_agent().await;
+    existing(&harness);
+    let answer = harness.expand("u-1", 2 * GIB + 1).await.unwrap();
     assert_eq!(u64::try_from(answer.capacity_bytes), Ok(2 * GIB + 4 * MIB));
     assert!(answer.node_expansion_required);
-    let annotations = bench.object("pvc-1")["metadata"]["annotations"].clone();
+    let annotations = harness.object("pvc-1")["metadata"]["annotations"].clone();
     assert!(annotations["topolvm.io/resize-requested-at"].is_string(), "{annotations}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_block_volume_needs_nothing_more_on_the_node() {
-    let bench = Bench::with_agent().await;
-    existing(&bench);
+    let harness = Harness::with_agent().await;
+    existing(&harness);
     let request = ControllerExpandVolumeRequest {
         volume_id: "u-1".to_owned(),
         capacity_range: Some(range(2 * GIB, 0)),
         volume_capability: Some(block()),
         ..ControllerExpandVolumeRequest::default()
     };
-    let answer = bench.csi.clone().controller_expand_volume(request).await.unwrap().into_inner();
+    let answer = harness.csi.clone().controller_expand_volume(request).await.unwrap().into_inner();
     assert!(!answer.node_expansion_required);
 }
 
 #[tokio::test(start_paused = true)]
 async fn expanding_to_no_more_than_there_is_changes_nothing() {
-    let bench = Bench::new().await;
-    existing(&bench);
-    let before = bench.object("pvc-1");
-    let answer = bench.expand("u-1", GIB / 2).await.unwrap();
+    let harness = Harness::new().await;
+    existing(&harness);
+    let before = harness.object("pvc-1");
+    let answer = harness.expand("u-1", GIB / 2).await.unwrap();
     assert_eq!(u64::try_from(answer.capacity_bytes), Ok(GIB));
-    assert_eq!(bench.object("pvc-1"), before);
+    assert_eq!(harness.object("pvc-1"), before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_node_is_out_of_range_so_that_the_user_can_ask_for_less() {
-    let bench = Bench::new().await;
+    let harness = Harness::new().await;
     let agent = Agent::with_free(2 * GIB);
-    bench.start(&agent);
-    existing(&bench);
-    let (code, message) = refusal(bench.expand("u-1", 9 * GIB).await);
+    harness.start(&agent);
+    existing(&harness);
+    let (code, message) = refusal(harness.expand("u-1", 9 * GIB).await);
     assert_eq!(code, Code::OutOfRange);
     assert!(message.contains("node n1") && message.contains("no room"), "{message}");
 
-    let answer = bench.expand("u-1", 3 * GIB).await.unwrap();
+    let answer = harness.expand("u-1", 3 * GIB).await.unwrap();
     assert_eq!(u64::try_from(answer.capacity_bytes), Ok(3 * GIB));
-    assert_eq!(bench.object("pvc-1")["spec"]["size"], "3Gi");
+    assert_eq!(harness.object("pvc-1")["spec"]["size"], "3Gi");
 }
 
 /// For external-resizer "failed precondition" means that the volume is in use: it would wait until no pod uses it.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_the_volume_group_does_not_say_that_the_volume_is_in_use() {
-    let bench = Bench::new().await;
-    existing(&bench);
-    let expanding = bench.expanding();
-    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
-    bench.api.edit(LVS, "", "pvc-1", |volume| {
+    let harness = Harness::new().await;
+    existing(&harness);
+    let expanding = harness.expanding();
+    harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    harness.api.edit(LVS, "", "pvc-1", |volume| {
         volume["status"]["code"] = json!(9);
         volume["status"]["message"] = json!("volume group vg lacks physical volumes");
     });
@@ -106,95 +106,95 @@ async fn a_node_without_the_volume_group_does_not_say_that_the_volume_is_in_use(
 
 #[tokio::test(start_paused = true)]
 async fn an_old_failure_is_not_the_answer_to_a_new_request() {
-    let bench = Bench::new().await;
-    failed_before(&bench);
-    let expanding = bench.expanding();
-    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    let harness = Harness::new().await;
+    failed_before(&harness);
+    let expanding = harness.expanding();
+    harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!expanding.is_finished());
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1", "currentSize": "2Gi"}));
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1", "currentSize": "2Gi"}));
     assert_eq!(expanding.await.unwrap().unwrap().into_inner().capacity_bytes, 2 << 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_failure_again_is_told_at_the_deadline() {
-    let bench = Bench::new().await;
-    bench.start(&Agent::with_free(0));
-    existing(&bench);
+    let harness = Harness::new().await;
+    harness.start(&Agent::with_free(0));
+    existing(&harness);
     for _ in 0..2 {
-        assert_eq!(refusal(bench.expand("u-1", 2 * GIB).await).0, Code::OutOfRange);
+        assert_eq!(refusal(harness.expand("u-1", 2 * GIB).await).0, Code::OutOfRange);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_with_the_old_words_is_new_after_the_agent_has_begun_again() {
-    let bench = Bench::new().await;
-    failed_before(&bench);
-    let expanding = bench.expanding();
+    let harness = Harness::new().await;
+    failed_before(&harness);
+    let expanding = harness.expanding();
     let start = tokio::time::Instant::now();
-    bench.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
+    harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
     // One right after the other, so that the watch may tell both at once
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(0));
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(8));
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(0));
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(8));
     assert_eq!(refusal(expanding.await.unwrap()).0, Code::OutOfRange);
     assert!(start.elapsed().as_secs() < 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_node_is_named() {
-    let bench = Bench::new().await;
-    existing(&bench);
-    let (code, message) = refusal(bench.expand("u-1", 2 * GIB).await);
+    let harness = Harness::new().await;
+    existing(&harness);
+    let (code, message) = refusal(harness.expand("u-1", 2 * GIB).await);
     assert_eq!(code, Code::DeadlineExceeded);
     assert!(message.contains("agent of node n1 has not expanded"), "{message}");
-    assert_eq!(bench.object("pvc-1")["spec"]["size"], "2Gi");
+    assert_eq!(harness.object("pvc-1")["spec"]["size"], "2Gi");
 }
 
 #[tokio::test(start_paused = true)]
 async fn somebody_elses_change_in_between_is_kept() {
-    let bench = Bench::with_agent().await;
-    existing(&bench);
-    bench.api.before_next("patch", LVS, |api| {
+    let harness = Harness::with_agent().await;
+    existing(&harness);
+    harness.api.before_next("patch", LVS, |api| {
         api.edit(LVS, "", "pvc-1", |volume| volume["metadata"]["annotations"] = json!({"mine": "1"}));
     });
-    bench.expand("u-1", 2 * GIB).await.unwrap();
-    assert_eq!(bench.object("pvc-1")["metadata"]["annotations"]["mine"], "1");
+    harness.expand("u-1", 2 * GIB).await.unwrap();
+    assert_eq!(harness.object("pvc-1")["metadata"]["annotations"]["mine"], "1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_whose_size_is_not_known_is_not_made_smaller() {
-    let bench = Bench::new().await;
-    bench.api.apply_json(logical_volume("pvc-1").uid("u-1").sized("5Gi").build());
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
-    bench.start(&Agent::with_free(9 * GIB));
-    let answer = bench.expand("u-1", 2 * GIB).await.unwrap();
+    let harness = Harness::new().await;
+    harness.api.apply_json(logical_volume("pvc-1").uid("u-1").sized("5Gi").build());
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));
+    harness.start(&Agent::with_free(9 * GIB));
+    let answer = harness.expand("u-1", 2 * GIB).await.unwrap();
     assert_eq!(u64::try_from(answer.capacity_bytes), Ok(5 * GIB));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_user_who_steps_back_to_what_there_is_asks_for_no_more_than_that() {
-    let bench = Bench::new().await;
-    failed_before(&bench);
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "100Gi".into());
-    let answer = bench.expand("u-1", GIB).await.unwrap();
+    let harness = Harness::new().await;
+    failed_before(&harness);
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "100Gi".into());
+    let answer = harness.expand("u-1", GIB).await.unwrap();
     assert_eq!(u64::try_from(answer.capacity_bytes), Ok(GIB));
-    assert_eq!(bench.object("pvc-1")["spec"]["size"], "1Gi");
+    assert_eq!(harness.object("pvc-1")["spec"]["size"], "1Gi");
 }
 
 #[tokio::test(start_paused = true)]
 async fn growth_that_goes_on_is_not_taken_back_by_an_older_request() {
-    let bench = Bench::new().await;
-    existing(&bench);
-    bench.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "3Gi".into());
-    bench.expand("u-1", GIB).await.unwrap();
-    assert_eq!(bench.object("pvc-1")["spec"]["size"], "3Gi");
+    let harness = Harness::new().await;
+    existing(&harness);
+    harness.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "3Gi".into());
+    harness.expand("u-1", GIB).await.unwrap();
+    assert_eq!(harness.object("pvc-1")["spec"]["size"], "3Gi");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_volumes_and_incomplete_requests_are_refused() {
-    let bench = Bench::new().await;
-    assert_eq!(refusal(bench.expand("u-9", GIB).await).0, Code::NotFound);
-    assert_eq!(refusal(bench.expand("", GIB).await).0, Code::InvalidArgument);
+    let harness = Harness::new().await;
+    assert_eq!(refusal(harness.expand("u-9", GIB).await).0, Code::NotFound);
+    assert_eq!(refusal(harness.expand("", GIB).await).0, Code::InvalidArgument);
     let no_range = ControllerExpandVolumeRequest { volume_id: "u-1".to_owned(), ..Default::default() };
-    assert_eq!(refusal(bench.csi.clone().controller_expand_volume(no_range).await).0, Code::InvalidArgument);
+    assert_eq!(refusal(harness.csi.clone().controller_expand_volume(no_range).await).0, Code::InvalidArgument);
 }

@@ -8,14 +8,14 @@ use topolvm_proto::csi::{
 };
 use topolvm_testkit::fixtures::node;
 
-use crate::bench::{Bench, GIB, refusal, topology};
+use crate::harness::{GIB, Harness, refusal, topology};
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_told_by_its_id() {
-    let bench = Bench::with_agent().await;
-    let id = bench.made("pvc-1").await;
+    let harness = Harness::with_agent().await;
+    let id = harness.made("pvc-1").await;
     let get = async |id: &str| {
-        bench.csi.clone().controller_get_volume(ControllerGetVolumeRequest { volume_id: id.to_owned() }).await
+        harness.csi.clone().controller_get_volume(ControllerGetVolumeRequest { volume_id: id.to_owned() }).await
     };
     let answer = get(&id).await.unwrap().into_inner();
     let volume = answer.volume.unwrap();
@@ -28,12 +28,12 @@ async fn a_volume_is_told_by_its_id() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_told_by_its_id() {
-    let bench = Bench::with_agent().await;
-    let source = bench.made("pvc-1").await;
-    let snapshot = bench.snapshot("snapshot-1", &source).await.unwrap();
+    let harness = Harness::with_agent().await;
+    let source = harness.made("pvc-1").await;
+    let snapshot = harness.snapshot("snapshot-1", &source).await.unwrap();
     let get = async |id: &str| {
         let request = GetSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
-        bench.csi.clone().get_snapshot(request).await
+        harness.csi.clone().get_snapshot(request).await
     };
     let told = get(&snapshot.snapshot_id).await.unwrap().into_inner().snapshot;
     assert_eq!(told, Some(Snapshot { accessible_topology: vec![topology("n1")], ..snapshot }));
@@ -43,18 +43,18 @@ async fn a_snapshot_is_told_by_its_id() {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
-    let bench = Bench::with_agent().await;
-    let id = bench.made("pvc-1").await;
+    let harness = Harness::with_agent().await;
+    let id = harness.made("pvc-1").await;
     let health = async |id: &str| {
         let request = ControllerGetVolumeHealthRequest { volume_id: id.to_owned(), ..Default::default() };
-        bench.csi.clone().controller_get_volume_health(request).await.map(|answer| answer.into_inner().volume_health)
+        harness.csi.clone().controller_get_volume_health(request).await.map(|answer| answer.into_inner().volume_health)
     };
     assert_eq!(health(&id).await.unwrap(), Some(VolumeHealth { volume_id: id.clone(), health_statuses: vec![] }));
 
     let condition = json!([{
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
-    bench.api.edit("logicalvolumes.topolvm.io", "", "pvc-1", |object| object["status"]["conditions"] = condition);
+    harness.api.edit("logicalvolumes.topolvm.io", "", "pvc-1", |object| object["status"]["conditions"] = condition);
     let lost = loop {
         let found = health(&id).await.unwrap().unwrap().health_statuses;
         if !found.is_empty() {
@@ -64,9 +64,9 @@ async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
     };
     assert_eq!((lost[0].reason.as_str(), lost[0].status()), ("LogicalVolumeMissing", VolumeHealthErrorType::DataLoss));
 
-    bench.api.delete("nodes", "", "n1");
-    bench.api.apply_json(node("n3").capacity("", 1).build());
-    bench.until_free("", 21 * GIB).await;
+    harness.api.delete("nodes", "", "n1");
+    harness.api.apply_json(node("n3").capacity("", 1).build());
+    harness.until_free("", 21 * GIB).await;
     assert_eq!(health(&id).await.unwrap().unwrap().health_statuses[0].reason, "NodeGone");
     assert_eq!(refusal(health("u-9").await).0, Code::NotFound);
     assert_eq!(refusal(health("").await).0, Code::InvalidArgument);

@@ -5,17 +5,17 @@ use topolvm_proto::csi::plugin_capability::{Type, service, volume_expansion};
 use topolvm_proto::csi::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest};
 use topolvm_testkit::ApiServer;
 
-use crate::bench::Bench;
+use crate::harness::Harness;
 
-async fn is_ready(bench: &Bench) -> bool {
-    bench.identity.clone().probe(ProbeRequest {}).await.unwrap().into_inner().ready.unwrap()
+async fn is_ready(harness: &Harness) -> bool {
+    harness.identity.clone().probe(ProbeRequest {}).await.unwrap().into_inner().ready.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_name_is_that_of_the_driver_in_the_api_group() {
     for (flavor, name) in [(ApiFlavor::TopoLvm, "topolvm.io"), (ApiFlavor::Legacy, "topolvm.cybozu.com")] {
-        let bench = Bench::on(&ApiServer::new(), flavor);
-        let info = bench.identity.clone().get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
+        let harness = Harness::on(&ApiServer::new(), flavor);
+        let info = harness.identity.clone().get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
         assert_eq!(info.name, name);
         assert!(!info.vendor_version.is_empty());
     }
@@ -23,8 +23,8 @@ async fn the_name_is_that_of_the_driver_in_the_api_group() {
 
 #[tokio::test(start_paused = true)]
 async fn volumes_have_a_place_and_grow_online_and_offline() {
-    let bench = Bench::new().await;
-    let answer = bench.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
+    let harness = Harness::new().await;
+    let answer = harness.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
     assert_eq!(*answer.get_ref(), topolvm_proto::plugin::capabilities());
     let (mut services, mut expansions) = (vec![], vec![]);
     for capability in answer.into_inner().capabilities {
@@ -43,29 +43,29 @@ async fn volumes_have_a_place_and_grow_online_and_offline() {
 async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
     let api = ApiServer::new();
     api.disconnect();
-    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
-    assert!(!is_ready(&bench).await);
-    assert!(bench.driver.ready().unwrap_err().contains("API server"));
+    let harness = Harness::on(&api, ApiFlavor::TopoLvm);
+    assert!(!is_ready(&harness).await);
+    assert!(harness.driver.ready().unwrap_err().contains("API server"));
     api.reconnect();
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
-    assert!(is_ready(&bench).await);
-    assert_eq!(bench.driver.ready(), Ok(()));
+    assert!(is_ready(&harness).await);
+    assert_eq!(harness.driver.ready(), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_goes_away_makes_the_controller_unready() {
-    let bench = Bench::new().await;
-    assert!(is_ready(&bench).await);
-    bench.api.disconnect();
-    assert!(!is_ready(&bench).await);
+    let harness = Harness::new().await;
+    assert!(is_ready(&harness).await);
+    harness.api.disconnect();
+    assert!(!is_ready(&harness).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_is_missing_is_waited_for() {
     let api = ApiServer::new();
     api.withdraw("logicalvolumes.topolvm.io");
-    let bench = Bench::on(&api, ApiFlavor::TopoLvm);
+    let harness = Harness::on(&api, ApiFlavor::TopoLvm);
     tokio::time::sleep(std::time::Duration::from_secs(30)).await;
-    assert!(bench.driver.ready().unwrap_err().contains("LogicalVolumes"));
-    assert!(!is_ready(&bench).await);
+    assert!(harness.driver.ready().unwrap_err().contains("LogicalVolumes"));
+    assert!(!is_ready(&harness).await);
 }

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod agent;
-mod bench;
 mod capability;
 mod capacity;
 mod copies;
@@ -13,14 +12,15 @@ mod create_retries;
 mod delete;
 mod expand;
 mod get;
+mod harness;
 mod identity;
 mod legacy;
 mod lists;
 mod modify;
 mod process;
 mod snapshots;
-mod webhook_bench;
 mod webhook_claim;
+mod webhook_harness;
 mod webhook_load;
 mod webhook_pod;
 mod webhook_tls;

@@ -7,7 +7,7 @@ use topolvm_controller::CapacityResource;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, storage_class};
 
-use crate::webhook_bench::WebhookBench;
+use crate::webhook_harness::WebhookHarness;
 
 #[rstest]
 #[case::the_first(claim("data").class("topolvm"),
@@ -21,16 +21,16 @@ use crate::webhook_bench::WebhookBench;
 #[case::of_a_class_that_is_not_there(claim("data").class("missing"), Value::Null)]
 #[tokio::test]
 async fn new_claims_of_ours_get_the_finalizer(#[case] claim: ClaimBuilder, #[case] patch: Value) {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
-    assert_eq!(bench.claim(claim.build()).await, patch);
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
+    assert_eq!(harness.claim(claim.build()).await, patch);
 }
 
 #[tokio::test]
 async fn the_legacy_group_has_a_finalizer_of_its_own() {
     let api = ApiServer::new();
     api.apply_json(storage_class("old").legacy().build());
-    let bench = WebhookBench::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
-    let patch = bench.claim(claim("data").class("old").build()).await;
+    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
+    let patch = harness.claim(claim("data").class("old").build()).await;
     assert_eq!(patch[0]["value"], json!(["topolvm.cybozu.com/pvc"]));
 }
 
@@ -38,6 +38,6 @@ async fn the_legacy_group_has_a_finalizer_of_its_own() {
 async fn without_the_setting_claims_get_no_finalizer_that_nobody_would_take_off() {
     let api = ApiServer::new();
     api.apply_json(storage_class("topolvm").build());
-    let bench = WebhookBench::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false).await;
-    assert_eq!(bench.claim(claim("data").class("topolvm").build()).await, Value::Null);
+    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false).await;
+    assert_eq!(harness.claim(claim("data").class("topolvm").build()).await, Value::Null);
 }

@@ -24,7 +24,7 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, node, pod, storage_class};
 
 use crate::process::{Running, command, kubeconfig, listen, metrics};
-use crate::webhook_bench::{WebhookBench, creation};
+use crate::webhook_harness::{WebhookHarness, creation};
 use crate::webhook_tls::{Client, mount_secret};
 
 /// The longest body that is read.
@@ -59,49 +59,49 @@ fn question_of(length: usize) -> Bytes {
 
 #[tokio::test]
 async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_taken_with_a_warning() {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
     for index in 0..300 {
-        bench.api.apply_json(claim(&format!("data{index}")).class("topolvm").sized("1Gi").build());
+        harness.api.apply_json(claim(&format!("data{index}")).class("topolvm").sized("1Gi").build());
     }
-    let response = bench.ask("/pod/mutate", &creation("pods", pod_with_claims(20_000))).await;
+    let response = harness.ask("/pod/mutate", &creation("pods", pod_with_claims(20_000))).await;
     assert_eq!(response["allowed"], true);
     assert!(response["patch"].is_string());
     let warning = "topolvm: of the volumes of this pod only 256 are counted for the choice of a node";
     assert_eq!(response["warnings"], json!([warning]));
-    assert_eq!(bench.api.count("get", "persistentvolumeclaims"), MOST_CLAIMS);
-    assert_eq!(bench.api.count("*", "*"), MOST_CLAIMS);
+    assert_eq!(harness.api.count("get", "persistentvolumeclaims"), MOST_CLAIMS);
+    assert_eq!(harness.api.count("*", "*"), MOST_CLAIMS);
     // Each is one volume, however often it is mounted
-    let response = bench.ask("/pod/mutate", &creation("pods", pod_with_claims(2 * MOST_CLAIMS))).await;
+    let response = harness.ask("/pod/mutate", &creation("pods", pod_with_claims(2 * MOST_CLAIMS))).await;
     assert_eq!(response["warnings"], Value::Null);
 }
 
 #[tokio::test]
 async fn ephemeral_volumes_of_classes_that_are_not_there_are_asked_about_no_more_often() {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let mut user = json!(pod("user").build());
     let volume = |index: usize| {
         let spec = json!({"storageClassName": format!("missing{}", index % 1000), "resources": {"requests": {"storage": "1Gi"}}});
         json!({"name": format!("v{index}"), "ephemeral": {"volumeClaimTemplate": {"spec": spec}}})
     };
     user["spec"]["volumes"] = (0..20_000).map(volume).collect();
-    bench.ask("/pod/mutate", &creation("pods", user.clone())).await;
-    assert_eq!(bench.api.count("get", "storageclasses"), MOST_CLAIMS);
-    bench.api.clear_requests();
+    harness.ask("/pod/mutate", &creation("pods", user.clone())).await;
+    assert_eq!(harness.api.count("get", "storageclasses"), MOST_CLAIMS);
+    harness.api.clear_requests();
     user["spec"]["volumes"] = (0..200).map(|_| volume(1)).collect();
-    bench.ask("/pod/mutate", &creation("pods", user)).await;
-    assert_eq!(bench.api.count("get", "storageclasses"), 1);
+    harness.ask("/pod/mutate", &creation("pods", user)).await;
+    assert_eq!(harness.api.count("get", "storageclasses"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_api_server_is_asked_about_some_claims_at_a_time() {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
-    bench.api.inject("get", "persistentvolumeclaims", usize::MAX, Failure::Hang);
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
+    harness.api.inject("get", "persistentvolumeclaims", usize::MAX, Failure::Hang);
     let question = creation("pods", pod_with_claims(400));
-    let responses = join_all((0..50).map(|_| bench.ask("/pod/mutate", &question))).await;
+    let responses = join_all((0..50).map(|_| harness.ask("/pod/mutate", &question))).await;
     // None of them was answered in time
     assert!(responses.iter().all(|response| response["status"]["code"] == 500), "{responses:?}");
     // Requests that are given up leave their place to others, which are given up at the same moment
-    let asked = bench.api.count("get", "persistentvolumeclaims");
+    let asked = harness.api.count("get", "persistentvolumeclaims");
     assert!((1..=64).contains(&asked), "{asked}");
 }
 
@@ -127,11 +127,11 @@ fn held_back(body: &Bytes, taken: &Arc<AtomicUsize>, last: &Arc<Semaphore>) -> B
 
 #[tokio::test]
 async fn of_50_bodies_of_the_largest_size_four_are_in_memory_at_once() {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let question = question_of(LONGEST);
     let (taken, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let mut answers: FuturesUnordered<_> =
-        (0..50).map(|_| bench.post("/pod/mutate", held_back(&question, &taken, &last))).collect();
+        (0..50).map(|_| harness.post("/pod/mutate", held_back(&question, &taken, &last))).collect();
     // All have got as far as they can
     for _ in 0..1000 {
         assert!(futures::poll!(answers.next()).is_pending());
@@ -139,7 +139,7 @@ async fn of_50_bodies_of_the_largest_size_four_are_in_memory_at_once() {
     }
     assert_eq!(taken.load(Ordering::Relaxed), 4 * (LONGEST - 1));
     // A usual one is answered all the same
-    bench.pod(pod("user").build()).await;
+    harness.pod(pod("user").build()).await;
     last.add_permits(50);
     let mut answered = 0;
     while let Some((status, answer)) = answers.next().await {
@@ -152,12 +152,12 @@ async fn of_50_bodies_of_the_largest_size_four_are_in_memory_at_once() {
 
 #[tokio::test]
 async fn a_long_body_is_parsed_beside_the_thread_that_serves_csi() {
-    let bench = WebhookBench::new(CapacityResource::Marker).await;
+    let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let (taken, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(1)));
     let question = question_of(LONGEST);
     let body = held_back(&question, &taken, &last);
     let mut meanwhile = 0;
-    let answer = bench.post("/pod/mutate", body);
+    let answer = harness.post("/pod/mutate", body);
     tokio::pin!(answer);
     // What else the thread does between the last byte and the answer
     while futures::poll!(answer.as_mut()).is_pending() {

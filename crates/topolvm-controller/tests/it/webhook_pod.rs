@@ -9,11 +9,11 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod, storage_class};
 
-use crate::bench::{GIB, MIB};
-use crate::webhook_bench::{WebhookBench, creation};
+use crate::harness::{GIB, MIB};
+use crate::webhook_harness::{WebhookHarness, creation};
 
-async fn bench() -> WebhookBench {
-    WebhookBench::new(CapacityResource::Marker).await
+async fn harness() -> WebhookHarness {
+    WebhookHarness::new(CapacityResource::Marker).await
 }
 
 /// Annotations by device class, and what the first container asks for, in a patch for a pod that had neither.
@@ -29,25 +29,25 @@ fn sizes(patch: &Value) -> (Value, Value) {
 
 #[tokio::test]
 async fn the_patch_of_a_pod_with_one_claim() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").sized("100Gi").build());
-    let patch = bench.pod(pod("user").claim("data").build()).await;
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").sized("100Gi").build());
+    let patch = harness.pod(pod("user").claim("data").build()).await;
     insta::assert_snapshot!(serde_json::to_string_pretty(&patch).unwrap());
 }
 
 #[tokio::test]
 async fn a_pod_without_volumes_is_not_changed() {
-    assert_eq!(bench().await.pod(pod("user").build()).await, Value::Null);
+    assert_eq!(harness().await.pod(pod("user").build()).await, Value::Null);
 }
 
 #[tokio::test]
 async fn a_pod_that_comes_before_its_claim_is_taken_as_it_is() {
-    assert_eq!(bench().await.pod(pod("user").claim("data").build()).await, Value::Null);
+    assert_eq!(harness().await.pod(pod("user").claim("data").build()).await, Value::Null);
 }
 
 #[tokio::test]
 async fn each_device_class_has_its_own_sum() {
-    let bench = bench().await;
+    let harness = harness().await;
     for (name, class, size) in [
         ("a", "topolvm", "100Gi"),
         ("b", "ssd", "10Gi"),
@@ -55,10 +55,10 @@ async fn each_device_class_has_its_own_sum() {
         ("d", "ssd", "500Mi"),
         ("foreign", "foreign", "7Gi"),
     ] {
-        bench.api.apply_json(claim(name).class(class).sized(size).build());
+        harness.api.apply_json(claim(name).class(class).sized(size).build());
     }
     let pod = pod("user").claim("a").claim("b").claim("c").claim("d").claim("foreign").build();
-    let (annotations, amount) = sizes(&bench.pod(pod).await);
+    let (annotations, amount) = sizes(&harness.pod(pod).await);
     assert_eq!(
         annotations,
         json!({
@@ -77,22 +77,22 @@ async fn each_device_class_has_its_own_sum() {
 #[case::one_gib_where_no_size_is_asked(&["0"], GIB)]
 #[tokio::test]
 async fn claims_are_added_up(#[case] claims: &[&str], #[case] bytes: u64) {
-    let bench = bench().await;
+    let harness = harness().await;
     let mut user = pod("user");
     for (index, size) in claims.iter().enumerate() {
         let name = format!("data{index}");
-        bench.api.apply_json(claim(&name).class("topolvm").sized(size).build());
+        harness.api.apply_json(claim(&name).class("topolvm").sized(size).build());
         user = user.claim(&name);
     }
-    let (annotations, _) = sizes(&bench.pod(user.build()).await);
+    let (annotations, _) = sizes(&harness.pod(user.build()).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/00default": bytes.to_string()}));
 }
 
 #[tokio::test]
 async fn a_claim_that_is_mounted_twice_is_one_volume() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
-    let (annotations, _) = sizes(&bench.pod(pod("user").claim("data").claim("data").build()).await);
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
+    let (annotations, _) = sizes(&harness.pod(pod("user").claim("data").claim("data").build()).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/00default": GIB.to_string()}));
 }
 
@@ -104,11 +104,11 @@ async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
     #[case] reading: CapacityResource,
     #[case] amount: &str,
 ) {
-    let bench = WebhookBench::new(reading).await;
-    bench.api.apply_json(claim("a").class("topolvm").sized("1536Mi").build());
-    bench.api.apply_json(claim("b").class("topolvm").sized("1536Mi").build());
-    bench.api.apply_json(claim("c").class("ssd").sized("1025Mi").build());
-    let (annotations, resource) = sizes(&bench.pod(pod("user").claim("a").claim("b").claim("c").build()).await);
+    let harness = WebhookHarness::new(reading).await;
+    harness.api.apply_json(claim("a").class("topolvm").sized("1536Mi").build());
+    harness.api.apply_json(claim("b").class("topolvm").sized("1536Mi").build());
+    harness.api.apply_json(claim("c").class("ssd").sized("1025Mi").build());
+    let (annotations, resource) = sizes(&harness.pod(pod("user").claim("a").claim("b").claim("c").build()).await);
     assert_eq!(resource, amount);
     let expected = [("00default", 3 * GIB), ("ssd", 1025 * MIB)];
     let expected = expected.map(|(class, bytes)| (format!("capacity.topolvm.io/{class}"), bytes.to_string()));
@@ -117,20 +117,20 @@ async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
 
 #[tokio::test]
 async fn with_storage_capacity_tracking_pods_are_left_alone_and_nothing_is_asked() {
-    let bench = WebhookBench::new(CapacityResource::None).await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
-    assert_eq!(bench.pod(pod("user").claim("data").build()).await, Value::Null);
-    assert_eq!(bench.api.requests(), []);
+    let harness = WebhookHarness::new(CapacityResource::None).await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
+    assert_eq!(harness.pod(pod("user").claim("data").build()).await, Value::Null);
+    assert_eq!(harness.api.requests(), []);
 }
 
 #[tokio::test]
 async fn other_resources_and_annotations_stay() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
     let mut pod = json!(pod("user").claim("data").annotation("team", "blue").build());
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}, "claims": [{"name": "gpu"}]});
     assert_eq!(
-        bench.pod(pod).await,
+        harness.pod(pod).await,
         json!([
             {"op": "add", "path": "/metadata/annotations/capacity.topolvm.io~100default", "value": GIB.to_string()},
             {"op": "add", "path": "/spec/containers/0/resources/limits", "value": {"topolvm.io/capacity": "1"}},
@@ -141,14 +141,14 @@ async fn other_resources_and_annotations_stay() {
 
 #[tokio::test]
 async fn what_somebody_else_wrote_in_our_place_is_overwritten() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
     let annotated = pod("user").claim("data").annotation("capacity.topolvm.io/00default", "7").build();
     let mut pod = json!(annotated);
     pod["spec"]["containers"][0]["resources"] =
         json!({"requests": {"topolvm.io/capacity": "9"}, "limits": {"topolvm.io/capacity": "1"}});
     assert_eq!(
-        bench.pod(pod).await,
+        harness.pod(pod).await,
         json!([
             {"op": "add", "path": "/metadata/annotations/capacity.topolvm.io~100default", "value": GIB.to_string()},
             {"op": "add", "path": "/spec/containers/0/resources/limits/topolvm.io~1capacity", "value": "1"},
@@ -159,15 +159,15 @@ async fn what_somebody_else_wrote_in_our_place_is_overwritten() {
 
 #[tokio::test]
 async fn fields_that_we_do_not_know_are_not_touched() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
     let mut pod = json!(pod("user").claim("data").build());
     pod["metadata"]["fieldOfTomorrow"] = json!({"a": 1});
     pod["spec"]["fieldOfTomorrow"] = json!([1]);
     pod["spec"]["containers"][0]["fieldOfTomorrow"] = json!(true);
     pod["spec"]["volumes"][0]["persistentVolumeClaim"]["fieldOfTomorrow"] = json!("x");
     pod["spec"]["volumes"].as_array_mut().unwrap().push(json!({"name": "v", "volumeOfTomorrow": {}}));
-    let patch: json_patch::Patch = serde_json::from_value(bench.pod(&pod).await).unwrap();
+    let patch: json_patch::Patch = serde_json::from_value(harness.pod(&pod).await).unwrap();
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).unwrap();
     patched["metadata"].as_object_mut().unwrap().remove("annotations").unwrap();
@@ -177,10 +177,10 @@ async fn fields_that_we_do_not_know_are_not_touched() {
 
 #[tokio::test]
 async fn a_pod_with_a_bound_claim_is_not_changed_because_its_node_is_fixed() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("bound").class("topolvm").bound_to("pv").build());
-    bench.api.apply_json(claim("pending").class("topolvm").build());
-    assert_eq!(bench.pod(pod("user").claim("bound").claim("pending").build()).await, Value::Null);
+    let harness = harness().await;
+    harness.api.apply_json(claim("bound").class("topolvm").bound_to("pv").build());
+    harness.api.apply_json(claim("pending").class("topolvm").build());
+    assert_eq!(harness.pod(pod("user").claim("bound").claim("pending").build()).await, Value::Null);
 }
 
 #[rstest]
@@ -191,9 +191,9 @@ async fn a_pod_with_a_bound_claim_is_not_changed_because_its_node_is_fixed() {
 #[case::class_that_is_not_there(claim("data").class("missing"))]
 #[tokio::test]
 async fn claims_of_others_do_not_count(#[case] other: topolvm_testkit::fixtures::ClaimBuilder) {
-    let bench = bench().await;
-    bench.api.apply_json(other.build());
-    assert_eq!(bench.pod(pod("user").claim("data").build()).await, Value::Null);
+    let harness = harness().await;
+    harness.api.apply_json(other.build());
+    assert_eq!(harness.pod(pod("user").claim("data").build()).await, Value::Null);
 }
 
 /// A pod with a generic ephemeral volume.
@@ -208,13 +208,13 @@ fn ephemeral(class: Option<&str>, size: &str) -> Value {
 
 #[tokio::test]
 async fn generic_ephemeral_volumes_count_without_a_claim() {
-    let bench = bench().await;
-    let (annotations, amount) = sizes(&bench.pod(ephemeral(Some("ssd"), "3Gi")).await);
+    let harness = harness().await;
+    let (annotations, amount) = sizes(&harness.pod(ephemeral(Some("ssd"), "3Gi")).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/ssd": (3 * GIB).to_string()}));
     assert_eq!(amount, "1");
-    assert_eq!(bench.pod(ephemeral(Some("foreign"), "3Gi")).await, Value::Null);
-    assert_eq!(bench.pod(ephemeral(Some(""), "3Gi")).await, Value::Null);
-    assert_eq!(bench.api.requests(), []);
+    assert_eq!(harness.pod(ephemeral(Some("foreign"), "3Gi")).await, Value::Null);
+    assert_eq!(harness.pod(ephemeral(Some(""), "3Gi")).await, Value::Null);
+    assert_eq!(harness.api.requests(), []);
 }
 
 #[tokio::test]
@@ -231,31 +231,31 @@ async fn an_ephemeral_volume_without_a_class_is_of_the_default_one() {
     api.apply_json(storage_class("other").build());
     api.apply_json(default("old", "2025-01-01T00:00:00Z", "ebs.example"));
     api.apply_json(default("young", "2026-01-01T00:00:00Z", "topolvm.io"));
-    let bench = WebhookBench::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, true).await;
-    let (annotations, _) = sizes(&bench.pod(ephemeral(None, "3Gi")).await);
+    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, true).await;
+    let (annotations, _) = sizes(&harness.pod(ephemeral(None, "3Gi")).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/young": (3 * GIB).to_string()}));
 }
 
 #[tokio::test]
 async fn a_device_class_that_is_empty_is_the_default_one() {
-    let bench = bench().await;
-    bench.api.apply_json(storage_class("empty").device_class("").build());
-    bench.api.apply_json(claim("data").class("empty").build());
-    let (annotations, _) = sizes(&bench.pod(pod("user").claim("data").build()).await);
+    let harness = harness().await;
+    harness.api.apply_json(storage_class("empty").device_class("").build());
+    harness.api.apply_json(claim("data").class("empty").build());
+    let (annotations, _) = sizes(&harness.pod(pod("user").claim("data").build()).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/00default": GIB.to_string()}));
 }
 
 #[tokio::test]
 async fn a_class_that_was_made_together_with_the_pod_is_known() {
-    let bench = bench().await;
+    let harness = harness().await;
     // The watch does not tell about it
-    bench.api.inject("watch", "storageclasses", usize::MAX, Failure::Hang);
-    bench.api.close_watches();
-    bench.api.apply_json(storage_class("new").device_class("ssd").build());
-    bench.api.apply_json(claim("data").class("new").build());
-    let (annotations, _) = sizes(&bench.pod(pod("user").claim("data").build()).await);
+    harness.api.inject("watch", "storageclasses", usize::MAX, Failure::Hang);
+    harness.api.close_watches();
+    harness.api.apply_json(storage_class("new").device_class("ssd").build());
+    harness.api.apply_json(claim("data").class("new").build());
+    let (annotations, _) = sizes(&harness.pod(pod("user").claim("data").build()).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/ssd": GIB.to_string()}));
-    assert_eq!(bench.api.count("get", "storageclasses"), 1);
+    assert_eq!(harness.api.count("get", "storageclasses"), 1);
 }
 
 #[tokio::test]
@@ -263,9 +263,9 @@ async fn the_legacy_group_has_its_own_names() {
     let api = ApiServer::new();
     api.apply_json(storage_class("old").legacy().device_class("ssd").build());
     api.apply_json(claim("data").class("old").build());
-    let bench = WebhookBench::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
+    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
     assert_eq!(
-        bench.pod(pod("user").claim("data").build()).await,
+        harness.pod(pod("user").claim("data").build()).await,
         json!([
             {"op": "add", "path": "/metadata/annotations",
              "value": {"capacity.topolvm.cybozu.com/ssd": GIB.to_string()}},
@@ -277,47 +277,47 @@ async fn the_legacy_group_has_its_own_names() {
 
 #[tokio::test]
 async fn only_the_claims_of_the_pod_are_read_and_each_once() {
-    let bench = bench().await;
+    let harness = harness().await;
     for index in 0..100 {
-        bench.api.apply_json(claim(&format!("data{index}")).class("topolvm").build());
+        harness.api.apply_json(claim(&format!("data{index}")).class("topolvm").build());
     }
-    bench.pod(pod("user").claim("data7").claim("data8").build()).await;
-    let requests = bench.api.requests();
+    harness.pod(pod("user").claim("data7").claim("data8").build()).await;
+    let requests = harness.api.requests();
     assert_eq!(requests.len(), 2, "{requests:?}");
     assert!(requests.iter().all(|(verb, _)| *verb == "get"), "{requests:?}");
 }
 
 #[tokio::test]
 async fn the_namespace_is_that_of_the_request_where_the_pod_has_none() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").namespace("other").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").namespace("other").class("topolvm").build());
     let mut review = creation("pods", pod("user").claim("data").build());
     review["request"]["namespace"] = json!("other");
     review["request"]["object"]["metadata"].as_object_mut().unwrap().remove("namespace");
-    assert!(bench.ask("/pod/mutate", &review).await["patch"].is_string());
+    assert!(harness.ask("/pod/mutate", &review).await["patch"].is_string());
 }
 
 #[tokio::test]
 async fn a_claim_name_that_is_none_leads_to_no_request() {
-    let bench = bench().await;
-    assert_eq!(bench.pod(pod("user").claim("../../../secrets/x").build()).await, Value::Null);
-    assert_eq!(bench.api.requests(), []);
+    let harness = harness().await;
+    assert_eq!(harness.pod(pod("user").claim("../../../secrets/x").build()).await, Value::Null);
+    assert_eq!(harness.api.requests(), []);
 }
 
 #[tokio::test]
 async fn a_pod_without_containers_is_refused() {
     let mut pod = json!(pod("user").build());
     pod["spec"]["containers"] = json!([]);
-    let response = bench().await.ask("/pod/mutate", &creation("pods", pod)).await;
+    let response = harness().await.ask("/pod/mutate", &creation("pods", pod)).await;
     assert_eq!(response["allowed"], false);
     assert_eq!(response["status"], json!({"code": 403, "message": "pod has no containers"}));
 }
 
 #[tokio::test]
 async fn an_api_server_that_fails_is_told_so() {
-    let bench = bench().await;
-    bench.api.fail_next("get", "persistentvolumeclaims", 1, 500);
-    let response = bench.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
+    let harness = harness().await;
+    harness.api.fail_next("get", "persistentvolumeclaims", 1, 500);
+    let response = harness.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(500)));
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("topolvm: cannot read the claims and StorageClasses of the object"), "{message}");
@@ -325,10 +325,10 @@ async fn an_api_server_that_fails_is_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_hangs_is_answered_before_it_gives_up() {
-    let bench = bench().await;
-    bench.api.inject("get", "persistentvolumeclaims", 1, Failure::Hang);
+    let harness = harness().await;
+    harness.api.inject("get", "persistentvolumeclaims", 1, Failure::Hang);
     let began = tokio::time::Instant::now();
-    let response = bench.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
+    let response = harness.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(500)));
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
@@ -339,7 +339,7 @@ async fn an_api_server_that_hangs_is_answered_before_it_gives_up() {
 #[case::no_request(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#)]
 #[tokio::test]
 async fn bodies_that_are_no_question_are_bad_requests(#[case] body: &'static str) {
-    let (status, _) = bench().await.post("/pod/mutate", body).await;
+    let (status, _) = harness().await.post("/pod/mutate", body).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
@@ -354,7 +354,7 @@ async fn bodies_that_are_no_question_are_bad_requests(#[case] body: &'static str
 async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case] value: Value) {
     let mut review = creation("pods", pod("user").claim("data").annotation("a", "b").build());
     *review.pointer_mut(path).unwrap() = value;
-    let (status, body) = bench().await.post("/pod/mutate", review.to_string()).await;
+    let (status, body) = harness().await.post("/pod/mutate", review.to_string()).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
 }
 
@@ -365,40 +365,40 @@ async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case
 #[case::another_group("/request/resource/group", json!("example.com"))]
 #[tokio::test]
 async fn questions_about_something_else_are_allowed_untouched(#[case] path: &str, #[case] value: Value) {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
     let mut review = creation("pods", pod("user").claim("data").build());
     review["request"]["subResource"] = json!("");
     *review.pointer_mut(path).unwrap() = value;
-    let response = bench.ask("/pod/mutate", &review).await;
+    let response = harness.ask("/pod/mutate", &review).await;
     assert_eq!((&response["allowed"], &response["patch"]), (&json!(true), &Value::Null));
 }
 
 #[tokio::test]
 async fn the_older_version_of_the_question_is_answered_in_kind() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
     let mut review = creation("pods", pod("user").claim("data").build());
     review["apiVersion"] = json!("admission.k8s.io/v1beta1");
-    assert!(bench.ask("/pod/mutate", &review).await["patch"].is_string());
+    assert!(harness.ask("/pod/mutate", &review).await["patch"].is_string());
 }
 
 #[tokio::test]
 async fn a_body_without_end_is_not_kept() {
-    let (status, _) = bench().await.post("/pod/mutate", vec![b' '; 9 << 20]).await;
+    let (status, _) = harness().await.post("/pod/mutate", vec![b' '; 9 << 20]).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]
 async fn calls_are_counted_by_their_outcome() {
-    let bench = bench().await;
-    bench.api.apply_json(claim("data").class("topolvm").build());
-    bench.pod(pod("user").claim("data").build()).await;
-    bench.pod(pod("user").build()).await;
-    bench.claim(claim("data").class("foreign").build()).await;
-    bench.post("/pod/mutate", "{").await;
+    let harness = harness().await;
+    harness.api.apply_json(claim("data").class("topolvm").build());
+    harness.pod(pod("user").claim("data").build()).await;
+    harness.pod(pod("user").build()).await;
+    harness.claim(claim("data").class("foreign").build()).await;
+    harness.post("/pod/mutate", "{").await;
     let calls = ["outcome=\"malformed\"} 1", "outcome=\"patched\"} 1", "outcome=\"unchanged\"} 1"]
         .map(|rest| format!("topolvm_webhook_calls_total{{webhook=\"pod\",{rest}"));
     let claims = "topolvm_webhook_calls_total{webhook=\"pvc\",outcome=\"unchanged\"} 1".to_owned();
-    assert_eq!(bench.calls(), calls.into_iter().chain([claims]).collect::<Vec<_>>());
+    assert_eq!(harness.calls(), calls.into_iter().chain([claims]).collect::<Vec<_>>());
 }

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use topolvm_testkit::fixtures::pod;
 
 use crate::process::{Running, command, nobody_listens};
-use crate::webhook_bench::creation;
+use crate::webhook_harness::creation;
 
 pub(crate) const NAME: &str = "topolvm-controller.topolvm-system.svc";
 

@@ -5,7 +5,7 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod};
 
 use super::super::Settings;
-use super::super::bench::{Bench, DEFAULTS};
+use super::super::harness::{DEFAULTS, Harness};
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -37,10 +37,10 @@ async fn finalizers_of_old_versions_are_taken_off(#[case] before: &[&str], #[cas
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         let server = ApiServer::new();
         server.apply_json(with_finalizers(before));
-        let bench = Bench::start_as(&server, flavor, DEFAULTS);
-        bench.settle().await;
+        let harness = Harness::start_as(&server, flavor, DEFAULTS);
+        harness.settle().await;
         assert_eq!(finalizers_of(&server), after);
-        bench.end().await;
+        harness.end().await;
     }
 }
 
@@ -53,21 +53,21 @@ async fn a_finalizer_that_somebody_adds_meanwhile_is_kept() {
             claim["metadata"]["finalizers"] = json!(["other/one", "topolvm.io/pvc"]);
         });
     });
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     let done = json!(["other/one"]);
     let is_done = |claim: Option<&Value>| (claim?["metadata"]["finalizers"] == done).then_some(());
     server.until(CLAIMS, "default", "data", is_done).await;
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_kept_on_purpose_stays_on_a_claim_that_lives() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.cybozu.com/pvc", "topolvm.io/pvc"]));
-    let bench = Bench::start(&server, KEPT);
-    bench.settle().await;
+    let harness = Harness::start(&server, KEPT);
+    harness.settle().await;
     assert_eq!(finalizers_of(&server), json!(["topolvm.io/pvc"]), "the other group's is obsolete all the same");
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,21 +80,21 @@ async fn pods_that_are_pending_for_a_claim_are_deleted_when_all_others_have_let_
     let mut elsewhere = user("elsewhere", "data", "Pending");
     elsewhere["metadata"]["namespace"] = json!("another");
     server.apply_json(elsewhere);
-    let bench = Bench::start(&server, KEPT);
+    let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    bench.settle().await;
+    harness.settle().await;
     assert_eq!(finalizers_of(&server), json!(["topolvm.io/pvc", PROTECTION]), "a pod may still use it");
-    assert!(bench.has("pods", "default", "pending"));
+    assert!(harness.has("pods", "default", "pending"));
 
     server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!(["topolvm.io/pvc"]));
-    bench.gone("pods", "default", "pending").await;
-    bench.gone(CLAIMS, "default", "data").await;
-    bench.settle().await;
-    assert!(bench.has("pods", "default", "running"));
-    assert!(bench.has("pods", "default", "other"));
-    assert!(bench.has("pods", "another", "elsewhere"));
-    assert_eq!(bench.events(), [("ClaimGone".to_owned(), "pending".to_owned())]);
-    bench.end().await;
+    harness.gone("pods", "default", "pending").await;
+    harness.gone(CLAIMS, "default", "data").await;
+    harness.settle().await;
+    assert!(harness.has("pods", "default", "running"));
+    assert!(harness.has("pods", "default", "other"));
+    assert!(harness.has("pods", "another", "elsewhere"));
+    assert_eq!(harness.events(), [("ClaimGone".to_owned(), "pending".to_owned())]);
+    harness.end().await;
 }
 
 /// The next leader begins with the claims that are there.
@@ -103,15 +103,15 @@ async fn a_leader_that_ends_while_it_lets_go_of_a_claim_leaves_no_pod_that_waits
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
-    let bench = Bench::start(&server, KEPT);
-    let end = bench.shutdown.clone();
+    let harness = Harness::start(&server, KEPT);
+    let end = harness.shutdown.clone();
     server.before_next("patch", CLAIMS, move |server| {
         server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["finalizers"] = json!([]));
         end.cancel();
     });
     server.delete(CLAIMS, "default", "data");
-    bench.gone(CLAIMS, "default", "data").await;
-    bench.end().await;
+    harness.gone(CLAIMS, "default", "data").await;
+    harness.end().await;
     assert!(server.get_json("pods", "default", "pending").is_none());
 }
 
@@ -121,10 +121,10 @@ async fn a_claim_whose_deletion_began_under_another_leader_is_let_go_with_its_po
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
     server.delete(CLAIMS, "default", "data");
-    let bench = Bench::start(&server, KEPT);
-    bench.gone(CLAIMS, "default", "data").await;
-    assert!(!bench.has("pods", "default", "pending"));
-    bench.end().await;
+    let harness = Harness::start(&server, KEPT);
+    harness.gone(CLAIMS, "default", "data").await;
+    assert!(!harness.has("pods", "default", "pending"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,12 +134,12 @@ async fn pods_are_deleted_although_the_answer_that_the_claim_is_gone_is_lost() {
     server.apply_json(user("pending", "data", "Pending"));
     server.before_next("patch", CLAIMS, |server| drop(server.apply_json(user("late", "data", "Pending"))));
     server.inject("patch", CLAIMS, 1, Failure::LostAnswer);
-    let bench = Bench::start(&server, KEPT);
+    let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    bench.gone("pods", "default", "pending").await;
-    bench.gone("pods", "default", "late").await;
-    assert!(!bench.has(CLAIMS, "default", "data"));
-    bench.end().await;
+    harness.gone("pods", "default", "pending").await;
+    harness.gone("pods", "default", "late").await;
+    assert!(!harness.has(CLAIMS, "default", "data"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,12 +152,12 @@ async fn a_pod_that_can_use_a_new_claim_of_the_name_stays() {
         server.apply_json(claim("data").build());
         server.apply_json(user("pending", "data", "Pending"));
     });
-    let bench = Bench::start(&server, KEPT);
+    let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
     server.until_requested("get", CLAIMS, 2).await;
-    bench.settle().await;
-    assert!(bench.has("pods", "default", "pending"));
-    bench.end().await;
+    harness.settle().await;
+    assert!(harness.has("pods", "default", "pending"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,12 +168,12 @@ async fn a_pod_that_has_begun_to_run_meanwhile_stays() {
     server.before_next("delete", "pods", |server| {
         server.edit("pods", "default", "pod", |pod| pod["status"]["phase"] = json!("Running"));
     });
-    let bench = Bench::start(&server, KEPT);
+    let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
     server.until_requested("list", "pods", 2).await;
-    bench.settle().await;
-    assert!(bench.has("pods", "default", "pod"));
-    bench.end().await;
+    harness.settle().await;
+    assert!(harness.has("pods", "default", "pod"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,10 +183,10 @@ async fn pods_are_deleted_although_the_api_server_fails() {
     server.apply_json(user("pending", "data", "Pending"));
     server.fail_next("list", "pods", 3, 500);
     server.fail_next("delete", "pods", 1, 503);
-    let bench = Bench::start(&server, KEPT);
+    let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    bench.gone("pods", "default", "pending").await;
-    bench.end().await;
+    harness.gone("pods", "default", "pending").await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,9 +194,9 @@ async fn no_pod_is_listed_as_long_as_no_claim_is_deleted() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc", "topolvm.cybozu.com/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
-    let bench = Bench::start(&server, KEPT);
-    bench.settle().await;
+    let harness = Harness::start(&server, KEPT);
+    harness.settle().await;
     assert_eq!(server.count("list", "pods"), 0);
     assert_eq!(server.count("patch", CLAIMS), 1);
-    bench.end().await;
+    harness.end().await;
 }

@@ -5,7 +5,7 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, logical_volume, node, storage_class};
 
 use super::super::Settings;
-use super::super::bench::{Bench, DEFAULTS};
+use super::super::harness::{DEFAULTS, Harness};
 use super::*;
 
 const LVS: &str = "logicalvolumes.topolvm.io";
@@ -50,31 +50,31 @@ fn bound(name: &str, persistent_volume: &str) -> ClaimBuilder {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
     let server = cluster();
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.settle().await;
-    assert!(bench.has(CLAIMS, "default", "data-n1"), "nothing happens before");
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
+    assert!(harness.has(CLAIMS, "default", "data-n1"), "nothing happens before");
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(CLAIMS, "default", "data-n1"));
-    assert!(!bench.has(LVS, "", "pvc-n1"));
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "data-n1"));
+    assert!(!harness.has(LVS, "", "pvc-n1"));
     for (resource, namespace, name) in [("nodes", "", "n2"), (CLAIMS, "default", "data-n2"), (LVS, "", "pvc-n2")] {
-        assert!(bench.has(resource, namespace, name), "{name} is of another node");
+        assert!(harness.has(resource, namespace, name), "{name} is of another node");
     }
-    let mut events = bench.events();
+    let mut events = harness.events();
     events.sort();
     let event = |name: &str| ("NodeDeleted".to_owned(), name.to_owned());
     assert_eq!(events, [event("data-n1"), event("pvc-n1")]);
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_deleted_while_no_controller_ran_is_seen_at_the_start() {
     let server = cluster();
     server.delete("nodes", "", "n1");
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(CLAIMS, "default", "data-n1"));
-    bench.end().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "data-n1"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,23 +84,23 @@ async fn the_legacy_group_has_its_own_finalizers() {
     let volume = logical_volume("pvc-1").legacy().finalizer("topolvm.cybozu.com/logicalvolume").build();
     server.apply_json(volume);
     server.delete("nodes", "", "n1");
-    let bench = Bench::start_as(&server, ApiFlavor::Legacy, DEFAULTS);
-    bench.gone("logicalvolumes.topolvm.cybozu.com", "", "pvc-1").await;
-    bench.settle().await;
+    let harness = Harness::start_as(&server, ApiFlavor::Legacy, DEFAULTS);
+    harness.gone("logicalvolumes.topolvm.cybozu.com", "", "pvc-1").await;
+    harness.settle().await;
     assert_eq!(server.get_json("nodes", "", "n1").unwrap()["metadata"]["finalizers"], json!(["topolvm.io/node"]));
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_told_to_skip_only_the_node_goes() {
     let server = cluster();
-    let bench = Bench::start(&server, Settings { skip_node_finalize: true, ..DEFAULTS });
+    let harness = Harness::start(&server, Settings { skip_node_finalize: true, ..DEFAULTS });
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(bench.has(CLAIMS, "default", "data-n1"));
+    harness.gone("nodes", "", "n1").await;
+    assert!(harness.has(CLAIMS, "default", "data-n1"));
     let volume = server.get_json(LVS, "", "pvc-n1").unwrap();
     assert_eq!(volume["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,13 +111,13 @@ async fn claims_of_other_drivers_stay() {
     by_annotation.annotations_mut().insert(PROVISIONER.to_owned(), "ebs.example".to_owned());
     server.apply_json(by_annotation);
     server.apply_json(claim("without-class").selected_node("n1").build());
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
+    harness.gone("nodes", "", "n1").await;
     for name in ["by-class", "by-annotation", "without-class"] {
-        assert!(bench.has(CLAIMS, "default", name), "{name}");
+        assert!(harness.has(CLAIMS, "default", name), "{name}");
     }
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +126,11 @@ async fn a_claim_that_was_bound_at_once_goes_with_its_volume() {
     let mut immediate = bound("immediate", "pvc-n1").build();
     immediate.annotations_mut().insert(PROVISIONER.to_owned(), "topolvm.io".to_owned());
     bind(&server, immediate, "pvc-n1", "topolvm.io", "id-n1");
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(CLAIMS, "default", "immediate"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "immediate"));
+    harness.end().await;
 }
 
 /// Scheduled to the deleted node: the annotation survives binding, and the volume may have been made elsewhere.
@@ -151,22 +151,22 @@ async fn a_bound_claim_is_judged_by_its_volume_alone(
     let server = cluster();
     let scheduled = bound("scheduled", persistent_volume).selected_node("n1").build();
     bind(&server, scheduled, persistent_volume, driver, handle);
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert_eq!(bench.has(CLAIMS, "default", "scheduled"), stays);
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert_eq!(harness.has(CLAIMS, "default", "scheduled"), stays);
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_goes_with_its_volume_though_it_was_scheduled_to_another_node() {
     let server = cluster();
     bind(&server, bound("elsewhere", "pvc-n1").selected_node("n2").build(), "pvc-n1", "topolvm.io", "id-n1");
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(CLAIMS, "default", "elsewhere"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "elsewhere"));
+    harness.end().await;
 }
 
 #[rstest]
@@ -179,11 +179,11 @@ async fn a_claim_that_only_names_a_volume_of_the_node_stays(#[case] prepare: fn(
     let server = cluster();
     server.apply_json(bound("hopeful", "pvc-n1").selected_node("n1").build());
     prepare(&server);
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(bench.has(CLAIMS, "default", "hopeful"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(harness.has(CLAIMS, "default", "hopeful"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,27 +194,27 @@ async fn a_claim_that_is_bound_meanwhile_to_a_late_volume_goes_with_it() {
         server.apply_json(late.finalizer("topolvm.io/logicalvolume").build());
         bind(server, bound("late", "pvc-late").selected_node("n1").build(), "pvc-late", "topolvm.io", "id-late");
     });
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(CLAIMS, "default", "late"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "late"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_sent_to_another_node_meanwhile_stays() {
     let server = cluster();
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.settle().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
     server.before_next("delete", CLAIMS, |server| {
         server.edit(CLAIMS, "default", "data-n1", |claim| {
             claim["metadata"]["annotations"][topolvm_api::SELECTED_NODE] = json!("n2");
         });
     });
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(bench.has(CLAIMS, "default", "data-n1"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(harness.has(CLAIMS, "default", "data-n1"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,19 +223,19 @@ async fn a_finalizer_that_somebody_adds_meanwhile_is_not_dropped() {
     let add = |object: &mut Value| object["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("other/one"));
     server.edit("nodes", "", "n2", add);
     server.before_next("patch", LVS, move |server| server.edit(LVS, "", "pvc-n1", add));
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
+    harness.gone("nodes", "", "n1").await;
     let volume = server.get_json(LVS, "", "pvc-n1").unwrap();
     assert_eq!(volume["metadata"]["finalizers"], json!(["other/one"]));
     // The agent is told to keep its hands off before the object is on its way out
     assert_eq!(volume["metadata"]["annotations"]["topolvm.io/pendingdeletion"], json!("true"));
     assert!(!volume["metadata"]["deletionTimestamp"].is_null());
     server.delete("nodes", "", "n2");
-    bench.gone(LVS, "", "pvc-n2").await;
-    bench.settle().await;
+    harness.gone(LVS, "", "pvc-n2").await;
+    harness.settle().await;
     assert_eq!(server.get_json("nodes", "", "n2").unwrap()["metadata"]["finalizers"], json!(["other/one"]));
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,11 +244,11 @@ async fn a_volume_that_is_asked_for_meanwhile_goes_too() {
     server.before_next("delete", LVS, |server| {
         server.apply_json(logical_volume("late").on("n1").finalizer("topolvm.io/logicalvolume").build());
     });
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(LVS, "", "late"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(LVS, "", "late"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,16 +267,16 @@ async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
             let server = cluster();
             bind(&server, bound("bound", "pvc-n1").selected_node("n1").build(), "pvc-n1", "topolvm.io", "id-n1");
             let what = format!("{verb} {resource} {failure:?}");
-            let bench = Bench::start(&server, DEFAULTS);
-            bench.settle().await;
+            let harness = Harness::start(&server, DEFAULTS);
+            harness.settle().await;
             server.inject(verb, resource, 1, failure);
             server.delete("nodes", "", "n1");
-            bench.gone("nodes", "", "n1").await;
+            harness.gone("nodes", "", "n1").await;
             for claim in ["data-n1", "bound"] {
-                assert!(!bench.has(CLAIMS, "default", claim), "{what}: {claim}");
+                assert!(!harness.has(CLAIMS, "default", claim), "{what}: {claim}");
             }
-            assert!(!bench.has(LVS, "", "pvc-n1"), "{what}");
-            bench.end().await;
+            assert!(!harness.has(LVS, "", "pvc-n1"), "{what}");
+            harness.end().await;
         }
     }
 }
@@ -285,12 +285,12 @@ async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
 async fn without_selectable_fields_only_the_volumes_of_the_node_go() {
     let server = cluster();
     server.set_selectable_fields(LVS, &[]);
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    assert!(!bench.has(LVS, "", "pvc-n1"));
-    assert!(bench.has(LVS, "", "pvc-n2"));
-    bench.end().await;
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(LVS, "", "pvc-n1"));
+    assert!(harness.has(LVS, "", "pvc-n2"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,13 +300,13 @@ async fn work_is_per_node_and_not_per_cluster() {
         server.apply_json(logical_volume(&format!("other-{number}")).on("n2").build());
         server.apply_json(claim(&format!("other-{number}")).class("ours").selected_node("n2").build());
     }
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.settle().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
     server.clear_requests();
     server.delete("nodes", "", "n1");
-    bench.gone("nodes", "", "n1").await;
-    bench.settle().await;
+    harness.gone("nodes", "", "n1").await;
+    harness.settle().await;
     let requests: Vec<_> = server.requests().into_iter().filter(|(verb, _)| *verb != "watch").collect();
     assert!(requests.len() <= 12, "{requests:#?}");
-    bench.end().await;
+    harness.end().await;
 }

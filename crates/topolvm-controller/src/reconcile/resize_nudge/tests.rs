@@ -5,7 +5,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::logical_volume;
 
-use super::super::bench::Bench;
+use super::super::harness::Harness;
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -47,7 +47,7 @@ impl Nudging {
     fn start(server: &ApiServer) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let controllers = Bench::controllers(server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
+        let controllers = Harness::controllers(server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
         tasks.spawn("controllers", controllers.run(shutdown.clone()));
         Self { server: server.clone(), tasks, shutdown }
     }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 
-use super::super::bench::{Bench, DEFAULTS};
+use super::super::harness::{DEFAULTS, Harness};
 
 const LVS: &str = "logicalvolumes.topolvm.io";
 /// The clock of the tests stands at the midnight after.
@@ -28,18 +28,18 @@ fn persistent_volume(policy: &str, phase: &str, driver: &str, handle: &str) -> V
     })
 }
 
-fn events(bench: &Bench) -> Vec<String> {
-    bench.events().into_iter().map(|(reason, _)| reason).collect()
+fn events(harness: &Harness) -> Vec<String> {
+    harness.events().into_iter().map(|(reason, _)| reason).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_deleted_a_day_ago_whose_node_is_gone_is_let_go() {
     let server = server(Some(A_DAY_AGO));
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.gone(LVS, "", "pvc-1").await;
-    bench.settle().await;
-    assert_eq!(events(&bench), ["StaleVolumeForgotten"]);
-    bench.end().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.gone(LVS, "", "pvc-1").await;
+    harness.settle().await;
+    assert_eq!(events(&harness), ["StaleVolumeForgotten"]);
+    harness.end().await;
 }
 
 #[rstest]
@@ -48,35 +48,35 @@ async fn a_volume_deleted_a_day_ago_whose_node_is_gone_is_let_go() {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_not_stale_stays_though_its_node_is_gone(#[case] deleted_at: Option<&str>) {
     let server = server(deleted_at);
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
-    assert!(bench.has(LVS, "", "pvc-1"));
+    assert!(harness.has(LVS, "", "pvc-1"));
     assert_eq!(server.count("get", LVS), 0);
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_a_node_that_exists_is_left_to_its_agent_and_the_user_is_told() {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.until_requested("create", "events", 1).await;
-    bench.settle().await;
-    assert!(bench.has(LVS, "", "pvc-1"));
-    assert_eq!(events(&bench), ["StaleVolume"]);
-    bench.end().await;
+    harness.settle().await;
+    assert!(harness.has(LVS, "", "pvc-1"));
+    assert_eq!(events(&harness), ["StaleVolume"]);
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_user_is_told_when_a_volume_stays_for_another_reason() {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.until_requested("create", "events", 1).await;
     server.apply_json(persistent_volume("Delete", "Bound", "topolvm.io", "u1"));
     server.delete("nodes", "", "n1");
     server.until_requested("create", "events", 2).await;
-    bench.settle().await;
+    harness.settle().await;
     let told = server.list_json("events.events.k8s.io");
     let tells = |text: &str| told.iter().filter(|event| event["note"].as_str().unwrap().contains(text)).count();
     assert_eq!(
@@ -89,7 +89,7 @@ async fn a_user_is_told_when_a_volume_stays_for_another_reason() {
         let regarding = &event["regarding"];
         assert_eq!(["kind", "name", "uid"].map(|key| &regarding[key]), ["LogicalVolume", "pvc-1", "u1"]);
     }
-    bench.end().await;
+    harness.end().await;
 }
 
 #[rstest]
@@ -100,12 +100,12 @@ async fn a_user_is_told_when_a_volume_stays_for_another_reason() {
 async fn a_volume_that_a_persistent_volume_refers_to_stays(#[case] policy: &str, #[case] phase: &str) {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(persistent_volume(policy, phase, "topolvm.io", "u1"));
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     server.until_requested("create", "events", 1).await;
-    bench.settle().await;
-    assert!(bench.has(LVS, "", "pvc-1"));
-    assert_eq!(events(&bench), ["StaleVolume"]);
-    bench.end().await;
+    harness.settle().await;
+    assert!(harness.has(LVS, "", "pvc-1"));
+    assert_eq!(events(&harness), ["StaleVolume"]);
+    harness.end().await;
 }
 
 #[rstest]
@@ -122,9 +122,9 @@ async fn other_persistent_volumes_and_those_that_wait_for_the_removal_hold_nothi
 ) {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(persistent_volume(policy, phase, driver, handle));
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.gone(LVS, "", "pvc-1").await;
-    bench.end().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.gone(LVS, "", "pvc-1").await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,21 +134,21 @@ async fn an_object_of_the_same_name_made_since_is_not_touched() {
         server.edit(LVS, "", "pvc-1", |volume| volume["metadata"]["finalizers"] = json!([]));
         server.apply_json(logical_volume("pvc-1").uid("u2").finalizer("topolvm.io/logicalvolume").build());
     });
-    let bench = Bench::start(&server, DEFAULTS);
+    let harness = Harness::start(&server, DEFAULTS);
     tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
     let volume = server.get_json(LVS, "", "pvc-1").unwrap();
     assert_eq!(volume["metadata"]["uid"], json!("u2"));
     assert_eq!(volume["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_is_done_at_the_next_look() {
     let server = server(Some(A_DAY_AGO));
     server.fail_next("get", "nodes", 1, 500);
-    let bench = Bench::start(&server, DEFAULTS);
-    bench.settle().await;
-    assert!(bench.has(LVS, "", "pvc-1"), "that the Node is gone was not said");
-    bench.gone(LVS, "", "pvc-1").await;
-    bench.end().await;
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
+    assert!(harness.has(LVS, "", "pvc-1"), "that the Node is gone was not said");
+    harness.gone(LVS, "", "pvc-1").await;
+    harness.end().await;
 }

@@ -22,14 +22,14 @@ pub(super) const DEFAULTS: Settings = Settings {
     cleanup_interval: Duration::from_mins(10),
 };
 
-pub(super) struct Bench {
+pub(super) struct Harness {
     pub(super) server: ApiServer,
     pub(super) tasks: Tasks,
     pub(super) shutdown: CancellationToken,
     registry: Registry,
 }
 
-impl Bench {
+impl Harness {
     /// The controllers at work, on what the server has at the moment and gets later.
     pub(super) fn start(server: &ApiServer, settings: Settings) -> Self {
         Self::start_as(server, ApiFlavor::TopoLvm, settings)

@@ -30,7 +30,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const NODE_KEY: &str = "topology.topolvm.io/node";
 
 /// One controller. Time is tokio's paused time.
-pub(crate) struct Bench {
+pub(crate) struct Harness {
     pub(crate) api: ApiServer,
     pub(crate) csi: ControllerClient<Routes>,
     pub(crate) identity: IdentityClient<Routes>,
@@ -39,22 +39,22 @@ pub(crate) struct Bench {
     pub(crate) tasks: Tasks,
 }
 
-impl Bench {
+impl Harness {
     /// A controller that has listed everything, and nodes n1 and n2 with 10 and 20 GiB of the default class.
     pub(crate) async fn new() -> Self {
         let api = ApiServer::new();
         api.apply_json(node("n1").capacity("", 10).build());
         api.apply_json(node("n2").capacity("", 20).capacity("ssd", 5).build());
-        let bench = Self::on(&api, ApiFlavor::TopoLvm);
-        bench.synced().await;
-        bench
+        let harness = Self::on(&api, ApiFlavor::TopoLvm);
+        harness.synced().await;
+        harness
     }
 
     /// The same with an agent that has plenty of room.
     pub(crate) async fn with_agent() -> Self {
-        let bench = Self::new().await;
-        bench.start(&Agent::with_free(100 * GIB));
-        bench
+        let harness = Self::new().await;
+        harness.start(&Agent::with_free(100 * GIB));
+        harness
     }
 
     /// A controller on this server. It may not be ready yet.

@@ -13,16 +13,16 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::storage_class;
 use tower::ServiceExt as _;
 
-use crate::bench::MIB;
+use crate::harness::MIB;
 
 /// The webhooks of one controller. They have listed all StorageClasses.
-pub(crate) struct WebhookBench {
+pub(crate) struct WebhookHarness {
     pub(crate) api: ApiServer,
     pub(crate) webhooks: Webhooks,
     registry: Registry,
 }
 
-impl WebhookBench {
+impl WebhookHarness {
     /// With the classes `topolvm`, `ssd` and `hdd` (of device classes of these names), and `foreign` (of another driver).
     pub(crate) async fn new(capacity_resource: CapacityResource) -> Self {
         let api = ApiServer::new();
@@ -53,14 +53,14 @@ impl WebhookBench {
         };
         let mut registry = Registry::default();
         let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown).unwrap();
-        let bench = Self { api, webhooks, registry };
-        while bench.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
-            || bench.api.count("watch", "storageclasses") == 0
+        let harness = Self { api, webhooks, registry };
+        while harness.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
+            || harness.api.count("watch", "storageclasses") == 0
         {
             tokio::task::yield_now().await;
         }
-        bench.api.clear_requests();
-        bench
+        harness.api.clear_requests();
+        harness
     }
 
     /// The lines of the metrics page about calls.
