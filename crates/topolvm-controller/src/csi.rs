@@ -1,12 +1,11 @@
 //! The CSI services. Only these modules know proto messages and `tonic::Status`.
 
-mod answer;
-mod capability;
+mod capabilities;
 mod controller;
-mod copies;
 mod deadline;
 mod identity;
 mod request;
+mod response;
 mod topology;
 
 pub(crate) use controller::ControllerService;

@@ -12,9 +12,9 @@ use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};
-use crate::nodes::Nodes;
+use crate::node_informer::Nodes;
 use crate::reconcile::{Controllers, Settings};
-use crate::volume_watch::VolumeWatch;
+use crate::volume_informer::VolumeWatch;
 use crate::volumes::Volumes;
 
 /// The CSI Identity and Controller services.

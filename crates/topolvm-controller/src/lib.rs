@@ -2,7 +2,7 @@
 //!
 //! - `csi/` speaks CSI: requests are parsed once at the edge, nothing below sees a proto message or a `tonic::Status`.
 //! - `volumes/` finds, lists, makes, copies, grows and removes `LogicalVolume` objects through the API server.
-//! - `volume_watch` and `nodes` keep what the API server told about `LogicalVolume`s and Nodes. They wake waiters and
+//! - `volume_informer` and `nodes` keep what the API server told about `LogicalVolume`s and Nodes. They wake waiters and
 //!   answer questions whose answer may be a moment old; what decides about data is read through the API server.
 //! - `reconcile/` does what no CSI call asks for: it tidies up after deleted Nodes, claims and volumes, and nudges kubelet to grow
 //!   filesystems. `leader` sees to it that one replica at a time does.
@@ -13,13 +13,13 @@
 mod args;
 mod csi;
 mod driver;
-mod filesystem;
 mod leader;
-mod nodes;
+mod minimum_allocation;
+mod node_informer;
 mod reconcile;
 mod run;
+mod volume_informer;
 mod volume_size;
-mod volume_watch;
 mod volumes;
 mod webhook;
 

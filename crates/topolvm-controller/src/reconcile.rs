@@ -5,16 +5,16 @@
 //! meant for, so that an old view or a second controller cannot hit another object of the same name.
 
 mod claim_finalizer;
-mod claims;
+mod claim_informer;
 mod error;
 mod events;
+mod filesystem_resize;
 mod finalizers;
 #[cfg(test)]
 mod harness;
 mod node_deletion;
-mod resize_nudge;
 mod stale_volumes;
-mod work;
+mod work_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,12 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::{ReconcileMetrics, watch_and_work};
 use topolvm_runtime::CancellationToken;
 
-use claims::Claims;
+use claim_informer::Claims;
 use events::Events;
-use resize_nudge::ResizeNudge;
+use filesystem_resize::ResizeNudge;
 
-use crate::nodes::Nodes;
-use crate::volume_watch::VolumeWatch;
+use crate::node_informer::Nodes;
+use crate::volume_informer::VolumeWatch;
 
 /// What an administrator decides about the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

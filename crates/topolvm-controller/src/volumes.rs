@@ -5,16 +5,16 @@
 //! first, and no annotation of ours, so that nothing here relies on them.
 
 mod copy;
-mod ensure;
+mod create;
+mod delete;
 mod error;
 mod existing;
 mod expand;
 mod list;
 mod lookup;
 mod modify;
-mod record;
-mod remove;
 mod selected_node;
+mod volume;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -23,12 +23,12 @@ use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
 pub(crate) use copy::NewSnapshot;
 pub(crate) use error::{Difference, Error};
 pub(crate) use list::{Page, Paging};
-pub(crate) use record::{Kind, SourceId, Volume};
 pub(crate) use selected_node::ClaimName;
+pub(crate) use volume::{Kind, SourceId, Volume};
 
-use crate::nodes::Nodes;
+use crate::node_informer::Nodes;
+use crate::volume_informer::{Stopped, VolumeWatch};
 use crate::volume_size::VolumeSize;
-use crate::volume_watch::{Stopped, VolumeWatch};
 use error::ApiFailure;
 
 /// Makes and changes volumes.

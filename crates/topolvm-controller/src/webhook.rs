@@ -4,19 +4,19 @@
 //! - `admission`, `review` and `http` speak with the API server, over the HTTPS server of `topolvm_runtime::tls`.
 //! - `self_managed` makes and renews the certificate where none comes from files.
 
-mod admission;
+mod admission_review;
 mod args;
 mod claim;
-mod demand;
+mod requested_capacity;
 mod http;
 mod metrics;
-mod names;
+mod object_name;
 mod patch;
 mod pod;
-mod reads;
-mod review;
+mod request_limit;
+mod objects;
 mod self_managed;
-mod storage_classes;
+mod storage_class_informer;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -42,8 +42,8 @@ use claim::ClaimWebhook;
 use http::{Bodies, Hooks};
 use metrics::WebhookMetrics;
 use pod::PodWebhook;
-use reads::Reads;
-use storage_classes::StorageClasses;
+use request_limit::Reads;
+use storage_class_informer::StorageClasses;
 
 /// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them;
 /// more than these are answered after each other.

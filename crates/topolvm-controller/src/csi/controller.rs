@@ -13,15 +13,15 @@ use topolvm_proto::csi::validate_volume_capabilities_response::Confirmed;
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 use topolvm_runtime::{InFlight, Turn};
 
-use super::answer::{self, signed};
-use super::capability;
-use super::copies::{ListSnapshots, content_source, create_snapshot, paging};
+use super::capabilities;
 use super::deadline::Deadline;
+use super::request::snapshots::{ListSnapshots, content_source, create_snapshot, paging};
 use super::request::{
     ExpandVolume, GetCapacity, RequestError, Scope, ValidateVolume, create_volume, mutable, required, volume_context,
 };
+use super::response::{self, signed};
 use crate::MinimumAllocation;
-use crate::nodes::Nodes;
+use crate::node_informer::Nodes;
 use crate::volumes::{Error, Kind, Page, Volume, Volumes};
 
 /// Makes, grows, lists and removes volumes and snapshots for the sidecars.
@@ -103,7 +103,7 @@ impl Controller for ControllerService {
         // As the caller named it: external-provisioner deletes a volume whose answer lacks the source
         let volume = Volume { source, ..volume };
         let context = volume_context(&request.parameters, self.flavor);
-        Ok(Response::new(pb::CreateVolumeResponse { volume: Some(answer::volume(self.flavor, volume, context)) }))
+        Ok(Response::new(pb::CreateVolumeResponse { volume: Some(response::volume(self.flavor, volume, context)) }))
     }
 
     async fn delete_volume(
@@ -176,7 +176,7 @@ impl Controller for ControllerService {
         &self,
         _: Request<pb::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<pb::ControllerGetCapabilitiesResponse>, Status> {
-        let capabilities = capability::controller(self.snapshots);
+        let capabilities = capabilities::controller(self.snapshots);
         Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -191,7 +191,7 @@ impl Controller for ControllerService {
         let snapshot = deadline.bound(Box::pin(self.volumes.ensure_snapshot(wanted, deadline.wait))).await?;
         // csi-sanity compares the place in this answer with the one that it has sent as they lie in memory, where they are never equal. It is
         // optional here, no sidecar reads it, and ListSnapshots and GetSnapshot tell it
-        let snapshot = pb::Snapshot { accessible_topology: Vec::new(), ..answer::snapshot(self.flavor, snapshot) };
+        let snapshot = pb::Snapshot { accessible_topology: Vec::new(), ..response::snapshot(self.flavor, snapshot) };
         Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(snapshot) }))
     }
 
@@ -226,7 +226,7 @@ impl Controller for ControllerService {
             };
             Page { entries: found.into_iter().filter(is_of).collect(), next: String::new() }
         };
-        let entry = |snapshot| Entry { snapshot: Some(answer::snapshot(self.flavor, snapshot)) };
+        let entry = |snapshot| Entry { snapshot: Some(response::snapshot(self.flavor, snapshot)) };
         let entries = page.entries.into_iter().map(entry).collect();
         Ok(Response::new(pb::ListSnapshotsResponse { entries, next_token: page.next }))
     }
@@ -239,7 +239,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::of(&request);
         let id = required(&request.get_ref().snapshot_id, "snapshot_id")?;
         let snapshot = deadline.bound(self.volumes.look_up(Kind::Snapshot, id)).await?;
-        Ok(Response::new(pb::GetSnapshotResponse { snapshot: Some(answer::snapshot(self.flavor, snapshot)) }))
+        Ok(Response::new(pb::GetSnapshotResponse { snapshot: Some(response::snapshot(self.flavor, snapshot)) }))
     }
 
     async fn list_volumes(
@@ -249,7 +249,7 @@ impl Controller for ControllerService {
         let request = request.into_inner();
         let paging = paging(request.max_entries, request.starting_token)?;
         let entry = |volume| list_volumes_response::Entry {
-            volume: Some(answer::volume(self.flavor, volume, HashMap::new())),
+            volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             status: None,
         };
         let page = self.volumes.list(Kind::Volume, &paging, |volume| Some(entry(volume)))?;
@@ -264,7 +264,7 @@ impl Controller for ControllerService {
         let id = required(&request.get_ref().volume_id, "volume_id")?;
         let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
         Ok(Response::new(pb::ControllerGetVolumeResponse {
-            volume: Some(answer::volume(self.flavor, volume, HashMap::new())),
+            volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             // CSI wants the field; what is in it counts only where attaching is announced
             status: Some(VolumeStatus::default()),
         }))
@@ -291,7 +291,7 @@ impl Controller for ControllerService {
         let paging = paging(request.max_entries, request.starting_token)?;
         let nodes = self.nodes()?;
         // Those without trouble are left out
-        let entry = |volume| Some(answer::health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
+        let entry = |volume| Some(response::health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
         let page = self.volumes.list(Kind::Volume, &paging, entry)?;
         Ok(Response::new(pb::ControllerListVolumeHealthResponse { entries: page.entries, next_token: page.next }))
     }
@@ -304,7 +304,9 @@ impl Controller for ControllerService {
         let id = required(&request.get_ref().volume_id, "volume_id")?;
         let nodes = self.nodes()?;
         let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
-        Ok(Response::new(pb::ControllerGetVolumeHealthResponse { volume_health: Some(answer::health(nodes, volume)) }))
+        Ok(Response::new(pb::ControllerGetVolumeHealthResponse {
+            volume_health: Some(response::health(nodes, volume)),
+        }))
     }
 
     async fn controller_publish_volume(

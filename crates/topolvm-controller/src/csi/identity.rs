@@ -14,8 +14,8 @@ use topolvm_proto::csi::{
 use topolvm_proto::plugin;
 use topolvm_runtime::error_chain;
 
-use crate::nodes::Nodes;
-use crate::volume_watch::VolumeWatch;
+use crate::node_informer::Nodes;
+use crate::volume_informer::VolumeWatch;
 
 /// The livenessprobe sidecar waits three seconds for an answer.
 const PROBE_TIME: Duration = Duration::from_secs(2);

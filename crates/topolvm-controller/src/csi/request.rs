@@ -1,5 +1,7 @@
 //! CSI requests, parsed once: what comes out has no optional that is required and no string that is a number.
 
+pub(super) mod snapshots;
+
 use std::collections::HashMap;
 
 use tonic::Code;
@@ -13,7 +15,7 @@ use topolvm_runtime::grpc::GrpcCode;
 
 use super::topology::{NoSegment, placement, segment};
 use crate::MinimumAllocation;
-use crate::filesystem;
+use crate::minimum_allocation;
 use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
 use crate::volumes::{ClaimName, Wanted};
 
@@ -203,7 +205,7 @@ fn smallest(request: &GetCapacityRequest, minimums: MinimumAllocation) -> u64 {
     let mut accesses = request.volume_capabilities.iter().filter_map(|capability| access(capability).ok());
     accesses.next().map_or_else(
         || {
-            let filesystem = filesystem::of_class(&request.parameters).to_owned();
+            let filesystem = minimum_allocation::of_class(&request.parameters).to_owned();
             minimums.block.min(minimums.of(&Access::Mount(filesystem)))
         },
         |access| minimums.of(&access),
@@ -247,7 +249,9 @@ fn accesses(capabilities: &[VolumeCapability]) -> Result<Vec<Access>, RequestErr
 /// Refuses what the node would refuse when the volume is mounted, when there are a volume and a pod already.
 fn possible(access: Access) -> Result<Access, RequestError> {
     match access {
-        Access::Mount(filesystem) if !filesystem::is_known(&filesystem) => Err(RequestError::Filesystem(filesystem)),
+        Access::Mount(filesystem) if !minimum_allocation::is_known(&filesystem) => {
+            Err(RequestError::Filesystem(filesystem))
+        }
         possible @ (Access::Mount(_) | Access::Block) => Ok(possible),
     }
 }

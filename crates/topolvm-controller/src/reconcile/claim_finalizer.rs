@@ -22,11 +22,11 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::error_chain;
 
-use super::claims::Claims;
+use super::claim_informer::Claims;
 use super::error::{Error, present};
 use super::events::Events;
 use super::finalizers;
-use super::work::work;
+use super::work_queue::work;
 
 /// The finalizers of both flavors.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
@@ -133,7 +133,7 @@ impl ClaimFinalizer {
     /// Deletes the pods that have come while the claim was let go. The claim has left the queue with its finalizer, so that this is
     /// repeated here until it is done.
     async fn release_latecomers(&self, claim: &PersistentVolumeClaim) {
-        let mut backoff = super::work::PACE.retry;
+        let mut backoff = super::work_queue::PACE.retry;
         while let Err(error) = self.delete_latecomers(claim).await {
             tracing::warn!(
                 claim = full_name(claim),

@@ -11,8 +11,8 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
 use super::{Controllers, Settings};
-use crate::nodes::Nodes;
-use crate::volume_watch::VolumeWatch;
+use crate::node_informer::Nodes;
+use crate::volume_informer::VolumeWatch;
 
 /// As the flags are unless told otherwise.
 pub(super) const DEFAULTS: Settings = Settings {

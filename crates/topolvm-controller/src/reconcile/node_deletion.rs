@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::ReconcileMetrics;
 
-use super::claims::{Claims, provisioner, selected_node, volume_name};
+use super::claim_informer::{Claims, provisioner, selected_node, volume_name};
 use super::error::{Error, deleted, present, status};
 use super::events::Events;
 use super::finalizers;
-use super::work::work;
-use crate::nodes::{NodeMeta, Nodes, is_leaving};
+use super::work_queue::work;
+use crate::node_informer::{NodeMeta, Nodes, is_leaving};
 
 /// Objects per answer where all have to be listed.
 const PAGE: u32 = 500;

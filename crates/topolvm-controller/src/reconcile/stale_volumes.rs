@@ -17,7 +17,7 @@ use topolvm_runtime::error_chain;
 use super::error::{Error, present};
 use super::events::Events;
 use super::finalizers;
-use crate::volume_watch::VolumeWatch;
+use crate::volume_informer::VolumeWatch;
 
 /// Objects per answer where all have to be listed.
 const PAGE: u32 = 500;

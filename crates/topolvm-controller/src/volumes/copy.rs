@@ -6,10 +6,10 @@
 use tokio::time::Instant;
 use topolvm_api::{AccessType, LogicalVolume, parse_bytes};
 
-use super::ensure::exactly;
+use super::create::exactly;
+use super::delete::Deletion;
 use super::existing::{Existing, judge};
-use super::record::{SourceId, size};
-use super::remove::Deletion;
+use super::volume::{SourceId, size};
 use super::{Error, Origin, Placement, Volume, Volumes, Wanted};
 use crate::volume_size::VolumeSize;
 

@@ -2,7 +2,7 @@
 
 use topolvm_api::{ApiFlavor, LogicalVolume, parse_bytes};
 
-use super::record::SourceId;
+use super::volume::SourceId;
 use super::{Difference, Wanted};
 
 /// What to do about it.

@@ -5,10 +5,10 @@ use json_patch::jsonptr::PointerBuf;
 use serde_json::json;
 use topolvm_api::ApiFlavor;
 
-use super::admission::{MutateError, Verdict};
+use super::admission_review::{MutateError, Verdict};
+use super::objects::Claim;
 use super::patch::add;
-use super::review::Claim;
-use super::storage_classes::StorageClasses;
+use super::storage_class_informer::StorageClasses;
 
 /// Answers `/pvc/mutate`.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
-use super::admission::{MutateError, Object, Question, Resource, ReviewError, Verdict};
+use super::admission_review::{MutateError, Object, Question, Resource, ReviewError, Verdict};
 use super::claim::ClaimWebhook;
 use super::metrics::{Outcome, WebhookMetrics};
 use super::pod::PodWebhook;

@@ -10,12 +10,12 @@ use kube::{Api, Client};
 use serde_json::{Map, Value};
 use topolvm_api::ApiFlavor;
 
-use super::admission::{MutateError, Verdict};
-use super::demand::{Demand, OurClass};
+use super::admission_review::{MutateError, Verdict};
+use super::objects::{Amounts, Container, MOST_VOLUMES, Pod, Volumes, WantedVolume};
 use super::patch::put;
-use super::reads::Reads;
-use super::review::{Amounts, Container, MOST_VOLUMES, Pod, Volumes, WantedVolume};
-use super::storage_classes::StorageClasses;
+use super::request_limit::Reads;
+use super::requested_capacity::{Demand, OurClass};
+use super::storage_class_informer::StorageClasses;
 use crate::MinimumAllocation;
 
 /// Claims of one pod that are read at the same time, so that a pod with many does not keep others waiting.

@@ -8,7 +8,7 @@ use topolvm_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSour
 use topolvm_proto::csi::volume_health::VolumeHealthEntry;
 
 use super::topology;
-use crate::nodes::Nodes;
+use crate::node_informer::Nodes;
 use crate::volumes::{SourceId, Volume};
 
 /// A volume, with what its mounts have to know.

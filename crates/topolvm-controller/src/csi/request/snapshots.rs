@@ -4,8 +4,8 @@ use topolvm_api::ApiFlavor;
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::volume_content_source::Type;
 
-use super::request::{RequestError, required};
-use super::topology::placement;
+use super::{RequestError, required};
+use crate::csi::topology::placement;
 use crate::volumes::{NewSnapshot, Paging, SourceId};
 
 /// What the volume is to be a copy of.

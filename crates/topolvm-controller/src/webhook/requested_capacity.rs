@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
 
-use super::review::WantedVolume;
+use super::objects::WantedVolume;
 use crate::MinimumAllocation;
-use crate::filesystem;
+use crate::minimum_allocation;
 use crate::volume_size::Access;
 
 /// What counts for a claim that asks for no size.
@@ -32,7 +32,7 @@ impl OurClass {
         let device_class = parameters.and_then(|parameters| parameters.get(flavor.device_class_parameter()));
         Some(Self {
             device_class: device_class.cloned().unwrap_or_default(),
-            filesystem: filesystem::of_class(parameters.into_iter().flatten()).to_owned(),
+            filesystem: minimum_allocation::of_class(parameters.into_iter().flatten()).to_owned(),
         })
     }
 }

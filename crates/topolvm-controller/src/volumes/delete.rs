@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_api::LogicalVolume;
 
 use super::{Error, Kind, Volumes, failed};
-use crate::volume_watch::Stopped;
+use crate::volume_informer::Stopped;
 
 /// How a conditional deletion went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

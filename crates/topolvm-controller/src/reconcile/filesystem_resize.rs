@@ -20,8 +20,8 @@ use topolvm_api::{ApiFlavor, RESIZEFS_REQUESTED_AT};
 use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::error_chain;
 
-use super::claims::{provisioner, volume_name};
-use crate::volume_watch::VolumeWatch;
+use super::claim_informer::{provisioner, volume_name};
+use crate::volume_informer::VolumeWatch;
 
 /// Condition of a claim whose volume has grown and whose filesystem has not.
 const PENDING: &str = "FileSystemResizePending";

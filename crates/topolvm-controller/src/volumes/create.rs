@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use tonic::Code;
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec, format_bytes};
 
+use super::delete::Deletion;
 use super::error::ApiFailure;
 use super::existing::{Existing, judge};
-use super::remove::Deletion;
 use super::{Error, Placement, Volume, Volumes, Wanted, failed};
 
 /// How far the node agent is.

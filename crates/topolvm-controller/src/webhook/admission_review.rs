@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::names;
-use super::review::{Claim, Pod};
+use super::object_name;
+use super::objects::{Claim, Pod};
 
 /// What becomes of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,14 +161,14 @@ impl Question {
         // The namespace becomes part of a request's path
         let namespace = request.namespace.as_deref().or(own_namespace).unwrap_or_default();
         let name = request.name.unwrap_or_default();
-        if !namespace.is_empty() && !names::is_object_name(namespace) {
+        if !namespace.is_empty() && !object_name::is_object_name(namespace) {
             return Err(ReviewError::Malformed("namespace"));
         }
         // Names of resources that are not ours may have other characters
-        if name.len() > names::LONGEST {
+        if name.len() > object_name::LONGEST {
             return Err(ReviewError::Malformed("name"));
         }
-        if request.uid.len() > names::LONGEST {
+        if request.uid.len() > object_name::LONGEST {
             return Err(ReviewError::Malformed("uid"));
         }
         let (uid, namespace, name) = (request.uid.into_owned(), namespace.to_owned(), name.into_owned());

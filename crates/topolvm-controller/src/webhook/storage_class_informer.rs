@@ -11,10 +11,10 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
 
-use super::demand::OurClass;
-use super::names;
-use super::reads::Reads;
-use crate::filesystem;
+use super::object_name;
+use super::request_limit::Reads;
+use super::requested_capacity::OurClass;
+use crate::minimum_allocation;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
@@ -60,7 +60,7 @@ impl StorageClasses {
         if let Some(class) = self.store.get(&ObjectRef::new(name)) {
             return Ok(OurClass::of(self.flavor, &class));
         }
-        if !names::is_object_name(name) {
+        if !object_name::is_object_name(name) {
             return Ok(None);
         }
         // One that was made together with the claim and the pod may not have been told yet
@@ -99,6 +99,6 @@ fn prune(flavor: ApiFlavor, class: &mut StorageClass) {
     class.allowed_topologies = None;
     class.mount_options = None;
     if let Some(parameters) = &mut class.parameters {
-        parameters.retain(|key, _| key == flavor.device_class_parameter() || filesystem::is_parameter(key));
+        parameters.retain(|key, _| key == flavor.device_class_parameter() || minimum_allocation::is_parameter(key));
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
 
-use crate::volume_watch::VolumeWatch;
+use crate::volume_informer::VolumeWatch;
 
 /// Volumes and snapshots are both `LogicalVolume`s, and their ids look the same. To a caller that means the one, the other
 /// does not exist: a snapshot is never grown, cloned or deleted as a volume.

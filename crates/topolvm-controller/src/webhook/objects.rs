@@ -11,7 +11,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use topolvm_api::ApiFlavor;
 
-use super::names;
+use super::object_name;
 
 /// Volumes of one pod that are counted, claims and templates of claims together. No node has so many for one pod.
 pub(crate) const MOST_VOLUMES: usize = 256;
@@ -112,8 +112,9 @@ impl<'de> Deserialize<'de> for WantedVolume {
         // One that cannot be read is not counted
         let size = size.map(|size| if size.0.len() > LONGEST_QUANTITY { Quantity::default() } else { size });
         // What cannot be the name of a class is as good as none: no volume is made for it
-        let class =
-            spec.storage_class_name.map(|class| if names::is_object_name(&class) { class } else { String::new() });
+        let class = spec
+            .storage_class_name
+            .map(|class| if object_name::is_object_name(&class) { class } else { String::new() });
         Ok(Self::new(class, size, spec.volume_mode.as_deref()))
     }
 }
@@ -136,7 +137,7 @@ impl Volumes {
 
     fn take(&mut self, volume: Volume) {
         if let Some(Claimed { claim_name }) = volume.persistent_volume_claim
-            && names::is_object_name(&claim_name)
+            && object_name::is_object_name(&claim_name)
             && !self.claims.contains(&claim_name)
         {
             if self.is_full() {

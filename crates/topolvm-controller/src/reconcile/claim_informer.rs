@@ -17,8 +17,8 @@ use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
 
 use super::claim_finalizer::{PVC_FINALIZERS, is_finalizable};
+use super::filesystem_resize::Growth;
 use super::finalizers;
-use super::resize_nudge::Growth;
 
 /// Annotations with which kube-controller-manager names the driver of a claim.
 const PROVISIONER: [&str; 2] =
