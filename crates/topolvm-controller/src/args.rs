@@ -11,8 +11,8 @@ use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
-use crate::leader::{LeaseName, Timing};
-use crate::reconcile::Settings;
+use crate::leader::{ElectionTiming, LeaseName};
+use crate::reconcile::ControllerSettings;
 use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
 
 /// Serves the CSI controller service of TopoLVM.
@@ -82,8 +82,9 @@ pub struct Args {
           require_equals = true, action = ArgAction::Set)]
     pub skip_node_finalize: bool,
 
-    /// Claims carry the finalizer of the claim webhook on purpose. When such a claim is deleted, pods that are pending for
-    /// it are deleted too, so that a StatefulSet makes both anew. Without this the finalizer is taken off all claims.
+    /// Claims carry the finalizer of the claim webhook on purpose. When such a claim is deleted, pods that are pending
+    /// for it are deleted too, so that a StatefulSet makes both anew. Without this the finalizer is taken off all
+    /// claims.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     pub pvc_finalizer: bool,
@@ -112,7 +113,7 @@ pub struct Args {
     pub(crate) retired: RetiredArgs,
 }
 
-/// What the controller is told; nothing in it can be wrong.
+/// The validated configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Unix socket of the CSI services.
@@ -121,14 +122,14 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Where to serve health.
     pub health_probe_bind_address: Listen,
-    /// The smallest volumes.
+    /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
-    /// Whether to take snapshots and make copies.
+    /// Whether snapshots and copies are enabled.
     pub snapshots: bool,
-    /// The Lease of the leader election; none where this replica is alone.
-    pub(crate) lease: Option<(LeaseName, Timing)>,
-    /// What the controllers do.
-    pub(crate) controllers: Settings,
+    /// The Lease of the leader election; `None` where there is one replica.
+    pub(crate) lease: Option<(LeaseName, ElectionTiming)>,
+    /// The settings of the controllers.
+    pub(crate) controllers: ControllerSettings,
     /// The API group.
     pub flavor: ApiFlavor,
     /// The admission webhooks, unless they are off.
@@ -152,16 +153,16 @@ impl TryFrom<Args> for Config {
             snapshots: args.enable_snapshots,
             lease: args.leader_election.then(|| {
                 let namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
-                let timing = Timing {
+                let timing = ElectionTiming {
                     lease_duration: args.leader_election_lease_duration,
                     renew_deadline: args.leader_election_renew_deadline,
                     retry_period: args.leader_election_retry_period,
                 };
                 (LeaseName { namespace, name: args.leader_election_id }, timing)
             }),
-            controllers: Settings {
+            controllers: ControllerSettings {
                 skip_node_finalize: args.skip_node_finalize,
-                claim_finalizer: args.pvc_finalizer,
+                pvc_finalizer: args.pvc_finalizer,
                 stale_period: args.stale_period,
                 cleanup_interval: args.cleanup_interval,
             },
@@ -172,8 +173,8 @@ impl TryFrom<Args> for Config {
 }
 
 impl Args {
-    /// What no flag can be wrong about alone. client-go has the same rules.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks the flags of the leader election against each other. client-go has the same rules.
+    pub(crate) fn check_leader_election(&self) -> Result<(), ConfigError> {
         let (lease, renew) = (self.leader_election_lease_duration, self.leader_election_renew_deadline);
         if lease <= renew {
             return Err(ConfigError::new(format!(
@@ -195,14 +196,14 @@ impl Args {
     }
 }
 
-/// A time span as Go writes it, such as 10m or 1h30m. Not zero.
+/// Parses a time span as Go writes it, such as 10m or 1h30m. Not zero.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed: Option<SignedDuration> = text.parse().ok();
     let span = parsed.and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
     span.ok_or_else(|| "must be a time span such as 15s, 10m or 24h, and more than zero".to_owned())
 }
 
-/// A quantity in bytes. A negative minimum means none, as it does in TopoLVM.
+/// Parses a quantity in bytes. A negative minimum means none, as it does in TopoLVM.
 fn parse_minimum(text: &str) -> Result<u64, ParseQuantityError> {
     match parse_bytes(&Quantity(text.to_owned())) {
         Err(ParseQuantityError::Negative(_)) => Ok(0),
@@ -301,11 +302,12 @@ mod tests {
     fn leader_election_and_clean_up_are_as_in_topolvm_unless_told_otherwise() {
         let defaults = config(&[]);
         let seconds = Duration::from_secs;
-        let timing = Timing { lease_duration: seconds(15), renew_deadline: seconds(10), retry_period: seconds(2) };
+        let timing =
+            ElectionTiming { lease_duration: seconds(15), renew_deadline: seconds(10), retry_period: seconds(2) };
         assert_eq!(defaults.lease, Some((LeaseName { namespace: None, name: "topolvm".to_owned() }, timing)));
-        let settings = Settings {
+        let settings = ControllerSettings {
             skip_node_finalize: false,
-            claim_finalizer: false,
+            pvc_finalizer: false,
             stale_period: Duration::from_hours(24),
             cleanup_interval: Duration::from_mins(10),
         };
@@ -324,7 +326,7 @@ mod tests {
     #[case::renew("--leader-election-retry-period=9s")]
     fn times_with_which_two_could_lead_are_refused(#[case] flag: &str) {
         let args = Args::try_parse_from(["topolvm-controller", flag]).unwrap();
-        assert!(args.check().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
+        assert!(args.check_leader_election().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
     }
 
     #[rstest::rstest]

@@ -1,4 +1,4 @@
-//! The CSI services over one Kubernetes client, without the process around them.
+//! Assembles the CSI services and their informers over one Kubernetes client, without the process around them.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};
-use crate::node_informer::Nodes;
+use crate::node_informer::NodeInformer;
 use crate::reconcile::{Controllers, Settings};
-use crate::volume_informer::VolumeWatch;
+use crate::volume_informer::VolumeInformer;
 use crate::volumes::Volumes;
 
 /// The CSI Identity and Controller services.
@@ -33,7 +33,7 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Makes the services and starts the watches that they need; they end when `shutdown` is cancelled. `now` is the
+    /// Makes the services and starts the informers that they need; they end when `shutdown` is cancelled. `now` is the
     /// wall clock. Returns at once, also while the API server cannot be reached.
     pub fn start(
         client: Client,
@@ -43,40 +43,40 @@ impl Driver {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Self {
-        let (watch, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
-        let (nodes, node_task) = Nodes::new(Api::all(client.clone()), flavor, shutdown.clone());
+        let (informer, volume_task) = VolumeInformer::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
+        let (nodes, node_task) = NodeInformer::new(Api::all(client.clone()), flavor, shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
-        let volumes = Volumes { client: client.clone(), flavor, watch: watch.clone(), nodes: nodes.clone(), now };
+        let volumes = Volumes { client: client.clone(), flavor, informer: informer.clone(), nodes: nodes.clone(), now };
         Self {
-            identity: IdentityService { client, flavor, volumes: watch, nodes },
+            identity: IdentityService { client, flavor, volumes: informer, nodes },
             controller: ControllerService::new(volumes.clone(), minimums),
             volumes,
         }
     }
 
-    /// The same without snapshots, restored volumes and clones: where no node has a thin device class, nothing should
-    /// announce them.
+    /// Turns off snapshots, restored volumes and clones: where no node has a thin device class, nothing should announce
+    /// them.
     #[must_use]
     pub fn without_snapshots(mut self) -> Self {
         self.controller.snapshots = false;
         self
     }
 
-    /// The controllers, which share the watches of the services. `instance` is who they are in Events.
+    /// Returns the controllers, which share the informers of the services. `instance` names this process in Events.
     pub(crate) fn controllers(&self, settings: Settings, instance: String, metrics: ReconcileMetrics) -> Controllers {
-        let Volumes { client, flavor, watch, nodes, now } = self.volumes.clone();
-        Controllers { client, flavor, settings, nodes, volumes: watch, instance, metrics, now }
+        let Volumes { client, flavor, informer, nodes, now } = self.volumes.clone();
+        Controllers { client, flavor, settings, nodes, volumes: informer, instance, metrics, now }
     }
 
-    /// What to serve on the CSI socket.
+    /// Returns the services of the CSI socket.
     pub fn routes(&self) -> Routes {
         Routes::new(IdentityServer::new(self.identity.clone()))
             .add_service(ControllerServer::new(self.controller.clone()))
     }
 
-    /// Whether calls can be answered, or what is missing.
+    /// Returns an error that says what is missing before calls can be answered.
     pub fn ready(&self) -> Result<(), String> {
-        self.identity.synced()
+        self.identity.check_synced()
     }
 }

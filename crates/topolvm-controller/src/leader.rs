@@ -1,8 +1,11 @@
-//! Leader election: of all replicas, one at a time runs the controllers. The Lease and its rules are those of client-go, so that a
-//! controller of TopoLVM and this one respect each other while a cluster is switched over.
+//! Leader election: of all replicas, one at a time runs the controllers. The Lease and its rules are those of
+//! client-go, so that a controller of TopoLVM and this one respect each other while a cluster is switched over.
 //!
-//! Whether a Lease has run out is told from when this process saw it change last, never by comparing its times with the own clock: clocks
-//! of machines differ. Every write names the version that it is made from, so that of two that write at once one is refused.
+//! Whether a Lease has expired is told from when this process saw it change last, never by comparing its times with the
+//! own clock: clocks of machines differ. Every write names the version that it is made from, so that of two that write
+//! at once one is refused.
+//!
+//! `candidate` acquires the Lease, `holder` renews it, `lease` has the pure parts.
 
 mod candidate;
 mod holder;
@@ -20,21 +23,21 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-/// How long giving the Lease back may take. Nothing is lost if it fails: the next leader then waits until the Lease has run out.
-const RELEASE: Duration = Duration::from_secs(2);
+/// How long releasing the Lease may take. Nothing is lost if it fails: the next leader then waits until it has expired.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long things may take; client-go's flags.
+/// The times of the election; client-go's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timing {
-    /// Others take the Lease when it was not renewed for so long. Whole seconds.
+pub(crate) struct ElectionTiming {
+    /// Others acquire the Lease when it was not renewed for so long. Whole seconds.
     pub(crate) lease_duration: Duration,
     /// The leader gives up when it could not renew for so long.
     pub(crate) renew_deadline: Duration,
-    /// Between two attempts to renew.
+    /// The pause between two attempts to renew.
     pub(crate) retry_period: Duration,
 }
 
-/// Which Lease.
+/// Namespace and name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseName {
     /// Its namespace; that of this pod where it is `None`.
@@ -43,38 +46,39 @@ pub(crate) struct LeaseName {
     pub(crate) name: String,
 }
 
-/// Takes part in the election.
+/// A candidate of the leader election.
 #[derive(Clone)]
 pub(crate) struct Election {
     api: Api<Lease>,
     name: String,
     identity: String,
-    timing: Timing,
+    timing: ElectionTiming,
     now: fn() -> Timestamp,
     is_leader: Gauge,
 }
 
-/// Why a Lease was not written or read.
+/// A Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
-enum Error {
-    /// The Lease is somebody else's, or gone.
+enum LeaseError {
     #[error("the Lease has another holder by now")]
-    Taken,
+    Lost,
     #[error(
-        "cannot {action} Lease {name}; check the network, and that the Role allows get, create, update and watch of leases"
+        "cannot {action} Lease {name}; check the network, and that the Role allows get, create, update and watch of \
+         leases"
     )]
     Api { action: &'static str, name: String, source: Box<kube::Error> },
     #[error("Lease {name} was not answered for in time")]
-    Late { name: String },
+    Timeout { name: String },
 }
 
 impl Election {
-    /// An election about this Lease. `identity` is what tells this process from all others, also from an earlier one of the same pod.
+    /// Makes a candidate for this Lease. `identity` differs from that of every other process, also of an earlier one of
+    /// the same pod.
     pub(crate) fn new(
         client: &Client,
         lease: LeaseName,
         identity: String,
-        timing: Timing,
+        timing: ElectionTiming,
         now: fn() -> Timestamp,
         registry: &mut Registry,
     ) -> Self {
@@ -86,12 +90,12 @@ impl Election {
         Self { api: Api::namespaced(client.clone(), namespace), name: lease.name, identity, timing, now, is_leader }
     }
 
-    /// Whenever this process is elected, runs `work` until it loses the Lease or `shutdown` is cancelled. `work` must end soon after its
-    /// token is cancelled; when it ends by itself with an error, so does this.
-    pub(crate) async fn lead<F>(
+    /// Runs `controllers` whenever this process is the leader, until it loses the Lease or `shutdown` is cancelled.
+    /// They must end soon after their token is cancelled; when they end by themselves with an error, so does this.
+    pub(crate) async fn run<F>(
         self,
         shutdown: CancellationToken,
-        mut work: impl FnMut(CancellationToken) -> F,
+        mut controllers: impl FnMut(CancellationToken) -> F,
     ) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<()>>,
@@ -101,11 +105,11 @@ impl Election {
             self.is_leader.set(1);
             let term = shutdown.child_token();
             let renewing = async {
-                term.run_until_cancelled(self.keep(&mut lease, since)).await;
+                term.run_until_cancelled(self.renew_until_lost(&mut lease, since)).await;
                 term.cancel();
             };
             let working = async {
-                let result = work(term.clone()).await;
+                let result = controllers(term.clone()).await;
                 term.cancel();
                 result
             };
@@ -123,37 +127,44 @@ impl Election {
         Ok(())
     }
 
-    /// Gives the Lease back, so that the next leader need not wait. The controllers have stopped by now.
+    /// Releases the Lease, so that the next leader need not wait. The controllers have stopped by now.
     async fn release(&self, lease: Lease) {
         let free = lease::released(lease, (self.now)());
-        match self.in_time(RELEASE, "release", self.api.replace(&self.name, &PostParams::default(), &free)).await {
+        match self
+            .with_timeout(RELEASE_TIMEOUT, "release", self.api.replace(&self.name, &PostParams::default(), &free))
+            .await
+        {
             Ok(_) => tracing::info!(lease = self.name, "released the Lease"),
             Err(error) => {
-                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out");
+                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out")
             }
         }
     }
 
-    /// A call of the API server with a limit.
-    async fn in_time<T>(
+    /// Runs a call of the API server with a timeout.
+    async fn with_timeout<T>(
         &self,
-        limit: Duration,
+        timeout: Duration,
         action: &'static str,
         call: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, LeaseError> {
         let name = self.name.clone();
-        match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer.map_err(|source| Error::Api { action, name, source: Box::new(source) }),
-            Err(_elapsed) => Err(Error::Late { name }),
+        match tokio::time::timeout(timeout, call).await {
+            Ok(answer) => answer.map_err(|source| LeaseError::Api { action, name, source: Box::new(source) }),
+            Err(_elapsed) => Err(LeaseError::Timeout { name }),
         }
     }
 }
 
-impl Error {
-    /// Somebody else wrote first.
+impl LeaseError {
+    /// Returns whether somebody else wrote first.
     fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 409))
+        matches!(self, Self::Api { source, .. } if is_api_error(source, 409))
     }
+}
+
+fn is_api_error(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! The CSI controller service: it turns CSI calls into `LogicalVolume` objects and waits for the node agents.
 //!
-//! - `csi/` speaks CSI: requests are parsed once at the edge, nothing below sees a proto message or a `tonic::Status`.
-//! - `volumes/` finds, lists, makes, copies, grows and removes `LogicalVolume` objects through the API server.
-//! - `volume_informer` and `nodes` keep what the API server told about `LogicalVolume`s and Nodes. They wake waiters and
-//!   answer questions whose answer may be a moment old; what decides about data is read through the API server.
-//! - `reconcile/` does what no CSI call asks for: it tidies up after deleted Nodes, claims and volumes, and nudges kubelet to grow
-//!   filesystems. `leader` sees to it that one replica at a time does.
-//! - `webhook/` answers the API server about new pods and claims, with the certificate for that.
+//! - `csi/` speaks CSI: requests are parsed once at the edge, and errors become gRPC codes in `csi/status_code.rs`.
+//!   Nothing below sees a proto message or anything of tonic.
+//! - `volumes/` finds, lists, creates, copies, expands and deletes `LogicalVolume` objects through the API server;
+//!   `volumes/node_selection.rs` chooses the node of a new one.
+//! - `volume_informer` and `node_informer` watch `LogicalVolume`s and Nodes. They wake waiters and answer questions
+//!   whose answer may be a moment old; what decides about data is read through the API server.
+//! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, take off finalizers, and
+//!   have kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them.
+//! - `webhook/` has the admission webhooks for pods and claims, with their certificate. Of this crate it uses only
+//!   `minimum_allocation`.
 //! - `driver` puts these together; `run` is the process around it.
-//!
 
 mod args;
 mod csi;
@@ -25,5 +27,5 @@ mod webhook;
 
 pub use args::{Args, Config};
 pub use driver::Driver;
-pub use volume_size::MinimumAllocation;
-pub use webhook::{CapacityResource, Certificates, SelfManaged, Surroundings, WebhookArgs, WebhookConfig, Webhooks};
+pub use minimum_allocation::MinimumAllocation;
+pub use webhook::{CapacityResource, Certificates, SelfManaged, WebhookArgs, WebhookConfig, WebhookContext, Webhooks};

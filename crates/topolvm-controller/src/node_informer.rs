@@ -1,4 +1,4 @@
-//! The Nodes of the cluster and the free space that their agents publish on them.
+//! The Node informer: the Nodes of the cluster, and the free bytes that their agents publish as annotations.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,16 +16,16 @@ use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
 
-/// What we read of a Node: never its spec and status, which are large and change often.
+/// The metadata of a Node. Its spec and status, which are large and change often, are not watched.
 pub(crate) type NodeMeta = PartialObjectMeta<Node>;
 
-/// Reads the watched Nodes. Clones share them.
+/// The cache of watched Nodes. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Nodes {
+pub(crate) struct NodeInformer {
     flavor: ApiFlavor,
     store: Store<NodeMeta>,
-    /// Changes when there may be another Node on its way out.
-    leaving: watch::Receiver<()>,
+    /// Changes when another Node may wait for our finalizer.
+    deleted: watch::Receiver<()>,
 }
 
 /// A node and its free bytes of one device class.
@@ -35,29 +35,29 @@ pub(crate) struct FreeNode {
     pub(crate) free: u64,
 }
 
-impl Nodes {
-    /// The Nodes, and the task that keeps them current until `shutdown` is cancelled.
+impl NodeInformer {
+    /// Returns the informer, and the task that keeps its cache current until `shutdown` is cancelled.
     pub(crate) fn new(
         api: Api<NodeMeta>,
         flavor: ApiFlavor,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = store::Writer::default();
-        let (left, leaving) = watch::channel(());
-        let nodes = Self { flavor, store: writer.as_reader(), leaving };
+        let (deletion, deleted) = watch::channel(());
+        let nodes = Self { flavor, store: writer.as_reader(), deleted };
         let task = async move {
             watch_all("Nodes", api, shutdown, |mut event| {
                 if let Event::Apply(node) | Event::InitApply(node) = &mut event {
                     prune(flavor, node);
                 }
                 writer.apply_watcher_event(&event);
-                let is_new = match &event {
-                    Event::Apply(node) => is_leaving(flavor, node),
+                let may_wait = match &event {
+                    Event::Apply(node) => awaits_finalizer(flavor, node),
                     Event::InitDone => true,
                     Event::InitApply(_) | Event::Delete(_) | Event::Init => false,
                 };
-                if is_new {
-                    left.send_replace(());
+                if may_wait {
+                    deletion.send_replace(());
                 }
             })
             .await
@@ -65,38 +65,39 @@ impl Nodes {
         (nodes, task)
     }
 
-    /// Whether all Nodes have been listed once.
+    /// Returns whether all Nodes have been listed once.
     pub(crate) fn is_synced(&self) -> bool {
         matches!(self.store.wait_until_ready().now_or_never(), Some(Ok(())))
     }
 
     /// Waits until all Nodes have been listed once; `false` when the process ends before.
-    pub(crate) async fn synced(&self) -> bool {
+    pub(crate) async fn wait_synced(&self) -> bool {
         self.store.wait_until_ready().await.is_ok()
     }
 
-    /// Whether there is a Node of this name.
+    /// Returns whether there is a Node of this name.
     pub(crate) fn exists(&self, name: &str) -> bool {
         self.store.get(&ObjectRef::new(name)).is_some()
     }
 
-    /// The Nodes themselves.
+    /// Returns a reader of the cache.
     pub(crate) fn store(&self) -> Store<NodeMeta> {
         self.store.clone()
     }
 
-    /// The Nodes that are on their way out and wait for us, all of them again whenever there may be another one.
-    pub(crate) fn leaving(&self) -> impl Stream<Item = ObjectRef<NodeMeta>> + use<> {
+    /// Streams the deleted Nodes that [wait for our finalizer](awaits_finalizer), all of them again whenever there may
+    /// be another one.
+    pub(crate) fn awaiting_finalizer(&self) -> impl Stream<Item = ObjectRef<NodeMeta>> + use<> {
         let (flavor, store) = (self.flavor, self.store.clone());
-        WatchStream::new(self.leaving.clone()).flat_map(move |()| {
-            let mut leaving = store.state();
-            leaving.retain(|node| is_leaving(flavor, node));
-            stream::iter(leaving.into_iter().map(|node| ObjectRef::from_obj(&*node)))
+        WatchStream::new(self.deleted.clone()).flat_map(move |()| {
+            let mut nodes = store.state();
+            nodes.retain(|node| awaits_finalizer(flavor, node));
+            stream::iter(nodes.into_iter().map(|node| ObjectRef::from_obj(&*node)))
         })
     }
 
-    /// The node with the most free bytes of a device class; of equals, the one whose name comes first.
-    pub(crate) fn with_most_free(&self, device_class: &str) -> Option<FreeNode> {
+    /// Returns the node with the most free bytes of a device class; of equals, the one whose name comes first.
+    pub(crate) fn with_most_free_bytes(&self, device_class: &str) -> Option<FreeNode> {
         self.store
             .state()
             .iter()
@@ -106,24 +107,25 @@ impl Nodes {
             .min_by(|a, b| b.free.cmp(&a.free).then_with(|| a.name.cmp(&b.name)))
     }
 
-    /// Free bytes of a device class on all nodes together.
-    pub(crate) fn total_free(&self, device_class: &str) -> u64 {
+    /// Returns the free bytes of a device class on all nodes together.
+    pub(crate) fn total_free_bytes(&self, device_class: &str) -> u64 {
         self.store.state().iter().filter_map(|node| self.capacity(node).free(device_class)).fold(0, u64::saturating_add)
     }
 
-    /// Whether the node of a topology segment is being deleted.
-    pub(crate) fn is_leaving_at(&self, segment: &str) -> bool {
-        self.at(segment).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
+    /// Returns whether the node of a topology segment is being deleted.
+    pub(crate) fn is_being_deleted(&self, segment: &str) -> bool {
+        self.find_by_segment(segment).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
     }
 
-    /// Free bytes of a device class on the node of a topology segment; 0 where there is no such node or class.
-    pub(crate) fn free_at(&self, segment: &str, device_class: &str) -> u64 {
-        self.at(segment).and_then(|node| self.capacity(&node).free(device_class)).unwrap_or(0)
+    /// Returns the free bytes of a device class on the node of a topology segment; 0 where there is no such node or
+    /// class.
+    pub(crate) fn free_bytes(&self, segment: &str, device_class: &str) -> u64 {
+        self.find_by_segment(segment).and_then(|node| self.capacity(&node).free(device_class)).unwrap_or(0)
     }
 
-    /// The node whose topology label has this value. A node agent answers its node's name as the segment, so that the
-    /// node of that name is the first guess; kubelet may not have made the label yet.
-    fn at(&self, segment: &str) -> Option<Arc<NodeMeta>> {
+    /// Finds the node whose topology label has this value. A node agent answers its node's name as the segment, so that
+    /// the node of that name is tried first; kubelet may not have made the label yet.
+    fn find_by_segment(&self, segment: &str) -> Option<Arc<NodeMeta>> {
         let label = |node: &NodeMeta| {
             let labels = node.metadata.labels.as_ref()?;
             labels.get(self.flavor.topology_key()).cloned()
@@ -134,7 +136,7 @@ impl Nodes {
             .or_else(|| self.store.find(|node| label(node).as_deref() == Some(segment)))
     }
 
-    /// What there is for new volumes. On a Node that is being deleted there is nothing: its volumes go with it.
+    /// Returns the free bytes by device class. On a Node that is being deleted there are none: its volumes go with it.
     fn capacity(&self, node: &NodeMeta) -> NodeCapacity {
         let none = BTreeMap::new();
         let published = node.metadata.annotations.as_ref().filter(|_| node.metadata.deletion_timestamp.is_none());
@@ -142,13 +144,13 @@ impl Nodes {
     }
 }
 
-/// The Node is deleted, and our finalizer holds it.
-pub(crate) fn is_leaving(flavor: ApiFlavor, node: &NodeMeta) -> bool {
+/// Returns whether the Node is being deleted and has our finalizer.
+pub(crate) fn awaits_finalizer(flavor: ApiFlavor, node: &NodeMeta) -> bool {
     let mut finalizers = node.metadata.finalizers.iter().flatten();
     node.metadata.deletion_timestamp.is_some() && finalizers.any(|name| name == flavor.node_finalizer())
 }
 
-/// Keeps in memory what is read here: a cluster has many Nodes with many labels and annotations.
+/// Drops what nobody reads before the Node is cached: a cluster has many Nodes with many labels and annotations.
 fn prune(flavor: ApiFlavor, node: &mut NodeMeta) {
     let metadata = &mut node.metadata;
     metadata.managed_fields = None;
@@ -170,9 +172,9 @@ mod tests {
     type Row<'a> = (&'a str, Option<&'a str>, &'a [(&'a str, &'a str)]);
 
     /// Nodes as the API server would tell them.
-    fn nodes(list: &[Row<'_>]) -> Nodes {
+    fn nodes(list: &[Row<'_>]) -> NodeInformer {
         let mut writer = store::Writer::default();
-        let nodes = Nodes { flavor: FLAVOR, store: writer.as_reader(), leaving: watch::channel(()).1 };
+        let nodes = NodeInformer { flavor: FLAVOR, store: writer.as_reader(), deleted: watch::channel(()).1 };
         for (name, label, annotations) in list {
             let mut node = NodeMeta::default();
             node.metadata.name = Some((*name).to_owned());
@@ -200,9 +202,9 @@ mod tests {
             ("n0", None, &[("", "9"), ("ssd", "lots")]),
         ]);
         let free = |name: &str, free| Some(FreeNode { name: name.to_owned(), free });
-        assert_eq!(nodes.with_most_free(""), free("n0", 9));
-        assert_eq!(nodes.with_most_free("ssd"), free("n1", 1));
-        assert_eq!(nodes.with_most_free("hdd"), None);
+        assert_eq!(nodes.with_most_free_bytes(""), free("n0", 9));
+        assert_eq!(nodes.with_most_free_bytes("ssd"), free("n1", 1));
+        assert_eq!(nodes.with_most_free_bytes("hdd"), None);
     }
 
     #[test]
@@ -213,20 +215,20 @@ mod tests {
             ("n3", None, &[("", "x")]),
             ("n4", None, &[("", "18446744073709551615")]),
         ]);
-        assert_eq!(nodes.total_free("ssd"), 3);
-        assert_eq!(nodes.total_free(""), u64::MAX);
-        assert_eq!(nodes.total_free("hdd"), 0);
+        assert_eq!(nodes.total_free_bytes("ssd"), 3);
+        assert_eq!(nodes.total_free_bytes(""), u64::MAX);
+        assert_eq!(nodes.total_free_bytes("hdd"), 0);
     }
 
     #[test]
     fn a_segment_is_the_label_of_a_node_or_the_name_of_one_without_label() {
         let nodes =
             nodes(&[("n1", Some("n1"), &[("", "1")]), ("n2", Some("rack"), &[("", "2")]), ("n3", None, &[("", "3")])]);
-        assert_eq!(nodes.free_at("n1", ""), 1);
-        assert_eq!(nodes.free_at("rack", ""), 2);
-        assert_eq!(nodes.free_at("n2", ""), 0);
-        assert_eq!(nodes.free_at("n3", ""), 3);
-        assert_eq!(nodes.free_at("n4", ""), 0);
-        assert_eq!(nodes.free_at("n1", "ssd"), 0);
+        assert_eq!(nodes.free_bytes("n1", ""), 1);
+        assert_eq!(nodes.free_bytes("rack", ""), 2);
+        assert_eq!(nodes.free_bytes("n2", ""), 0);
+        assert_eq!(nodes.free_bytes("n3", ""), 3);
+        assert_eq!(nodes.free_bytes("n4", ""), 0);
+        assert_eq!(nodes.free_bytes("n1", "ssd"), 0);
     }
 }

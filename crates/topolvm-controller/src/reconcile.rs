@@ -1,18 +1,32 @@
-//! What the controller does besides answering CSI calls: it tidies up after Nodes, claims and volumes, and nudges kubelet. One replica at
-//! a time does this, see `leader`.
+//! The controllers, which run in one replica at a time, see `leader`:
 //!
-//! Watches say where to look. What is deleted or let go is first read from the API server, and each write names the object that it is
-//! meant for, so that an old view or a second controller cannot hit another object of the same name.
+//! - `node_deletion` deletes the claims and volumes of a deleted Node and takes the finalizer off it,
+//! - `claim_finalizer` takes finalizers off claims,
+//! - `stale_volumes` takes the finalizer off volumes whose node will not come back,
+//! - `filesystem_resize` makes kubelet expand filesystems at once.
+//!
+//! Informers say where to look. What is deleted, or loses a finalizer, is first read from the API server, and each
+//! write names the object that it is meant for, so that an old cache or a second controller cannot hit another object
+//! of the same name.
 
+mod claim;
+mod claim_finalizer;
 mod claim_finalizer;
 mod claim_informer;
+mod claim_informer;
+mod error;
 mod error;
 mod events;
+mod events;
 mod filesystem_resize;
+mod filesystem_resize;
+mod finalizers;
 mod finalizers;
 #[cfg(test)]
 mod harness;
 mod node_deletion;
+mod pending_resize;
+mod pvc_finalizer;
 mod stale_volumes;
 mod work_queue;
 
@@ -26,23 +40,27 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::{ReconcileMetrics, watch_and_work};
 use topolvm_runtime::CancellationToken;
 
-use claim_informer::Claims;
-use events::Events;
-use filesystem_resize::ResizeNudge;
+use claim_finalizer::ClaimFinalizer;
+use claim_informer::ClaimInformer;
+use events::EventPublisher;
+use filesystem_resize::FilesystemResize;
+use node_deletion::NodeDeletion;
+use pvc_finalizer::FinalizerPolicy;
+use stale_volumes::StaleVolumes;
 
-use crate::node_informer::Nodes;
-use crate::volume_informer::VolumeWatch;
+use crate::node_informer::NodeInformer;
+use crate::volume_informer::VolumeInformer;
 
-/// What an administrator decides about the controllers.
+/// The settings of the controllers, from flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ControllerSettings {
     /// Leave claims and volumes of a deleted Node alone.
     pub(crate) skip_node_finalize: bool,
     /// Claims carry our finalizer on purpose.
-    pub(crate) claim_finalizer: bool,
-    /// A volume that has been leaving for so long is stale.
+    pub(crate) pvc_finalizer: bool,
+    /// A volume that was deleted so long ago is stale.
     pub(crate) stale_period: Duration,
-    /// How often to look for stale volumes.
+    /// The pause between two searches for stale volumes.
     pub(crate) cleanup_interval: Duration,
 }
 
@@ -51,12 +69,12 @@ pub(crate) struct Settings {
 pub(crate) struct Controllers {
     pub(crate) client: Client,
     pub(crate) flavor: ApiFlavor,
-    pub(crate) settings: Settings,
-    pub(crate) nodes: Nodes,
-    pub(crate) volumes: VolumeWatch,
-    /// Who writes Events.
+    pub(crate) settings: ControllerSettings,
+    pub(crate) nodes: NodeInformer,
+    pub(crate) volumes: VolumeInformer,
+    /// The reporting instance in Events.
     pub(crate) instance: String,
-    /// Where each reconcile of each of them counts.
+    /// The metrics of reconciles.
     pub(crate) metrics: ReconcileMetrics,
     /// The wall clock.
     pub(crate) now: fn() -> Timestamp,
@@ -66,17 +84,14 @@ impl Controllers {
     /// Runs them until `term` is cancelled.
     pub(crate) async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
         let Self { client, flavor, settings, nodes, volumes, instance, metrics, now } = self;
-        let events = Events::new(client.clone(), instance);
-        let (claims, sources) = Claims::new(client.clone(), flavor, settings.claim_finalizer, term.clone());
-        let nudge = ResizeNudge { client: client.clone(), volumes: volumes.clone(), metrics: metrics.clone(), now };
-        let finalizer = claim_finalizer::ClaimFinalizer {
-            client: client.clone(),
-            flavor,
-            is_kept: settings.claim_finalizer,
-            events: events.clone(),
-            metrics: metrics.clone(),
-        };
-        let deletion = node_deletion::NodeDeletion {
+        let events = EventPublisher::new(client.clone(), instance);
+        let policy = FinalizerPolicy { flavor, is_kept: settings.pvc_finalizer };
+        let (claims, queues) = ClaimInformer::new(client.clone(), policy, term.clone());
+        let filesystem_resize =
+            FilesystemResize { client: client.clone(), volumes: volumes.clone(), metrics: metrics.clone(), now };
+        let claim_finalizer =
+            ClaimFinalizer { client: client.clone(), policy, events: events.clone(), metrics: metrics.clone() };
+        let node_deletion = NodeDeletion {
             client: client.clone(),
             flavor,
             skip: settings.skip_node_finalize,
@@ -84,7 +99,7 @@ impl Controllers {
             events: events.clone(),
             metrics: metrics.clone(),
         };
-        let stale = stale_volumes::StaleVolumes {
+        let stale_volumes = StaleVolumes {
             client,
             flavor,
             period: settings.stale_period,
@@ -95,15 +110,15 @@ impl Controllers {
             now,
         };
         // Dropped where they stand when the term ends: everything they do can be done again
-        let working = async {
+        let controllers = async {
             tokio::join!(
-                nudge.run(sources.growths),
-                finalizer.run(claims.clone(), sources.finalizable),
-                Arc::new(deletion).run(nodes),
-                stale.run(),
+                filesystem_resize.run(queues.resizes),
+                claim_finalizer.run(claims.clone(), queues.finalizer_removals),
+                Arc::new(node_deletion).run(nodes),
+                stale_volumes.run(),
             )
         };
-        watch_and_work(sources.watch, Box::pin(term.run_until_cancelled(working).map(drop))).await
+        watch_and_work(queues.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The process: its sockets, its tasks, its end.
+//! The process: starts its tasks and opens its sockets.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
 use crate::leader::Election;
-use crate::{Args, Config, Driver, Surroundings, Webhooks};
+use crate::{Args, Config, Driver, WebhookContext, Webhooks};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -23,7 +23,7 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Config, ConfigError> {
-        self.check()?;
+        self.check_leader_election()?;
         self.try_into()
     }
 
@@ -48,8 +48,8 @@ impl Program for Args {
         let now = jiff::Timestamp::now;
         let webhooks = match webhooks {
             Some(config) => {
-                let surroundings = Surroundings { client: client.clone(), flavor, minimums, now };
-                let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown)?;
+                let context = WebhookContext { client: client.clone(), flavor, minimums, now };
+                let webhooks = Webhooks::start(context, &config, &mut registry, &tasks, &shutdown)?;
                 webhooks.serve(config.address, &tasks, &shutdown);
                 Some(webhooks)
             }
@@ -57,12 +57,12 @@ impl Program for Args {
         };
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let driver = if snapshots { driver } else { driver.without_snapshots() };
-        let identity = identity();
+        let identity = process_identity();
         let controllers = driver.controllers(controllers, identity.clone(), reconcile_metrics);
         match lease {
             Some((lease, timing)) => {
                 let election = Election::new(&client, lease, identity, timing, now, &mut registry);
-                let leading = election.lead(shutdown.clone(), move |term| controllers.clone().run(term));
+                let leading = election.run(shutdown.clone(), move |term| controllers.clone().run(term));
                 tasks.spawn("leader election", leading);
             }
             None => tasks.spawn("controllers", controllers.run(shutdown.clone())),
@@ -82,9 +82,9 @@ impl Program for Args {
     }
 }
 
-/// What tells this process from all others: the name of the pod, and a number because the pod's next process must not take itself for
-/// the leader that it was.
-fn identity() -> String {
+/// Returns the holder identity of this process in the Lease and in Events: the name of the pod, and a random number
+/// because the pod's next process must not take itself for the leader that it was.
+fn process_identity() -> String {
     let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     format!("{}_{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/uuid"))
 }

@@ -1,4 +1,4 @@
-//! The `LogicalVolume`s of the cluster as the API server told about them, and a signal for every change.
+//! The `LogicalVolume` informer: a cache of the objects of the cluster, and a signal for every change.
 //!
 //! What is read here may be a moment old. It wakes those who wait; decisions about data are made on what the API server
 //! answers.
@@ -11,60 +11,60 @@ use topolvm_api::LogicalVolume;
 use topolvm_kube::{LogicalVolumes, Packed, watch_all};
 use topolvm_runtime::CancellationToken;
 
-/// The watch has ended because the process ends.
+/// The informer has stopped because the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stopped;
 
-/// Reads the watched `LogicalVolume`s. Clones share them.
+/// The cache of watched `LogicalVolume`s. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct VolumeWatch {
+pub(crate) struct VolumeInformer {
     volumes: LogicalVolumes,
     changed: watch::Receiver<()>,
 }
 
-impl VolumeWatch {
-    /// The watch, and the task that keeps it current until `shutdown` is cancelled.
+impl VolumeInformer {
+    /// Returns the informer, and the task that keeps its cache current until `shutdown` is cancelled.
     pub(crate) fn new(
         api: Api<LogicalVolume>,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         // The sender lives in the task: waiters notice when it ends
         let (change, changed) = watch::channel(());
-        let watch = Self { volumes: LogicalVolumes::default(), changed };
-        let volumes = watch.volumes.clone();
+        let informer = Self { volumes: LogicalVolumes::default(), changed };
+        let volumes = informer.volumes.clone();
         let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
             volumes.apply(event);
             change.send_replace(());
         });
-        (watch, task)
+        (informer, task)
     }
 
-    /// Whether all objects have been listed once.
+    /// Returns whether all objects have been listed once.
     pub(crate) fn is_synced(&self) -> bool {
         self.volumes.is_listed()
     }
 
-    /// The object of this name.
+    /// Returns the object of this name.
     pub(crate) fn get(&self, name: &str) -> Option<LogicalVolume> {
         self.volumes.get(name)
     }
 
-    /// The names of all objects, in no order.
+    /// Returns the names of all objects, in no order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.volumes.names()
     }
 
-    /// The name of the object that has this UID or volume id.
-    pub(crate) fn name_of(&self, id: &str) -> Option<String> {
+    /// Returns the name of the object that has this UID or volume id.
+    pub(crate) fn name_by_id(&self, id: &str) -> Option<String> {
         self.volumes.name_of(id)
     }
 
-    /// Waits until `look` at the object of this name has an answer; it looks once at each state. `None` is an object that is not there, or
-    /// not yet.
-    pub(crate) async fn until<T>(
+    /// Waits until `check` returns something for the object of this name; it is called once for each state of the
+    /// object. `None` is an object that does not exist, or not yet.
+    pub(crate) async fn wait_until<T>(
         &self,
         name: &str,
-        mut look: impl FnMut(Option<&LogicalVolume>) -> Option<T>,
+        mut check: impl FnMut(Option<&LogicalVolume>) -> Option<T>,
     ) -> Result<T, Stopped> {
         let mut changes = self.changes();
         let mut seen = None;
@@ -72,7 +72,7 @@ impl VolumeWatch {
             let state = self.volumes.packed(name);
             // Most changes are those of other objects
             if seen.as_ref() != Some(&state) {
-                if let Some(answer) = look(state.as_ref().and_then(Packed::unpack).as_ref()) {
+                if let Some(answer) = check(state.as_ref().and_then(Packed::unpack).as_ref()) {
                     return Ok(answer);
                 }
                 seen = Some(state);
@@ -81,7 +81,7 @@ impl VolumeWatch {
         }
     }
 
-    /// The changes from now on. Made before looking, so that no change is lost in between.
+    /// Subscribes to the changes from now on. Subscribe before reading the cache, so that no change is lost in between.
     pub(crate) fn changes(&self) -> Changes {
         let mut changed = self.changed.clone();
         changed.mark_unchanged();
@@ -110,19 +110,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_who_waits_looks_once_at_each_state_of_its_object_and_not_at_changes_of_others() {
+    async fn a_waiter_checks_each_state_of_its_object_once_and_no_changes_of_others() {
         let (change, changed) = watch::channel(());
-        let watch = VolumeWatch { volumes: LogicalVolumes::default(), changed };
+        let informer = VolumeInformer { volumes: LogicalVolumes::default(), changed };
         let sized = |name, size| Event::Apply(logical_volume(name).sized(size).build());
         let mut looks = Vec::new();
-        let waiting = watch.until("a", |object| {
+        let waiting = informer.wait_until("a", |object| {
             looks.push(object.map(|volume| volume.spec.size.0.clone()));
             (object?.spec.size.0 == "2Gi").then_some(())
         });
         let changing = async {
             for event in [sized("b", "1Gi"), sized("a", "1Gi"), sized("b", "2Gi"), sized("a", "2Gi")] {
                 tokio::task::yield_now().await;
-                watch.volumes.apply(event);
+                informer.volumes.apply(event);
                 change.send_replace(());
             }
         };
@@ -132,9 +132,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_watch_ends_waiting() {
+    async fn waiters_end_with_the_informer() {
         let (_, changed) = watch::channel(());
-        let watch = VolumeWatch { volumes: LogicalVolumes::default(), changed };
-        assert_eq!(watch.until("a", |object| object.map(|_| ())).await, Err(Stopped));
+        let informer = VolumeInformer { volumes: LogicalVolumes::default(), changed };
+        assert_eq!(informer.wait_until("a", |object| object.map(|_| ())).await, Err(Stopped));
     }
 }

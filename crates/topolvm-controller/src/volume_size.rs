@@ -1,14 +1,14 @@
-//! From CSI's capacity range to the size of the volume to make. Pure.
+//! Computes the size of a volume from CSI's capacity range. Pure.
 
 use topolvm_api::{GIB, SECTOR_SIZE};
 
-/// The size of a volume for which no size was asked.
+/// Bytes of a volume whose request names no size.
 const DEFAULT_SIZE: u64 = GIB;
 
-/// The largest size that CSI and Kubernetes can express.
+/// The largest number of bytes that CSI and Kubernetes can express.
 const LARGEST: u64 = i64::MAX.unsigned_abs();
 
-/// Why no size satisfies a capacity range.
+/// A capacity range that no size satisfies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CapacityRangeError {
     #[error("required_bytes is {0}; a size is at least 0")]
@@ -28,105 +28,69 @@ pub(crate) enum CapacityRangeError {
     MinimumAboveLimit { minimum: u64, limit: u64 },
 }
 
-/// The size of the volume to make, and which other sizes would also do.
+/// The size of a volume to make, and the range of sizes that satisfy the request as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeSize {
     /// Bytes to make, a multiple of [`SECTOR_SIZE`].
     pub(crate) bytes: u64,
-    /// Bytes that the caller needs, before they were rounded up or raised to a minimum.
-    at_least: u64,
-    /// Bytes that the caller allows.
-    at_most: u64,
+    /// `required_bytes` of the request, before they were rounded up or raised to a minimum.
+    required: u64,
+    /// `limit_bytes` of the request.
+    limit: u64,
 }
 
 impl VolumeSize {
-    /// The size for CSI's `required_bytes` and `limit_bytes` (0 is "not given"), raised to `minimum` bytes.
+    /// Computes the size for CSI's `required_bytes` and `limit_bytes` (0 is "not given"), raised to `minimum` bytes.
     pub(crate) fn from_range(required: i64, limit: i64, minimum: u64) -> Result<Self, CapacityRangeError> {
         use CapacityRangeError as Error;
 
-        let at_least = u64::try_from(required).map_err(|_| Error::NegativeRequired(required))?;
+        let required = u64::try_from(required).map_err(|_| Error::NegativeRequired(required))?;
         let limit = u64::try_from(limit).map_err(|_| Error::NegativeLimit(limit))?;
-        let at_most = if limit == 0 { LARGEST } else { limit };
-        if at_least > at_most {
-            return Err(Error::RequiredAboveLimit { required: at_least, limit });
+        let limit = if limit == 0 { LARGEST } else { limit };
+        if required > limit {
+            return Err(Error::RequiredAboveLimit { required, limit });
         }
-        if minimum > at_most {
-            return Err(Error::MinimumAboveLimit { minimum, limit: at_most });
+        if minimum > limit {
+            return Err(Error::MinimumAboveLimit { minimum, limit });
         }
-        let required = at_least.max(minimum);
-        let bytes = if required == 0 {
-            let largest = at_most.min(DEFAULT_SIZE);
+        let raised = required.max(minimum);
+        let bytes = if raised == 0 {
+            let largest = limit.min(DEFAULT_SIZE);
             largest - largest % SECTOR_SIZE
         } else {
             // Both are far below u64::MAX
-            required.next_multiple_of(SECTOR_SIZE)
+            raised.next_multiple_of(SECTOR_SIZE)
         };
         if bytes == 0 {
             Err(Error::LimitBelowSector(limit))
-        } else if bytes > at_most {
-            Err(Error::RoundedAboveLimit { required, limit: at_most })
+        } else if bytes > limit {
+            Err(Error::RoundedAboveLimit { required: raised, limit })
         } else {
-            Ok(Self { bytes, at_least, at_most })
+            Ok(Self { bytes, required, limit })
         }
     }
 
-    /// The size of a snapshot: it is what its source is, and one that was taken before the source grew is as good.
+    /// Returns the size of a snapshot: that of its source. Any existing size is accepted, because a snapshot may have
+    /// been taken before its source grew.
     pub(crate) fn of_snapshot(bytes: u64) -> Self {
-        Self { bytes, at_least: 0, at_most: LARGEST }
+        Self { bytes, required: 0, limit: LARGEST }
     }
 
-    /// Raised to the bytes that a copy takes at least, or `None` if the caller does not allow as many.
+    /// Raises the size to `bytes`, the least that a copy takes; `None` if the caller does not allow as many.
     pub(crate) fn raised_to(self, bytes: u64) -> Option<Self> {
         let bytes = self.bytes.max(bytes.checked_next_multiple_of(SECTOR_SIZE)?);
-        (bytes <= self.at_most).then_some(Self { bytes, ..self })
+        (bytes <= self.limit).then_some(Self { bytes, ..self })
     }
 
-    /// The bytes that were asked for, if any were.
-    pub(crate) fn asked(&self) -> Option<u64> {
-        Some(self.at_least).filter(|&bytes| bytes > 0)
+    /// Returns `required_bytes` of the request, unless it names none.
+    pub(crate) fn requested(&self) -> Option<u64> {
+        Some(self.required).filter(|&bytes| bytes > 0)
     }
 
-    /// Whether a volume of this many bytes satisfies the request as well. A volume that has grown since it was made
-    /// does, so that a repeated request does not fail after an expansion.
+    /// Returns whether an existing volume of this many bytes satisfies the request. One that has grown since it was
+    /// made does, so that a repeated request does not fail after an expansion.
     pub(crate) fn accepts(&self, bytes: u64) -> bool {
-        (self.at_least..=self.at_most).contains(&bytes)
-    }
-}
-
-/// How a volume will be used, as far as its size depends on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Block,
-    /// With this filesystem; empty is the node's default.
-    Mount(String),
-}
-
-/// The smallest volumes that are made, in bytes. Smaller requests are raised to these sizes, because mkfs refuses
-/// devices that are too small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MinimumAllocation {
-    /// For raw block volumes.
-    pub block: u64,
-    /// For ext4, and where no filesystem is named: the node then makes ext4.
-    pub ext4: u64,
-    /// For XFS.
-    pub xfs: u64,
-    /// For Btrfs.
-    pub btrfs: u64,
-}
-
-impl MinimumAllocation {
-    /// The minimum for a use, in bytes; 0 for a filesystem that is not made.
-    pub(crate) fn of(&self, access: &Access) -> u64 {
-        match access {
-            Access::Block => self.block,
-            Access::Mount(filesystem) => match filesystem.as_str() {
-                "" | "ext4" => self.ext4,
-                "xfs" => self.xfs,
-                "btrfs" => self.btrfs,
-                _ => 0,
-            },
-        }
+        (self.required..=self.limit).contains(&bytes)
     }
 }
 
@@ -200,19 +164,6 @@ mod tests {
     ) {
         let size = VolumeSize::from_range(required, limit, u64::from(limit == 0) * MIB).unwrap();
         assert_eq!(size.accepts(existing), accepted);
-    }
-
-    #[rstest]
-    #[case(Access::Block, 8)]
-    #[case(Access::Mount(String::new()), 32)]
-    #[case(Access::Mount("ext4".to_owned()), 32)]
-    #[case(Access::Mount("xfs".to_owned()), 300)]
-    #[case(Access::Mount("btrfs".to_owned()), 200)]
-    #[case(Access::Mount("XFS".to_owned()), 0)]
-    #[case(Access::Mount("zfs".to_owned()), 0)]
-    fn the_minimum_depends_on_the_use(#[case] access: Access, #[case] minimum: u64) {
-        let minimums = MinimumAllocation { block: 8, ext4: 32, xfs: 300, btrfs: 200 };
-        assert_eq!(minimums.of(&access), minimum);
     }
 
     proptest! {

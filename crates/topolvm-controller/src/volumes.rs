@@ -1,8 +1,8 @@
-//! Volumes and snapshots as `LogicalVolume` objects: found, listed, made, grown and removed, each time until the node agent
-//! has done its part.
+//! Volumes and snapshots as `LogicalVolume` objects: finds, lists, creates, expands and deletes them, and waits each
+//! time until the node agent has done its part.
 //!
-//! Nobody but the node agent writes their status. Objects that TopoLVM made carry neither our finalizer nor our label at
-//! first, and no annotation of ours, so that nothing here relies on them.
+//! Nobody but the node agent writes their status. Objects that TopoLVM made carry neither our finalizer nor our label
+//! at first, and no annotation of ours, so that nothing here relies on them.
 
 mod copy;
 mod create;
@@ -13,6 +13,8 @@ mod expand;
 mod list;
 mod lookup;
 mod modify;
+mod node_selection;
+mod provisioning;
 mod selected_node;
 mod volume;
 
@@ -20,31 +22,30 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
 
-pub(crate) use copy::NewSnapshot;
-pub(crate) use error::{Difference, Error};
-pub(crate) use list::{Page, Paging};
+pub(crate) use copy::SnapshotRequest;
+pub(crate) use error::{ApiFailure, Difference, VolumeError};
+pub(crate) use list::{Page, PageRequest};
 pub(crate) use selected_node::ClaimName;
-pub(crate) use volume::{Kind, SourceId, Volume};
+pub(crate) use volume::{ContentSource, Volume, VolumeKind};
 
-use crate::node_informer::Nodes;
-use crate::volume_informer::{Stopped, VolumeWatch};
+use crate::node_informer::NodeInformer;
+use crate::volume_informer::{Stopped, VolumeInformer};
 use crate::volume_size::VolumeSize;
-use error::ApiFailure;
 
-/// Makes and changes volumes.
+/// The operations on volumes and snapshots.
 #[derive(Clone)]
 pub(crate) struct Volumes {
     pub(crate) client: Client,
     pub(crate) flavor: ApiFlavor,
-    pub(crate) watch: VolumeWatch,
-    pub(crate) nodes: Nodes,
+    pub(crate) informer: VolumeInformer,
+    pub(crate) nodes: NodeInformer,
     /// The wall clock.
     pub(crate) now: fn() -> jiff::Timestamp,
 }
 
-/// A volume or snapshot to make.
+/// A request for a volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct VolumeRequest {
     /// Name of the `LogicalVolume`.
     pub(crate) name: String,
     pub(crate) size: VolumeSize,
@@ -53,32 +54,32 @@ pub(crate) struct Wanted {
     /// Empty is "as the device class says".
     pub(crate) lvcreate_option_class: String,
     pub(crate) placement: Placement,
-    /// The claim that it is for, where the request names it.
+    /// The claim that the volume is for, where the request names it.
     pub(crate) claim: Option<ClaimName>,
-    /// What it is a copy of; `None` for a volume that begins empty.
-    pub(crate) origin: Option<Origin>,
+    /// The source of a copy; `None` for a volume that begins empty.
+    pub(crate) source: Option<CopySource>,
 }
 
-/// What a copy is made from, and how the copy may be used.
+/// The source of a copy, and the access to the copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct CopySource {
     /// Name of the source's `LogicalVolume`.
-    pub(crate) name: String,
-    pub(crate) id: SourceId,
+    pub(crate) object_name: String,
+    pub(crate) id: ContentSource,
     pub(crate) access: AccessType,
-    /// The filesystem that the source has had, which the copy begins with.
+    /// The filesystem of the source, which the copy begins with.
     pub(crate) filesystem: Option<String>,
 }
 
-/// Where a volume may be.
+/// The nodes on which a volume may be: CSI's accessibility requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// On any node; the one with the most free space is taken.
+    /// Any node; the one with the most free space is taken.
     Anywhere,
-    /// On one of these nodes. A new volume is made on the first, or, if no node was chosen for its claim, on the first that has room; one
-    /// that exists may be on any other.
+    /// One of these nodes. A new volume is created on the first, or, if no node was selected for its claim, on the
+    /// first that has room; one that exists may be on any other.
     Nodes {
-        /// The node that is preferred.
+        /// The preferred node.
         first: String,
         /// The other nodes.
         others: Vec<String>,
@@ -86,16 +87,17 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
-    /// On this node and no other.
+    /// Allows this node and no other.
     fn only(node: &str) -> Self {
         Self::Nodes { first: node.to_owned(), others: Vec::new() }
     }
 
-    /// Whether another node of those that will do is the one in front.
+    /// Returns whether another node than this one is preferred.
     fn prefers_another(&self, node: &str) -> bool {
         matches!(self, Self::Nodes { first, .. } if first != node)
     }
 
+    /// Returns whether the volume may be on this node.
     fn accepts(&self, node: &str) -> bool {
         match self {
             Self::Anywhere => true,
@@ -109,29 +111,29 @@ impl Volumes {
         Api::all_with(self.client.clone(), &self.flavor)
     }
 
-    /// The object as the API server has it now.
-    async fn get(&self, name: &str) -> Result<Option<LogicalVolume>, Error> {
-        self.api().get_opt(name).await.map_err(failed("read", name))
+    /// Reads the object from the API server.
+    async fn read(&self, name: &str) -> Result<Option<LogicalVolume>, VolumeError> {
+        self.api().get_opt(name).await.map_err(api_error("read", name))
     }
 
-    /// Waits until `look` at the watched object has an answer, or `None` when the deadline has passed. The caller then
-    /// asks the API server once: a watch that hangs must not hide what has been done.
-    async fn wait<T>(
+    /// Waits until `check` returns something for the cached object; `None` when the deadline has passed. The caller
+    /// then reads the object once from the API server: a watch that hangs must not hide what has been done.
+    async fn wait_until<T>(
         &self,
         name: &str,
         deadline: Instant,
-        look: impl FnMut(Option<&LogicalVolume>) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        match tokio::time::timeout_at(deadline, self.watch.until(name, look)).await {
+        check: impl FnMut(Option<&LogicalVolume>) -> Option<T>,
+    ) -> Result<Option<T>, VolumeError> {
+        match tokio::time::timeout_at(deadline, self.informer.wait_until(name, check)).await {
             Ok(Ok(answer)) => Ok(Some(answer)),
-            Ok(Err(Stopped)) => Err(Error::Stopping),
+            Ok(Err(Stopped)) => Err(VolumeError::ShuttingDown),
             Err(_elapsed) => Ok(None),
         }
     }
 }
 
-/// For `map_err` on calls of the API server.
-fn failed(action: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+/// Returns a function for `map_err` on calls of the API server.
+fn api_error(action: &'static str, name: &str) -> impl FnOnce(kube::Error) -> VolumeError {
     let name = name.to_owned();
-    move |source| Error::Api { action, name, source: ApiFailure::from(source) }
+    move |source| VolumeError::Api { action, name, source: ApiFailure::from(source) }
 }

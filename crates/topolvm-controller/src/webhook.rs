@@ -1,20 +1,23 @@
 //! The admission webhooks that the API server calls when pods and claims are created.
 //!
-//! - `pod` and `claim` decide what to add to an object; `demand` and `patch` are their pure parts.
-//! - `admission`, `review` and `http` speak with the API server, over the HTTPS server of `topolvm_runtime::tls`.
+//! - `pod` and `claim` decide what to add to an object; `requested_capacity` and `patch` are their pure parts.
+//! - `admission_review` and `objects` parse what the API server sends, `http` serves it over the HTTPS server of
+//!   `topolvm_runtime::tls`.
 //! - `self_managed` makes and renews the certificate where none comes from files.
+//!
+//! Of the rest of the crate only `minimum_allocation` is used.
 
 mod admission_review;
 mod args;
 mod claim;
-mod requested_capacity;
 mod http;
 mod metrics;
 mod object_name;
+mod objects;
 mod patch;
 mod pod;
 mod request_limit;
-mod objects;
+mod requested_capacity;
 mod self_managed;
 mod storage_class_informer;
 
@@ -32,7 +35,7 @@ use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::tls::{ServedCertificate, TlsServer};
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use crate::MinimumAllocation;
+use crate::minimum_allocation::MinimumAllocation;
 
 pub use args::WebhookArgs;
 pub use pod::CapacityResource;
@@ -42,54 +45,54 @@ use claim::ClaimWebhook;
 use http::{Bodies, Hooks};
 use metrics::WebhookMetrics;
 use pod::PodWebhook;
-use request_limit::Reads;
-use storage_class_informer::StorageClasses;
+use request_limit::RequestLimit;
+use storage_class_informer::StorageClassInformer;
 
 /// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them;
 /// more than these are answered after each other.
 const MAX_CONNECTIONS: usize = 256;
 
-/// How to serve the webhooks.
+/// The configuration of the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfig {
-    /// Where.
+    /// The address to listen on.
     pub address: ListenAddress,
-    /// With which certificate.
+    /// The source of the certificate.
     pub certificates: Certificates,
     /// File with the authorities of clients' certificates; without one everybody is answered.
     pub client_authorities: Option<PathBuf>,
-    /// What pods get.
+    /// The value of the resource that pods get.
     pub capacity_resource: CapacityResource,
-    /// Whether claims get our finalizer.
+    /// Whether claims get the finalizer.
     pub pvc_finalizer: bool,
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificates {
     /// `tls.crt` and `tls.key` of this directory.
     Files(PathBuf),
-    /// We make it. An empty namespace is that of the pod.
+    /// The controller issues it. An empty namespace is that of the pod.
     SelfManaged(SelfManaged),
 }
 
-/// What all parts of the controller share.
+/// The dependencies of the webhooks.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct WebhookContext {
     /// The client of the API server.
     pub client: Client,
     /// The API group.
     pub flavor: ApiFlavor,
-    /// The smallest volumes.
+    /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
     /// The wall clock.
     pub now: fn() -> Timestamp,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for WebhookContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The client has no debug form
-        f.debug_struct("Surroundings").field("flavor", &self.flavor).finish_non_exhaustive()
+        f.debug_struct("WebhookContext").field("flavor", &self.flavor).finish_non_exhaustive()
     }
 }
 
@@ -111,19 +114,20 @@ impl fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// Makes the webhooks and starts the watch that they need; it ends when `shutdown` is cancelled. Returns at once,
-    /// also while the API server cannot be reached.
+    /// Makes the webhooks and starts the informer that they need; it ends when `shutdown` is cancelled. Returns at
+    /// once, also while the API server cannot be reached.
     pub fn start(
-        surroundings: Surroundings,
+        context: WebhookContext,
         config: &WebhookConfig,
         registry: &mut Registry,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let Surroundings { client, flavor, minimums, now } = surroundings;
+        let WebhookContext { client, flavor, minimums, now } = context;
         let metrics = WebhookMetrics::register(registry);
-        let reads = Reads::default();
-        let (classes, task) = StorageClasses::new(Api::all(client.clone()), flavor, reads.clone(), shutdown.clone());
+        let request_limit = RequestLimit::default();
+        let (classes, task) =
+            StorageClassInformer::new(Api::all(client.clone()), flavor, request_limit.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", task);
         let resource = config.capacity_resource;
         let certificate = ServedCertificate::new("webhooks", metrics.expiry.clone());
@@ -139,19 +143,19 @@ impl Webhooks {
             now,
             hooks: Hooks {
                 claims: ClaimWebhook { flavor, classes: classes.clone(), finalizer: config.pvc_finalizer },
-                pods: PodWebhook { client, flavor, minimums, resource, classes, reads },
+                pods: PodWebhook { client, flavor, minimums, resource, classes, request_limit },
                 metrics,
                 bodies: Bodies::default(),
             },
         })
     }
 
-    /// What is served over HTTPS.
+    /// Returns the handlers that are served over HTTPS.
     pub fn router(&self) -> Router {
         http::router(self.hooks.clone())
     }
 
-    /// Starts to serve on `address`, and to look after the certificate.
+    /// Starts to serve on `address`, and to renew the certificate.
     pub fn serve(&self, address: ListenAddress, tasks: &Tasks, shutdown: &CancellationToken) {
         let (certificate, end) = (self.server.certificate().clone(), shutdown.clone());
         match self.certificates.clone() {
@@ -179,7 +183,7 @@ impl Webhooks {
         });
     }
 
-    /// Whether calls can be answered, or what is missing.
+    /// Returns an error that says what is missing before calls can be answered.
     pub fn ready(&self) -> Result<(), String> {
         if self.server.certificate().current().is_none() {
             Err("waiting for the certificate of the webhooks".to_owned())

@@ -1,4 +1,4 @@
-//! CSI's Controller service: translate, call, translate.
+//! CSI's Controller service: parses the request, calls [`Volumes`], builds the response.
 
 use std::collections::HashMap;
 
@@ -10,43 +10,33 @@ use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::list_snapshots_response::Entry;
 use topolvm_proto::csi::list_volumes_response;
 use topolvm_proto::csi::validate_volume_capabilities_response::Confirmed;
-use topolvm_runtime::grpc::{GrpcCode, into_status};
-use topolvm_runtime::{InFlight, Turn};
 
-use super::capabilities;
+use super::capabilities::controller_capabilities;
 use super::deadline::Deadline;
-use super::request::snapshots::{ListSnapshots, content_source, create_snapshot, paging};
+use super::operation_locks::OperationLocks;
 use super::request::{
-    ExpandVolume, GetCapacity, RequestError, Scope, ValidateVolume, create_volume, mutable, required, volume_context,
+    CapacityScope, ExpandVolume, GetCapacity, RequestError, ValidateVolume, parse_create_volume,
+    parse_mutable_parameters, required_field, volume_context,
 };
-use super::response::{self, signed};
+use super::response::{self, signed_bytes};
+use super::snapshot_request::{ListSnapshots, parse_content_source, parse_create_snapshot, parse_page};
+use super::status_code::unimplemented;
 use crate::MinimumAllocation;
-use crate::node_informer::Nodes;
-use crate::volumes::{Error, Kind, Page, Volume, Volumes};
+use crate::node_informer::NodeInformer;
+use crate::volumes::{Page, Volume, VolumeError, VolumeKind, Volumes};
 
-/// Makes, grows, lists and removes volumes and snapshots for the sidecars.
+/// Creates, expands, lists and deletes volumes and snapshots for the sidecars.
 #[derive(Clone)]
 pub(crate) struct ControllerService {
     flavor: ApiFlavor,
     minimums: MinimumAllocation,
-    /// Whether to take snapshots and make copies.
+    /// Whether snapshots and copies are enabled.
     pub(crate) snapshots: bool,
     volumes: Volumes,
-    /// Names of volumes and snapshots that are being made.
-    making: InFlight,
-    /// Ids of volumes that are being changed.
-    changing: InFlight,
-}
-
-/// Somebody works on the volume already. The sidecars ask again after `ABORTED`.
-#[derive(Debug, thiserror::Error)]
-#[error("another call for volume {0} has not finished yet")]
-struct Busy(String);
-
-impl GrpcCode for Busy {
-    fn code(&self) -> Code {
-        Code::Aborted
-    }
+    /// Names of volumes and snapshots that are being created.
+    names: OperationLocks,
+    /// Ids of volumes and snapshots that are being changed.
+    ids: OperationLocks,
 }
 
 impl ControllerService {
@@ -56,29 +46,20 @@ impl ControllerService {
             minimums,
             snapshots: true,
             volumes,
-            making: InFlight::default(),
-            changing: InFlight::default(),
+            names: OperationLocks::default(),
+            ids: OperationLocks::default(),
         }
     }
 
-    fn making(&self, name: &str) -> Result<Turn, Busy> {
-        tracing::Span::current().record("volume", name);
-        self.making.start(name).ok_or_else(|| Busy(name.to_owned()))
+    /// Refuses a call that is not announced while snapshots are turned off.
+    fn check_snapshots_enabled(&self, call: &str) -> Result<(), Status> {
+        if self.snapshots { Ok(()) } else { Err(unimplemented(call)) }
     }
 
-    fn changing(&self, id: &str) -> Result<Turn, Busy> {
-        tracing::Span::current().record("volume", id);
-        self.changing.start(id).ok_or_else(|| Busy(id.to_owned()))
-    }
-
-    /// Refuses what is not announced where snapshots are turned off.
-    fn snapshots_on(&self, call: &str) -> Result<(), Status> {
-        if self.snapshots { Ok(()) } else { Err(not_announced(call)) }
-    }
-
-    /// Before the Nodes are known, an error: it leaves what was told before, where an answer would replace it.
-    fn nodes(&self) -> Result<&Nodes, Error> {
-        Some(&self.volumes.nodes).filter(|nodes| nodes.is_synced()).ok_or(Error::NodesUnknown)
+    /// Returns the Nodes once they are listed. An error before: the caller then keeps an earlier answer, which another
+    /// answer would replace.
+    fn synced_nodes(&self) -> Result<&NodeInformer, VolumeError> {
+        Some(&self.volumes.nodes).filter(|nodes| nodes.is_synced()).ok_or(VolumeError::NodesNotListed)
     }
 }
 
@@ -88,17 +69,17 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::CreateVolumeRequest>,
     ) -> Result<Response<pb::CreateVolumeResponse>, Status> {
-        let deadline = Deadline::of(&request);
+        let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
-        let wanted = create_volume(&request, self.flavor, self.minimums)?;
-        let source = content_source(request.volume_content_source.as_ref())?;
+        let wanted = parse_create_volume(&request, self.flavor, self.minimums)?;
+        let source = parse_content_source(request.volume_content_source.as_ref())?;
         if source.is_some() && !self.snapshots {
-            return Err(RequestError::Source.into());
+            return Err(RequestError::SnapshotsDisabled.into());
         }
-        let _turn = self.making(&wanted.name)?;
+        let _lock = self.names.lock(&wanted.name)?;
         let volume = match source.clone() {
-            None => deadline.bound(Box::pin(self.volumes.ensure(&wanted, deadline.wait))).await?,
-            Some(source) => deadline.bound(Box::pin(self.volumes.ensure_copy(wanted, source, deadline.wait))).await?,
+            None => deadline.run(Box::pin(self.volumes.create(&wanted, deadline.wait))).await?,
+            Some(source) => deadline.run(Box::pin(self.volumes.create_copy(wanted, source, deadline.wait))).await?,
         };
         // As the caller named it: external-provisioner deletes a volume whose answer lacks the source
         let volume = Volume { source, ..volume };
@@ -110,10 +91,10 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::DeleteVolumeRequest>,
     ) -> Result<Response<pb::DeleteVolumeResponse>, Status> {
-        let deadline = Deadline::of(&request);
-        let id = required(&request.get_ref().volume_id, "volume_id")?;
-        let _turn = self.changing(id)?;
-        deadline.bound(self.volumes.remove(Kind::Volume, id, deadline.wait)).await?;
+        let deadline = Deadline::from_request(&request);
+        let id = required_field(&request.get_ref().volume_id, "volume_id")?;
+        let _lock = self.ids.lock(id)?;
+        deadline.run(self.volumes.delete(VolumeKind::Volume, id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteVolumeResponse {}))
     }
 
@@ -121,12 +102,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ControllerExpandVolumeRequest>,
     ) -> Result<Response<pb::ControllerExpandVolumeResponse>, Status> {
-        let deadline = Deadline::of(&request);
+        let deadline = Deadline::from_request(&request);
         let ExpandVolume { id, bytes, has_filesystem } = request.into_inner().try_into()?;
-        let _turn = self.changing(&id)?;
-        let bytes = deadline.bound(self.volumes.expand(&id, bytes, deadline.wait)).await?;
+        let _lock = self.ids.lock(&id)?;
+        let bytes = deadline.run(self.volumes.expand(&id, bytes, deadline.wait)).await?;
         Ok(Response::new(pb::ControllerExpandVolumeResponse {
-            capacity_bytes: signed(bytes),
+            capacity_bytes: signed_bytes(bytes),
             node_expansion_required: has_filesystem,
         }))
     }
@@ -135,10 +116,10 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<pb::ValidateVolumeCapabilitiesResponse>, Status> {
-        let deadline = Deadline::of(&request);
+        let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
         let ValidateVolume { id, objection } = (&request).try_into()?;
-        deadline.bound(self.volumes.look_up(Kind::Volume, &id)).await?;
+        deadline.run(self.volumes.get_by_id(VolumeKind::Volume, &id)).await?;
         let confirmed = objection.is_none().then_some(Confirmed {
             volume_context: request.volume_context,
             volume_capabilities: request.volume_capabilities,
@@ -155,19 +136,19 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::GetCapacityRequest>,
     ) -> Result<Response<pb::GetCapacityResponse>, Status> {
-        let GetCapacity { device_class, scope, smallest } =
+        let GetCapacity { device_class, scope, minimum_volume_size } =
             GetCapacity::parse(request.get_ref(), self.flavor, self.minimums);
-        let nodes = self.nodes()?;
+        let nodes = self.synced_nodes()?;
         let free = match scope {
-            Scope::Cluster => nodes.total_free(&device_class),
-            Scope::Segment(segment) => nodes.free_at(&segment, &device_class),
-            Scope::Elsewhere => 0,
+            CapacityScope::Cluster => nodes.total_free_bytes(&device_class),
+            CapacityScope::Segment(segment) => nodes.free_bytes(&segment, &device_class),
+            CapacityScope::Elsewhere => 0,
         };
-        // Less than the smallest volume is nothing: what is asked for is raised to that before it is made
-        let usable = if free < smallest { 0 } else { free };
+        // Less than the smallest volume counts as nothing: every request is raised to that before the volume is made
+        let usable = if free < minimum_volume_size { 0 } else { free };
         Ok(Response::new(pb::GetCapacityResponse {
-            available_capacity: signed(usable),
-            minimum_volume_size: Some(signed(smallest)),
+            available_capacity: signed_bytes(usable),
+            minimum_volume_size: Some(signed_bytes(minimum_volume_size)),
             ..pb::GetCapacityResponse::default()
         }))
     }
@@ -176,7 +157,7 @@ impl Controller for ControllerService {
         &self,
         _: Request<pb::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<pb::ControllerGetCapabilitiesResponse>, Status> {
-        let capabilities = capabilities::controller(self.snapshots);
+        let capabilities = controller_capabilities(self.snapshots);
         Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -184,13 +165,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::CreateSnapshotRequest>,
     ) -> Result<Response<pb::CreateSnapshotResponse>, Status> {
-        self.snapshots_on("CreateSnapshot")?;
-        let deadline = Deadline::of(&request);
-        let wanted = create_snapshot(request.get_ref(), self.flavor)?;
-        let _turn = self.making(&wanted.name)?;
-        let snapshot = deadline.bound(Box::pin(self.volumes.ensure_snapshot(wanted, deadline.wait))).await?;
-        // csi-sanity compares the place in this answer with the one that it has sent as they lie in memory, where they are never equal. It is
-        // optional here, no sidecar reads it, and ListSnapshots and GetSnapshot tell it
+        self.check_snapshots_enabled("CreateSnapshot")?;
+        let deadline = Deadline::from_request(&request);
+        let wanted = parse_create_snapshot(request.get_ref(), self.flavor)?;
+        let _lock = self.names.lock(&wanted.name)?;
+        let snapshot = deadline.run(Box::pin(self.volumes.create_snapshot(wanted, deadline.wait))).await?;
+        // csi-sanity compares the topology in this answer with the one that it has sent as they lie in memory, where
+        // they are never equal. It is optional here, no sidecar reads it, and ListSnapshots and GetSnapshot have it
         let snapshot = pb::Snapshot { accessible_topology: Vec::new(), ..response::snapshot(self.flavor, snapshot) };
         Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(snapshot) }))
     }
@@ -199,11 +180,11 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::DeleteSnapshotRequest>,
     ) -> Result<Response<pb::DeleteSnapshotResponse>, Status> {
-        self.snapshots_on("DeleteSnapshot")?;
-        let deadline = Deadline::of(&request);
-        let id = required(&request.get_ref().snapshot_id, "snapshot_id")?;
-        let _turn = self.changing(id)?;
-        deadline.bound(self.volumes.remove(Kind::Snapshot, id, deadline.wait)).await?;
+        self.check_snapshots_enabled("DeleteSnapshot")?;
+        let deadline = Deadline::from_request(&request);
+        let id = required_field(&request.get_ref().snapshot_id, "snapshot_id")?;
+        let _lock = self.ids.lock(id)?;
+        deadline.run(self.volumes.delete(VolumeKind::Snapshot, id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteSnapshotResponse {}))
     }
 
@@ -211,17 +192,17 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ListSnapshotsRequest>,
     ) -> Result<Response<pb::ListSnapshotsResponse>, Status> {
-        self.snapshots_on("ListSnapshots")?;
-        let deadline = Deadline::of(&request);
-        let ListSnapshots { id, source, paging } = request.into_inner().try_into()?;
+        self.check_snapshots_enabled("ListSnapshots")?;
+        let deadline = Deadline::from_request(&request);
+        let ListSnapshots { id, source, page } = request.into_inner().try_into()?;
         let is_of =
             |snapshot: &Volume| source.is_empty() || snapshot.source.as_ref().is_some_and(|of| of.id() == source);
         let page = if id.is_empty() {
-            self.volumes.list(Kind::Snapshot, &paging, |snapshot| Some(snapshot).filter(is_of))?
+            self.volumes.list(VolumeKind::Snapshot, &page, |snapshot| Some(snapshot).filter(is_of))?
         } else {
             // Whether a snapshot exists is asked of the API server: csi-snapshotter believes the answer for ever
-            let found = match deadline.bound(self.volumes.look_up(Kind::Snapshot, &id)).await {
-                Err(unknown) if unknown.code() == Code::NotFound => None,
+            let found = match deadline.run(self.volumes.get_by_id(VolumeKind::Snapshot, &id)).await {
+                Err(status) if status.code() == Code::NotFound => None,
                 found => Some(found?),
             };
             Page { entries: found.into_iter().filter(is_of).collect(), next: String::new() }
@@ -235,10 +216,10 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::GetSnapshotRequest>,
     ) -> Result<Response<pb::GetSnapshotResponse>, Status> {
-        self.snapshots_on("GetSnapshot")?;
-        let deadline = Deadline::of(&request);
-        let id = required(&request.get_ref().snapshot_id, "snapshot_id")?;
-        let snapshot = deadline.bound(self.volumes.look_up(Kind::Snapshot, id)).await?;
+        self.check_snapshots_enabled("GetSnapshot")?;
+        let deadline = Deadline::from_request(&request);
+        let id = required_field(&request.get_ref().snapshot_id, "snapshot_id")?;
+        let snapshot = deadline.run(self.volumes.get_by_id(VolumeKind::Snapshot, id)).await?;
         Ok(Response::new(pb::GetSnapshotResponse { snapshot: Some(response::snapshot(self.flavor, snapshot)) }))
     }
 
@@ -247,12 +228,12 @@ impl Controller for ControllerService {
         request: Request<pb::ListVolumesRequest>,
     ) -> Result<Response<pb::ListVolumesResponse>, Status> {
         let request = request.into_inner();
-        let paging = paging(request.max_entries, request.starting_token)?;
+        let page = parse_page(request.max_entries, request.starting_token)?;
         let entry = |volume| list_volumes_response::Entry {
             volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             status: None,
         };
-        let page = self.volumes.list(Kind::Volume, &paging, |volume| Some(entry(volume)))?;
+        let page = self.volumes.list(VolumeKind::Volume, &page, |volume| Some(entry(volume)))?;
         Ok(Response::new(pb::ListVolumesResponse { entries: page.entries, next_token: page.next }))
     }
 
@@ -260,9 +241,9 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ControllerGetVolumeRequest>,
     ) -> Result<Response<pb::ControllerGetVolumeResponse>, Status> {
-        let deadline = Deadline::of(&request);
-        let id = required(&request.get_ref().volume_id, "volume_id")?;
-        let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
+        let deadline = Deadline::from_request(&request);
+        let id = required_field(&request.get_ref().volume_id, "volume_id")?;
+        let volume = deadline.run(self.volumes.get_by_id(VolumeKind::Volume, id)).await?;
         Ok(Response::new(pb::ControllerGetVolumeResponse {
             volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             // CSI wants the field; what is in it counts only where attaching is announced
@@ -274,12 +255,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ControllerModifyVolumeRequest>,
     ) -> Result<Response<pb::ControllerModifyVolumeResponse>, Status> {
-        let deadline = Deadline::of(&request);
+        let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
-        let id = required(&request.volume_id, "volume_id")?;
-        let option_class = mutable(&request.mutable_parameters, self.flavor)?;
-        let _turn = self.changing(id)?;
-        deadline.bound(self.volumes.modify(id, option_class)).await?;
+        let id = required_field(&request.volume_id, "volume_id")?;
+        let option_class = parse_mutable_parameters(&request.mutable_parameters, self.flavor)?;
+        let _lock = self.ids.lock(id)?;
+        deadline.run(self.volumes.check_modification(id, option_class)).await?;
         Ok(Response::new(pb::ControllerModifyVolumeResponse {}))
     }
 
@@ -288,11 +269,12 @@ impl Controller for ControllerService {
         request: Request<pb::ControllerListVolumeHealthRequest>,
     ) -> Result<Response<pb::ControllerListVolumeHealthResponse>, Status> {
         let request = request.into_inner();
-        let paging = paging(request.max_entries, request.starting_token)?;
-        let nodes = self.nodes()?;
-        // Those without trouble are left out
-        let entry = |volume| Some(response::health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
-        let page = self.volumes.list(Kind::Volume, &paging, entry)?;
+        let page = parse_page(request.max_entries, request.starting_token)?;
+        let nodes = self.synced_nodes()?;
+        // Volumes without a health error are left out
+        let entry =
+            |volume| Some(response::volume_health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
+        let page = self.volumes.list(VolumeKind::Volume, &page, entry)?;
         Ok(Response::new(pb::ControllerListVolumeHealthResponse { entries: page.entries, next_token: page.next }))
     }
 
@@ -300,12 +282,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::ControllerGetVolumeHealthRequest>,
     ) -> Result<Response<pb::ControllerGetVolumeHealthResponse>, Status> {
-        let deadline = Deadline::of(&request);
-        let id = required(&request.get_ref().volume_id, "volume_id")?;
-        let nodes = self.nodes()?;
-        let volume = deadline.bound(self.volumes.look_up(Kind::Volume, id)).await?;
+        let deadline = Deadline::from_request(&request);
+        let id = required_field(&request.get_ref().volume_id, "volume_id")?;
+        let nodes = self.synced_nodes()?;
+        let volume = deadline.run(self.volumes.get_by_id(VolumeKind::Volume, id)).await?;
         Ok(Response::new(pb::ControllerGetVolumeHealthResponse {
-            volume_health: Some(response::health(nodes, volume)),
+            volume_health: Some(response::volume_health(nodes, volume)),
         }))
     }
 
@@ -313,36 +295,13 @@ impl Controller for ControllerService {
         &self,
         _: Request<pb::ControllerPublishVolumeRequest>,
     ) -> Result<Response<pb::ControllerPublishVolumeResponse>, Status> {
-        Err(not_announced("ControllerPublishVolume"))
+        Err(unimplemented("ControllerPublishVolume"))
     }
 
     async fn controller_unpublish_volume(
         &self,
         _: Request<pb::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<pb::ControllerUnpublishVolumeResponse>, Status> {
-        Err(not_announced("ControllerUnpublishVolume"))
+        Err(unimplemented("ControllerUnpublishVolume"))
     }
-}
-
-impl From<RequestError> for Status {
-    fn from(error: RequestError) -> Self {
-        into_status(error)
-    }
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        into_status(error)
-    }
-}
-
-impl From<Busy> for Status {
-    fn from(error: Busy) -> Self {
-        into_status(error)
-    }
-}
-
-/// For calls that the capabilities do not announce, so that no sidecar makes them.
-fn not_announced(call: &str) -> Status {
-    Status::unimplemented(format!("{call} is not supported by this driver"))
 }

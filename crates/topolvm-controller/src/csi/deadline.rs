@@ -1,4 +1,4 @@
-//! How long a call may take: what the caller says in gRPC's `grpc-timeout` header.
+//! The deadline of a call, from gRPC's `grpc-timeout` header.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Status};
 
-/// For callers that name no time: a bit less than the minute that sidecars are commonly given.
-const DEFAULT: Duration = Duration::from_secs(55);
+/// The timeout of callers that name none: a bit less than the minute that sidecars are commonly given.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// At most this long before the caller gives up we stop waiting, so that an answer that says what was waited for still
+/// Waiting ends at most this long before the caller's timeout, so that an answer that says what was waited for still
 /// arrives.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// When to stop waiting for a node.
+/// The deadline of a CSI call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     /// Waiting for others ends here.
@@ -23,18 +23,18 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline of a call that has just come in.
-    pub(crate) fn of<T>(request: &Request<T>) -> Self {
+    /// Reads the deadline of a call that has just come in.
+    pub(crate) fn from_request<T>(request: &Request<T>) -> Self {
         let header = request.metadata().get("grpc-timeout");
-        let timeout = header.and_then(|value| value.to_str().ok()).and_then(parse).unwrap_or(DEFAULT);
+        let timeout = header.and_then(|value| value.to_str().ok()).and_then(parse_timeout).unwrap_or(DEFAULT_TIMEOUT);
         let margin = (timeout / 10).min(MARGIN);
         let now = Instant::now();
         Self { wait: now + timeout.saturating_sub(margin), end: now + timeout.saturating_sub(margin / 5) }
     }
 
-    /// Runs an operation. When the API server is so slow that the caller gives up before, `DEADLINE_EXCEEDED`; what was
-    /// begun is found by the next call.
-    pub(crate) async fn bound<T, E: Into<Status>>(
+    /// Runs an operation until the deadline. When the API server is so slow that the caller gives up before,
+    /// `DEADLINE_EXCEEDED`; what was begun is found by the next call.
+    pub(crate) async fn run<T, E: Into<Status>>(
         self,
         operation: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Status> {
@@ -47,8 +47,8 @@ impl Deadline {
     }
 }
 
-/// gRPC's time-out: at most eight digits and a unit.
-fn parse(text: &str) -> Option<Duration> {
+/// Parses gRPC's timeout: at most eight digits and a unit.
+fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
         return None;
@@ -83,22 +83,22 @@ mod tests {
     #[case("S", None)]
     #[case("", None)]
     #[case("1é", None)]
-    fn time_outs_are_read_as_grpc_writes_them(#[case] text: &str, #[case] timeout: Option<Duration>) {
-        assert_eq!(parse(text), timeout);
+    fn timeouts_are_read_as_grpc_writes_them(#[case] text: &str, #[case] timeout: Option<Duration>) {
+        assert_eq!(parse_timeout(text), timeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn waiting_ends_before_the_caller_gives_up() {
         let mut request = Request::new(());
         request.set_timeout(Duration::from_secs(10));
-        let deadline = Deadline::of(&request);
+        let deadline = Deadline::from_request(&request);
         assert_eq!(deadline.wait - Instant::now(), Duration::from_millis(9500));
         assert!(deadline.wait < deadline.end && deadline.end - Instant::now() < Duration::from_secs(10));
 
-        let default = Deadline::of(&Request::new(()));
+        let default = Deadline::from_request(&Request::new(()));
         assert_eq!(default.wait - Instant::now(), Duration::from_millis(54_500));
 
         request.set_timeout(Duration::ZERO);
-        assert_eq!(Deadline::of(&request).wait, Instant::now());
+        assert_eq!(Deadline::from_request(&request).wait, Instant::now());
     }
 }

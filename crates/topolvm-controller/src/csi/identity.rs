@@ -14,37 +14,38 @@ use topolvm_proto::csi::{
 use topolvm_proto::plugin;
 use topolvm_runtime::error_chain;
 
-use crate::node_informer::Nodes;
-use crate::volume_informer::VolumeWatch;
+use crate::node_informer::NodeInformer;
+use crate::volume_informer::VolumeInformer;
 
-/// The livenessprobe sidecar waits three seconds for an answer.
-const PROBE_TIME: Duration = Duration::from_secs(2);
+/// How long `Probe` waits for the API server. The livenessprobe sidecar waits three seconds for an answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Says who we are and whether we can work.
+/// Names the driver and tells whether it is ready.
 #[derive(Clone)]
 pub(crate) struct IdentityService {
     pub(crate) client: Client,
     pub(crate) flavor: ApiFlavor,
-    pub(crate) volumes: VolumeWatch,
-    pub(crate) nodes: Nodes,
+    pub(crate) volumes: VolumeInformer,
+    pub(crate) nodes: NodeInformer,
 }
 
 impl IdentityService {
-    /// What the start still waits for.
-    pub(crate) fn synced(&self) -> Result<(), String> {
+    /// Returns an error that names the informer that has not listed everything yet, if there is one.
+    pub(crate) fn check_synced(&self) -> Result<(), String> {
         let waiting = [(self.volumes.is_synced(), "LogicalVolumes"), (self.nodes.is_synced(), "Nodes")];
         match waiting.iter().find(|(synced, _)| !synced) {
             None => Ok(()),
             Some((_, what)) => Err(format!(
-                "the {what} have not been listed yet; check that the Kubernetes API server can be reached and see the log"
+                "the {what} have not been listed yet; check that the Kubernetes API server can be reached and see the \
+                 log"
             )),
         }
     }
 
-    /// Whether the API server answers, asked with the one object that every installation has.
-    async fn reach(&self) -> Result<(), String> {
+    /// Checks that the API server answers, by reading the one object that every installation has.
+    async fn check_api_server(&self) -> Result<(), String> {
         let api: Api<CSIDriver> = Api::all(self.client.clone());
-        match tokio::time::timeout(PROBE_TIME, api.get_metadata_opt(self.flavor.driver_name())).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, api.get_metadata_opt(self.flavor.driver_name())).await {
             Ok(Ok(Some(_))) => Ok(()),
             Ok(Ok(None)) => {
                 tracing::warn!(
@@ -58,7 +59,7 @@ impl IdentityService {
                 Ok(())
             }
             Ok(Err(error)) => Err(error_chain(&error)),
-            Err(_elapsed) => Err(format!("no answer within {} s", PROBE_TIME.as_secs())),
+            Err(_elapsed) => Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())),
         }
     }
 }
@@ -85,8 +86,8 @@ impl Identity for IdentityService {
 
     /// Not ready is no error: external-provisioner then asks again every second instead of giving up.
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        let ready = match self.synced() {
-            Ok(()) => self.reach().await,
+        let ready = match self.check_synced() {
+            Ok(()) => self.check_api_server().await,
             waiting => waiting,
         };
         if let Err(reason) = &ready {

@@ -1,142 +1,122 @@
 //! CSI requests, parsed once: what comes out has no optional that is required and no string that is a number.
 
-pub(super) mod snapshots;
-
 use std::collections::HashMap;
 
-use tonic::Code;
 use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptionError, MkfsOptions};
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, GetCapacityRequest,
     ValidateVolumeCapabilitiesRequest, VolumeCapability,
 };
-use topolvm_runtime::grpc::GrpcCode;
 
-use super::topology::{NoSegment, placement, segment};
+use super::topology::{MissingSegment, node_segment, parse_placement};
 use crate::MinimumAllocation;
-use crate::minimum_allocation;
-use crate::volume_size::{Access, CapacityRangeError, VolumeSize};
-use crate::volumes::{ClaimName, Wanted};
+use crate::minimum_allocation::{self, VolumeMode};
+use crate::volume_size::{CapacityRangeError, VolumeSize};
+use crate::volumes::{ClaimName, VolumeRequest};
 
-/// Parameters with namespace and name of the claim.
-const CLAIM: [&str; 2] = ["csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/name"];
+/// Parameters in which external-provisioner names the claim: namespace and name.
+const CLAIM_PARAMETERS: [&str; 2] = ["csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/name"];
 
 /// A request that can never be answered, however often it is sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("the request has no {0}")]
-    Missing(&'static str),
+    MissingField(&'static str),
     #[error("a volume capability has neither block nor mount")]
     NoAccessType,
     #[error("access mode {0} is not supported, because a volume is on one node; use ReadWriteOnce or ReadWriteOncePod")]
-    AccessMode(&'static str),
+    UnsupportedAccessMode(&'static str),
     #[error(
-        "filesystem {0:?} cannot be made; set csi.storage.k8s.io/fstype of the StorageClass to {known}, or leave it out",
+        "filesystem {0:?} cannot be made; set csi.storage.k8s.io/fstype of the StorageClass to {known}, or leave it \
+         out",
         known = FILESYSTEMS.join(", ")
     )]
-    Filesystem(String),
+    UnsupportedFilesystem(String),
     #[error(
-        "snapshots, restored volumes and clones are turned off in this controller; remove the data source from the claim, or \
-         have the controller started with --enable-snapshots"
+        "snapshots, restored volumes and clones are turned off in this controller; remove the data source from the \
+         claim, or have the controller started with --enable-snapshots"
     )]
-    Source,
+    SnapshotsDisabled,
     #[error("mutable parameter {0:?} is not known; remove it from the VolumeAttributesClass")]
-    Mutable(String),
+    UnknownMutableParameter(String),
     #[error("max_entries is {0}; a page has at least 0 entries")]
-    MaxEntries(i32),
+    NegativeMaxEntries(i32),
     #[error(transparent)]
     MkfsOptions(#[from] MkfsOptionError),
     #[error("capacity range")]
-    Range(#[from] CapacityRangeError),
+    CapacityRange(#[from] CapacityRangeError),
     #[error(transparent)]
-    Topology(#[from] NoSegment),
+    Topology(#[from] MissingSegment),
 }
 
-impl GrpcCode for RequestError {
-    fn code(&self) -> Code {
-        match self {
-            // external-provisioner waits five minutes after INVALID_ARGUMENT, unless the StorageClass changes: nothing
-            // here may be temporary, or true on one node only. It is also the code that CSI demands from a plugin that
-            // cannot make volumes from the requested kind of source.
-            Self::Missing(_)
-            | Self::NoAccessType
-            | Self::AccessMode(_)
-            | Self::Filesystem(_)
-            | Self::Source
-            | Self::Mutable(_)
-            | Self::MaxEntries(_)
-            | Self::MkfsOptions(_)
-            | Self::Range(_)
-            | Self::Topology(_) => Code::InvalidArgument,
-        }
-    }
-}
-
-/// The volume that `CreateVolume` asks for.
-pub(crate) fn create_volume(
+/// Parses the volume that `CreateVolume` asks for.
+pub(crate) fn parse_create_volume(
     request: &CreateVolumeRequest,
     flavor: ApiFlavor,
     minimums: MinimumAllocation,
-) -> Result<Wanted, RequestError> {
+) -> Result<VolumeRequest, RequestError> {
     // Kubernetes wants lower case; external-provisioner's names (pvc-<uid>) are already
-    let name = required(&request.name, "name")?.to_lowercase();
-    let accesses = accesses(&request.volume_capabilities)?;
-    check_mkfs_options(&request.parameters, flavor, &accesses)?;
-    let minimum = accesses.first().map_or(0, |access| minimums.of(access));
+    let name = required_field(&request.name, "name")?.to_lowercase();
+    let modes = parse_capabilities(&request.volume_capabilities)?;
+    check_mkfs_options(&request.parameters, flavor, &modes)?;
+    let minimum = modes.first().map_or(0, |mode| minimums.for_mode(mode));
     // What is mutable takes precedence, says CSI
-    let option_class = mutable(&request.mutable_parameters, flavor)?
+    let option_class = parse_mutable_parameters(&request.mutable_parameters, flavor)?
         .map_or_else(|| parameter(&request.parameters, flavor.lvcreate_option_class_parameter()), str::to_owned);
-    Ok(Wanted {
+    Ok(VolumeRequest {
         name,
-        size: size(request.capacity_range, minimum)?,
+        size: parse_capacity_range(request.capacity_range, minimum)?,
         device_class: parameter(&request.parameters, flavor.device_class_parameter()),
         lvcreate_option_class: option_class,
-        placement: placement(flavor, request.accessibility_requirements.as_ref())?,
-        claim: claim(&request.parameters),
-        origin: None,
+        placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
+        claim: claim_name(&request.parameters),
+        source: None,
     })
 }
 
-/// Options that the node would refuse when the volume is to be used. A block volume has no filesystem to make.
+/// Refuses mkfs options that the node would refuse when the volume is used. A block volume has no filesystem to make.
 fn check_mkfs_options(
     parameters: &HashMap<String, String>,
     flavor: ApiFlavor,
-    accesses: &[Access],
+    modes: &[VolumeMode],
 ) -> Result<(), RequestError> {
     let Some(options) = parameters.get(flavor.mkfs_options_parameter()) else { return Ok(()) };
-    for access in accesses {
-        match access {
-            Access::Mount(filesystem) => drop(MkfsOptions::parse(filesystem, options)?),
-            Access::Block => {}
+    for mode in modes {
+        match mode {
+            VolumeMode::Filesystem(filesystem) => drop(MkfsOptions::parse(filesystem, options)?),
+            VolumeMode::Block => {}
         }
     }
     Ok(())
 }
 
-/// The claim that the volume is for. external-provisioner names it with `--extra-create-metadata`.
-fn claim(parameters: &HashMap<String, String>) -> Option<ClaimName> {
-    let [namespace, name] = CLAIM.map(|key| parameters.get(key).filter(|value| !value.is_empty()).cloned());
+/// Returns the claim that the volume is for. external-provisioner names it with `--extra-create-metadata`.
+fn claim_name(parameters: &HashMap<String, String>) -> Option<ClaimName> {
+    let [namespace, name] = CLAIM_PARAMETERS.map(|key| parameters.get(key).filter(|value| !value.is_empty()).cloned());
     Some(ClaimName { namespace: namespace?, name: name? })
 }
 
-/// What the node has to know when it mounts the volume.
+/// Returns the volume context: what the node has to know when it mounts the volume.
 pub(crate) fn volume_context(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> HashMap<String, String> {
     let key = flavor.mkfs_options_parameter();
     parameters.get(key).map(|options| (key.to_owned(), options.clone())).into_iter().collect()
 }
 
-/// The class of lvcreate options, the one thing that a VolumeAttributesClass can say: it changes no capacity, so that the
-/// scheduler's choice of a node stays right.
-pub(crate) fn mutable(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> Result<Option<&str>, RequestError> {
+/// Parses the parameters of a VolumeAttributesClass: the class of lvcreate options and no other, because it changes no
+/// capacity, so that the scheduler's choice of a node stays right.
+pub(crate) fn parse_mutable_parameters(
+    parameters: &HashMap<String, String>,
+    flavor: ApiFlavor,
+) -> Result<Option<&str>, RequestError> {
     let key = flavor.lvcreate_option_class_parameter();
     match parameters.keys().find(|&other| other != key) {
-        Some(other) => Err(RequestError::Mutable(other.clone())),
+        Some(other) => Err(RequestError::UnknownMutableParameter(other.clone())),
         None => Ok(parameters.get(key).map(String::as_str)),
     }
 }
 
-/// What `ControllerExpandVolume` asks for.
+/// The parsed request of `ControllerExpandVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpandVolume {
     pub(crate) id: String,
@@ -150,38 +130,38 @@ impl TryFrom<ControllerExpandVolumeRequest> for ExpandVolume {
     type Error = RequestError;
 
     fn try_from(request: ControllerExpandVolumeRequest) -> Result<Self, RequestError> {
-        let id = required(&request.volume_id, "volume_id")?.to_owned();
+        let id = required_field(&request.volume_id, "volume_id")?.to_owned();
         if request.capacity_range.is_none() {
-            return Err(RequestError::Missing("capacity_range"));
+            return Err(RequestError::MissingField("capacity_range"));
         }
-        let access = request.volume_capability.as_ref().map(access).transpose()?;
+        let mode = request.volume_capability.as_ref().map(parse_capability).transpose()?;
         Ok(Self {
             id,
-            bytes: size(request.capacity_range, 0)?.bytes,
+            bytes: parse_capacity_range(request.capacity_range, 0)?.bytes,
             // A caller that does not tell must assume a filesystem: growing one that is not there is no work
-            has_filesystem: access != Some(Access::Block),
+            has_filesystem: mode != Some(VolumeMode::Block),
         })
     }
 }
 
-/// What `GetCapacity` asks for.
+/// The parsed request of `GetCapacity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GetCapacity {
     /// Empty is the default class.
     pub(crate) device_class: String,
-    pub(crate) scope: Scope,
-    /// Bytes of the smallest volume that can be asked for.
-    pub(crate) smallest: u64,
+    pub(crate) scope: CapacityScope,
+    /// Bytes of the smallest volume that can be requested.
+    pub(crate) minimum_volume_size: u64,
 }
 
-/// Whose capacity is asked for.
+/// The nodes whose capacity is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// That of all nodes together.
+pub(crate) enum CapacityScope {
+    /// All nodes together.
     Cluster,
-    /// That of the node of this topology segment.
+    /// The node of this topology segment.
     Segment(String),
-    /// That of a topology where we have nothing.
+    /// A topology without nodes of this driver.
     Elsewhere,
 }
 
@@ -190,29 +170,31 @@ impl GetCapacity {
     /// from `CreateVolume`.
     pub(crate) fn parse(request: &GetCapacityRequest, flavor: ApiFlavor, minimums: MinimumAllocation) -> Self {
         Self {
-            smallest: smallest(request, minimums),
+            minimum_volume_size: minimum_volume_size(request, minimums),
             device_class: parameter(&request.parameters, flavor.device_class_parameter()),
-            scope: request.accessible_topology.as_ref().map_or(Scope::Cluster, |topology| {
-                segment(flavor, topology).map_or(Scope::Elsewhere, |value| Scope::Segment(value.to_owned()))
+            scope: request.accessible_topology.as_ref().map_or(CapacityScope::Cluster, |topology| {
+                node_segment(flavor, topology)
+                    .map_or(CapacityScope::Elsewhere, |value| CapacityScope::Segment(value.to_owned()))
             }),
         }
     }
 }
 
-/// The smallest volume for the capabilities of the request. external-provisioner sends none: a class with a filesystem may
-/// also be used for block volumes, and whatever is smaller counts.
-fn smallest(request: &GetCapacityRequest, minimums: MinimumAllocation) -> u64 {
-    let mut accesses = request.volume_capabilities.iter().filter_map(|capability| access(capability).ok());
-    accesses.next().map_or_else(
+/// Returns the bytes of the smallest volume for the capabilities of the request. external-provisioner sends none: a
+/// class with a filesystem may also be used for block volumes, and the smaller minimum counts.
+fn minimum_volume_size(request: &GetCapacityRequest, minimums: MinimumAllocation) -> u64 {
+    let mut modes = request.volume_capabilities.iter().filter_map(|capability| parse_capability(capability).ok());
+    modes.next().map_or_else(
         || {
-            let filesystem = minimum_allocation::of_class(&request.parameters).to_owned();
-            minimums.block.min(minimums.of(&Access::Mount(filesystem)))
+            let filesystem = minimum_allocation::filesystem_parameter(&request.parameters).to_owned();
+            minimums.block.min(minimums.for_mode(&VolumeMode::Filesystem(filesystem)))
         },
-        |access| minimums.of(&access),
+        |mode| minimums.for_mode(&mode),
     )
 }
 
-/// What `ValidateVolumeCapabilities` asks for: the volume, and why it cannot be used like that, if it cannot.
+/// The parsed request of `ValidateVolumeCapabilities`: the volume, and the capability that it cannot have, if there is
+/// one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ValidateVolume {
     pub(crate) id: String,
@@ -223,10 +205,10 @@ impl TryFrom<&ValidateVolumeCapabilitiesRequest> for ValidateVolume {
     type Error = RequestError;
 
     fn try_from(request: &ValidateVolumeCapabilitiesRequest) -> Result<Self, RequestError> {
-        let id = required(&request.volume_id, "volume_id")?.to_owned();
-        match accesses(&request.volume_capabilities) {
+        let id = required_field(&request.volume_id, "volume_id")?.to_owned();
+        match parse_capabilities(&request.volume_capabilities) {
             Ok(_) => Ok(Self { id, objection: None }),
-            Err(objection @ (RequestError::AccessMode(_) | RequestError::Filesystem(_))) => {
+            Err(objection @ (RequestError::UnsupportedAccessMode(_) | RequestError::UnsupportedFilesystem(_))) => {
                 Ok(Self { id, objection: Some(objection) })
             }
             Err(error) => Err(error),
@@ -234,40 +216,43 @@ impl TryFrom<&ValidateVolumeCapabilitiesRequest> for ValidateVolume {
     }
 }
 
-/// A field that must not be empty.
-pub(crate) fn required<'a>(value: &'a str, field: &'static str) -> Result<&'a str, RequestError> {
-    if value.is_empty() { Err(RequestError::Missing(field)) } else { Ok(value) }
+/// Returns the value of a field that must not be empty.
+pub(crate) fn required_field<'a>(value: &'a str, field: &'static str) -> Result<&'a str, RequestError> {
+    if value.is_empty() { Err(RequestError::MissingField(field)) } else { Ok(value) }
 }
 
-fn accesses(capabilities: &[VolumeCapability]) -> Result<Vec<Access>, RequestError> {
+fn parse_capabilities(capabilities: &[VolumeCapability]) -> Result<Vec<VolumeMode>, RequestError> {
     if capabilities.is_empty() {
-        return Err(RequestError::Missing("volume_capabilities"));
+        return Err(RequestError::MissingField("volume_capabilities"));
     }
-    capabilities.iter().map(|capability| access(capability).and_then(possible)).collect()
+    capabilities.iter().map(|capability| parse_capability(capability).and_then(check_filesystem)).collect()
 }
 
-/// Refuses what the node would refuse when the volume is mounted, when there are a volume and a pod already.
-fn possible(access: Access) -> Result<Access, RequestError> {
-    match access {
-        Access::Mount(filesystem) if !minimum_allocation::is_known(&filesystem) => {
-            Err(RequestError::Filesystem(filesystem))
+/// Refuses a filesystem that the node would refuse when it mounts the volume, when there are a volume and a pod
+/// already.
+fn check_filesystem(mode: VolumeMode) -> Result<VolumeMode, RequestError> {
+    match mode {
+        VolumeMode::Filesystem(filesystem) if !minimum_allocation::is_supported_filesystem(&filesystem) => {
+            Err(RequestError::UnsupportedFilesystem(filesystem))
         }
-        possible @ (Access::Mount(_) | Access::Block) => Ok(possible),
+        supported @ (VolumeMode::Filesystem(_) | VolumeMode::Block) => Ok(supported),
     }
 }
 
-fn access(capability: &VolumeCapability) -> Result<Access, RequestError> {
-    let access = match capability.access_type.as_ref().ok_or(RequestError::NoAccessType)? {
-        AccessType::Block(_) => Access::Block,
-        AccessType::Mount(mount) => Access::Mount(mount.fs_type.clone()),
+fn parse_capability(capability: &VolumeCapability) -> Result<VolumeMode, RequestError> {
+    let volume_mode = match capability.access_type.as_ref().ok_or(RequestError::NoAccessType)? {
+        AccessType::Block(_) => VolumeMode::Block,
+        AccessType::Mount(mount) => VolumeMode::Filesystem(mount.fs_type.clone()),
     };
     match capability.access_mode.as_ref().map(topolvm_proto::csi::volume_capability::AccessMode::mode) {
-        None | Some(Mode::SingleNodeWriter | Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter) => Ok(access),
-        Some(other) => Err(RequestError::AccessMode(other.as_str_name())),
+        None | Some(Mode::SingleNodeWriter | Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter) => {
+            Ok(volume_mode)
+        }
+        Some(other) => Err(RequestError::UnsupportedAccessMode(other.as_str_name())),
     }
 }
 
-fn size(range: Option<CapacityRange>, minimum: u64) -> Result<VolumeSize, RequestError> {
+fn parse_capacity_range(range: Option<CapacityRange>, minimum: u64) -> Result<VolumeSize, RequestError> {
     let CapacityRange { required_bytes, limit_bytes } = range.unwrap_or_default();
     Ok(VolumeSize::from_range(required_bytes, limit_bytes, minimum)?)
 }

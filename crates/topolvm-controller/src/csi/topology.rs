@@ -5,14 +5,17 @@ use topolvm_proto::csi::{Topology, TopologyRequirement};
 
 use crate::volumes::Placement;
 
-/// A requirement without a segment of ours.
+/// A topology requirement without a segment of this driver.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("accessibility_requirements name no {0}; does the node run topolvm-node?")]
-pub(crate) struct NoSegment(&'static str);
+pub(crate) struct MissingSegment(&'static str);
 
-/// Where a volume may be. CSI has the preferred topologies in the order of preference, and every one of them among the
-/// requisite ones unless those are empty.
-pub(crate) fn placement(flavor: ApiFlavor, requirement: Option<&TopologyRequirement>) -> Result<Placement, NoSegment> {
+/// Parses the nodes on which a volume may be. CSI has the preferred topologies in the order of preference, and every
+/// one of them among the requisite ones unless those are empty.
+pub(crate) fn parse_placement(
+    flavor: ApiFlavor,
+    requirement: Option<&TopologyRequirement>,
+) -> Result<Placement, MissingSegment> {
     let Some(requirement) = requirement else {
         return Ok(Placement::Anywhere);
     };
@@ -20,20 +23,20 @@ pub(crate) fn placement(flavor: ApiFlavor, requirement: Option<&TopologyRequirem
     if topologies.peek().is_none() {
         return Ok(Placement::Anywhere);
     }
-    let mut nodes = topologies.filter_map(|topology| segment(flavor, topology)).map(str::to_owned);
-    let first = nodes.next().ok_or_else(|| NoSegment(flavor.topology_key()))?;
+    let mut nodes = topologies.filter_map(|topology| node_segment(flavor, topology)).map(str::to_owned);
+    let first = nodes.next().ok_or_else(|| MissingSegment(flavor.topology_key()))?;
     let others = nodes.filter(|node| *node != first).collect();
     Ok(Placement::Nodes { first, others })
 }
 
-/// Our segment of a topology.
-pub(crate) fn segment(flavor: ApiFlavor, topology: &Topology) -> Option<&str> {
+/// Returns the value of this driver's segment in a topology, a node's name.
+pub(crate) fn node_segment(flavor: ApiFlavor, topology: &Topology) -> Option<&str> {
     let value = topology.segments.get(flavor.topology_key())?;
     Some(value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// The topology from which the volumes of a node can be reached.
-pub(crate) fn of_node(flavor: ApiFlavor, node: String) -> Topology {
+/// Returns the topology from which the volumes of a node can be reached.
+pub(crate) fn node_topology(flavor: ApiFlavor, node: String) -> Topology {
     Topology { segments: [(flavor.topology_key().to_owned(), node)].into() }
 }
 
@@ -52,7 +55,7 @@ mod tests {
                 Some(value) => {
                     Topology { segments: [("topology.kubernetes.io/zone".to_owned(), value.to_owned())].into() }
                 }
-                None => of_node(FLAVOR, (*node).to_owned()),
+                None => node_topology(FLAVOR, (*node).to_owned()),
             })
             .collect()
     }
@@ -60,28 +63,31 @@ mod tests {
     #[rstest]
     #[case::preferred_comes_first(&["n2", "n1"], &["n1", "n2", "n3"], "n2")]
     #[case::requisite_alone(&[], &["n3", "n1"], "n3")]
-    #[case::entries_of_others_are_passed_over(&["foreign:z1"], &["foreign:z1", "", "n1"], "n1")]
+    #[case::entries_of_other_drivers_are_skipped(&["foreign:z1"], &["foreign:z1", "", "n1"], "n1")]
     fn the_first_entry_with_our_key_is_the_node(
         #[case] preferred: &[&str],
         #[case] requisite: &[&str],
         #[case] node: &str,
     ) {
         let requirement = TopologyRequirement { preferred: topologies(preferred), requisite: topologies(requisite) };
-        let Ok(Placement::Nodes { first, .. }) = placement(FLAVOR, Some(&requirement)) else { panic!("no node") };
+        let Ok(Placement::Nodes { first, .. }) = parse_placement(FLAVOR, Some(&requirement)) else { panic!("no node") };
         assert_eq!(first, node);
     }
 
     #[test]
     fn without_a_requirement_any_node_will_do() {
-        assert_eq!(placement(FLAVOR, None), Ok(Placement::Anywhere));
+        assert_eq!(parse_placement(FLAVOR, None), Ok(Placement::Anywhere));
         let empty = TopologyRequirement::default();
-        assert_eq!(placement(FLAVOR, Some(&empty)), Ok(Placement::Anywhere));
+        assert_eq!(parse_placement(FLAVOR, Some(&empty)), Ok(Placement::Anywhere));
     }
 
     #[test]
     fn a_requirement_that_names_no_node_of_ours_is_refused() {
         let requirement =
             TopologyRequirement { preferred: topologies(&["foreign:z1"]), requisite: vec![Topology::default()] };
-        assert_eq!(placement(FLAVOR, Some(&requirement)), Err(NoSegment("topology.topolvm.cybozu.com/node")));
+        assert_eq!(
+            parse_placement(FLAVOR, Some(&requirement)),
+            Err(MissingSegment("topology.topolvm.cybozu.com/node"))
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting for the Lease, and taking it.
+//! Waits for the Lease, and acquires it.
 //!
-//! A watch of the one Lease tells when it is given back. Should the watch be late or forbidden, the Lease is read again when it would
-//! have run out.
+//! A watch of the one Lease tells when it is released. Should the watch be late or forbidden, the Lease is read again
+//! when it would have expired.
 
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,47 +11,47 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 
-use super::{Election, Error, Timing, lease};
+use super::{Election, ElectionTiming, LeaseError, lease};
 
-/// What the Lease said, and when this process saw it change to that.
-struct Seen {
+/// The Lease as this process observed it last, and when it saw it change to that.
+struct ObservedLease {
     spec: LeaseSpec,
     since: Instant,
 }
 
-impl Seen {
-    /// Whether the Lease has changed.
-    fn update(seen: &mut Option<Self>, lease: &Lease) -> bool {
+impl ObservedLease {
+    /// Keeps the Lease as the observed one, and returns whether it has changed.
+    fn update(observed: &mut Option<Self>, lease: &Lease) -> bool {
         let spec = lease.spec.clone().unwrap_or_default();
-        let is_new = seen.as_ref().is_none_or(|seen| seen.spec != spec);
+        let is_new = observed.as_ref().is_none_or(|observed| observed.spec != spec);
         if is_new {
-            *seen = Some(Self { spec, since: Instant::now() });
+            *observed = Some(Self { spec, since: Instant::now() });
         }
         is_new
     }
 
-    /// When the Lease runs out. One that nobody holds has run out when it was seen.
-    fn end(&self, timing: &Timing) -> Instant {
+    /// Returns when the Lease expires. One that nobody holds has expired when it was observed.
+    fn expires_at(&self, timing: &ElectionTiming) -> Instant {
         if lease::is_free(&self.spec) { self.since } else { self.since + lease::duration(&self.spec, timing) }
     }
 
-    fn has_run_out(&self, timing: &Timing) -> bool {
-        self.end(timing) <= Instant::now()
+    fn is_expired(&self, timing: &ElectionTiming) -> bool {
+        self.expires_at(timing) <= Instant::now()
     }
 }
 
 impl Election {
-    /// Waits until this process holds the Lease, and returns it with a time from which on it holds at the earliest.
+    /// Waits until this process holds the Lease, and returns it with the time at which the request for it began.
     pub(super) async fn acquire(&self) -> (Lease, Instant) {
         let only_this = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let changes = watcher(self.api.clone(), only_this).default_backoff();
         pin_mut!(changes);
-        let mut seen = None;
+        let mut observed = None;
         loop {
             let started = Instant::now();
-            let again = match self.try_to_take(&mut seen).await {
+            let retry_at = match self.try_acquire(&mut observed).await {
                 Ok(Some(lease)) => return (lease, started),
-                Ok(None) => self.end_of(seen.as_ref()),
+                Ok(None) => self.expires_at(observed.as_ref()),
                 Err(error) => {
                     if !error.is_conflict() {
                         tracing::warn!(
@@ -62,44 +62,44 @@ impl Election {
                     Instant::now() + self.timing.retry_period
                 }
             };
-            self.wait(again, &mut seen, &mut changes).await;
+            self.wait_until_free(retry_at, &mut observed, &mut changes).await;
         }
     }
 
-    /// Takes the Lease if nobody holds it any more.
-    async fn try_to_take(&self, seen: &mut Option<Seen>) -> Result<Option<Lease>, Error> {
-        let Some(found) = self.in_time(self.limit(), "read", self.api.get_opt(&self.name)).await? else {
+    /// Acquires the Lease if nobody holds it any more.
+    async fn try_acquire(&self, observed: &mut Option<ObservedLease>) -> Result<Option<Lease>, LeaseError> {
+        let Some(found) = self.with_timeout(self.request_timeout(), "read", self.api.get_opt(&self.name)).await? else {
             let new =
                 Lease { metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() }, spec: None };
-            let new = lease::taken(new, &self.identity, &self.timing, (self.now)());
+            let new = lease::acquired(new, &self.identity, &self.timing, (self.now)());
             let params = PostParams::default();
             let created = self.api.create(&params, &new);
-            return self.in_time(self.limit(), "create", created).await.map(Some);
+            return self.with_timeout(self.request_timeout(), "create", created).await.map(Some);
         };
-        Seen::update(seen, &found);
+        ObservedLease::update(observed, &found);
         let is_ours = lease::is_held_by(&found, &self.identity);
-        if !is_ours && seen.as_ref().is_some_and(|seen| !seen.has_run_out(&self.timing)) {
+        if !is_ours && observed.as_ref().is_some_and(|observed| !observed.is_expired(&self.timing)) {
             return Ok(None);
         }
-        self.replace(&lease::taken(found, &self.identity, &self.timing, (self.now)())).await.map(Some)
+        self.replace(&lease::acquired(found, &self.identity, &self.timing, (self.now)())).await.map(Some)
     }
 
-    fn end_of(&self, seen: Option<&Seen>) -> Instant {
-        seen.map_or_else(Instant::now, |seen| seen.end(&self.timing))
+    fn expires_at(&self, observed: Option<&ObservedLease>) -> Instant {
+        observed.map_or_else(Instant::now, |observed| observed.expires_at(&self.timing))
     }
 
-    /// Waits until `again`, which each renewal of the holder puts off, or until the Lease is free.
-    async fn wait(
+    /// Waits until `retry_at`, which each renewal of the holder puts off, or until the Lease is free.
+    async fn wait_until_free(
         &self,
-        mut again: Instant,
-        seen: &mut Option<Seen>,
+        mut retry_at: Instant,
+        observed: &mut Option<ObservedLease>,
         changes: &mut (impl Stream<Item = watcher::Result<Event<Lease>>> + Unpin),
     ) {
         loop {
-            match timeout_at(again, changes.next()).await {
+            match timeout_at(retry_at, changes.next()).await {
                 Ok(Some(Ok(Event::Apply(lease) | Event::InitApply(lease)))) => {
-                    if Seen::update(seen, &lease) {
-                        again = self.end_of(seen.as_ref());
+                    if ObservedLease::update(observed, &lease) {
+                        retry_at = self.expires_at(observed.as_ref());
                     }
                 }
                 Ok(Some(Ok(Event::Delete(_)))) => return,
@@ -108,7 +108,7 @@ impl Election {
                     tracing::debug!(error = error_chain(&error), "cannot watch the Lease");
                 }
                 // The stream of a watcher does not end; were it to, the time decides
-                Ok(None) => return tokio::time::sleep_until(again).await,
+                Ok(None) => return tokio::time::sleep_until(retry_at).await,
                 Err(_elapsed) => return,
             }
         }

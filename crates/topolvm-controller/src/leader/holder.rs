@@ -1,18 +1,20 @@
-//! Holding on to the Lease.
+//! Renews the Lease while this process is the leader.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 
-use super::{Election, Error, lease};
+use super::{Election, LeaseError, is_api_error, lease};
 
 impl Election {
-    /// Renews the Lease, which was taken at `since`, until it is lost. `lease` is always what the API server answered last.
-    pub(super) async fn keep(&self, lease: &mut Lease, since: Instant) {
+    /// Renews the Lease, which was acquired at `since`, until it is lost. `lease` is always what the API server
+    /// answered last.
+    pub(super) async fn renew_until_lost(&self, lease: &mut Lease, since: Instant) {
         let mut deadline = since + self.timing.renew_deadline;
         loop {
-            // The deadline is before the Lease runs out, so that the controllers have stopped when the next leader begins
+            // The deadline is before the Lease expires, so that the controllers have stopped when the next leader
+            // begins
             tokio::time::sleep_until(deadline.min(Instant::now() + self.timing.retry_period)).await;
             let started = Instant::now();
             if started >= deadline {
@@ -21,7 +23,7 @@ impl Election {
             }
             match tokio::time::timeout_at(deadline, self.renew(lease)).await {
                 Ok(Ok(())) => deadline = started + self.timing.renew_deadline,
-                Ok(Err(Error::Taken)) => {
+                Ok(Err(LeaseError::Lost)) => {
                     tracing::warn!(lease = self.name, "somebody else holds the Lease");
                     return;
                 }
@@ -31,12 +33,13 @@ impl Election {
         }
     }
 
-    async fn renew(&self, lease: &mut Lease) -> Result<(), Error> {
+    /// Writes the Lease with a new renew time.
+    async fn renew(&self, lease: &mut Lease) -> Result<(), LeaseError> {
         match self.replace(&lease::renewed(lease.clone(), (self.now)())).await {
-            // Either somebody took the Lease, or touched its metadata, or an earlier answer was lost
+            // Either somebody acquired the Lease, or changed its metadata, or an earlier answer was lost
             Err(error) if error.is_conflict() => {
-                let found = self.in_time(self.limit(), "read", self.api.get_opt(&self.name)).await?;
-                let ours = found.filter(|found| lease::is_held_by(found, &self.identity)).ok_or(Error::Taken)?;
+                let found = self.with_timeout(self.request_timeout(), "read", self.api.get_opt(&self.name)).await?;
+                let ours = found.filter(|found| lease::is_held_by(found, &self.identity)).ok_or(LeaseError::Lost)?;
                 *lease = self.replace(&lease::renewed(ours, (self.now)())).await?;
             }
             written => *lease = written?,
@@ -44,19 +47,19 @@ impl Election {
         Ok(())
     }
 
-    pub(super) async fn replace(&self, lease: &Lease) -> Result<Lease, Error> {
-        let written =
-            self.in_time(self.limit(), "write", self.api.replace(&self.name, &PostParams::default(), lease)).await;
+    /// Writes the Lease on condition that it is the version that was read.
+    pub(super) async fn replace(&self, lease: &Lease) -> Result<Lease, LeaseError> {
+        let written = self
+            .with_timeout(self.request_timeout(), "write", self.api.replace(&self.name, &PostParams::default(), lease))
+            .await;
         match written {
-            Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
-                Err(Error::Taken)
-            }
+            Err(LeaseError::Api { source, .. }) if is_api_error(&source, 404) => Err(LeaseError::Lost),
             written => written,
         }
     }
 
-    /// One call that hangs must leave time for another.
-    pub(super) fn limit(&self) -> std::time::Duration {
+    /// Returns the timeout of one request: one that hangs must leave time for another.
+    pub(super) fn request_timeout(&self) -> std::time::Duration {
         self.timing.renew_deadline / 2
     }
 }

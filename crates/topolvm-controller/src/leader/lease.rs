@@ -1,4 +1,4 @@
-//! What a Lease says, and the Leases that we write. Pure.
+//! Reads a Lease, and builds the Leases to write. Pure.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::Timing;
+use super::ElectionTiming;
 
-/// Nobody holds the Lease: it is new, or its last holder has given it back.
+/// Returns whether nobody holds the Lease: it is new, or its last holder has released it.
 pub(super) fn is_free(spec: &LeaseSpec) -> bool {
     spec.holder_identity.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Whether this is the holder.
+/// Returns whether the Lease has this holder.
 pub(super) fn is_held_by(lease: &Lease, identity: &str) -> bool {
     lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.as_deref() == Some(identity))
 }
 
-/// For how long the Lease holds after it was seen to change.
-pub(super) fn duration(spec: &LeaseSpec, timing: &Timing) -> Duration {
+/// Returns for how long the Lease is valid after it was seen to change.
+pub(super) fn duration(spec: &LeaseSpec, timing: &ElectionTiming) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds.map_or(timing.lease_duration, Duration::from_secs)
 }
 
-/// The Lease with this process as its holder from now on.
-pub(super) fn taken(mut lease: Lease, identity: &str, timing: &Timing, now: Timestamp) -> Lease {
+/// Returns the Lease with this process as its holder from now on.
+pub(super) fn acquired(mut lease: Lease, identity: &str, timing: &ElectionTiming, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     if spec.holder_identity.as_deref() != Some(identity) {
         let before = spec.lease_transitions.unwrap_or_default();
@@ -40,13 +40,13 @@ pub(super) fn taken(mut lease: Lease, identity: &str, timing: &Timing, now: Time
     lease
 }
 
-/// The Lease held on to.
+/// Returns the Lease with a new renew time.
 pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
     lease.spec.get_or_insert_default().renew_time = Some(MicroTime(now));
     lease
 }
 
-/// The Lease without a holder, in the words of client-go.
+/// Returns the Lease without a holder, as client-go writes it.
 pub(super) fn released(mut lease: Lease, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     // Older versions of it write an empty name

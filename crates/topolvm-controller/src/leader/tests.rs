@@ -8,7 +8,7 @@ use topolvm_testkit::api_server::Failure;
 
 use super::*;
 
-const TIMING: Timing = Timing {
+const TIMING: ElectionTiming = ElectionTiming {
     lease_duration: Duration::from_secs(15),
     renew_deadline: Duration::from_secs(10),
     retry_period: Duration::from_secs(2),
@@ -56,7 +56,7 @@ impl Harness {
                 Ok(())
             }
         };
-        tasks.spawn("election", election.lead(shutdown.clone(), work));
+        tasks.spawn("election", election.run(shutdown.clone(), work));
         Replica { tasks, shutdown, is_leader }
     }
 
@@ -264,7 +264,7 @@ async fn work_that_fails_ends_the_election_with_its_error_and_frees_the_lease() 
     let client = harness.server.client();
     let election =
         Election::new(&client, lease, "a".to_owned(), TIMING, clock_of_this_machine, &mut Registry::default());
-    let leading = Box::pin(election.lead(CancellationToken::new(), async |_| anyhow::bail!("no disk")));
+    let leading = Box::pin(election.run(CancellationToken::new(), async |_| anyhow::bail!("no disk")));
     let error = leading.await.unwrap_err();
     assert_eq!(error.to_string(), "no disk");
     assert_eq!(harness.lease()["holderIdentity"], Value::Null);
@@ -278,5 +278,5 @@ async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
     harness.server.inject("*", "leases", usize::MAX, Failure::Hang);
     let started = tokio::time::Instant::now();
     replica.end().await;
-    assert!(started.elapsed() <= RELEASE, "{:?}", started.elapsed());
+    assert!(started.elapsed() <= RELEASE_TIMEOUT, "{:?}", started.elapsed());
 }

@@ -1,44 +1,45 @@
-//! Why a controller could not do its work. It is done again after a pause.
+//! The error of a reconcile, which is retried after a pause, and how answers of the API server become one.
 
 use kube::core::Status;
 
-/// A step that failed.
+/// A reconcile that failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum ReconcileError {
     #[error("cannot {action} {object}")]
     Api { action: &'static str, object: String, source: Box<kube::Error> },
     #[error("cannot form a patch")]
-    Form(#[from] serde_json::Error),
+    BuildPatch(#[from] serde_json::Error),
     #[error("the claims have not been listed yet")]
-    ClaimsUnknown,
+    ClaimsNotListed,
 }
 
-impl Error {
-    /// For `map_err` on calls of the API server.
+impl ReconcileError {
+    /// Returns a function for `map_err` on calls of the API server.
     pub(super) fn api(action: &'static str, object: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let object = object.into();
         move |source| Self::Api { action, object, source: Box::new(source) }
     }
 }
 
-/// What the API server said, if it did.
-pub(super) fn status(error: &kube::Error) -> Option<&Status> {
+/// Returns the status that the API server answered, if it did.
+pub(super) fn api_status(error: &kube::Error) -> Option<&Status> {
     if let kube::Error::Api(status) = error { Some(status) } else { None }
 }
 
-/// `None` for an object that is not there.
-pub(super) fn present<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+/// Turns the answer 404 into `None`.
+pub(super) fn none_if_not_found<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if status(&error).is_some_and(|status| status.code == 404) => Ok(None),
+        Err(error) if api_status(&error).is_some_and(|status| status.code == 404) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The same for a deletion that names the UID: another object of the name is not the one that was meant, which is gone.
-pub(super) fn deleted<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
-    match present(result) {
-        Err(error) if status(&error).is_some_and(|status| status.code == 409) => Ok(None),
+/// Turns 404 and 409 into `None`, for a deletion that names the UID: an object of the name with another UID is not the
+/// one that was meant, which is gone.
+pub(super) fn none_if_deleted<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match none_if_not_found(result) {
+        Err(error) if api_status(&error).is_some_and(|status| status.code == 409) => Ok(None),
         other => other,
     }
 }

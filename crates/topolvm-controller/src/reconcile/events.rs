@@ -1,4 +1,4 @@
-//! Kubernetes Events: what a user must know about a claim or volume, where the user looks.
+//! Publishes Kubernetes Events about claims, volumes and pods.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -9,28 +9,28 @@ use topolvm_runtime::error_chain;
 /// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
 const COMPONENT: &str = "topolvm-controller";
 
-/// Writes Events. Clones share what they remember.
+/// Publishes Events. Clones share the counts of repeated ones.
 #[derive(Clone)]
-pub(super) struct Events {
+pub(super) struct EventPublisher {
     recorder: EventRecorder,
 }
 
-impl Events {
+impl EventPublisher {
     pub(super) fn new(client: Client, instance: String) -> Self {
         Self { recorder: EventRecorder::new(client, COMPONENT, instance) }
     }
 
-    /// Something happened as it should.
-    pub(super) async fn normal(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+    /// Publishes an Event of type Normal.
+    pub(super) async fn publish_normal(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
         self.publish(EventType::Normal, about, reason, action, note).await;
     }
 
-    /// Somebody should look at it.
-    pub(super) async fn warning(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+    /// Publishes an Event of type Warning.
+    pub(super) async fn publish_warning(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
         self.publish(EventType::Warning, about, reason, action, note).await;
     }
 
-    /// An Event that cannot be written holds up nothing. The recorder warns of the first.
+    /// Publishes an Event. A failure is not returned, so that it holds up nothing; the recorder warns of the first.
     async fn publish(&self, type_: EventType, about: &ObjectReference, reason: &str, action: &str, note: String) {
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };

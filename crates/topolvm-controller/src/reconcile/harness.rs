@@ -1,4 +1,4 @@
-//! The controllers over a fake API server.
+//! Test harness: the controllers over a fake API server.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use super::{Controllers, Settings};
-use crate::node_informer::Nodes;
-use crate::volume_informer::VolumeWatch;
+use super::{ControllerSettings, Controllers};
+use crate::node_informer::NodeInformer;
+use crate::volume_informer::VolumeInformer;
 
-/// As the flags are unless told otherwise.
-pub(super) const DEFAULTS: Settings = Settings {
+/// The defaults of the flags.
+pub(super) const DEFAULTS: ControllerSettings = ControllerSettings {
     skip_node_finalize: false,
-    claim_finalizer: false,
+    pvc_finalizer: false,
     stale_period: Duration::from_hours(24),
     cleanup_interval: Duration::from_mins(10),
 };
@@ -30,12 +30,12 @@ pub(super) struct Harness {
 }
 
 impl Harness {
-    /// The controllers at work, on what the server has at the moment and gets later.
-    pub(super) fn start(server: &ApiServer, settings: Settings) -> Self {
+    /// Starts the controllers.
+    pub(super) fn start(server: &ApiServer, settings: ControllerSettings) -> Self {
         Self::start_as(server, ApiFlavor::TopoLvm, settings)
     }
 
-    pub(super) fn start_as(server: &ApiServer, flavor: ApiFlavor, settings: Settings) -> Self {
+    pub(super) fn start_as(server: &ApiServer, flavor: ApiFlavor, settings: ControllerSettings) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let mut controllers = Self::controllers(server, flavor, now, &tasks, &shutdown);
@@ -46,7 +46,7 @@ impl Harness {
         Self { server: server.clone(), tasks, shutdown, registry }
     }
 
-    /// Controllers with their watches, and nothing else, at work.
+    /// Starts the informers, and returns the controllers without running them.
     pub(super) fn controllers(
         server: &ApiServer,
         flavor: ApiFlavor,
@@ -55,15 +55,16 @@ impl Harness {
         shutdown: &CancellationToken,
     ) -> Controllers {
         let client = server.client();
-        let (nodes, node_task) = Nodes::new(Api::all(client.clone()), flavor, shutdown.clone());
-        let (volumes, volume_task) = VolumeWatch::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
+        let (nodes, node_task) = NodeInformer::new(Api::all(client.clone()), flavor, shutdown.clone());
+        let (volumes, volume_task) = VolumeInformer::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, instance: "me".to_owned(), metrics, now }
     }
 
-    /// Lets everything happen that happens without the clock: under tokio's paused time a sleep ends when nobody has anything else to do.
+    /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when
+    /// all tasks are idle.
     pub(super) async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -77,14 +78,14 @@ impl Harness {
         self.server.until(resource, namespace, name, |object| object.is_none().then_some(())).await;
     }
 
-    /// Reason and object of all Events.
+    /// Returns reason and object of all Events.
     pub(super) fn events(&self) -> Vec<(String, String)> {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let events = self.server.list_json("events.events.k8s.io");
         events.iter().map(|event| (text(&event["reason"]), text(&event["regarding"]["name"]))).collect()
     }
 
-    /// The metrics page.
+    /// Returns the metrics page.
     pub(super) fn metrics(&self) -> String {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
@@ -97,7 +98,7 @@ impl Harness {
     }
 }
 
-/// What time it is in all tests.
+/// The time in all tests.
 pub(super) fn now() -> Timestamp {
     "2026-01-02T00:00:00Z".parse().unwrap()
 }

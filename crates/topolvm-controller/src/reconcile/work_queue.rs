@@ -1,4 +1,4 @@
-//! Works through objects, a few at a time, each again after a pause when it failed.
+//! The work queue of a controller: reconciles objects, a few at a time, and requeues each with back-off when it failed.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -12,17 +12,18 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use topolvm_kube::{Pace, ReconcileMetrics, work_through};
 use topolvm_runtime::{Backoff, error_chain};
 
-use super::error::Error;
+use super::error::ReconcileError;
 
+/// Concurrency and back-off of all controllers.
 pub(super) const PACE: Pace = Pace {
     // The API server's own limits should never be felt
     concurrency: 4,
     retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
 
-/// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts. `controller` is the name in
-/// the log and in the metrics.
-pub(super) async fn work<K, F>(
+/// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts.
+/// `controller` is the name in the log and in the metrics.
+pub(super) async fn reconcile_all<K, F>(
     controller: &'static str,
     metrics: &ReconcileMetrics,
     store: Store<K>,
@@ -31,16 +32,16 @@ pub(super) async fn work<K, F>(
 ) where
     K: Resource + Clone + 'static,
     K::DynamicType: Debug + Eq + Hash + Clone,
-    F: Future<Output = Result<(), Error>>,
+    F: Future<Output = Result<(), ReconcileError>>,
 {
-    let step = async |object: ObjectRef<K>| match store.get(&object) {
+    let reconcile_one = async |object: ObjectRef<K>| match store.get(&object) {
         Some(object) => metrics.observed(controller, reconcile(object)).await,
         None => Ok(()),
     };
-    let failed = |object: &ObjectRef<K>, error: &Error, pause: Duration| {
+    let failed = |object: &ObjectRef<K>, error: &ReconcileError, pause: Duration| {
         let error = error_chain(error);
         tracing::warn!(controller, object = %object, error, again_in = ?pause, "cannot reconcile; trying again");
     };
-    let all_alike = |_: &ObjectRef<K>| ();
-    work_through(queue, PACE, all_alike, step, failed).await;
+    let same_key = |_: &ObjectRef<K>| ();
+    work_through(queue, PACE, same_key, reconcile_one, failed).await;
 }

@@ -1,160 +1,173 @@
-//! Copies: snapshots, volumes restored from a snapshot, and clones.
+//! Creates copies: snapshots, volumes restored from a snapshot, and clones.
 //!
-//! A copy shares its blocks with its source, so that it is made where the source is: on its node, in its device class. It is at
-//! least as large. Once made it does not need its source any more.
+//! A copy shares its blocks with its source, so that it is created on the node of the source, in its device class, and
+//! at least as large. Once created it does not need its source any more.
 
 use tokio::time::Instant;
 use topolvm_api::{AccessType, LogicalVolume, parse_bytes};
 
-use super::create::exactly;
-use super::delete::Deletion;
-use super::existing::{Existing, judge};
-use super::volume::{SourceId, size};
-use super::{Error, Origin, Placement, Volume, Volumes, Wanted};
+use super::delete::{Deletion, exact_version};
+use super::existing::{Existing, compare_existing};
+use super::volume::size_bytes;
+use super::{ContentSource, CopySource, Placement, Volume, VolumeError, VolumeRequest, Volumes};
 use crate::volume_size::VolumeSize;
 
-/// A snapshot to take.
+/// A request for a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewSnapshot {
+pub(crate) struct SnapshotRequest {
     /// Name of the `LogicalVolume`.
     pub(crate) name: String,
     /// Id of the volume.
     pub(crate) source: String,
-    /// Where the caller allows it to be.
+    /// The nodes that the caller allows.
     pub(crate) placement: Placement,
 }
 
 impl Volumes {
-    /// Makes a volume that begins as a copy, as [`ensure`](Self::ensure) makes one that begins empty. `wanted` is what the
-    /// caller asks for; what the source decides is filled in here.
-    pub(crate) async fn ensure_copy(
+    /// Creates a volume that begins as a copy, as [`create`](Self::create) does one that begins empty. What the source
+    /// decides is added to the request.
+    pub(crate) async fn create_copy(
         &self,
-        wanted: Wanted,
-        source: SourceId,
+        request: VolumeRequest,
+        source: ContentSource,
         deadline: Instant,
-    ) -> Result<Volume, Error> {
-        let object = self.source(&source).await?;
-        if let Some(copy) = self.copied_before(&wanted, &source, object.as_ref()).await? {
-            return self.await_made(copy, deadline).await;
+    ) -> Result<Volume, VolumeError> {
+        let object = self.find_source(&source).await?;
+        if let Some(copy) = self.find_earlier_copy(&request, &source, object.as_ref()).await? {
+            return self.wait_provisioned(copy, deadline).await;
         }
-        let object = object.ok_or_else(|| no_source(&source))?;
-        // Also for a pod that was scheduled to another node: the copy can be nowhere else, and where the request allows its
-        // node, the scheduler sends the pod after the volume
-        let placement = copied_place(&wanted.placement, &object)?;
-        let wanted = Wanted {
-            size: copied_size(wanted.size, &object)?,
-            device_class: copied_class(wanted.device_class, &object)?,
+        let object = object.ok_or_else(|| source_not_found(&source))?;
+        // Also for a pod that was scheduled to another node: the copy can be nowhere else, and where the request allows
+        // its node, the scheduler sends the pod after the volume
+        let placement = copy_placement(&request.placement, &object)?;
+        let request = VolumeRequest {
+            size: copy_size(request.size, &object)?,
+            device_class: copy_device_class(request.device_class, &object)?,
             placement,
-            origin: Some(self.origin(&object, source, AccessType::ReadWrite)),
-            ..wanted
+            source: Some(self.copy_source(&object, source, AccessType::ReadWrite)),
+            ..request
         };
-        self.ensure(&wanted, deadline).await
+        self.create(&request, deadline).await
     }
 
     /// Takes a snapshot, or finds that it has been taken: the same request any number of times has the same result.
-    pub(crate) async fn ensure_snapshot(&self, wanted: NewSnapshot, deadline: Instant) -> Result<Volume, Error> {
-        let NewSnapshot { name, source, placement } = wanted;
-        let source = SourceId::Volume(source);
-        let Some(object) = self.source(&source).await? else {
-            return self.made_before(&name, source, deadline).await;
+    pub(crate) async fn create_snapshot(
+        &self,
+        request: SnapshotRequest,
+        deadline: Instant,
+    ) -> Result<Volume, VolumeError> {
+        let SnapshotRequest { name, source, placement } = request;
+        let source = ContentSource::Volume(source);
+        let Some(object) = self.find_source(&source).await? else {
+            return self.find_earlier_snapshot(&name, source, deadline).await;
         };
-        let wanted = Wanted {
+        let request = VolumeRequest {
             name,
-            size: VolumeSize::of_snapshot(size(&object)),
+            size: VolumeSize::of_snapshot(size_bytes(&object)),
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
-            placement: copied_place(&placement, &object)?,
+            placement: copy_placement(&placement, &object)?,
             claim: None,
-            origin: Some(self.origin(&object, source, AccessType::ReadOnly)),
+            source: Some(self.copy_source(&object, source, AccessType::ReadOnly)),
         };
-        self.ensure(&wanted, deadline).await
+        self.create(&request, deadline).await
     }
 
-    /// The copy, if an earlier request has made it or begun to. It is compared with what is asked for and not with its source, which
-    /// may have grown since, or be gone: the same request has the same result.
-    async fn copied_before(
+    /// Finds the copy if an earlier request has created its object. It is compared with the request and not with its
+    /// source, which may have grown since, or be gone: the same request has the same result.
+    async fn find_earlier_copy(
         &self,
-        wanted: &Wanted,
-        source: &SourceId,
+        request: &VolumeRequest,
+        source: &ContentSource,
         source_object: Option<&LogicalVolume>,
-    ) -> Result<Option<LogicalVolume>, Error> {
+    ) -> Result<Option<LogicalVolume>, VolumeError> {
         loop {
-            let Some(copy) = self.get(&wanted.name).await? else { return Ok(None) };
-            let remembered = SourceId::remembered(self.flavor, &copy);
-            // Only the name of its source tells of a copy that TopoLVM made whether it is the one
-            let name = match source_object {
+            let Some(copy) = self.read(&request.name).await? else { return Ok(None) };
+            let copy_source = ContentSource::from_annotations(self.flavor, &copy);
+            // A copy that TopoLVM made has only the name of its source
+            let object_name = match source_object {
                 Some(object) => object.name(),
-                None if remembered.as_ref() == Some(source) => copy.spec.source.as_str(),
+                None if copy_source.as_ref() == Some(source) => copy.spec.source.as_str(),
                 None => return Ok(None),
             };
-            let (name, id, access) = (name.to_owned(), source.clone(), AccessType::ReadWrite);
-            let origin = Origin { name, id, access, filesystem: None };
-            let mut wanted = Wanted { origin: Some(origin), ..wanted.clone() };
-            if wanted.device_class.is_empty() {
-                wanted.device_class.clone_from(&copy.spec.device_class);
+            let (object_name, id, access) = (object_name.to_owned(), source.clone(), AccessType::ReadWrite);
+            let copy_source = CopySource { object_name, id, access, filesystem: None };
+            let mut request = VolumeRequest { source: Some(copy_source), ..request.clone() };
+            if request.device_class.is_empty() {
+                request.device_class.clone_from(&copy.spec.device_class);
             }
-            match judge(self.flavor, &copy, &wanted) {
-                Existing::Adopt => return Ok(Some(copy)),
-                // Whatever the answer will be, its node must not make a volume that nobody knows of
-                Existing::Useless => match self.delete(copy.name(), exactly(&copy)).await? {
-                    Deletion::Gone | Deletion::Leaving => return Ok(None),
-                    Deletion::Changed => {}
+            match compare_existing(self.flavor, &copy, &request) {
+                Existing::Matches => return Ok(Some(copy)),
+                // Whatever the answer will be, its node must not create a volume that nobody knows of
+                Existing::Unprovisioned => match self.delete_object(copy.name(), exact_version(&copy)).await? {
+                    Deletion::Done | Deletion::Pending => return Ok(None),
+                    Deletion::Conflict => {}
                 },
-                Existing::Leaving | Existing::Differs(_) => return Ok(None),
+                Existing::BeingDeleted | Existing::Differs(_) => return Ok(None),
             }
         }
     }
 
-    async fn source(&self, source: &SourceId) -> Result<Option<LogicalVolume>, Error> {
+    /// Finds the object of the source, unless it is being deleted.
+    async fn find_source(&self, source: &ContentSource) -> Result<Option<LogicalVolume>, VolumeError> {
         Ok(self.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
     }
 
-    fn origin(&self, object: &LogicalVolume, id: SourceId, access: AccessType) -> Origin {
+    fn copy_source(&self, object: &LogicalVolume, id: ContentSource, access: AccessType) -> CopySource {
         let filesystem = object.annotation(self.flavor.filesystem()).map(str::to_owned);
-        Origin { name: object.metadata.name.clone().unwrap_or_default(), id, access, filesystem }
+        CopySource { object_name: object.name().to_owned(), id, access, filesystem }
     }
 
-    /// The snapshot of a volume that is gone. The answer to the first request may have been lost, and the source deleted since:
-    /// with "not found" nobody would ever ask for the snapshot again, and nobody would delete it.
-    async fn made_before(&self, name: &str, source: SourceId, deadline: Instant) -> Result<Volume, Error> {
-        let copy = self.get(name).await?.filter(|object| {
-            !object.is_deleting() && SourceId::remembered(self.flavor, object).as_ref() == Some(&source)
+    /// Finds the snapshot of a volume that is gone. The answer to the first request may have been lost, and the source
+    /// deleted since: with "not found" nobody would ever ask for the snapshot again, and nobody would delete it.
+    async fn find_earlier_snapshot(
+        &self,
+        name: &str,
+        source: ContentSource,
+        deadline: Instant,
+    ) -> Result<Volume, VolumeError> {
+        let copy = self.read(name).await?.filter(|object| {
+            !object.is_deleting() && ContentSource::from_annotations(self.flavor, object).as_ref() == Some(&source)
         });
         match copy {
-            Some(object) => self.await_made(object, deadline).await,
-            None => Err(no_source(&source)),
+            Some(object) => self.wait_provisioned(object, deadline).await,
+            None => Err(source_not_found(&source)),
         }
     }
 }
 
-fn no_source(source: &SourceId) -> Error {
-    Error::NoSource { kind: source.kind(), id: source.id().to_owned() }
+fn source_not_found(source: &ContentSource) -> VolumeError {
+    VolumeError::SourceNotFound { kind: source.kind(), id: source.id().to_owned() }
 }
 
-/// The size of the copy. Who asks for what the source was asked to be gets what the source became: LVM rounds up, and a
-/// claim of the same size must do for a copy.
-fn copied_size(wanted: VolumeSize, source: &LogicalVolume) -> Result<VolumeSize, Error> {
-    let source_bytes = size(source);
+/// Returns the size of the copy. A request for the size that the source was requested with gets the source's real size:
+/// LVM rounds up, and a claim of the same size must do for a copy.
+fn copy_size(requested: VolumeSize, source: &LogicalVolume) -> Result<VolumeSize, VolumeError> {
+    let source_bytes = size_bytes(source);
     let nominal = parse_bytes(&source.spec.size).unwrap_or(source_bytes).min(source_bytes);
-    let too_small = |asked| Error::TooSmall { source_bytes, asked };
-    if let Some(asked) = wanted.asked().filter(|&asked| asked < nominal) {
+    let too_small = |asked| VolumeError::SmallerThanSource { source_bytes, asked };
+    if let Some(asked) = requested.requested().filter(|&asked| asked < nominal) {
         return Err(too_small(asked));
     }
-    wanted.raised_to(source_bytes).ok_or_else(|| too_small(wanted.bytes))
+    requested.raised_to(source_bytes).ok_or_else(|| too_small(requested.bytes))
 }
 
-/// The class of the copy. A StorageClass that names none leaves it to the source.
-fn copied_class(wanted: String, source: &LogicalVolume) -> Result<String, Error> {
+/// Returns the device class of the copy. A StorageClass that names none leaves it to the source.
+fn copy_device_class(wanted: String, source: &LogicalVolume) -> Result<String, VolumeError> {
     let source_class = source.spec.device_class.clone();
     if wanted.is_empty() || wanted == source_class {
         Ok(source_class)
     } else {
-        Err(Error::OtherClass { source_class, wanted })
+        Err(VolumeError::SourceClassDiffers { source_class, wanted })
     }
 }
 
-/// The place of the copy.
-fn copied_place(wanted: &Placement, source: &LogicalVolume) -> Result<Placement, Error> {
+/// Returns the placement of the copy: the node of its source, if the request allows it.
+fn copy_placement(requested: &Placement, source: &LogicalVolume) -> Result<Placement, VolumeError> {
     let node = source.spec.node_name.as_str();
-    if wanted.accepts(node) { Ok(Placement::only(node)) } else { Err(Error::SourceElsewhere { node: node.to_owned() }) }
+    if requested.accepts(node) {
+        Ok(Placement::only(node))
+    } else {
+        Err(VolumeError::SourceNotAccessible { node: node.to_owned() })
+    }
 }

@@ -1,89 +1,98 @@
-//! Removing volumes, and waiting until they are gone.
+//! Deletes volumes, and waits until they are gone.
 
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout_at};
 use topolvm_api::LogicalVolume;
 
-use super::{Error, Kind, Volumes, failed};
+use super::{VolumeError, VolumeKind, Volumes, api_error};
 use crate::volume_informer::Stopped;
 
-/// How a conditional deletion went.
+/// The result of a conditional deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deletion {
     /// The object is gone.
-    Gone,
+    Done,
     /// A finalizer keeps the object until the node agent has removed the LV.
-    Leaving,
-    /// The object has changed since, or is another one.
-    Changed,
+    Pending,
+    /// The object has changed since it was read, or is another one.
+    Conflict,
 }
 
 impl Volumes {
-    /// Removes the volume or snapshot with this id and waits until it is gone. What is not there is gone.
-    pub(crate) async fn remove(&self, kind: Kind, id: &str, deadline: Instant) -> Result<(), Error> {
-        let Some(volume) = self.find(kind, id).await? else {
+    /// Deletes the volume or snapshot with this id and waits until it is gone. One that does not exist is gone.
+    pub(crate) async fn delete(&self, kind: VolumeKind, id: &str, deadline: Instant) -> Result<(), VolumeError> {
+        let Some(object) = self.find(kind, id).await? else {
             return Ok(());
         };
-        let name = volume.name();
-        let uid_only = Preconditions { uid: volume.metadata.uid.clone(), resource_version: None };
-        let known = self.knows(&volume);
-        match self.delete(name, uid_only).await? {
-            Deletion::Gone => Ok(()),
-            Deletion::Leaving | Deletion::Changed => {
-                tracing::debug!(name, id, node = volume.spec.node_name, "waiting for the node to remove the volume");
-                if self.await_gone(&volume, known, deadline).await? {
+        let name = object.name();
+        let uid_only = Preconditions { uid: object.metadata.uid.clone(), resource_version: None };
+        let was_cached = self.is_cached(&object);
+        match self.delete_object(name, uid_only).await? {
+            Deletion::Done => Ok(()),
+            Deletion::Pending | Deletion::Conflict => {
+                tracing::debug!(name, id, node = object.spec.node_name, "waiting for the node to remove the volume");
+                if self.wait_deleted(&object, was_cached, deadline).await? {
                     Ok(())
                 } else {
-                    Err(Error::Late { what: "removed", name: name.to_owned(), node: volume.spec.node_name.clone() })
+                    let node = object.spec.node_name.clone();
+                    Err(VolumeError::Timeout { awaited: "removed", name: name.to_owned(), node })
                 }
             }
         }
     }
 
     /// Deletes the object if the preconditions hold.
-    pub(super) async fn delete(&self, name: &str, preconditions: Preconditions) -> Result<Deletion, Error> {
+    pub(super) async fn delete_object(
+        &self,
+        name: &str,
+        preconditions: Preconditions,
+    ) -> Result<Deletion, VolumeError> {
         let params = DeleteParams::default().preconditions(preconditions);
         match self.api().delete(name, &params).await {
-            Ok(deleted) => Ok(deleted.either(|_| Deletion::Leaving, |_| Deletion::Gone)),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deletion::Gone),
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Deletion::Changed),
-            Err(error) => Err(failed("delete", name)(error)),
+            Ok(deleted) => Ok(deleted.either(|_| Deletion::Pending, |_| Deletion::Done)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deletion::Done),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Deletion::Conflict),
+            Err(error) => Err(api_error("delete", name)(error)),
         }
     }
 
-    /// Whether the watch has this very object. A watch only goes forward: once it has had an object, its absence means
-    /// that the object is gone, while before, it may just not have come that far.
-    pub(super) fn knows(&self, volume: &LogicalVolume) -> bool {
+    /// Returns whether the informer has this very object. It only goes forward: once it has had an object, its absence
+    /// means that the object is gone, while before, it may just not have come that far.
+    pub(super) fn is_cached(&self, object: &LogicalVolume) -> bool {
         // Asked of the index: those who wait ask at every change of any object, and would unpack theirs each time
-        self.watch.name_of(volume.uid()).is_some_and(|name| name == volume.name())
+        self.informer.name_by_id(object.uid()).is_some_and(|name| name == object.name())
     }
 
-    /// Waits until exactly this object is gone; `false` when it is not at the deadline. `known` tells whether the watch
-    /// knew the object before it was deleted: it may have forgotten it since.
-    pub(super) async fn await_gone(
+    /// Waits until exactly this object is gone; `false` when it is not at the deadline. `was_cached` tells whether the
+    /// informer had the object before it was deleted: it may have dropped it since.
+    pub(super) async fn wait_deleted(
         &self,
-        volume: &LogicalVolume,
-        mut known: bool,
+        object: &LogicalVolume,
+        mut was_cached: bool,
         deadline: Instant,
-    ) -> Result<bool, Error> {
-        let mut changes = self.watch.changes();
+    ) -> Result<bool, VolumeError> {
+        let mut changes = self.informer.changes();
         loop {
-            let is_here = self.knows(volume);
-            known |= is_here;
-            // What the watch cannot tell, the API server can
-            let is_gone = !is_here && (known || self.is_gone(volume).await?);
+            let is_cached = self.is_cached(object);
+            was_cached |= is_cached;
+            // What the informer cannot tell, the API server can
+            let is_gone = !is_cached && (was_cached || self.is_gone(object).await?);
             if is_gone {
                 return Ok(true);
             }
             match timeout_at(deadline, changes.next()).await {
-                Ok(changed) => changed.map_err(|Stopped| Error::Stopping)?,
-                Err(_elapsed) => return self.is_gone(volume).await,
+                Ok(changed) => changed.map_err(|Stopped| VolumeError::ShuttingDown)?,
+                Err(_elapsed) => return self.is_gone(object).await,
             }
         }
     }
 
-    async fn is_gone(&self, volume: &LogicalVolume) -> Result<bool, Error> {
-        let name = volume.name();
-        Ok(self.get(name).await?.is_none_or(|found| found.uid() != volume.uid()))
+    async fn is_gone(&self, object: &LogicalVolume) -> Result<bool, VolumeError> {
+        Ok(self.read(object.name()).await?.is_none_or(|found| found.uid() != object.uid()))
     }
+}
+
+/// Returns preconditions that hold for exactly this version of the object.
+pub(super) fn exact_version(object: &LogicalVolume) -> Preconditions {
+    Preconditions { uid: object.metadata.uid.clone(), resource_version: object.metadata.resource_version.clone() }
 }

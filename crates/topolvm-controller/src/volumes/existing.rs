@@ -1,70 +1,70 @@
-//! What to do about an object that has the name of a volume to make.
+//! Compares an existing object with the request for a volume of the same name.
 
 use topolvm_api::{ApiFlavor, LogicalVolume, parse_bytes};
 
-use super::volume::SourceId;
-use super::{Difference, Wanted};
+use super::volume::ContentSource;
+use super::{Difference, VolumeRequest};
 
-/// What to do about it.
+/// The result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Existing {
-    /// It is what is wanted: wait for it.
-    Adopt,
-    /// It is on its way out: wait until it is gone and make a new one.
-    Leaving,
-    /// No volume was made for it and none will be where it is wanted: remove it and make a new one.
-    Useless,
+    /// It is the volume that is requested: wait for it.
+    Matches,
+    /// It is being deleted: wait until it is gone and create a new one.
+    BeingDeleted,
+    /// It has no volume and will have none where one is requested: delete it and create a new one.
+    Unprovisioned,
     /// It is another volume.
     Differs(Difference),
 }
 
-/// Compares the object with what is wanted.
-pub(super) fn judge(flavor: ApiFlavor, volume: &LogicalVolume, wanted: &Wanted) -> Existing {
-    if volume.is_deleting() {
-        return Existing::Leaving;
+/// Compares the object with the request.
+pub(super) fn compare_existing(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRequest) -> Existing {
+    if object.is_deleting() {
+        return Existing::BeingDeleted;
     }
-    let made = volume.volume_id().is_some();
+    let is_provisioned = object.volume_id().is_some();
     // Left by a controller that ended before it could delete it. TopoLVM's agent does not try again.
-    if !made && volume.failure().is_some() {
-        return Existing::Useless;
+    if !is_provisioned && object.failure().is_some() {
+        return Existing::Unprovisioned;
     }
-    if let Some(difference) = difference(flavor, volume, wanted) {
+    if let Some(difference) = find_difference(flavor, object, request) {
         return Existing::Differs(difference);
     }
-    // A volume that was made stays where it is, whatever node the request prefers by now: the answer names its node, and
-    // the scheduler follows. One that was not made can be made elsewhere.
-    if !made && !wanted.placement.accepts(&volume.spec.node_name) {
-        return Existing::Useless;
+    // A provisioned volume stays where it is, whatever node the request prefers by now: the answer names its node, and
+    // the scheduler follows. One that is not can be provisioned elsewhere.
+    if !is_provisioned && !request.placement.accepts(&object.spec.node_name) {
+        return Existing::Unprovisioned;
     }
-    Existing::Adopt
+    Existing::Matches
 }
 
-fn difference(flavor: ApiFlavor, volume: &LogicalVolume, wanted: &Wanted) -> Option<Difference> {
-    let spec = &volume.spec;
-    if !has_origin(flavor, volume, wanted) {
+fn find_difference(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRequest) -> Option<Difference> {
+    let spec = &object.spec;
+    if !has_same_source(flavor, object, request) {
         return Some(Difference::Source(spec.source.clone()));
     }
-    let sizes = [parse_bytes(&spec.size).ok(), volume.current_bytes()];
-    if !sizes.into_iter().flatten().any(|bytes| wanted.size.accepts(bytes)) {
+    let sizes = [parse_bytes(&spec.size).ok(), object.current_bytes()];
+    if !sizes.into_iter().flatten().any(|bytes| request.size.accepts(bytes)) {
         Some(Difference::Size(spec.size.0.clone()))
-    } else if spec.device_class != wanted.device_class {
+    } else if spec.device_class != request.device_class {
         Some(Difference::DeviceClass(spec.device_class.clone()))
-    } else if spec.lvcreate_option_class != wanted.lvcreate_option_class {
+    } else if spec.lvcreate_option_class != request.lvcreate_option_class {
         Some(Difference::OptionClass(spec.lvcreate_option_class.clone()))
     } else {
         None
     }
 }
 
-/// Whether the object is a copy of the same, for the same use.
-fn has_origin(flavor: ApiFlavor, volume: &LogicalVolume, wanted: &Wanted) -> bool {
-    let spec = &volume.spec;
-    match &wanted.origin {
+/// Returns whether the object is a copy of the requested source, with the requested access.
+fn has_same_source(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRequest) -> bool {
+    let spec = &object.spec;
+    match &request.source {
         None => spec.source.is_empty(),
-        Some(origin) => {
-            spec.source == origin.name
-                && spec.access_type == origin.access.as_str()
-                && SourceId::remembered(flavor, volume).is_none_or(|id| id == origin.id)
+        Some(source) => {
+            spec.source == source.object_name
+                && spec.access_type == source.access.as_str()
+                && ContentSource::from_annotations(flavor, object).is_none_or(|id| id == source.id)
         }
     }
 }

@@ -1,53 +1,48 @@
-//! Growing a volume.
+//! Expands a volume.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
-use tonic::Code;
 use topolvm_api::{CREATED_BY, LogicalVolume, format_bytes, parse_bytes};
 
-use super::{Error, Kind, Volumes, failed};
+use super::{VolumeError, VolumeKind, Volumes, api_error};
 
-/// What the node agent answered to a request to grow.
+/// The node agent's answer to a request to expand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+enum ExpandResult {
     /// The real size in bytes.
-    Grown(u64),
+    Expanded(u64),
     Failed {
         code: i32,
         message: String,
     },
-    Vanished,
+    Deleted,
 }
 
 impl Volumes {
-    /// Grows the volume to at least this many bytes and waits until its node has done so. Returns the real size in bytes;
-    /// a volume that is as large already is left alone.
-    pub(crate) async fn expand(&self, id: &str, bytes: u64, deadline: Instant) -> Result<u64, Error> {
+    /// Expands the volume to at least this many bytes and waits until its node has done so. Returns the real size in
+    /// bytes; a volume that is as large already is left alone.
+    pub(crate) async fn expand(&self, id: &str, bytes: u64, deadline: Instant) -> Result<u64, VolumeError> {
         loop {
-            let volume = self
-                .find(Kind::Volume, id)
-                .await?
-                .filter(|volume| !volume.is_deleting())
-                .ok_or_else(|| Error::Unknown { kind: Kind::Volume, id: id.to_owned() })?;
-            if let Some(current) = grown(&volume, bytes) {
-                if self.withdraw(&volume, current).await? {
+            let volume = self.find_live(VolumeKind::Volume, id).await?;
+            if let Some(current) = size_if_at_least(&volume, bytes) {
+                if self.withdraw_pending_size(&volume, current).await? {
                     return Ok(current);
                 }
                 continue;
             }
             let request = (self.now)().to_string();
             if let Some(patched) = self.request_size(&volume, bytes, &request).await? {
-                return self.await_grown(&patched, bytes, &request, deadline).await;
+                return self.wait_expanded(&patched, bytes, &request, deadline).await;
             }
             // Somebody changed the object meanwhile: look at it again
         }
     }
 
-    /// The user has stepped back to what there is from a size that could not be had. Were that size still asked for, the volume
-    /// would take it as soon as there is room, which nobody wants any more. Whether that is done; otherwise the object has changed
-    /// since it was read.
-    async fn withdraw(&self, volume: &LogicalVolume, current: u64) -> Result<bool, Error> {
+    /// Withdraws a requested size that the node could not provide, once the user has stepped back to the current size.
+    /// Otherwise the volume would grow as soon as there is room, which nobody wants any more. Returns `false` if the
+    /// object has changed since it was read.
+    async fn withdraw_pending_size(&self, volume: &LogicalVolume, current: u64) -> Result<bool, VolumeError> {
         let asks_for_more = parse_bytes(&volume.spec.size).is_ok_and(|asked| asked > current);
         if volume.failure().is_none() || !asks_for_more {
             return Ok(true);
@@ -56,17 +51,17 @@ impl Volumes {
         self.request_size(volume, current, &request).await.map(|patched| patched.is_some())
     }
 
-    /// Writes the wanted size, and the annotation that makes the agent try again even if the size is not new. `None` if
-    /// the object has changed since it was read.
+    /// Writes the requested size, and the annotation that makes the agent try again even if the size is not new. `None`
+    /// if the object has changed since it was read.
     async fn request_size(
         &self,
         volume: &LogicalVolume,
         bytes: u64,
         request: &str,
-    ) -> Result<Option<LogicalVolume>, Error> {
+    ) -> Result<Option<LogicalVolume>, VolumeError> {
         let name = volume.name();
-        // While the real size is not known the agent is about to find out; the wanted size must not shrink meanwhile.
-        // Otherwise it may: the user has stepped back from a size that did not fit.
+        // While the real size is not known the agent is about to find out; the requested size must not shrink
+        // meanwhile. Otherwise it may: the user has stepped back from a size that did not fit.
         let asked_before = parse_bytes(&volume.spec.size).unwrap_or(0);
         let size = if volume.current_bytes().is_none() { bytes.max(asked_before) } else { bytes };
         let patch = json!({
@@ -84,74 +79,75 @@ impl Volumes {
                 Ok(Some(patched))
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
-            Err(error) => Err(failed("change the size of", name)(error)),
+            Err(error) => Err(api_error("change the size of", name)(error)),
         }
     }
 
     /// Waits for the agent's answer to exactly this request.
-    async fn await_grown(
+    async fn wait_expanded(
         &self,
         patched: &LogicalVolume,
         bytes: u64,
         request: &str,
         deadline: Instant,
-    ) -> Result<u64, Error> {
-        let name = patched.metadata.name.clone().unwrap_or_default();
+    ) -> Result<u64, VolumeError> {
+        let name = patched.name().to_owned();
         let uid = patched.uid();
         let key = self.flavor.resize_requested_at();
         let mut seen = false;
-        let look = |watched: Option<&LogicalVolume>| {
-            let Some(watched) = watched.filter(|watched| watched.uid() == uid) else {
-                return seen.then_some(Answer::Vanished);
+        let check = |cached: Option<&LogicalVolume>| {
+            let Some(cached) = cached.filter(|cached| cached.uid() == uid) else {
+                return seen.then_some(ExpandResult::Deleted);
             };
             seen = true;
-            if let Some(current) = grown(watched, bytes) {
-                return Some(Answer::Grown(current));
+            if let Some(current) = size_if_at_least(cached, bytes) {
+                return Some(ExpandResult::Expanded(current));
             }
-            let annotations = watched.metadata.annotations.as_ref();
+            let annotations = cached.metadata.annotations.as_ref();
             if annotations.and_then(|all| all.get(key)).map(String::as_str) != Some(request) {
                 // Older than our request, or about a later one
                 return None;
             }
-            // What stands in the status that our own write returned is the answer to an earlier request. The agent clears
-            // it when it begins again, so that even the same words are a new answer in a later version.
-            let is_old = watched.metadata.resource_version == patched.metadata.resource_version;
-            failure(watched).filter(|_| !is_old)
+            // The status that our own write returned is the answer to an earlier request. The agent clears it when it
+            // begins again, so that even the same words are a new answer in a later version.
+            let is_old = cached.metadata.resource_version == patched.metadata.resource_version;
+            node_failure(cached).filter(|_| !is_old)
         };
-        let answer = match self.wait(&name, deadline, look).await? {
+        let answer = match self.wait_until(&name, deadline, check).await? {
             Some(answer) => answer,
-            None => self.last_answer(&name, uid, bytes).await?,
+            None => self.read_result(&name, uid, bytes).await?,
         };
         match answer {
-            Answer::Grown(current) => Ok(current),
-            Answer::Vanished => Err(Error::Vanished(name)),
-            Answer::Failed { code, message } => {
-                Err(Error::NotExpanded { node: patched.spec.node_name.clone(), code: Code::from_i32(code), message })
+            ExpandResult::Expanded(current) => Ok(current),
+            ExpandResult::Deleted => Err(VolumeError::DeletedMeanwhile(name)),
+            ExpandResult::Failed { code, message } => {
+                Err(VolumeError::ExpandFailed { node: patched.spec.node_name.clone(), code, message })
             }
         }
     }
 
-    /// What the API server says at the deadline. A failure that still stands counts now: TopoLVM's agent does not clear it,
-    /// and writing the same status again is no change and wakes nobody.
-    async fn last_answer(&self, name: &str, uid: &str, bytes: u64) -> Result<Answer, Error> {
-        let Some(volume) = self.get(name).await?.filter(|volume| volume.uid() == uid) else {
-            return Ok(Answer::Vanished);
+    /// Reads the agent's answer from the API server at the deadline. A failure that still stands counts now: TopoLVM's
+    /// agent does not clear it, and writing the same status again is no change and wakes nobody.
+    async fn read_result(&self, name: &str, uid: &str, bytes: u64) -> Result<ExpandResult, VolumeError> {
+        let Some(volume) = self.read(name).await?.filter(|volume| volume.uid() == uid) else {
+            return Ok(ExpandResult::Deleted);
         };
-        if let Some(current) = grown(&volume, bytes) {
-            return Ok(Answer::Grown(current));
+        if let Some(current) = size_if_at_least(&volume, bytes) {
+            return Ok(ExpandResult::Expanded(current));
         }
-        failure(&volume).ok_or_else(|| Error::Late {
-            what: "expanded",
+        node_failure(&volume).ok_or_else(|| VolumeError::Timeout {
+            awaited: "expanded",
             name: name.to_owned(),
             node: volume.spec.node_name,
         })
     }
 }
 
-fn grown(volume: &LogicalVolume, bytes: u64) -> Option<u64> {
+/// Returns the real size in bytes if it is at least this large.
+fn size_if_at_least(volume: &LogicalVolume, bytes: u64) -> Option<u64> {
     volume.current_bytes().filter(|&current| current >= bytes)
 }
 
-fn failure(volume: &LogicalVolume) -> Option<Answer> {
-    volume.failure().map(|(code, message)| Answer::Failed { code, message: message.to_owned() })
+fn node_failure(volume: &LogicalVolume) -> Option<ExpandResult> {
+    volume.failure().map(|(code, message)| ExpandResult::Failed { code, message: message.to_owned() })
 }

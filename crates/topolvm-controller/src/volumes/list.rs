@@ -1,59 +1,63 @@
-//! Volumes and snapshots, page by page.
+//! Lists volumes and snapshots page by page.
 //!
-//! Pages are cut from what the watch told, in the order of names: a list costs the API server nothing, and a token stays good
-//! whatever comes and goes between two pages. What is listed may be a moment old; CSI expects no more of lists.
+//! Pages are taken from the informer's cache, in the order of names: a list costs the API server nothing, and a token
+//! stays good whatever is created and deleted between two pages. What is listed may be a moment old; CSI expects no
+//! more of lists.
 
-use super::{Error, Kind, Volume, Volumes};
+use super::{Volume, VolumeError, VolumeKind, Volumes};
 
 /// The most entries of a page. gRPC clients take at most 4 MiB unless told otherwise.
-const LARGEST_PAGE: usize = 10_000;
+const MAX_PAGE_ENTRIES: usize = 10_000;
 
-/// What a token begins with; the name of the last object on the page follows.
-const TOKEN: &str = "after/";
+/// The beginning of a token; the name of the last object on the page follows.
+const TOKEN_PREFIX: &str = "after/";
 
-/// Which part of a list is wanted.
+/// The page of a list that is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Paging {
+pub(crate) struct PageRequest {
     /// The most entries; 0 is "as many as there are".
     pub(crate) max_entries: usize,
-    /// Where the last page ended; empty is the beginning.
+    /// The token of the previous page; empty is the beginning.
     pub(crate) token: String,
 }
 
-/// Part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page<T> {
     pub(crate) entries: Vec<T>,
-    /// For the next part; empty at the end.
+    /// The token of the next page; empty at the end.
     pub(crate) next: String,
 }
 
 impl Volumes {
-    /// Volumes or snapshots that exist and that `pick` makes something of.
+    /// Lists the volumes or snapshots that exist; `pick` makes an entry of each, or skips it.
     pub(crate) fn list<T>(
         &self,
-        kind: Kind,
-        paging: &Paging,
+        kind: VolumeKind,
+        request: &PageRequest,
         mut pick: impl FnMut(Volume) -> Option<T>,
-    ) -> Result<Page<T>, Error> {
-        if !self.watch.is_synced() {
-            return Err(Error::VolumesUnknown);
+    ) -> Result<Page<T>, VolumeError> {
+        if !self.informer.is_synced() {
+            return Err(VolumeError::VolumesNotListed);
         }
-        let after = paging.after()?;
-        let mut names = self.watch.names();
+        let after = request.after()?;
+        let mut names = self.informer.names();
         names.retain(|name| name.as_str() > after);
         names.sort_unstable();
-        let limit = if paging.max_entries == 0 { LARGEST_PAGE } else { paging.max_entries.min(LARGEST_PAGE) };
+        let limit = if request.max_entries == 0 { MAX_PAGE_ENTRIES } else { request.max_entries.min(MAX_PAGE_ENTRIES) };
         let mut page = Page { entries: Vec::new(), next: String::new() };
         let mut last = "";
         for name in &names {
-            let object = self.watch.get(name).filter(|object| Kind::of(object) == kind && !object.is_deleting());
-            let volume = object.and_then(|object| Volume::of(self.flavor, &object, &self.watch));
+            let object = self
+                .informer
+                .get(name)
+                .filter(|object| VolumeKind::from_object(object) == kind && !object.is_deleting());
+            let volume = object.and_then(|object| Volume::from_object(self.flavor, &object, &self.informer));
             let Some(entry) = volume.and_then(&mut pick) else {
                 continue;
             };
             if page.entries.len() == limit {
-                page.next = format!("{TOKEN}{last}");
+                page.next = format!("{TOKEN_PREFIX}{last}");
                 break;
             }
             page.entries.push(entry);
@@ -63,13 +67,13 @@ impl Volumes {
     }
 }
 
-impl Paging {
-    /// The name after which to go on.
-    fn after(&self) -> Result<&str, Error> {
+impl PageRequest {
+    /// Returns the name after which the page begins.
+    fn after(&self) -> Result<&str, VolumeError> {
         if self.token.is_empty() {
             return Ok("");
         }
-        let name = self.token.strip_prefix(TOKEN).filter(|name| !name.is_empty());
-        name.ok_or_else(|| Error::Token(self.token.clone()))
+        let name = self.token.strip_prefix(TOKEN_PREFIX).filter(|name| !name.is_empty());
+        name.ok_or_else(|| VolumeError::InvalidToken(self.token.clone()))
     }
 }

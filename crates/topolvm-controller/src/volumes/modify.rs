@@ -1,19 +1,19 @@
-//! What a VolumeAttributesClass may say about a volume that exists.
+//! Checks what a VolumeAttributesClass says about a volume that exists.
 
-use super::{Error, Kind, Volumes};
+use super::{VolumeError, VolumeKind, Volumes};
 
 impl Volumes {
-    /// Succeeds when the volume is what is wanted already. What a volume is made of is decided when it is made.
-    pub(crate) async fn modify(&self, id: &str, lvcreate_option_class: Option<&str>) -> Result<(), Error> {
-        let volume = self
-            .find(Kind::Volume, id)
-            .await?
-            .filter(|volume| !volume.is_deleting())
-            .ok_or_else(|| Error::Unknown { kind: Kind::Volume, id: id.to_owned() })?;
+    /// Checks that the volume has this class of lvcreate options already: they are fixed when the volume is created.
+    pub(crate) async fn check_modification(
+        &self,
+        id: &str,
+        lvcreate_option_class: Option<&str>,
+    ) -> Result<(), VolumeError> {
+        let object = self.find_live(VolumeKind::Volume, id).await?;
         match lvcreate_option_class {
-            Some(wanted) if wanted != volume.spec.lvcreate_option_class => Err(Error::Fixed {
+            Some(wanted) if wanted != object.spec.lvcreate_option_class => Err(VolumeError::Immutable {
                 key: self.flavor.lvcreate_option_class_parameter(),
-                is: volume.spec.lvcreate_option_class,
+                is: object.spec.lvcreate_option_class,
                 wanted: wanted.to_owned(),
             }),
             _ => Ok(()),

@@ -12,7 +12,7 @@ use kube::api::{ListParams, PartialObjectMeta};
 use topolvm_api::SELECTED_NODE;
 
 use super::error::ApiFailure;
-use super::{Error, Placement, Volumes, Wanted};
+use super::{Placement, VolumeError, VolumeRequest, Volumes};
 
 /// Claims per answer where all have to be listed.
 const PAGE: u32 = 500;
@@ -27,9 +27,9 @@ pub(crate) struct ClaimName {
 impl Volumes {
     /// Where the volume may be made, when the first of several nodes may not do: on that one alone if the scheduler has chosen it, because its
     /// pod may not be able to run elsewhere.
-    pub(super) async fn narrowed(&self, wanted: &Wanted) -> Result<Placement, Error> {
-        match &wanted.placement {
-            Placement::Nodes { first, others } if !others.is_empty() && !self.binds_immediately(wanted).await? => {
+    pub(super) async fn narrow_to_selected_node(&self, request: &VolumeRequest) -> Result<Placement, VolumeError> {
+        match &request.placement {
+            Placement::Nodes { first, others } if !others.is_empty() && !self.binds_immediately(request).await? => {
                 Ok(Placement::only(first))
             }
             placement @ (Placement::Nodes { .. } | Placement::Anywhere) => Ok(placement.clone()),
@@ -37,13 +37,14 @@ impl Volumes {
     }
 
     /// Whether it is certain that no node was chosen for the claim of this volume, and that none will be.
-    async fn binds_immediately(&self, wanted: &Wanted) -> Result<bool, Error> {
-        let unknown = |source| Error::ClaimUnknown { name: wanted.name.clone(), source: ApiFailure::from(source) };
-        let claim = match &wanted.claim {
+    async fn binds_immediately(&self, request: &VolumeRequest) -> Result<bool, VolumeError> {
+        let unknown =
+            |source| VolumeError::ClaimUnreadable { name: request.name.clone(), source: ApiFailure::from(source) };
+        let claim = match &request.claim {
             Some(ClaimName { namespace, name }) => {
                 Api::namespaced(self.client.clone(), namespace).get_opt(name).await.map_err(unknown)?
             }
-            None => self.claim_of(&wanted.name).await.map_err(unknown)?,
+            None => self.claim_of(&request.name).await.map_err(unknown)?,
         };
         // Without a claim nobody waits for the volume any more, or it is named in a way that we do not know
         let Some(claim): Option<PersistentVolumeClaim> = claim else { return Ok(false) };

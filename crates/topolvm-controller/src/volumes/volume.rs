@@ -1,20 +1,20 @@
-//! What an object says about the volume or snapshot that it stands for.
+//! Reads a volume or snapshot from its `LogicalVolume` object.
 
 use jiff::Timestamp;
 use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
 
-use crate::volume_informer::VolumeWatch;
+use crate::volume_informer::VolumeInformer;
 
-/// Volumes and snapshots are both `LogicalVolume`s, and their ids look the same. To a caller that means the one, the other
-/// does not exist: a snapshot is never grown, cloned or deleted as a volume.
+/// Volume or snapshot: both are `LogicalVolume`s, and their ids look the same. To a caller that means the one, the
+/// other does not exist: a snapshot is never expanded, cloned or deleted as a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum VolumeKind {
     Volume,
     Snapshot,
 }
 
-impl Kind {
-    pub(crate) fn of(object: &LogicalVolume) -> Self {
+impl VolumeKind {
+    pub(crate) fn from_object(object: &LogicalVolume) -> Self {
         if object.is_snapshot() { Self::Snapshot } else { Self::Volume }
     }
 
@@ -26,18 +26,18 @@ impl Kind {
     }
 }
 
-/// CSI's id of what a copy was made from.
+/// CSI's content source: the id of the snapshot or volume that a copy was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourceId {
+pub(crate) enum ContentSource {
     Snapshot(String),
     Volume(String),
 }
 
-impl SourceId {
-    pub(crate) fn kind(&self) -> Kind {
+impl ContentSource {
+    pub(crate) fn kind(&self) -> VolumeKind {
         match self {
-            Self::Snapshot(_) => Kind::Snapshot,
-            Self::Volume(_) => Kind::Volume,
+            Self::Snapshot(_) => VolumeKind::Snapshot,
+            Self::Volume(_) => VolumeKind::Volume,
         }
     }
 
@@ -47,7 +47,8 @@ impl SourceId {
         }
     }
 
-    /// The annotation with which a copy remembers its source. `spec.source` has the name of an object that may be gone.
+    /// Returns the annotation of a copy that has the id of its source. `spec.source` has the name of an object that may
+    /// be gone.
     pub(super) fn annotation(&self, flavor: ApiFlavor) -> &'static str {
         match self {
             Self::Snapshot(_) => flavor.source_snapshot_id(),
@@ -55,22 +56,22 @@ impl SourceId {
         }
     }
 
-    /// What the object remembers. Those that TopoLVM made remember nothing.
-    pub(super) fn remembered(flavor: ApiFlavor, object: &LogicalVolume) -> Option<Self> {
+    /// Reads the annotation of a copy. Those that TopoLVM made have none.
+    pub(super) fn from_annotations(flavor: ApiFlavor, object: &LogicalVolume) -> Option<Self> {
         let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
         let snapshot = annotation(flavor.source_snapshot_id()).map(Self::Snapshot);
         snapshot.or_else(|| annotation(flavor.source_volume_id()).map(Self::Volume))
     }
 
-    /// The source of a copy: as remembered, else that of the object which has the source's name now. Where that is gone,
-    /// too, its name stands for the id, because CSI wants one; nothing has that id.
-    fn of(flavor: ApiFlavor, object: &LogicalVolume, watch: &VolumeWatch) -> Option<Self> {
+    /// Returns the source of a copy: that of its annotation, else the object which has the source's name now. Where
+    /// that is gone, too, its name stands for the id, because CSI wants one; nothing has that id.
+    fn from_object(flavor: ApiFlavor, object: &LogicalVolume, informer: &VolumeInformer) -> Option<Self> {
         let name = object.spec.source.as_str();
         if name.is_empty() {
             return None;
         }
-        Self::remembered(flavor, object).or_else(|| {
-            let source = watch.get(name);
+        Self::from_annotations(flavor, object).or_else(|| {
+            let source = informer.get(name);
             let id = source.as_ref().and_then(LogicalVolume::volume_id).unwrap_or(name).to_owned();
             let is_snapshot = source.is_some_and(|source| source.is_snapshot());
             Some(if is_snapshot { Self::Snapshot(id) } else { Self::Volume(id) })
@@ -85,33 +86,33 @@ pub(crate) struct Volume {
     pub(crate) id: String,
     /// Real size in bytes, as rounded up by LVM.
     pub(crate) bytes: u64,
-    /// The node that has it.
+    /// Name of the node that has the LV.
     pub(crate) node: String,
-    /// What it was made from.
-    pub(crate) source: Option<SourceId>,
-    /// When the object was made. It is the API server that wrote it, once: every answer about a snapshot has the same time,
+    /// The source of a copy.
+    pub(crate) source: Option<ContentSource>,
+    /// Creation time of the object. The API server wrote it, once: every answer about a snapshot has the same time,
     /// whoever asks and however often.
     pub(crate) created: Option<Timestamp>,
-    /// What to do about it, where its node says that LVM has it no more.
+    /// Set where the node says that LVM has the LV no more: what to do about it.
     pub(crate) lost: Option<String>,
 }
 
 impl Volume {
-    /// What the object says, once its LV exists. Where TopoLVM's agent has not told the real size yet, the size that was
-    /// asked for is the best there is.
-    pub(super) fn of(flavor: ApiFlavor, object: &LogicalVolume, watch: &VolumeWatch) -> Option<Self> {
+    /// Reads the object; `None` before its LV exists. Until TopoLVM's agent tells the real size, the requested size
+    /// stands for it.
+    pub(super) fn from_object(flavor: ApiFlavor, object: &LogicalVolume, informer: &VolumeInformer) -> Option<Self> {
         Some(Self {
             id: object.volume_id()?.to_owned(),
-            bytes: size(object),
+            bytes: size_bytes(object),
             node: object.spec.node_name.clone(),
-            source: SourceId::of(flavor, object, watch),
+            source: ContentSource::from_object(flavor, object, informer),
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             lost: object.is_lost().then(|| lost_message(object)),
         })
     }
 }
 
-/// Real size in bytes, else the size that was asked for, else 0.
-pub(super) fn size(object: &LogicalVolume) -> u64 {
+/// Returns the real size in bytes, else the requested size, else 0.
+pub(super) fn size_bytes(object: &LogicalVolume) -> u64 {
     object.current_bytes().or_else(|| parse_bytes(&object.spec.size).ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! AdmissionReview: the question that the API server asks, and its answer.
+//! AdmissionReview: parses the request of the API server and builds the response.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use serde_json::value::RawValue;
 use super::object_name;
 use super::objects::{Claim, Pod};
 
-/// What becomes of an object.
+/// The decision about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum AdmissionDecision {
     Unchanged,
     Patched(Patch),
-    /// Why it cannot be taken.
+    /// The object is refused, for this reason.
     Denied(&'static str),
 }
 
-/// Why there is no verdict.
+/// The webhook cannot decide about an object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MutateError {
     #[error("the object has no {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum MutateError {
     Late,
 }
 
-/// Why a body is no question to us.
+/// A body is no AdmissionReview for this webhook.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error("the body is no AdmissionReview")]
@@ -47,7 +47,7 @@ pub(crate) enum ReviewError {
     Malformed(&'static str),
 }
 
-/// What a webhook is about.
+/// The resource that a webhook is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     Pods,
@@ -55,7 +55,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Its plural name in URLs.
+    /// Returns its plural name, as in URLs.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Pods => "pods",
@@ -64,26 +64,26 @@ impl Resource {
     }
 }
 
-/// The object of a question.
+/// The object of a request.
 #[derive(Debug)]
 pub(crate) enum Object {
     Pod(Pod),
     Claim(Claim),
 }
 
-/// A question: which request it is, and the new object if there is something to say about it.
+/// The request of an AdmissionReview, with the fields of the new object that the webhook reads.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct AdmissionRequest {
     version: ReviewVersion,
     uid: String,
-    /// The namespace that the object will be in; empty when nobody says.
+    /// The namespace of the object; empty when neither request nor object names one.
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// `None` when the request is about something else than the creation of the resource.
+    /// `None` when the request is not the creation of the resource.
     pub(crate) object: Option<Object>,
 }
 
-/// The versions of reviews, which have the same fields.
+/// The API version of a review; the fields are the same.
 #[derive(Clone, Copy, Debug, Serialize)]
 enum ReviewVersion {
     #[serde(rename = "admission.k8s.io/v1")]
@@ -131,9 +131,9 @@ struct GroupVersionResource<'a> {
     resource: Cow<'a, str>,
 }
 
-impl Question {
-    /// Reads the body of a webhook call about a resource. What it keeps is small, however long the body is.
-    pub(crate) fn read(body: &[u8], resource: Resource) -> Result<Self, ReviewError> {
+impl AdmissionRequest {
+    /// Parses the body of a webhook call about a resource. What it keeps is small, however long the body is.
+    pub(crate) fn parse(body: &[u8], resource: Resource) -> Result<Self, ReviewError> {
         let review: Review<'_> = serde_json::from_slice(body).map_err(ReviewError::Json)?;
         let version = match (&*review.kind, &*review.api_version) {
             ("AdmissionReview", "admission.k8s.io/v1") => ReviewVersion::V1,
@@ -149,8 +149,8 @@ impl Question {
             (false, _) => None,
             (true, None) => return Err(ReviewError::NoObject),
             (true, Some(object)) => Some(match resource {
-                Resource::Pods => Object::Pod(parse(object)?),
-                Resource::Claims => Object::Claim(parse(object)?),
+                Resource::Pods => Object::Pod(parse_object(object)?),
+                Resource::Claims => Object::Claim(parse_object(object)?),
             }),
         };
         let own_namespace = match &object {
@@ -161,22 +161,26 @@ impl Question {
         // The namespace becomes part of a request's path
         let namespace = request.namespace.as_deref().or(own_namespace).unwrap_or_default();
         let name = request.name.unwrap_or_default();
-        if !namespace.is_empty() && !object_name::is_object_name(namespace) {
+        if !namespace.is_empty() && !object_name::is_valid(namespace) {
             return Err(ReviewError::Malformed("namespace"));
         }
         // Names of resources that are not ours may have other characters
-        if name.len() > object_name::LONGEST {
+        if name.len() > object_name::MAX_LENGTH {
             return Err(ReviewError::Malformed("name"));
         }
-        if request.uid.len() > object_name::LONGEST {
+        if request.uid.len() > object_name::MAX_LENGTH {
             return Err(ReviewError::Malformed("uid"));
         }
         let (uid, namespace, name) = (request.uid.into_owned(), namespace.to_owned(), name.into_owned());
         Ok(Self { version, uid, namespace, name, object })
     }
 
-    /// The answer, or why there is none, as JSON. `warning` is shown to who asked.
-    pub(crate) fn answer(&self, verdict: Result<&Verdict, &str>, warning: Option<&str>) -> serde_json::Result<Vec<u8>> {
+    /// Builds the response as JSON; an error is the reason why there is no decision. `warning` is shown to the user.
+    pub(crate) fn respond(
+        &self,
+        decision: Result<&AdmissionDecision, &str>,
+        warning: Option<&str>,
+    ) -> serde_json::Result<Vec<u8>> {
         let allowed = Response {
             uid: &self.uid,
             allowed: true,
@@ -187,26 +191,26 @@ impl Question {
         };
         let denied =
             |code, message| Response { allowed: false, status: Some(Status { code, message }), ..allowed.clone() };
-        let response = match verdict {
-            Ok(Verdict::Unchanged) => allowed,
-            Ok(Verdict::Patched(patch)) => {
+        let response = match decision {
+            Ok(AdmissionDecision::Unchanged) => allowed,
+            Ok(AdmissionDecision::Patched(patch)) => {
                 let patch = Some(ByteString(serde_json::to_vec(patch)?));
                 Response { patch, patch_type: Some("JSONPatch"), ..allowed }
             }
-            Ok(Verdict::Denied(why)) => denied(403, why),
+            Ok(AdmissionDecision::Denied(why)) => denied(403, why),
             Err(error) => denied(500, error),
         };
-        serde_json::to_vec(&Answer { api_version: self.version, kind: "AdmissionReview", response })
+        serde_json::to_vec(&ReviewResponse { api_version: self.version, kind: "AdmissionReview", response })
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, ReviewError> {
+fn parse_object<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, ReviewError> {
     serde_json::from_str(object.get()).map_err(ReviewError::Object)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewResponse<'a> {
     api_version: ReviewVersion,
     kind: &'static str,
     response: Response<'a>,
@@ -227,7 +231,7 @@ struct Response<'a> {
     warnings: Vec<&'a str>,
 }
 
-/// What the API server shows to who asked.
+/// What the API server shows to the user.
 #[derive(Clone, Serialize)]
 struct Status<'a> {
     code: u16,

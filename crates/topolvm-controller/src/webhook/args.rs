@@ -24,12 +24,13 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":9443")]
     webhook_addr: Listen,
 
-    /// Directory with tls.crt and tls.key, which are read again when they change. Empty: the controller makes and renews a
-    /// certificate itself, keeps it in a Secret and writes its authority into the webhook configuration.
+    /// Directory with tls.crt and tls.key, which are read again when they change. Empty: the controller makes and
+    /// renews a certificate itself, keeps it in a Secret and writes its authority into the webhook configuration.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     cert_dir: String,
 
-    /// Answer only clients with a certificate of an authority in this file, which is read again when it changes. Empty: answer everybody.
+    /// Answer only clients with a certificate of an authority in this file, which is read again when it changes. Empty:
+    /// answer everybody.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     webhook_client_ca: String,
 

@@ -1,49 +1,49 @@
-//! `/pvc/mutate`: puts our finalizer on new claims of ours.
+//! The claim webhook, `/pvc/mutate`: puts the finalizer on new claims of this driver.
 
 use json_patch::Patch;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::json;
 use topolvm_api::ApiFlavor;
 
-use super::admission_review::{MutateError, Verdict};
+use super::admission_review::{AdmissionDecision, MutateError};
 use super::objects::Claim;
 use super::patch::add;
-use super::storage_class_informer::StorageClasses;
+use super::storage_class_informer::StorageClassInformer;
 
-/// Answers `/pvc/mutate`.
+/// The claim webhook.
 #[derive(Clone)]
 pub(crate) struct ClaimWebhook {
     pub(crate) flavor: ApiFlavor,
-    pub(crate) classes: StorageClasses,
-    /// Whether the finalizer is wanted. Claims are left alone when it is not, because nobody would take it off again.
+    pub(crate) classes: StorageClassInformer,
+    /// Whether claims get the finalizer. They are not changed without this setting, because nobody would take it off.
     pub(crate) finalizer: bool,
 }
 
 impl ClaimWebhook {
-    /// What to do with a new claim. The class that a claim without one gets is in it already: the API server's own admission
-    /// plugins come before webhooks.
-    pub(crate) async fn mutate(&self, claim: &Claim) -> Result<Verdict, MutateError> {
+    /// Decides about a new claim. The class that a claim without one gets is in it already: the API server's own
+    /// admission plugins come before webhooks.
+    pub(crate) async fn mutate(&self, claim: &Claim) -> Result<AdmissionDecision, MutateError> {
         let spec = claim.spec.as_ref().ok_or(MutateError::Incomplete("spec"))?;
         if !self.finalizer {
-            return Ok(Verdict::Unchanged);
+            return Ok(AdmissionDecision::Unchanged);
         }
         let class = match spec.class.as_deref() {
             None | Some("") => None,
-            Some(name) => self.classes.ours(name).await?,
+            Some(name) => self.classes.find_own(name).await?,
         };
         if class.is_none() {
-            return Ok(Verdict::Unchanged);
+            return Ok(AdmissionDecision::Unchanged);
         }
         let finalizer = self.flavor.pvc_finalizer();
         Ok(match &claim.metadata.finalizers {
-            Some(finalizers) if finalizers.has(self.flavor) => Verdict::Unchanged,
+            Some(finalizers) if finalizers.has(self.flavor) => AdmissionDecision::Unchanged,
             Some(_) => {
                 let end = PointerBuf::from_tokens(["metadata", "finalizers", "-"]);
-                Verdict::Patched(Patch(vec![add(end, finalizer.into())]))
+                AdmissionDecision::Patched(Patch(vec![add(end, finalizer.into())]))
             }
             None => {
                 let all = PointerBuf::from_tokens(["metadata", "finalizers"]);
-                Verdict::Patched(Patch(vec![add(all, json!([finalizer]))]))
+                AdmissionDecision::Patched(Patch(vec![add(all, json!([finalizer]))]))
             }
         })
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
-use super::admission_review::{MutateError, Object, Question, Resource, ReviewError, Verdict};
+use super::admission_review::{AdmissionDecision, AdmissionRequest, MutateError, Object, Resource, ReviewError};
 use super::claim::ClaimWebhook;
 use super::metrics::{Outcome, WebhookMetrics};
 use super::pod::PodWebhook;
@@ -128,30 +128,30 @@ impl Hooks {
     }
 
     /// Reads the question in a body. The body is not kept.
-    async fn question(&self, resource: Resource, body: Body, deadline: Instant) -> Result<Question, Refusal> {
+    async fn question(&self, resource: Resource, body: Body, deadline: Instant) -> Result<AdmissionRequest, Refusal> {
         let is_small = body
             .size_hint()
             .upper()
             .is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= SMALL_BODY));
         if is_small {
             let body = timeout_at(deadline, read_body(body, SMALL_BODY)).await.map_err(|_| Refusal::Slow)??;
-            return Ok(Question::read(&body, resource)?);
+            return Ok(AdmissionRequest::parse(&body, resource)?);
         }
         let permit = timeout_at(deadline, Arc::clone(&self.bodies.0).acquire_owned()).await;
         // Never closed, so that there is a permit in time or none
         let Ok(Ok(permit)) = permit else { return Err(Refusal::Busy) };
         let body = timeout_at(deadline, read_body(body, LONGEST_BODY)).await.map_err(|_| Refusal::Slow)??;
         let question = tokio::task::spawn_blocking(move || {
-            let question = Question::read(&body, resource);
+            let question = AdmissionRequest::parse(&body, resource);
             drop((body, permit));
             question
         });
         Ok(question.await??)
     }
 
-    async fn verdict(&self, question: &Question) -> Result<(Verdict, Option<String>), MutateError> {
+    async fn decision(&self, question: &AdmissionRequest) -> Result<(AdmissionDecision, Option<String>), MutateError> {
         match &question.object {
-            None => Ok((Verdict::Unchanged, None)),
+            None => Ok((AdmissionDecision::Unchanged, None)),
             Some(Object::Pod(pod)) => self.pods.mutate(&question.namespace, pod).await,
             Some(Object::Claim(claim)) => Ok((self.claims.mutate(claim).await?, None)),
         }
@@ -164,26 +164,26 @@ impl Hooks {
         deadline: Instant,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let question = self.question(resource, request.into_body(), deadline).await?;
-        let verdict = timeout_at(deadline, self.verdict(&question)).await.unwrap_or(Err(MutateError::Late));
+        let decision = timeout_at(deadline, self.decision(&question)).await.unwrap_or(Err(MutateError::Late));
         let (plural, namespace, name) = (resource.plural(), &question.namespace, &question.name);
-        match verdict {
+        match decision {
             Err(error @ MutateError::Incomplete(_)) => Err(Refusal::Incomplete(error)),
             Err(error @ (MutateError::Kube(_) | MutateError::Late)) => {
                 let error = format!("topolvm: {}", error_chain(&error));
                 let remedy = "a creation is refused; check the API server's load and our rights";
                 tracing::warn!(plural, namespace, name, error, "{remedy}");
-                Ok((Outcome::Failed, question.answer(Err(&error), None)?))
+                Ok((Outcome::Failed, question.respond(Err(&error), None)?))
             }
-            Ok((verdict, warning)) => {
+            Ok((decision, warning)) => {
                 if let Some(warning) = &warning {
                     tracing::warn!(plural, namespace, name, "{warning}");
                 }
-                let outcome = match verdict {
-                    Verdict::Unchanged => Outcome::Unchanged,
-                    Verdict::Patched(_) => Outcome::Patched,
-                    Verdict::Denied(_) => Outcome::Denied,
+                let outcome = match decision {
+                    AdmissionDecision::Unchanged => Outcome::Unchanged,
+                    AdmissionDecision::Patched(_) => Outcome::Patched,
+                    AdmissionDecision::Denied(_) => Outcome::Denied,
                 };
-                Ok((outcome, question.answer(Ok(&verdict), warning.as_deref())?))
+                Ok((outcome, question.respond(Ok(&decision), warning.as_deref())?))
             }
         }
     }

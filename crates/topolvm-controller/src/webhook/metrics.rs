@@ -1,4 +1,4 @@
-//! What the webhooks tell about themselves.
+//! The metrics of the webhooks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use topolvm_runtime::doubling_buckets;
 use topolvm_runtime::http_server::ConnectionMetrics;
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     Patched,
@@ -44,7 +44,7 @@ struct Webhook {
     webhook: &'static str,
 }
 
-/// Counts calls. Clones share the counters.
+/// Counters of calls. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookMetrics {
     calls: Family<Call, Counter>,
@@ -55,7 +55,7 @@ pub(crate) struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// New counters on this page.
+    /// Makes the metrics and adds them to the registry.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
@@ -75,6 +75,7 @@ impl WebhookMetrics {
         metrics
     }
 
+    /// Counts a call with its outcome and duration.
     pub(crate) fn count(&self, webhook: &'static str, outcome: Outcome, took: Duration) {
         self.calls.get_or_create(&Call { webhook, outcome: outcome.label() }).inc();
         self.seconds.get_or_create(&Webhook { webhook }).observe(took.as_secs_f64());

@@ -1,5 +1,5 @@
-//! What is read of the objects of a review: a few fields, and of lists no more than is used. What memory they take does not depend on what
-//! is sent.
+//! Parses the pod or claim of an admission review: a few fields, and of lists no more than is used. The memory that
+//! they take does not depend on what is sent.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,11 +13,12 @@ use topolvm_api::ApiFlavor;
 
 use super::object_name;
 
-/// Volumes of one pod that are counted, claims and templates of claims together. No node has so many for one pod.
-pub(crate) const MOST_VOLUMES: usize = 256;
+/// The most volumes of one pod that are counted, claims and templates of claims together. No node has so many for one
+/// pod.
+pub(crate) const MAX_VOLUMES: usize = 256;
 
-/// The longest text of a quantity; kube-apiserver writes none longer than about 30 characters.
-const LONGEST_QUANTITY: usize = 64;
+/// The most bytes of a quantity's text; kube-apiserver writes none longer than about 30 characters.
+const MAX_QUANTITY_LENGTH: usize = 64;
 
 /// A new pod.
 #[derive(Debug, Deserialize)]
@@ -37,17 +38,17 @@ pub(crate) struct PodMetadata {
 pub(crate) struct PodSpec {
     pub(crate) containers: Option<First<Container>>,
     #[serde(default)]
-    pub(crate) volumes: Option<Volumes>,
+    pub(crate) volumes: Option<PodVolumes>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Container {
-    pub(crate) resources: Option<Amounts>,
+    pub(crate) resources: Option<ResourceRequirements>,
 }
 
 /// The resources of a container.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Amounts {
+pub(crate) struct ResourceRequirements {
     pub(crate) requests: Option<AnyObject>,
     pub(crate) limits: Option<AnyObject>,
 }
@@ -57,7 +58,7 @@ pub(crate) struct Amounts {
 pub(crate) struct Claim {
     #[serde(default)]
     pub(crate) metadata: ClaimMetadata,
-    pub(crate) spec: Option<WantedVolume>,
+    pub(crate) spec: Option<ClaimSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,9 +67,9 @@ pub(crate) struct ClaimMetadata {
     pub(crate) finalizers: Option<Finalizers>,
 }
 
-/// The volume that a claim asks for.
+/// The spec of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct WantedVolume {
+pub(crate) struct ClaimSpec {
     /// Its StorageClass; `None` where it names none, empty where it wants none.
     pub(crate) class: Option<String>,
     /// Its size; `None` where it asks for none.
@@ -76,13 +77,13 @@ pub(crate) struct WantedVolume {
     pub(crate) is_block: bool,
 }
 
-impl WantedVolume {
+impl ClaimSpec {
     fn new(class: Option<String>, size: Option<Quantity>, mode: Option<&str>) -> Self {
         Self { class, size, is_block: mode == Some("Block") }
     }
 }
 
-impl From<PersistentVolumeClaimSpec> for WantedVolume {
+impl From<PersistentVolumeClaimSpec> for ClaimSpec {
     fn from(spec: PersistentVolumeClaimSpec) -> Self {
         let requests = spec.resources.and_then(|resources| resources.requests);
         let size = requests.and_then(|mut requests| requests.remove("storage"));
@@ -90,7 +91,7 @@ impl From<PersistentVolumeClaimSpec> for WantedVolume {
     }
 }
 
-impl<'de> Deserialize<'de> for WantedVolume {
+impl<'de> Deserialize<'de> for ClaimSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -110,45 +111,44 @@ impl<'de> Deserialize<'de> for WantedVolume {
         let spec = Spec::deserialize(deserializer)?;
         let size = spec.resources.and_then(|resources| resources.requests?.storage);
         // One that cannot be read is not counted
-        let size = size.map(|size| if size.0.len() > LONGEST_QUANTITY { Quantity::default() } else { size });
-        // What cannot be the name of a class is as good as none: no volume is made for it
-        let class = spec
-            .storage_class_name
-            .map(|class| if object_name::is_object_name(&class) { class } else { String::new() });
+        let size = size.map(|size| if size.0.len() > MAX_QUANTITY_LENGTH { Quantity::default() } else { size });
+        // What cannot be the name of a class is as good as none: no volume is created for it
+        let class =
+            spec.storage_class_name.map(|class| if object_name::is_valid(&class) { class } else { String::new() });
         Ok(Self::new(class, size, spec.volume_mode.as_deref()))
     }
 }
 
-/// The volumes of a pod that may be ours, as many as are counted.
+/// The claims and ephemeral volumes of a pod, as many as are counted.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Volumes {
+pub(crate) struct PodVolumes {
     /// Names of claims. One that is mounted twice is one volume.
     pub(crate) claims: BTreeSet<String>,
     /// Generic ephemeral volumes.
-    pub(crate) templates: Vec<WantedVolume>,
-    /// Whether the pod has more of them.
-    pub(crate) has_more: bool,
+    pub(crate) templates: Vec<ClaimSpec>,
+    /// Whether the pod has more volumes than are counted.
+    pub(crate) is_truncated: bool,
 }
 
-impl Volumes {
+impl PodVolumes {
     fn is_full(&self) -> bool {
-        self.claims.len() + self.templates.len() >= MOST_VOLUMES
+        self.claims.len() + self.templates.len() >= MAX_VOLUMES
     }
 
-    fn take(&mut self, volume: Volume) {
+    fn add(&mut self, volume: Volume) {
         if let Some(Claimed { claim_name }) = volume.persistent_volume_claim
-            && object_name::is_object_name(&claim_name)
+            && object_name::is_valid(&claim_name)
             && !self.claims.contains(&claim_name)
         {
             if self.is_full() {
-                self.has_more = true;
+                self.is_truncated = true;
             } else {
                 self.claims.insert(claim_name);
             }
         }
         if let Some(Template { spec }) = volume.ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template) {
             if self.is_full() {
-                self.has_more = true;
+                self.is_truncated = true;
             } else {
                 self.templates.push(spec);
             }
@@ -177,22 +177,23 @@ struct Ephemeral {
 
 #[derive(Deserialize)]
 struct Template {
-    spec: WantedVolume,
+    spec: ClaimSpec,
 }
 
-impl<'de> Deserialize<'de> for Volumes {
+impl<'de> Deserialize<'de> for PodVolumes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut volumes = Self::default();
-        deserializer.deserialize_seq(Each::new("a list of volumes", |volume| volumes.take(volume)))?;
+        deserializer.deserialize_seq(EachElement::new("a list of volumes", |volume| volumes.add(volume)))?;
         Ok(volumes)
     }
 }
 
-/// Which finalizers of ours an object has.
+/// The claim finalizers of this driver that an object has, by API group.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finalizers(Vec<ApiFlavor>);
 
 impl Finalizers {
+    /// Returns whether the finalizer of this API group is there.
     pub(crate) fn has(&self, flavor: ApiFlavor) -> bool {
         self.0.contains(&flavor)
     }
@@ -201,7 +202,7 @@ impl Finalizers {
 impl<'de> Deserialize<'de> for Finalizers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut ours = Vec::new();
-        deserializer.deserialize_seq(Each::new("a list of finalizers", |finalizer: String| {
+        deserializer.deserialize_seq(EachElement::new("a list of finalizers", |finalizer: String| {
             let flavors = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
             let flavor = flavors.into_iter().find(|flavor| flavor.pvc_finalizer() == finalizer);
             ours.extend(flavor.filter(|flavor| !ours.contains(flavor)));
@@ -236,7 +237,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for First<T> {
     }
 }
 
-/// An object of which nothing counts but that it is there.
+/// Any JSON object; its members are skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AnyObject;
 
@@ -261,20 +262,20 @@ impl<'de> Deserialize<'de> for AnyObject {
     }
 }
 
-/// Hands each element of a list to somebody, and keeps none.
-struct Each<F, T> {
+/// A visitor that calls a function for each element of a list, and keeps none.
+struct EachElement<F, T> {
     what: &'static str,
     take: F,
     element: PhantomData<T>,
 }
 
-impl<F: FnMut(T), T> Each<F, T> {
+impl<F: FnMut(T), T> EachElement<F, T> {
     fn new(what: &'static str, take: F) -> Self {
         Self { what, take, element: PhantomData }
     }
 }
 
-impl<'de, F: FnMut(T), T: Deserialize<'de>> Visitor<'de> for Each<F, T> {
+impl<'de, F: FnMut(T), T: Deserialize<'de>> Visitor<'de> for EachElement<F, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    fn volumes(list: &Value) -> Volumes {
+    fn volumes(list: &Value) -> PodVolumes {
         serde_json::from_value(list.clone()).unwrap()
     }
 
@@ -307,13 +308,13 @@ mod tests {
     fn claims_are_kept_once_and_no_more_than_are_read() {
         let mut list: Vec<_> = (0..20_000).map(|index| claimed(&format!("data{}", index % 300))).collect();
         let read = volumes(&list.clone().into());
-        assert_eq!((read.claims.len(), read.has_more), (MOST_VOLUMES, true));
+        assert_eq!((read.claims.len(), read.is_truncated), (MAX_VOLUMES, true));
         list.retain(|volume| {
             let name = volume["persistentVolumeClaim"]["claimName"].as_str().unwrap();
             read.claims.contains(name)
         });
         let read = volumes(&list.into());
-        assert_eq!((read.claims.len(), read.has_more), (MOST_VOLUMES, false));
+        assert_eq!((read.claims.len(), read.is_truncated), (MAX_VOLUMES, false));
     }
 
     #[test]
@@ -323,23 +324,24 @@ mod tests {
         list.insert(0, claimed("data"));
         list.push(claimed("last"));
         let read = volumes(&list.into());
-        assert_eq!((read.claims.len(), read.templates.len(), read.has_more), (1, MOST_VOLUMES - 1, true));
+        assert_eq!((read.claims.len(), read.templates.len(), read.is_truncated), (1, MAX_VOLUMES - 1, true));
     }
 
     #[test]
-    fn names_that_can_be_no_claim_and_volumes_of_other_kinds_are_not_kept() {
-        let list = json!([claimed("../x"), claimed(&"a".repeat(300)), {"name": "v", "emptyDir": {}}, {"name": "e", "ephemeral": {}}]);
-        assert_eq!(volumes(&list), Volumes::default());
+    fn invalid_claim_names_and_volumes_of_other_kinds_are_not_kept() {
+        let others = [json!({"name": "v", "emptyDir": {}}), json!({"name": "e", "ephemeral": {}})];
+        let list = json!([claimed("../x"), claimed(&"a".repeat(300)), others[0], others[1]]);
+        assert_eq!(volumes(&list), PodVolumes::default());
     }
 
     #[test]
-    fn texts_without_end_are_not_kept() {
+    fn long_texts_are_not_kept() {
         let spec = json!({
             "storageClassName": "c".repeat(1 << 20), "volumeMode": "x".repeat(1 << 20),
             "resources": {"requests": {"storage": "1".repeat(1 << 20), "other": "1"}},
         });
-        let wanted: WantedVolume = serde_json::from_value(spec).unwrap();
-        let none = WantedVolume { class: Some(String::new()), size: Some(Quantity::default()), is_block: false };
+        let wanted: ClaimSpec = serde_json::from_value(spec).unwrap();
+        let none = ClaimSpec { class: Some(String::new()), size: Some(Quantity::default()), is_block: false };
         assert_eq!(wanted, none);
     }
 
@@ -351,7 +353,7 @@ mod tests {
             json!({"storageClassName": "c", "volumeMode": "Filesystem", "resources": {"requests": {"storage": "3Gi"}}}),
         ] {
             let typed: PersistentVolumeClaimSpec = serde_json::from_value(spec.clone()).unwrap();
-            let wanted: WantedVolume = serde_json::from_value(spec.clone()).unwrap();
+            let wanted: ClaimSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(wanted, typed.into(), "{spec}");
         }
     }

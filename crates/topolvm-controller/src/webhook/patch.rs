@@ -1,18 +1,19 @@
-//! JSON patches that add members to an object and touch nothing else. Pure.
+//! Builds JSON patches that add members to an object and touch nothing else. Pure.
 
 use json_patch::jsonptr::{PointerBuf, Token};
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
-/// Puts these members into the object at `path`, in the place of those that it may have. Where there is no object yet, or null, it is made.
-pub(crate) fn put(path: PointerBuf, is_there: bool, members: Map<String, Value>) -> Vec<PatchOperation> {
+/// Returns operations that set these members of the object at `path`. Where there is no object yet, or null, they
+/// create it.
+pub(crate) fn set_members(path: PointerBuf, is_there: bool, members: Map<String, Value>) -> Vec<PatchOperation> {
     if !is_there {
         return vec![add(path, members.into())];
     }
     members.into_iter().map(|(key, value)| add(path.with_trailing_token(Token::new(&key)), value)).collect()
 }
 
-/// Sets a member of an object, or inserts into an array.
+/// Returns the operation that sets a member of an object, or inserts into an array.
 pub(crate) fn add(path: PointerBuf, value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path, value })
 }
@@ -32,7 +33,7 @@ mod tests {
     #[case::other_values_are_replaced(json!({"a": {"x/y~z": "7"}}), true)]
     fn an_object_has_the_members_and_all_that_it_had(#[case] before: Value, #[case] is_there: bool) {
         let members = json!({"x/y~z": "1", "b": {"c": "2"}}).as_object().unwrap().clone();
-        let patch = json_patch::Patch(put(PointerBuf::from_tokens(["a"]), is_there, members.clone()));
+        let patch = json_patch::Patch(set_members(PointerBuf::from_tokens(["a"]), is_there, members.clone()));
         let mut patched = before.clone();
         json_patch::patch(&mut patched, &patch).unwrap();
         let mut merged = before;

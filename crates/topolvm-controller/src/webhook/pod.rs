@@ -1,4 +1,8 @@
-//! `/pod/mutate`: writes on a new pod what its volumes will take, so that the scheduler extender can read it there.
+//! The pod webhook, `/pod/mutate`: injects the capacity that the volumes of a new pod will take, for the scheduler
+//! extender.
+//!
+//! It writes the annotation `capacity.topolvm.io/CLASS` for each device class, and the resource `topolvm.io/capacity`
+//! on the first container; [`PodWebhook::build_patch`] has both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +14,19 @@ use kube::{Api, Client};
 use serde_json::{Map, Value};
 use topolvm_api::ApiFlavor;
 
-use super::admission_review::{MutateError, Verdict};
-use super::objects::{Amounts, Container, MOST_VOLUMES, Pod, Volumes, WantedVolume};
-use super::patch::put;
-use super::request_limit::Reads;
-use super::requested_capacity::{Demand, OurClass};
-use super::storage_class_informer::StorageClasses;
-use crate::MinimumAllocation;
+use super::admission_review::{AdmissionDecision, MutateError};
+use super::objects::{ClaimSpec, Container, MAX_VOLUMES, Pod, PodVolumes, ResourceRequirements};
+use super::patch::set_members;
+use super::request_limit::RequestLimit;
+use super::requested_capacity::{ClassParameters, RequestedCapacity};
+use super::storage_class_informer::StorageClassInformer;
+use crate::minimum_allocation::MinimumAllocation;
 
 /// Claims of one pod that are read at the same time, so that a pod with many does not keep others waiting.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
-/// What is written as the resource `topolvm.io/capacity` of a pod. The sizes by device class are annotations in any case.
+/// What is written as the resource `topolvm.io/capacity` of a pod. The sizes by device class are annotations in any
+/// case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CapacityResource {
     /// 1 on every pod with volumes of ours: it only makes kube-scheduler ask the extender.
@@ -33,119 +38,132 @@ pub enum CapacityResource {
     None,
 }
 
-/// Answers `/pod/mutate`.
+/// The pod webhook.
 #[derive(Clone)]
 pub(crate) struct PodWebhook {
     pub(crate) client: Client,
     pub(crate) flavor: ApiFlavor,
     pub(crate) minimums: MinimumAllocation,
     pub(crate) resource: CapacityResource,
-    pub(crate) classes: StorageClasses,
-    pub(crate) reads: Reads,
+    pub(crate) classes: StorageClassInformer,
+    pub(crate) request_limit: RequestLimit,
 }
 
-/// A claim of the pod as far as we have to do with it.
-enum Claim {
-    /// Not there yet, or of another driver.
-    NotOurs,
-    /// It has its volume, which says on which node the pod must run.
+/// A claim of the pod.
+enum PodClaim {
+    /// Does not exist yet, or is of another driver.
+    Ignored,
+    /// Has its volume, which decides on which node the pod must run.
     Bound,
-    Pending(WantedVolume, OurClass),
+    Pending(ClaimSpec, ClassParameters),
 }
 
 impl PodWebhook {
-    /// What to do with a new pod in this namespace, and what whoever makes it should know.
-    pub(crate) async fn mutate(&self, namespace: &str, pod: &Pod) -> Result<(Verdict, Option<String>), MutateError> {
+    /// Decides about a new pod in this namespace, and returns a warning for the user if there is one.
+    pub(crate) async fn mutate(
+        &self,
+        namespace: &str,
+        pod: &Pod,
+    ) -> Result<(AdmissionDecision, Option<String>), MutateError> {
         let spec = pod.spec.as_ref().ok_or(MutateError::Incomplete("spec"))?;
         let Some(container) = spec.containers.as_ref().and_then(|containers| containers.0.as_ref()) else {
-            return Ok((Verdict::Denied("pod has no containers"), None));
+            return Ok((AdmissionDecision::Denied("pod has no containers"), None));
         };
         let (CapacityResource::Marker | CapacityResource::Bytes, Some(volumes)) = (self.resource, &spec.volumes) else {
-            return Ok((Verdict::Unchanged, None));
+            return Ok((AdmissionDecision::Unchanged, None));
         };
         if namespace.is_empty() {
             return Err(MutateError::Incomplete("namespace"));
         }
-        // Taken all the same: to be refused wrongly is worse than to be scheduled where there may be too little room
-        let warning = volumes.has_more.then(|| {
-            format!("topolvm: of the volumes of this pod only {MOST_VOLUMES} are counted for the choice of a node")
+        // Allowed all the same: to be refused wrongly is worse than to be scheduled where there may be too little room
+        let warning = volumes.is_truncated.then(|| {
+            format!("topolvm: of the volumes of this pod only {MAX_VOLUMES} are counted for the choice of a node")
         });
-        let verdict = match self.demand(namespace, volumes).await? {
-            Some(demand) if !demand.is_empty() => Verdict::Patched(self.patch(pod, container, &demand)),
-            Some(_) | None => Verdict::Unchanged,
+        let decision = match self.requested_capacity(namespace, volumes).await? {
+            Some(capacity) if !capacity.is_empty() => {
+                AdmissionDecision::Patched(self.build_patch(pod, container, &capacity))
+            }
+            Some(_) | None => AdmissionDecision::Unchanged,
         };
-        Ok((verdict, warning))
+        Ok((decision, warning))
     }
 
-    /// What the volumes will take; nothing when one of them is there already and the pod cannot choose its node any more.
-    async fn demand(&self, namespace: &str, volumes: &Volumes) -> Result<Option<Demand>, MutateError> {
+    /// Adds up what the volumes will take; `None` when one of them exists already, so that the pod can run on its node
+    /// only.
+    async fn requested_capacity(
+        &self,
+        namespace: &str,
+        volumes: &PodVolumes,
+    ) -> Result<Option<RequestedCapacity>, MutateError> {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        let reads = futures::stream::iter(volumes.claims.clone()).map(|name| self.claim(&api, name));
-        let claims: Vec<Claim> = reads.buffer_unordered(AT_ONCE).try_collect().await?;
-        let mut demand = Demand::default();
+        let reads = futures::stream::iter(volumes.claims.clone()).map(|name| self.read_claim(&api, name));
+        let claims: Vec<PodClaim> = reads.buffer_unordered(CONCURRENT_READS).try_collect().await?;
+        let mut capacity = RequestedCapacity::default();
         for claim in claims {
             match claim {
-                Claim::NotOurs => {}
-                Claim::Bound => return Ok(None),
-                Claim::Pending(wanted, class) => self.count(&mut demand, &wanted, &class),
+                PodClaim::Ignored => {}
+                PodClaim::Bound => return Ok(None),
+                PodClaim::Pending(spec, class) => self.add_volume(&mut capacity, &spec, &class),
             }
         }
         let names: BTreeSet<Option<String>> = volumes.templates.iter().map(|template| template.class.clone()).collect();
-        let reads = futures::stream::iter(names).map(|name| self.class(name)).buffer_unordered(AT_ONCE);
-        let classes: BTreeMap<Option<String>, Option<OurClass>> = reads.try_collect().await?;
+        let reads = futures::stream::iter(names).map(|name| self.read_class(name)).buffer_unordered(CONCURRENT_READS);
+        let classes: BTreeMap<Option<String>, Option<ClassParameters>> = reads.try_collect().await?;
         for template in &volumes.templates {
             if let Some(Some(class)) = classes.get(&template.class) {
-                self.count(&mut demand, template, class);
+                self.add_volume(&mut capacity, template, class);
             }
         }
-        Ok(Some(demand))
+        Ok(Some(capacity))
     }
 
-    /// The name of the class of an ephemeral volume, and the class if it is ours.
-    async fn class(&self, name: Option<String>) -> kube::Result<(Option<String>, Option<OurClass>)> {
+    /// Returns the name of the class of an ephemeral volume, and its parameters if it is of this driver.
+    async fn read_class(&self, name: Option<String>) -> kube::Result<(Option<String>, Option<ClassParameters>)> {
         let class = match name.as_deref() {
-            // No class is no dynamic volume; none named is the cluster's default one once the claim is made
+            // The empty name means no dynamic volume; no name the cluster's default class once the claim is created
             Some("") => None,
-            Some(name) => self.classes.ours(name).await?,
-            None => self.classes.our_default().await,
+            Some(name) => self.classes.find_own(name).await?,
+            None => self.classes.find_own_default().await,
         };
         Ok((name, class))
     }
 
-    async fn claim(&self, api: &Api<PersistentVolumeClaim>, name: String) -> kube::Result<Claim> {
-        let Some(claim) = self.reads.get(api.get_opt(&name)).await? else {
-            return Ok(Claim::NotOurs);
+    /// Reads a claim of the pod and its class.
+    async fn read_claim(&self, api: &Api<PersistentVolumeClaim>, name: String) -> kube::Result<PodClaim> {
+        let Some(claim) = self.request_limit.run(api.get_opt(&name)).await? else {
+            return Ok(PodClaim::Ignored);
         };
-        let wanted = WantedVolume::from(claim.spec.unwrap_or_default());
-        let class = match wanted.class.as_deref() {
+        let spec = ClaimSpec::from(claim.spec.unwrap_or_default());
+        let class = match spec.class.as_deref() {
             None | Some("") => None,
-            Some(name) => self.classes.ours(name).await?,
+            Some(name) => self.classes.find_own(name).await?,
         };
         let is_pending = claim.status.and_then(|status| status.phase).is_none_or(|phase| phase == "Pending");
         Ok(match class {
-            None => Claim::NotOurs,
-            Some(_) if !is_pending => Claim::Bound,
-            Some(class) => Claim::Pending(wanted, class),
+            None => PodClaim::Ignored,
+            Some(_) if !is_pending => PodClaim::Bound,
+            Some(class) => PodClaim::Pending(spec, class),
         })
     }
 
-    fn count(&self, demand: &mut Demand, wanted: &WantedVolume, class: &OurClass) {
-        if let Err(error) = demand.add(wanted, class, &self.minimums) {
+    fn add_volume(&self, capacity: &mut RequestedCapacity, claim: &ClaimSpec, class: &ClassParameters) {
+        if let Err(error) = capacity.add(claim, class, &self.minimums) {
             // The API server refuses such a size itself, after us
             tracing::debug!(%error, "a volume's size cannot be read and is not counted");
         }
     }
 
-    fn patch(&self, pod: &Pod, container: &Container, demand: &Demand) -> Patch {
-        let sizes: Map<String, Value> = demand
+    /// Builds the patch that injects annotations and resource into the pod.
+    fn build_patch(&self, pod: &Pod, container: &Container, capacity: &RequestedCapacity) -> Patch {
+        let sizes: Map<String, Value> = capacity
             .iter()
             .map(|(class, bytes)| (self.flavor.capacity_annotation(class), bytes.to_string().into()))
             .collect();
         let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
-        let mut operations = put(annotations, pod.metadata.annotations.is_some(), sizes);
+        let mut operations = set_members(annotations, pod.metadata.annotations.is_some(), sizes);
 
         let amount = match self.resource {
-            CapacityResource::Bytes => demand.total_in_whole_gib().to_string(),
+            CapacityResource::Bytes => capacity.total_in_whole_gib().to_string(),
             CapacityResource::Marker | CapacityResource::None => "1".to_owned(),
         };
         let amount = Map::from_iter([(self.flavor.capacity_resource().to_owned(), Value::from(amount))]);
@@ -154,12 +172,12 @@ impl PodWebhook {
         match &container.resources {
             None => {
                 let both = ["limits", "requests"].map(|kind| (kind.to_owned(), amount.clone().into()));
-                operations.extend(put(path, false, Map::from_iter(both)));
+                operations.extend(set_members(path, false, Map::from_iter(both)));
             }
-            Some(Amounts { requests, limits }) => {
+            Some(ResourceRequirements { requests, limits }) => {
                 for (kind, amounts) in [("limits", limits), ("requests", requests)] {
                     let path = path.with_trailing_token(kind);
-                    operations.extend(put(path, amounts.is_some(), amount.clone()));
+                    operations.extend(set_members(path, amounts.is_some(), amount.clone()));
                 }
             }
         }

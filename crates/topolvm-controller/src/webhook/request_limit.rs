@@ -1,26 +1,25 @@
-//! What is read of the API server to answer it.
+//! Limits the requests to the API server that are open at the same time.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// Requests of all webhook calls together that the API server gets at the same time: as each takes a few milliseconds, it is some thousands
-/// a second.
-const AT_ONCE: usize = 16;
+/// Open requests of all webhook calls together. As each takes a few milliseconds, that is some thousands a second.
+const MAX_OPEN_REQUESTS: usize = 16;
 
-/// Lets no more requests through than the API server is to get at once; who has waited longest is next. Clones share the limit.
+/// A semaphore for requests to the API server, first come, first served. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Reads(Arc<Semaphore>);
+pub(crate) struct RequestLimit(Arc<Semaphore>);
 
-impl Default for Reads {
+impl Default for RequestLimit {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self(Arc::new(Semaphore::new(MAX_OPEN_REQUESTS)))
     }
 }
 
-impl Reads {
-    /// The answer to this request when its turn has come.
-    pub(crate) async fn get<T>(&self, request: impl Future<Output = T>) -> T {
+impl RequestLimit {
+    /// Sends this request as soon as the limit allows, and returns its answer.
+    pub(crate) async fn run<T>(&self, request: impl Future<Output = T>) -> T {
         // Never closed, so that there is always a permit
         let _permit = self.0.acquire().await;
         request.await

@@ -1,30 +1,28 @@
-//! What volumes that do not exist yet will take, by device class. Pure.
+//! Adds up the bytes that the volumes of a pod will take, by device class. Pure.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
 
-use super::objects::WantedVolume;
-use crate::MinimumAllocation;
-use crate::minimum_allocation;
-use crate::volume_size::Access;
+use super::objects::ClaimSpec;
+use crate::minimum_allocation::{MinimumAllocation, VolumeMode, filesystem_parameter};
 
-/// What counts for a claim that asks for no size.
+/// The bytes that count for a claim without a size.
 const DEFAULT_SIZE: u64 = GIB;
 
-/// What a StorageClass of ours says about its volumes.
+/// The parameters of a StorageClass of this driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OurClass {
+pub(crate) struct ClassParameters {
     /// Empty is the node's default class.
     device_class: String,
     /// Empty is the node's default.
     filesystem: String,
 }
 
-impl OurClass {
-    /// `None` when the class is of another driver.
-    pub(crate) fn of(flavor: ApiFlavor, class: &StorageClass) -> Option<Self> {
+impl ClassParameters {
+    /// Reads a StorageClass; `None` when it is of another driver.
+    pub(crate) fn from_class(flavor: ApiFlavor, class: &StorageClass) -> Option<Self> {
         if class.provisioner != flavor.driver_name() {
             return None;
         }
@@ -32,58 +30,58 @@ impl OurClass {
         let device_class = parameters.and_then(|parameters| parameters.get(flavor.device_class_parameter()));
         Some(Self {
             device_class: device_class.cloned().unwrap_or_default(),
-            filesystem: minimum_allocation::of_class(parameters.into_iter().flatten()).to_owned(),
+            filesystem: filesystem_parameter(parameters.into_iter().flatten()).to_owned(),
         })
     }
 }
 
 /// Bytes by device class; the empty name is the node's default class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct RequestedCapacity {
     by_class: BTreeMap<String, u64>,
     in_whole_gib: u64,
 }
 
-impl Demand {
-    /// Counts the volume of a claim: what it asks for, but not less than the smallest volume of its kind.
+impl RequestedCapacity {
+    /// Adds the volume of a claim: its requested size, but at least the minimum for its mode and filesystem.
     pub(crate) fn add(
         &mut self,
-        wanted: &WantedVolume,
-        class: &OurClass,
+        claim: &ClaimSpec,
+        class: &ClassParameters,
         minimums: &MinimumAllocation,
     ) -> Result<(), ParseQuantityError> {
-        let asked = wanted.size.as_ref().map(parse_bytes).transpose()?;
-        let asked = asked.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_SIZE);
-        let access = if wanted.is_block { Access::Block } else { Access::Mount(class.filesystem.clone()) };
-        let bytes = asked.max(minimums.of(&access));
+        let requested = claim.size.as_ref().map(parse_bytes).transpose()?;
+        let requested = requested.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_SIZE);
+        let mode = if claim.is_block { VolumeMode::Block } else { VolumeMode::Filesystem(class.filesystem.clone()) };
+        let bytes = requested.max(minimums.for_mode(&mode));
         let sum = self.by_class.entry(class.device_class.clone()).or_default();
         *sum = sum.saturating_add(bytes);
-        self.in_whole_gib = self.in_whole_gib.saturating_add(whole_gib(bytes)).min(MOST_GIB);
+        self.in_whole_gib = self.in_whole_gib.saturating_add(whole_gib(bytes)).min(MAX_WHOLE_GIB);
         Ok(())
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether no volume was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_class.is_empty()
     }
 
-    /// Bytes of all classes, where each volume counts in whole GiB, as TopoLVM before 0.5 had it.
+    /// Returns the bytes of all classes, with each volume rounded up to whole GiB, as TopoLVM before 0.5 had it.
     pub(crate) fn total_in_whole_gib(&self) -> u64 {
         self.in_whole_gib
     }
 
-    /// Device class and bytes.
+    /// Iterates over device classes and their bytes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.by_class.iter().map(|(class, bytes)| (class.as_str(), *bytes))
     }
 }
 
-/// The most bytes in whole GiB that a quantity can be.
-const MOST_GIB: u64 = i64::MAX.unsigned_abs() / GIB * GIB;
+/// The largest quantity in whole GiB, in bytes.
+const MAX_WHOLE_GIB: u64 = i64::MAX.unsigned_abs() / GIB * GIB;
 
-/// Bytes rounded up to whole GiB, but not beyond what a quantity can be.
+/// Rounds bytes up to whole GiB, but not beyond what a quantity can be.
 fn whole_gib(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(GIB).unwrap_or(MOST_GIB).min(MOST_GIB)
+    bytes.checked_next_multiple_of(GIB).unwrap_or(MAX_WHOLE_GIB).min(MAX_WHOLE_GIB)
 }
 
 #[cfg(test)]
@@ -97,21 +95,21 @@ mod tests {
     const MINIMUMS: MinimumAllocation =
         MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
 
-    fn demand(size: &str, mode: Option<&str>, filesystem: Option<(&str, &str)>) -> u64 {
+    fn capacity(size: &str, mode: Option<&str>, filesystem: Option<(&str, &str)>) -> u64 {
         let class = match filesystem {
             Some((key, name)) => storage_class("c").parameter(key, name),
             None => storage_class("c"),
         };
-        let class = OurClass::of(ApiFlavor::TopoLvm, &class.build()).unwrap();
+        let class = ClassParameters::from_class(ApiFlavor::TopoLvm, &class.build()).unwrap();
         let mut spec = claim("data").sized(size).build().spec.unwrap();
         spec.volume_mode = mode.map(str::to_owned);
-        let mut demand = Demand::default();
-        demand.add(&spec.into(), &class, &MINIMUMS).unwrap();
-        total(&demand)
+        let mut capacity = RequestedCapacity::default();
+        capacity.add(&spec.into(), &class, &MINIMUMS).unwrap();
+        total(&capacity)
     }
 
-    fn total(demand: &Demand) -> u64 {
-        demand.iter().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
+    fn total(capacity: &RequestedCapacity) -> u64 {
+        capacity.iter().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
     }
 
     #[rstest]
@@ -127,33 +125,33 @@ mod tests {
         #[case] filesystem: Option<(&str, &str)>,
         #[case] bytes: u64,
     ) {
-        assert_eq!(demand(size, Some("Filesystem"), filesystem), bytes);
-        assert_eq!(demand(size, None, filesystem), bytes);
+        assert_eq!(capacity(size, Some("Filesystem"), filesystem), bytes);
+        assert_eq!(capacity(size, None, filesystem), bytes);
     }
 
     #[test]
     fn raw_block_volumes_have_a_minimum_of_their_own() {
-        assert_eq!(demand("1Mi", Some("Block"), Some(("csi.storage.k8s.io/fstype", "xfs"))), 8 * MIB);
+        assert_eq!(capacity("1Mi", Some("Block"), Some(("csi.storage.k8s.io/fstype", "xfs"))), 8 * MIB);
     }
 
     #[test]
     fn classes_of_other_drivers_are_not_ours() {
         let foreign = storage_class("c").provisioner("ebs.example").build();
-        assert_eq!(OurClass::of(ApiFlavor::TopoLvm, &foreign), None);
-        assert_eq!(OurClass::of(ApiFlavor::Legacy, &storage_class("c").build()), None);
+        assert_eq!(ClassParameters::from_class(ApiFlavor::TopoLvm, &foreign), None);
+        assert_eq!(ClassParameters::from_class(ApiFlavor::Legacy, &storage_class("c").build()), None);
     }
 
     #[test]
     fn a_sum_beyond_all_numbers_is_the_largest_one() {
-        let mut demand = Demand::default();
-        let class = OurClass::of(ApiFlavor::TopoLvm, &storage_class("c").build()).unwrap();
+        let mut capacity = RequestedCapacity::default();
+        let class = ClassParameters::from_class(ApiFlavor::TopoLvm, &storage_class("c").build()).unwrap();
         let wanted = claim("data").sized("9223372036854775807").build().spec.unwrap().into();
         for _ in 0..3 {
-            demand.add(&wanted, &class, &MINIMUMS).unwrap();
+            capacity.add(&wanted, &class, &MINIMUMS).unwrap();
         }
-        assert_eq!(total(&demand), u64::MAX);
-        assert_eq!(demand.total_in_whole_gib(), MOST_GIB);
-        assert!(i64::try_from(MOST_GIB).is_ok());
+        assert_eq!(total(&capacity), u64::MAX);
+        assert_eq!(capacity.total_in_whole_gib(), MAX_WHOLE_GIB);
+        assert!(i64::try_from(MAX_WHOLE_GIB).is_ok());
     }
 
     #[rstest]
@@ -163,11 +161,13 @@ mod tests {
     #[case::small_ones(&["1Mi", "1Mi", "1Mi"], 3)]
     #[case::nothing_asked(&["0"], 1)]
     fn in_whole_gib_each_volume_counts_by_itself(#[case] sizes: &[&str], #[case] gib: u64) {
-        let mut demand = Demand::default();
+        let mut capacity = RequestedCapacity::default();
         for (size, name) in sizes.iter().zip(["ssd", "hdd"].iter().cycle()) {
-            let class = OurClass::of(ApiFlavor::TopoLvm, &storage_class(name).device_class(name).build()).unwrap();
-            demand.add(&claim("data").sized(size).build().spec.unwrap().into(), &class, &MINIMUMS).unwrap();
+            let class =
+                ClassParameters::from_class(ApiFlavor::TopoLvm, &storage_class(name).device_class(name).build())
+                    .unwrap();
+            capacity.add(&claim("data").sized(size).build().spec.unwrap().into(), &class, &MINIMUMS).unwrap();
         }
-        assert_eq!(demand.total_in_whole_gib(), gib * GIB);
+        assert_eq!(capacity.total_in_whole_gib(), gib * GIB);
     }
 }

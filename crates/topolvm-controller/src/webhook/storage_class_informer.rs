@@ -1,4 +1,4 @@
-//! The StorageClasses of the cluster, as far as they say something about our volumes.
+//! The StorageClass informer: the parameters of the StorageClasses of this driver.
 
 use std::future::Future;
 
@@ -12,32 +12,32 @@ use topolvm_kube::watch_all;
 use topolvm_runtime::CancellationToken;
 
 use super::object_name;
-use super::request_limit::Reads;
-use super::requested_capacity::OurClass;
-use crate::minimum_allocation;
+use super::request_limit::RequestLimit;
+use super::requested_capacity::ClassParameters;
+use crate::minimum_allocation::is_filesystem_parameter;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Reads the watched StorageClasses. Clones share them.
+/// The cache of watched StorageClasses. Clones share it.
 #[derive(Clone)]
-pub(crate) struct StorageClasses {
+pub(crate) struct StorageClassInformer {
     flavor: ApiFlavor,
     api: Api<StorageClass>,
     store: Store<StorageClass>,
-    reads: Reads,
+    request_limit: RequestLimit,
 }
 
-impl StorageClasses {
-    /// The classes, and the task that keeps them current until `shutdown` is cancelled.
+impl StorageClassInformer {
+    /// Returns the informer, and the task that keeps its cache current until `shutdown` is cancelled.
     pub(crate) fn new(
         api: Api<StorageClass>,
         flavor: ApiFlavor,
-        reads: Reads,
+        request_limit: RequestLimit,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = store::Writer::default();
-        let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), reads };
+        let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), request_limit };
         let task = async move {
             watch_all("StorageClasses", api, shutdown, |mut event| {
                 if let Event::Apply(class) | Event::InitApply(class) = &mut event {
@@ -50,26 +50,27 @@ impl StorageClasses {
         (classes, task)
     }
 
-    /// Whether all classes have been listed once.
+    /// Returns whether all classes have been listed once.
     pub(crate) fn is_synced(&self) -> bool {
         matches!(self.store.wait_until_ready().now_or_never(), Some(Ok(())))
     }
 
-    /// The class of this name, if there is one and it is ours.
-    pub(crate) async fn ours(&self, name: &str) -> kube::Result<Option<OurClass>> {
+    /// Returns the parameters of the class of this name; `None` if it does not exist or is of another driver.
+    pub(crate) async fn find_own(&self, name: &str) -> kube::Result<Option<ClassParameters>> {
         if let Some(class) = self.store.get(&ObjectRef::new(name)) {
-            return Ok(OurClass::of(self.flavor, &class));
+            return Ok(ClassParameters::from_class(self.flavor, &class));
         }
-        if !object_name::is_object_name(name) {
+        if !object_name::is_valid(name) {
             return Ok(None);
         }
-        // One that was made together with the claim and the pod may not have been told yet
-        let class = self.reads.get(self.api.get_opt(name)).await?;
-        Ok(class.and_then(|class| OurClass::of(self.flavor, &class)))
+        // One that was created together with the claim and the pod may not be in the cache yet
+        let class = self.request_limit.run(self.api.get_opt(name)).await?;
+        Ok(class.and_then(|class| ClassParameters::from_class(self.flavor, &class)))
     }
 
-    /// The class that a claim without one gets, if it is ours: of several the youngest, as in Kubernetes.
-    pub(crate) async fn our_default(&self) -> Option<OurClass> {
+    /// Returns the parameters of the class that a claim without one gets, if it is of this driver: of several default
+    /// classes the youngest counts, as in Kubernetes.
+    pub(crate) async fn find_own_default(&self) -> Option<ClassParameters> {
         // Fails only when the process ends
         self.store.wait_until_ready().await.ok()?;
         let classes = self.store.state();
@@ -84,11 +85,11 @@ impl StorageClasses {
             let made = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
             made(a).cmp(&made(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name))
         })?;
-        OurClass::of(self.flavor, youngest)
+        ClassParameters::from_class(self.flavor, youngest)
     }
 }
 
-/// Keeps in memory what is read here.
+/// Drops what nobody reads before the class is cached.
 fn prune(flavor: ApiFlavor, class: &mut StorageClass) {
     let metadata = &mut class.metadata;
     metadata.managed_fields = None;
@@ -99,6 +100,6 @@ fn prune(flavor: ApiFlavor, class: &mut StorageClass) {
     class.allowed_topologies = None;
     class.mount_options = None;
     if let Some(parameters) = &mut class.parameters {
-        parameters.retain(|key, _| key == flavor.device_class_parameter() || minimum_allocation::is_parameter(key));
+        parameters.retain(|key, _| key == flavor.device_class_parameter() || is_filesystem_parameter(key));
     }
 }

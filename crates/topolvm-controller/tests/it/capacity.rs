@@ -53,8 +53,8 @@ async fn nodes_are_watched_by_their_metadata_only() {
     assert_eq!(harness.api.count("get", "nodes"), 0);
 }
 
-/// The first three as external-provisioner asks, which sends the parameters of the StorageClass and no capabilities: the class may be used
-/// for block volumes too, which may be smaller than those with a filesystem.
+/// The first three as external-provisioner asks, which sends the parameters of the StorageClass and no capabilities:
+/// the class may be used for block volumes too, which may be smaller than those with a filesystem.
 #[rstest]
 #[case::any_use("", None, 8 * MIB)]
 #[case::any_use_of_a_class_with_xfs("xfs", None, 8 * MIB)]

@@ -112,7 +112,8 @@ async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything
     assert!(harness.object("pvc-1").is_null());
 }
 
-/// n1 publishes 10 GiB and n2 20 GiB. For a claim that binds immediately external-provisioner sends all nodes in the same order each time.
+/// n1 publishes 10 GiB and n2 20 GiB. For a claim that binds immediately external-provisioner sends all nodes in the
+/// same order each time.
 #[rstest]
 #[case::the_first_has_room(&["n1", "n2"], 10, "n1")]
 #[case::the_first_is_full(&["n1", "n2"], 11, "n2")]
@@ -131,7 +132,8 @@ async fn the_first_node_with_room_has_the_volume_of_a_claim_that_binds_immediate
     assert_eq!(volume.accessible_topology, [topology(place)]);
 }
 
-/// As external-provisioner asks without `--strict-topology`: the node that the scheduler has chosen comes first, and n1 publishes too little.
+/// As external-provisioner asks without `--strict-topology`: the node that the scheduler has chosen comes first, and n1
+/// publishes too little.
 #[rstest]
 #[case::chosen(Some("n1"), false)]
 #[case::chosen_by_somebody_although_the_class_binds_immediately(Some("n1"), true)]

@@ -52,7 +52,8 @@ async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
     assert_eq!(health(&id).await.unwrap(), Some(VolumeHealth { volume_id: id.clone(), health_statuses: vec![] }));
 
     let condition = json!([{
-        "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
     harness.api.edit("logicalvolumes.topolvm.io", "", "pvc-1", |object| object["status"]["conditions"] = condition);
     let lost = loop {

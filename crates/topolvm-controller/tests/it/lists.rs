@@ -23,7 +23,8 @@ async fn snapshots(harness: &Harness, request: ListSnapshotsRequest) -> (Vec<Str
     (page.entries.into_iter().map(|entry| entry.snapshot.unwrap().snapshot_id).collect(), page.next_token)
 }
 
-/// Five volumes `u-0` to `u-4`, of which `u-3` is on a node that is gone, and snapshots `s-0` of `u-0` and `s-1` of `u-1`.
+/// Five volumes `u-0` to `u-4`, of which `u-3` is on a node that is gone, and snapshots `s-0` of `u-0` and `s-1` of
+/// `u-1`.
 async fn harness() -> Harness {
     let harness = Harness::new().await;
     for index in 0..5 {

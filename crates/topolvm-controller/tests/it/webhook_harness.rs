@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_controller::{CapacityResource, Certificates, MinimumAllocation, Surroundings, WebhookConfig, Webhooks};
+use topolvm_controller::{CapacityResource, Certificates, MinimumAllocation, WebhookConfig, WebhookContext, Webhooks};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::storage_class;
@@ -23,7 +23,8 @@ pub(crate) struct WebhookHarness {
 }
 
 impl WebhookHarness {
-    /// With the classes `topolvm`, `ssd` and `hdd` (of device classes of these names), and `foreign` (of another driver).
+    /// With the classes `topolvm`, `ssd` and `hdd` (of device classes of these names), and `foreign` (of another
+    /// driver).
     pub(crate) async fn new(capacity_resource: CapacityResource) -> Self {
         let api = ApiServer::new();
         api.apply_json(storage_class("topolvm").build());
@@ -43,7 +44,7 @@ impl WebhookHarness {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
-        let surroundings = Surroundings { client: api.client(), flavor, minimums, now: || jiff::Timestamp::UNIX_EPOCH };
+        let context = WebhookContext { client: api.client(), flavor, minimums, now: || jiff::Timestamp::UNIX_EPOCH };
         let config = WebhookConfig {
             address: ":0".parse().unwrap(),
             client_authorities: None,
@@ -52,7 +53,7 @@ impl WebhookHarness {
             pvc_finalizer,
         };
         let mut registry = Registry::default();
-        let webhooks = Webhooks::start(surroundings, &config, &mut registry, &tasks, &shutdown).unwrap();
+        let webhooks = Webhooks::start(context, &config, &mut registry, &tasks, &shutdown).unwrap();
         let harness = Self { api, webhooks, registry };
         while harness.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
             || harness.api.count("watch", "storageclasses") == 0

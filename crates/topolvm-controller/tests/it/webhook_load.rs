@@ -40,7 +40,10 @@ const ROOM: i64 = 10 << 30;
 /// A pod with this many claims, of which many are named twice.
 fn pod_with_claims(count: usize) -> Value {
     let mut pod = json!(pod("user").build());
-    let volume = |index: usize| json!({"name": format!("v{index}"), "persistentVolumeClaim": {"claimName": format!("data{}", index / 2)}});
+    let volume = |index: usize| {
+        let claim = json!({"claimName": format!("data{}", index / 2)});
+        json!({"name": format!("v{index}"), "persistentVolumeClaim": claim})
+    };
     pod["spec"]["volumes"] = (0..count).map(volume).collect();
     pod
 }
@@ -80,7 +83,8 @@ async fn ephemeral_volumes_of_classes_that_are_not_there_are_asked_about_no_more
     let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let mut user = json!(pod("user").build());
     let volume = |index: usize| {
-        let spec = json!({"storageClassName": format!("missing{}", index % 1000), "resources": {"requests": {"storage": "1Gi"}}});
+        let class = format!("missing{}", index % 1000);
+        let spec = json!({"storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}});
         json!({"name": format!("v{index}"), "ephemeral": {"volumeClaimTemplate": {"spec": spec}}})
     };
     user["spec"]["volumes"] = (0..20_000).map(volume).collect();

@@ -201,7 +201,9 @@ fn ephemeral(class: Option<&str>, size: &str) -> Value {
     let mut pod = json!(pod("user").build());
     pod["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {
         "metadata": {"labels": {"app": "x"}},
-        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": size}}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": size}},
+        },
     }}}]);
     pod
 }

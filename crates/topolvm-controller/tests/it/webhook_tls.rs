@@ -23,8 +23,8 @@ use crate::webhook_harness::creation;
 
 pub(crate) const NAME: &str = "topolvm-controller.topolvm-system.svc";
 
-/// Puts a new certificate where kubelet puts a Secret: in a directory of its own, to which the link `..data` is pointed in
-/// one step. Returns the certificate, PEM.
+/// Puts a new certificate where kubelet puts a Secret: in a directory of its own, to which the link `..data` is pointed
+/// in one step. Returns the certificate, PEM.
 pub(crate) fn mount_secret(directory: &Path, version: &str) -> String {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new([NAME.to_owned()]).unwrap().self_signed(&key).unwrap().pem();

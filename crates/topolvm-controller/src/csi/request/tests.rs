@@ -1,6 +1,8 @@
 use rstest::rstest;
+use tonic::Code;
 use topolvm_proto::csi::Topology;
 use topolvm_proto::csi::volume_capability::{AccessMode, BlockVolume, MountVolume};
+use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::*;
 use crate::volumes::Placement;
@@ -29,12 +31,12 @@ fn request() -> CreateVolumeRequest {
     }
 }
 
-fn parse(request: &CreateVolumeRequest) -> Result<Wanted, RequestError> {
-    create_volume(request, FLAVOR, MINIMUMS)
+fn parse(request: &CreateVolumeRequest) -> Result<VolumeRequest, RequestError> {
+    parse_create_volume(request, FLAVOR, MINIMUMS)
 }
 
 #[test]
-fn a_request_becomes_a_wanted_volume() {
+fn the_fields_of_a_request_are_parsed() {
     let mut request = request();
     request.parameters = [
         ("topolvm.io/device-class", "ssd"),
@@ -48,14 +50,14 @@ fn a_request_becomes_a_wanted_volume() {
     .into();
     assert_eq!(
         parse(&request),
-        Ok(Wanted {
+        Ok(VolumeRequest {
             name: "pvc-1".to_owned(),
             size: VolumeSize::from_range(1 << 20, 0, 300 << 20).unwrap(),
             device_class: "ssd".to_owned(),
             lvcreate_option_class: "raid".to_owned(),
             placement: Placement::Anywhere,
             claim: Some(ClaimName { namespace: "ns".to_owned(), name: "data".to_owned() }),
-            origin: None,
+            source: None,
         })
     );
 }
@@ -89,16 +91,22 @@ fn the_first_capability_decides_the_minimum(#[case] first: VolumeCapability, #[c
 }
 
 #[rstest]
-#[case::no_name(|r: &mut CreateVolumeRequest| r.name.clear(), RequestError::Missing("name"))]
-#[case::no_capabilities(|r: &mut CreateVolumeRequest| r.volume_capabilities.clear(), RequestError::Missing("volume_capabilities"))]
-#[case::no_access_type(|r: &mut CreateVolumeRequest| r.volume_capabilities.push(VolumeCapability::default()), RequestError::NoAccessType)]
+#[case::no_name(|r: &mut CreateVolumeRequest| r.name.clear(), RequestError::MissingField("name"))]
+#[case::no_capabilities(
+    |r: &mut CreateVolumeRequest| r.volume_capabilities.clear(),
+    RequestError::MissingField("volume_capabilities")
+)]
+#[case::no_access_type(
+    |r: &mut CreateVolumeRequest| r.volume_capabilities.push(VolumeCapability::default()),
+    RequestError::NoAccessType
+)]
 #[case::mutable(
     |r: &mut CreateVolumeRequest| drop(r.mutable_parameters.insert("iops".to_owned(), "9".to_owned())),
-    RequestError::Mutable("iops".to_owned())
+    RequestError::UnknownMutableParameter("iops".to_owned())
 )]
 #[case::limit_below_minimum(
     |r: &mut CreateVolumeRequest| r.capacity_range.as_mut().unwrap().limit_bytes = 2 << 20,
-    RequestError::Range(CapacityRangeError::MinimumAboveLimit { minimum: 300 << 20, limit: 2 << 20 })
+    RequestError::CapacityRange(CapacityRangeError::MinimumAboveLimit { minimum: 300 << 20, limit: 2 << 20 })
 )]
 fn what_can_never_work_is_refused(#[case] change: fn(&mut CreateVolumeRequest), #[case] error: RequestError) {
     let mut request = request();
@@ -116,7 +124,10 @@ fn filesystems_that_no_node_makes_are_refused(#[case] filesystem: &str) {
     let mut request = request();
     request.volume_capabilities.push(mount(filesystem));
     let error = parse(&request).unwrap_err();
-    assert_eq!((error.code(), &error), (Code::InvalidArgument, &RequestError::Filesystem(filesystem.to_owned())));
+    assert_eq!(
+        (error.code(), &error),
+        (Code::InvalidArgument, &RequestError::UnsupportedFilesystem(filesystem.to_owned()))
+    );
     assert!(error.to_string().contains("to ext4, xfs, btrfs, or"), "{error}");
 
     let validate = ValidateVolumeCapabilitiesRequest {
@@ -160,7 +171,7 @@ fn other_modes_than_writing_on_one_node_are_refused(#[case] mode: Mode) {
     let mut request = request();
     let wrong = capability(AccessType::Block(BlockVolume {}), mode);
     request.volume_capabilities.push(wrong.clone());
-    assert_eq!(parse(&request), Err(RequestError::AccessMode(mode.as_str_name())));
+    assert_eq!(parse(&request), Err(RequestError::UnsupportedAccessMode(mode.as_str_name())));
 
     let validate = ValidateVolumeCapabilitiesRequest {
         volume_id: "v".to_owned(),
@@ -168,7 +179,7 @@ fn other_modes_than_writing_on_one_node_are_refused(#[case] mode: Mode) {
         ..ValidateVolumeCapabilitiesRequest::default()
     };
     let objection = ValidateVolume::try_from(&validate).unwrap().objection;
-    assert_eq!(objection, Some(RequestError::AccessMode(mode.as_str_name())));
+    assert_eq!(objection, Some(RequestError::UnsupportedAccessMode(mode.as_str_name())));
 }
 
 #[rstest]
@@ -202,23 +213,26 @@ fn a_filesystem_grows_on_the_node_unless_the_volume_is_a_block_device(
 fn expansion_needs_an_id_and_a_range() {
     let mut request = ControllerExpandVolumeRequest::default();
     let parse = ExpandVolume::try_from;
-    assert_eq!(parse(request.clone()), Err(RequestError::Missing("volume_id")));
+    assert_eq!(parse(request.clone()), Err(RequestError::MissingField("volume_id")));
     request.volume_id.push('v');
-    assert_eq!(parse(request), Err(RequestError::Missing("capacity_range")));
+    assert_eq!(parse(request), Err(RequestError::MissingField("capacity_range")));
 }
 
 #[rstest]
-#[case(None, Scope::Cluster)]
-#[case(Some(("topology.topolvm.io/node", "n1")), Scope::Segment("n1".to_owned()))]
-#[case(Some(("topology.topolvm.cybozu.com/node", "n1")), Scope::Elsewhere)]
-fn capacity_is_asked_of_the_cluster_or_of_one_segment(#[case] topology: Option<(&str, &str)>, #[case] scope: Scope) {
+#[case(None, CapacityScope::Cluster)]
+#[case(Some(("topology.topolvm.io/node", "n1")), CapacityScope::Segment("n1".to_owned()))]
+#[case(Some(("topology.topolvm.cybozu.com/node", "n1")), CapacityScope::Elsewhere)]
+fn capacity_is_asked_of_the_cluster_or_of_one_segment(
+    #[case] topology: Option<(&str, &str)>,
+    #[case] scope: CapacityScope,
+) {
     let request = GetCapacityRequest {
         parameters: [("topolvm.io/device-class".to_owned(), "ssd".to_owned())].into(),
         accessible_topology: topology
             .map(|(key, value)| Topology { segments: [(key.to_owned(), value.to_owned())].into() }),
         ..GetCapacityRequest::default()
     };
-    let expected = GetCapacity { device_class: "ssd".to_owned(), scope, smallest: 8 << 20 };
+    let expected = GetCapacity { device_class: "ssd".to_owned(), scope, minimum_volume_size: 8 << 20 };
     assert_eq!(GetCapacity::parse(&request, FLAVOR, MINIMUMS), expected);
 }
 
@@ -229,7 +243,7 @@ fn capacity_is_asked_of_the_cluster_or_of_one_segment(#[case] topology: Option<(
 #[case::of_the_class_as_older_classes_write_it(None, ("fsType", "btrfs"), 64)]
 #[case::of_the_class_as_nobody_writes_it(None, ("CSI.storage.k8s.io/fsType", "xfs"), 64)]
 #[case::of_an_unknown_filesystem(None, ("csi.storage.k8s.io/fstype", "zfs"), 0)]
-fn the_smallest_volume_depends_on_the_use(
+fn the_minimum_volume_size_depends_on_capability_and_class(
     #[case] capability: Option<VolumeCapability>,
     #[case] (parameter, filesystem): (&str, &str),
     #[case] mebibytes: u64,
@@ -240,5 +254,5 @@ fn the_smallest_volume_depends_on_the_use(
         volume_capabilities: capability.into_iter().collect(),
         ..GetCapacityRequest::default()
     };
-    assert_eq!(GetCapacity::parse(&request, FLAVOR, minimums).smallest, mebibytes << 20);
+    assert_eq!(GetCapacity::parse(&request, FLAVOR, minimums).minimum_volume_size, mebibytes << 20);
 }

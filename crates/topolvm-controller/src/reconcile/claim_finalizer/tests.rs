@@ -4,12 +4,12 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod};
 
-use super::super::Settings;
+use super::super::ControllerSettings;
 use super::super::harness::{DEFAULTS, Harness};
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";
-const KEPT: Settings = Settings { claim_finalizer: true, ..DEFAULTS };
+const KEPT: ControllerSettings = ControllerSettings { pvc_finalizer: true, ..DEFAULTS };
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 fn with_finalizers(names: &[&str]) -> PersistentVolumeClaim {
@@ -30,7 +30,10 @@ fn user(name: &str, claim: &str, phase: &str) -> Value {
 #[rstest]
 #[case::present(&["topolvm.io/pvc"], Value::Null)]
 #[case::legacy(&["topolvm.cybozu.com/pvc"], Value::Null)]
-#[case::both_and_twice(&["topolvm.io/pvc", PROTECTION, "topolvm.cybozu.com/pvc", "topolvm.io/pvc"], json!([PROTECTION]))]
+#[case::both_and_twice(
+    &["topolvm.io/pvc", PROTECTION, "topolvm.cybozu.com/pvc", "topolvm.io/pvc"],
+    json!([PROTECTION])
+)]
 #[case::none(&[PROTECTION, "other/pvc"], json!([PROTECTION, "other/pvc"]))]
 #[tokio::test(start_paused = true)]
 async fn finalizers_of_old_versions_are_taken_off(#[case] before: &[&str], #[case] after: Value) {

@@ -1,11 +1,13 @@
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use topolvm_api::SELECTED_NODE;
+use topolvm_api::{ApiFlavor, SELECTED_NODE};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::logical_volume;
 
 use super::super::harness::Harness;
+use super::super::pending_resize::RESIZE_PENDING;
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -19,7 +21,7 @@ fn now() -> Timestamp {
 
 /// A claim that grows to this size: it waits for kubelet, or for nothing.
 fn claim(size: &str, pending: bool) -> Value {
-    let condition = json!([{"type": PENDING, "status": "True", "lastTransitionTime": SINCE}]);
+    let condition = json!([{"type": RESIZE_PENDING, "status": "True", "lastTransitionTime": SINCE}]);
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": "ns", "uid": "u", "annotations": {
@@ -32,18 +34,23 @@ fn claim(size: &str, pending: bool) -> Value {
 fn pod(name: &str, claim: &str, told: Option<&str>) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ns", "annotations": told.map(|told| json!({RESIZEFS_REQUESTED_AT: told}))},
-        "spec": {"nodeName": "n1", "containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
+        "metadata": {
+            "name": name, "namespace": "ns", "annotations": told.map(|told| json!({RESIZEFS_REQUESTED_AT: told})),
+        },
+        "spec": {
+            "nodeName": "n1", "containers": [],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+        },
     })
 }
 
-struct Nudging {
+struct Resizing {
     server: ApiServer,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
 
-impl Nudging {
+impl Resizing {
     fn start(server: &ApiServer) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
@@ -52,8 +59,8 @@ impl Nudging {
         Self { server: server.clone(), tasks, shutdown }
     }
 
-    /// Changes the claim, lets everything happen that follows, and counts the nudges so far.
-    async fn nudges_after(&self, claim: Value) -> usize {
+    /// Changes the claim, waits until the controller is idle, and counts the annotations of pods so far.
+    async fn annotations_after(&self, claim: Value) -> usize {
         self.server.apply_json(claim);
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         self.server.count("patch", "pods")
@@ -70,36 +77,36 @@ fn told(pod: &Value) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_waiting_claim_are_annotated() {
+async fn pods_of_a_pending_claim_are_annotated() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     // By a clock that is ahead, or for another growth within the same second
     server.apply_json(pod("told", "data", Some("2026-01-01T00:00:05.1Z")));
     server.apply_json(pod("other", "else", None));
-    let nudging = Nudging::start(&server);
-    assert_eq!(nudging.nudges_after(claim("2Gi", true)).await, 2);
+    let resizing = Resizing::start(&server);
+    assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 2);
     for name in ["user", "told"] {
         assert_eq!(told(&server.get_json("pods", "ns", name).unwrap()), Some(now().to_string()), "{name}");
     }
     assert_eq!(told(&server.get_json("pods", "ns", "other").unwrap()), None);
-    nudging.end().await;
+    resizing.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_growth_is_told_once_however_soon_it_follows() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
-    let nudging = Nudging::start(&server);
-    assert_eq!(nudging.nudges_after(claim("2Gi", true)).await, 1);
+    let resizing = Resizing::start(&server);
+    assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 1);
     let mut touched = claim("2Gi", true);
     touched["status"]["capacity"] = json!({"storage": "1Gi"});
-    assert_eq!(nudging.nudges_after(touched).await, 1, "the same growth");
-    assert_eq!(nudging.nudges_after(claim("3Gi", true)).await, 2, "it waits for more");
-    assert_eq!(nudging.nudges_after(claim("3Gi", false)).await, 2, "kubelet has done it");
-    assert_eq!(nudging.nudges_after(claim("4Gi", true)).await, 3, "a growth within the same second");
-    nudging.server.delete(CLAIMS, "ns", "data");
-    assert_eq!(nudging.nudges_after(claim("4Gi", true)).await, 4, "the claim was made anew");
-    nudging.end().await;
+    assert_eq!(resizing.annotations_after(touched).await, 1, "the same growth");
+    assert_eq!(resizing.annotations_after(claim("3Gi", true)).await, 2, "it waits for more");
+    assert_eq!(resizing.annotations_after(claim("3Gi", false)).await, 2, "kubelet has done it");
+    assert_eq!(resizing.annotations_after(claim("4Gi", true)).await, 3, "a growth within the same second");
+    resizing.server.delete(CLAIMS, "ns", "data");
+    assert_eq!(resizing.annotations_after(claim("4Gi", true)).await, 4, "the claim was made anew");
+    resizing.end().await;
 }
 
 /// What kubelet writes each time that it tries would be a reason to try again at once, for ever.
@@ -113,17 +120,17 @@ async fn a_growth_at_which_kubelet_fails_is_not_told_again_and_one_that_was_aske
     };
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
-    let nudging = Nudging::start(&server);
-    assert_eq!(nudging.nudges_after(state("NodeResizePending", "2Gi", "2Gi")).await, 1);
+    let resizing = Resizing::start(&server);
+    assert_eq!(resizing.annotations_after(state("NodeResizePending", "2Gi", "2Gi")).await, 1);
     for attempt in ["NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizeInProgress"] {
-        assert_eq!(nudging.nudges_after(state(attempt, "2Gi", "2Gi")).await, 1, "{attempt}");
+        assert_eq!(resizing.annotations_after(state(attempt, "2Gi", "2Gi")).await, 1, "{attempt}");
     }
-    assert_eq!(nudging.nudges_after(state("NodeResizePending", "3Gi", "3Gi")).await, 2);
+    assert_eq!(resizing.annotations_after(state("NodeResizePending", "3Gi", "3Gi")).await, 2);
     // The volume itself has not grown to what was asked for just now
-    assert_eq!(nudging.nudges_after(state("NodeResizePending", "3Gi", "4Gi")).await, 2);
-    assert_eq!(nudging.nudges_after(state("ControllerResizeInProgress", "4Gi", "4Gi")).await, 2);
-    assert_eq!(nudging.nudges_after(state("NodeResizePending", "4Gi", "4Gi")).await, 3);
-    nudging.end().await;
+    assert_eq!(resizing.annotations_after(state("NodeResizePending", "3Gi", "4Gi")).await, 2);
+    assert_eq!(resizing.annotations_after(state("ControllerResizeInProgress", "4Gi", "4Gi")).await, 2);
+    assert_eq!(resizing.annotations_after(state("NodeResizePending", "4Gi", "4Gi")).await, 3);
+    resizing.end().await;
 }
 
 /// As of a copy, which is made where its source is.
@@ -134,10 +141,10 @@ async fn pods_are_looked_for_where_the_volume_is_and_not_where_it_was_scheduled_
     let mut elsewhere = pod("user", "data", None);
     elsewhere["spec"]["nodeName"] = json!("n2");
     server.apply_json(elsewhere);
-    let nudging = Nudging::start(&server);
+    let resizing = Resizing::start(&server);
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    assert_eq!(nudging.nudges_after(claim("2Gi", true)).await, 1);
-    nudging.end().await;
+    assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 1);
+    resizing.end().await;
 }
 
 #[tokio::test]
@@ -148,33 +155,34 @@ async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
     server.before_next("list", "pods", move |_| asked.take().unwrap().send(()).unwrap());
     server.inject("patch", "pods", 1, Failure::Hang);
     server.apply_json(pod("user", "data", None));
-    let nudging = Nudging::start(&server);
+    let resizing = Resizing::start(&server);
     server.apply_json(claim("2Gi", true));
     is_asked.await.unwrap();
-    nudging.end().await;
+    resizing.end().await;
 }
 
 #[test]
 fn claims_of_others_and_claims_that_do_not_wait_are_left_alone() {
-    let of =
-        |claim: &Value| Growth::of(ApiFlavor::TopoLvm, &Event::Apply(serde_json::from_value(claim.clone()).unwrap()));
+    let of = |claim: &Value| {
+        ResizeEvent::from_event(ApiFlavor::TopoLvm, &Event::Apply(serde_json::from_value(claim.clone()).unwrap()))
+    };
     let mut foreign = claim("2Gi", true);
     foreign["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = json!("ebs.example");
     assert_eq!(of(&foreign), None);
-    assert_eq!(of(&claim("2Gi", false)), Some(Growth::Settled("u".to_owned())));
-    let Some(Growth::Waiting(waiting)) = of(&claim("2Gi", true)) else { panic!("it waits") };
-    assert_eq!((waiting.claim.as_str(), waiting.volume.as_deref()), ("data", Some("pvc-1")));
+    assert_eq!(of(&claim("2Gi", false)), Some(ResizeEvent::Settled("u".to_owned())));
+    let Some(ResizeEvent::Pending(pending)) = of(&claim("2Gi", true)) else { panic!("it waits") };
+    assert_eq!((pending.claim.as_str(), pending.volume.as_deref()), ("data", Some("pvc-1")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_nudge_does_not_end_the_watch_and_is_made_up_for_at_the_next_change() {
+async fn a_failed_annotation_does_not_end_the_controller_and_is_made_up_for_at_the_next_change() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     server.fail_next("list", "pods", 1, 500);
-    let nudging = Nudging::start(&server);
-    assert_eq!(nudging.nudges_after(claim("2Gi", true)).await, 0);
+    let resizing = Resizing::start(&server);
+    assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 0);
     let mut again = claim("2Gi", true);
     again["status"]["capacity"] = json!({"storage": "1Gi"});
-    assert_eq!(nudging.nudges_after(again).await, 1);
-    nudging.end().await;
+    assert_eq!(resizing.annotations_after(again).await, 1);
+    resizing.end().await;
 }

@@ -4,7 +4,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, logical_volume, node, storage_class};
 
-use super::super::Settings;
+use super::super::ControllerSettings;
 use super::super::harness::{DEFAULTS, Harness};
 use super::*;
 
@@ -94,7 +94,7 @@ async fn the_legacy_group_has_its_own_finalizers() {
 #[tokio::test(start_paused = true)]
 async fn when_told_to_skip_only_the_node_goes() {
     let server = cluster();
-    let harness = Harness::start(&server, Settings { skip_node_finalize: true, ..DEFAULTS });
+    let harness = Harness::start(&server, ControllerSettings { skip_node_finalize: true, ..DEFAULTS });
     server.delete("nodes", "", "n1");
     harness.gone("nodes", "", "n1").await;
     assert!(harness.has(CLAIMS, "default", "data-n1"));
@@ -142,7 +142,7 @@ async fn a_claim_that_was_bound_at_once_goes_with_its_volume() {
 #[case::a_volume_of_which_nobody_knows_where_it_is("pvc-lost", "topolvm.io", "id-lost", true)]
 #[case::a_volume_of_another_driver("pvc-n1", "ebs.example", "id-n1", true)]
 #[tokio::test(start_paused = true)]
-async fn a_bound_claim_is_judged_by_its_volume_alone(
+async fn of_a_bound_claim_only_its_volume_decides(
     #[case] persistent_volume: &str,
     #[case] driver: &str,
     #[case] handle: &str,

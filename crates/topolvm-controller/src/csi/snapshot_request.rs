@@ -1,0 +1,117 @@
+//! Parses requests about snapshots, about the source of a copy, and about pages of lists.
+
+use topolvm_api::ApiFlavor;
+use topolvm_proto::csi as pb;
+use topolvm_proto::csi::volume_content_source::Type;
+
+use super::request::{RequestError, required_field};
+use super::topology::parse_placement;
+use crate::volumes::{ContentSource, PageRequest, SnapshotRequest};
+
+/// Parses the snapshot or volume that a new volume is to be a copy of.
+pub(crate) fn parse_content_source(
+    source: Option<&pb::VolumeContentSource>,
+) -> Result<Option<ContentSource>, RequestError> {
+    let Some(source) = source else {
+        return Ok(None);
+    };
+    match source.r#type.as_ref().ok_or(RequestError::MissingField("kind of content source that this driver knows"))? {
+        Type::Snapshot(snapshot) => {
+            required_field(&snapshot.snapshot_id, "snapshot_id").map(|id| Some(ContentSource::Snapshot(id.to_owned())))
+        }
+        Type::Volume(volume) => required_field(&volume.volume_id, "volume_id of the content source")
+            .map(|id| Some(ContentSource::Volume(id.to_owned()))),
+    }
+}
+
+/// Parses the snapshot that `CreateSnapshot` asks for.
+pub(crate) fn parse_create_snapshot(
+    request: &pb::CreateSnapshotRequest,
+    flavor: ApiFlavor,
+) -> Result<SnapshotRequest, RequestError> {
+    Ok(SnapshotRequest {
+        // Kubernetes wants lower case; csi-snapshotter's names (snapshot-<uid>) are already
+        name: required_field(&request.name, "name")?.to_lowercase(),
+        source: required_field(&request.source_volume_id, "source_volume_id")?.to_owned(),
+        placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
+    })
+}
+
+/// The parsed request of `ListSnapshots`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListSnapshots {
+    /// The snapshot with this id, unless it is empty.
+    pub(crate) id: String,
+    /// The snapshots of this volume, unless it is empty.
+    pub(crate) source: String,
+    pub(crate) page: PageRequest,
+}
+
+impl TryFrom<pb::ListSnapshotsRequest> for ListSnapshots {
+    type Error = RequestError;
+
+    fn try_from(request: pb::ListSnapshotsRequest) -> Result<Self, RequestError> {
+        Ok(Self {
+            id: request.snapshot_id,
+            source: request.source_volume_id,
+            page: parse_page(request.max_entries, request.starting_token)?,
+        })
+    }
+}
+
+/// Parses the page that a list is asked for.
+pub(crate) fn parse_page(max_entries: i32, token: String) -> Result<PageRequest, RequestError> {
+    let max_entries = usize::try_from(max_entries).map_err(|_| RequestError::NegativeMaxEntries(max_entries))?;
+    Ok(PageRequest { max_entries, token })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use topolvm_proto::csi::volume_content_source::{SnapshotSource, VolumeSource};
+
+    use super::*;
+    use crate::volumes::Placement;
+
+    fn snapshot(id: &str) -> Type {
+        Type::Snapshot(SnapshotSource { snapshot_id: id.to_owned() })
+    }
+
+    fn volume(id: &str) -> Type {
+        Type::Volume(VolumeSource { volume_id: id.to_owned() })
+    }
+
+    #[rstest]
+    #[case(snapshot("s"), ContentSource::Snapshot("s".to_owned()))]
+    #[case(volume("v"), ContentSource::Volume("v".to_owned()))]
+    fn a_source_is_a_snapshot_or_a_volume(#[case] kind: Type, #[case] id: ContentSource) {
+        assert_eq!(parse_content_source(Some(&pb::VolumeContentSource { r#type: Some(kind) })), Ok(Some(id)));
+    }
+
+    #[rstest]
+    #[case(None)]
+    #[case(Some(snapshot("")))]
+    #[case(Some(volume("")))]
+    fn a_source_without_kind_or_id_is_refused(#[case] kind: Option<Type>) {
+        let refusal = parse_content_source(Some(&pb::VolumeContentSource { r#type: kind }));
+        assert!(matches!(refusal, Err(RequestError::MissingField(_))), "{refusal:?}");
+    }
+
+    #[test]
+    fn a_snapshot_needs_a_name_and_a_source() {
+        let mut request = pb::CreateSnapshotRequest::default();
+        let parse = |request: &_| parse_create_snapshot(request, ApiFlavor::TopoLvm);
+        assert_eq!(parse(&request), Err(RequestError::MissingField("name")));
+        request.name = "Snapshot-1".to_owned();
+        assert_eq!(parse(&request), Err(RequestError::MissingField("source_volume_id")));
+        request.source_volume_id = "v".to_owned();
+        let (name, source) = ("snapshot-1".to_owned(), "v".to_owned());
+        assert_eq!(parse(&request), Ok(SnapshotRequest { name, source, placement: Placement::Anywhere }));
+    }
+
+    #[test]
+    fn a_page_has_no_negative_number_of_entries() {
+        assert_eq!(parse_page(-1, String::new()), Err(RequestError::NegativeMaxEntries(-1)));
+        assert_eq!(parse_page(0, "t".to_owned()), Ok(PageRequest { max_entries: 0, token: "t".to_owned() }));
+    }
+}

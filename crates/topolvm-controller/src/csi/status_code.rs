@@ -1,0 +1,176 @@
+//! The gRPC code of every error that a CSI call can end with, and why the sidecars need just that code.
+
+use tonic::{Code, Status};
+use topolvm_runtime::grpc::{GrpcCode, into_status};
+
+use super::operation_locks::OperationPending;
+use super::request::RequestError;
+use crate::volumes::VolumeError;
+
+impl GrpcCode for RequestError {
+    fn code(&self) -> Code {
+        match self {
+            // external-provisioner waits five minutes after INVALID_ARGUMENT, unless the StorageClass changes: nothing
+            // here may be temporary, or true on one node only. It is also the code that CSI demands from a plugin that
+            // cannot make volumes from the requested kind of source.
+            Self::MissingField(_)
+            | Self::NoAccessType
+            | Self::UnsupportedAccessMode(_)
+            | Self::UnsupportedFilesystem(_)
+            | Self::SnapshotsDisabled
+            | Self::UnknownMutableParameter(_)
+            | Self::NegativeMaxEntries(_)
+            | Self::MkfsOptions(_)
+            | Self::CapacityRange(_)
+            | Self::Topology(_) => Code::InvalidArgument,
+        }
+    }
+}
+
+impl GrpcCode for OperationPending {
+    /// CSI's code for a second call while the first one runs; the sidecars ask again.
+    fn code(&self) -> Code {
+        Code::Aborted
+    }
+}
+
+impl GrpcCode for VolumeError {
+    fn code(&self) -> Code {
+        match self {
+            // Nobody knows whether a change that was sent has happened, so that the caller must ask again: with any
+            // code that is final to external-provisioner, a volume that was made after all would be lost.
+            Self::Api { .. }
+            | Self::ClaimUnreadable { .. }
+            | Self::NodesNotListed
+            | Self::VolumesNotListed
+            | Self::ShuttingDown => Code::Unavailable,
+            // Never changes: a StorageClass and the class of a source are what they are
+            Self::InvalidObject { .. } | Self::SourceClassDiffers { .. } | Self::Immutable { .. } => {
+                Code::InvalidArgument
+            }
+            Self::AlreadyExists { .. } => Code::AlreadyExists,
+            // external-provisioner then lets the scheduler choose another node. It does not know where the source of a
+            // copy is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which
+            // TopoLVM answers, the claim would stay with the wrong node for ever.
+            Self::NoNodeWithClass { .. }
+            | Self::InsufficientCapacity { .. }
+            | Self::SourceNotAccessible { .. }
+            | Self::NodeBeingDeleted { .. } => Code::ResourceExhausted,
+            // CSI names this code for a volume that is to be smaller than its source
+            Self::SmallerThanSource { .. } => Code::OutOfRange,
+            Self::CreateFailed { code, is_copy, .. } => create_failure_code(Code::from_i32(*code), *is_copy),
+            Self::ExpandFailed { code, .. } => expand_failure_code(Code::from_i32(*code)),
+            Self::NotFound { .. } | Self::SourceNotFound { .. } => Code::NotFound,
+            // For a token CSI names this code; the others are over when the caller asks again
+            Self::StillBeingDeleted { .. } | Self::DeletedMeanwhile(_) | Self::InvalidToken(_) => Code::Aborted,
+            Self::Timeout { .. } => Code::DeadlineExceeded,
+        }
+    }
+}
+
+/// Returns the code for a volume that its node could not create, from the node's code. Nothing is left of the volume.
+fn create_failure_code(code: Code, is_copy: bool) -> Code {
+    // The node lacks the device class, its volume group or some of its disks, or the class of lvcreate options;
+    // NOT_FOUND is what TopoLVM's lvmd says. Other nodes may have them: external-provisioner lets the scheduler choose
+    // again after RESOURCE_EXHAUSTED, and after the node's own code it would ask the same node for ever.
+    let is_lacking = matches!(code, Code::FailedPrecondition | Code::NotFound);
+    if is_lacking && !is_copy { Code::ResourceExhausted } else { code }
+}
+
+/// Returns the code for a volume that its node could not expand, from the node's code.
+fn expand_failure_code(code: Code) -> Code {
+    if code == Code::ResourceExhausted {
+        // external-resizer keeps trying the same size after RESOURCE_EXHAUSTED, and the user cannot step back to a
+        // smaller one; after OUT_OF_RANGE he can
+        Code::OutOfRange
+    } else if code == Code::FailedPrecondition {
+        // CSI keeps this code for a volume that can grow only while nobody uses it, and external-resizer then waits
+        // until no pod does. The node means that its volume group or device class is not as it should be:
+        // external-resizer asks again, with pauses, after a code that it knows nothing special about, and the user can
+        // step back.
+        Code::Internal
+    } else {
+        code
+    }
+}
+
+impl From<RequestError> for Status {
+    fn from(error: RequestError) -> Self {
+        into_status(error)
+    }
+}
+
+impl From<VolumeError> for Status {
+    fn from(error: VolumeError) -> Self {
+        into_status(error)
+    }
+}
+
+impl From<OperationPending> for Status {
+    fn from(error: OperationPending) -> Self {
+        into_status(error)
+    }
+}
+
+/// Returns UNIMPLEMENTED, for calls that the capabilities do not announce, so that no sidecar makes them.
+pub(super) fn unimplemented(call: &str) -> Status {
+    Status::unimplemented(format!("{call} is not supported by this driver"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::ApiFailure;
+
+    fn all_but(special: &[Code]) -> impl Iterator<Item = Code> {
+        (1..=16).map(Code::from_i32).filter(|code| !special.contains(code))
+    }
+
+    fn created(code: Code, is_copy: bool) -> Code {
+        VolumeError::CreateFailed { node: String::new(), code: code.into(), message: String::new(), is_copy }.code()
+    }
+
+    fn expanded(code: Code) -> Code {
+        VolumeError::ExpandFailed { node: String::new(), code: code.into(), message: String::new() }.code()
+    }
+
+    #[test]
+    fn a_node_that_lacks_what_a_new_volume_needs_means_another_node() {
+        for code in [Code::ResourceExhausted, Code::FailedPrecondition, Code::NotFound] {
+            assert_eq!(created(code, false), Code::ResourceExhausted);
+        }
+        for code in all_but(&[Code::FailedPrecondition, Code::NotFound]) {
+            assert_eq!(created(code, false), code);
+        }
+    }
+
+    #[test]
+    fn a_copy_can_be_nowhere_else_and_its_nodes_code_travels_unchanged() {
+        for code in all_but(&[]) {
+            assert_eq!(created(code, true), code);
+        }
+    }
+
+    #[test]
+    fn a_node_that_cannot_expand_a_volume_never_says_that_it_is_in_use_nor_that_the_same_size_will_do_later() {
+        assert_eq!(expanded(Code::ResourceExhausted), Code::OutOfRange);
+        assert_eq!(expanded(Code::FailedPrecondition), Code::Internal);
+        for code in all_but(&[Code::ResourceExhausted, Code::FailedPrecondition]) {
+            assert_eq!(expanded(code), code);
+        }
+    }
+
+    #[test]
+    fn an_api_failure_is_told_in_one_sentence() {
+        let status = kube::core::Status::failure("etcdserver: request timed out", "InternalError").with_code(500);
+        let error = VolumeError::Api {
+            action: "create",
+            name: "pvc-1".to_owned(),
+            source: ApiFailure::from(kube::Error::Api(status.boxed())),
+        };
+        assert_eq!(
+            into_status(error).message(),
+            "cannot create LogicalVolume pvc-1: etcdserver: request timed out (HTTP 500)"
+        );
+    }
+}

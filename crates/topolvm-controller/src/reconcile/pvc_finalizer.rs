@@ -1,0 +1,40 @@
+//! Decides which finalizers of TopoLVM are to be taken off a claim. Pure.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt as _;
+use topolvm_api::ApiFlavor;
+
+use super::finalizers;
+
+/// The claim finalizers of both API groups.
+pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
+
+/// Which claim finalizers stay on claims that live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FinalizerPolicy {
+    pub(super) flavor: ApiFlavor,
+    /// Claims carry the finalizer of this API group on purpose (`--pvc-finalizer`).
+    pub(super) is_kept: bool,
+}
+
+impl FinalizerPolicy {
+    /// Returns whether the claim has a finalizer to take off now.
+    pub(super) fn is_removal_due(self, claim: &PersistentVolumeClaim) -> bool {
+        self.obsolete().iter().any(|name| finalizers::has(&claim.metadata, name)) || self.is_last(claim)
+    }
+
+    /// Returns the finalizers to take off every claim. TopoLVM left some on a claim more than once.
+    pub(super) fn obsolete(self) -> Vec<&'static str> {
+        PVC_FINALIZERS.into_iter().filter(|name| !self.is_kept || *name != self.flavor.pvc_finalizer()).collect()
+    }
+
+    /// Returns whether a claim is being deleted and only the finalizer that is kept on purpose holds it: no running pod
+    /// uses the claim any more (`kubernetes.io/pvc-protection`).
+    pub(super) fn is_last(self, claim: &PersistentVolumeClaim) -> bool {
+        let ours = self.flavor.pvc_finalizer();
+        self.is_kept
+            && claim.metadata.deletion_timestamp.is_some()
+            && finalizers::has(&claim.metadata, ours)
+            && claim.finalizers().iter().all(|name| name == ours)
+    }
+}
