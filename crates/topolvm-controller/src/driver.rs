@@ -10,8 +10,8 @@ use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use crate::MinimumAllocation;
 use crate::csi::{ControllerService, IdentityService};
+use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
 use crate::reconcile::{Controllers, Settings};
 use crate::volume_informer::VolumeInformer;

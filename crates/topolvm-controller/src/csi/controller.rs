@@ -21,7 +21,7 @@ use super::request::{
 use super::response::{self, signed_bytes};
 use super::snapshot_request::{ListSnapshots, parse_content_source, parse_create_snapshot, parse_page};
 use super::status_code::unimplemented;
-use crate::MinimumAllocation;
+use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
 use crate::volumes::{Page, Volume, VolumeError, VolumeKind, Volumes};
 

@@ -10,8 +10,7 @@ use topolvm_proto::csi::{
 };
 
 use super::topology::{MissingSegment, node_segment, parse_placement};
-use crate::MinimumAllocation;
-use crate::minimum_allocation::{self, VolumeMode};
+use crate::minimum_allocation::{self, MinimumAllocation, VolumeMode};
 use crate::volume_size::{CapacityRangeError, VolumeSize};
 use crate::volumes::{ClaimName, VolumeRequest};
 
