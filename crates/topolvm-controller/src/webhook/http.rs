@@ -28,7 +28,7 @@ const LONGEST_BODY: usize = 8 << 20;
 const SMALL_BODY: usize = 64 << 10;
 /// Longer bodies that are in memory at the same time.
 const LARGE_BODIES: usize = 4;
-/// From the head of the question to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the
+/// From the head of the request to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the
 /// object is told why.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// The most bytes of a message about a body, which may be in it whole.
@@ -66,7 +66,7 @@ async fn claim(State(hooks): State<Arc<Hooks>>, request: Request) -> Response {
     hooks.answer(Resource::Claims, request).await
 }
 
-/// A question that has no answer.
+/// A request that gets no AdmissionReview as the answer.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -107,7 +107,7 @@ impl Refusal {
 impl Hooks {
     async fn answer(&self, resource: Resource, request: Request) -> Response {
         let began = Instant::now();
-        let (outcome, response) = match self.reviewed(resource, request, began + ANSWER_TIMEOUT).await {
+        let (outcome, response) = match self.review(resource, request, began + ANSWER_TIMEOUT).await {
             Ok((outcome, json)) => {
                 (outcome, ([(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response())
             }
@@ -127,8 +127,13 @@ impl Hooks {
         response
     }
 
-    /// Reads the question in a body. The body is not kept.
-    async fn question(&self, resource: Resource, body: Body, deadline: Instant) -> Result<AdmissionRequest, Refusal> {
+    /// Reads and parses the request in a body. The body is not kept.
+    async fn read_request(
+        &self,
+        resource: Resource,
+        body: Body,
+        deadline: Instant,
+    ) -> Result<AdmissionRequest, Refusal> {
         let is_small = body
             .size_hint()
             .upper()
@@ -141,38 +146,40 @@ impl Hooks {
         // Never closed, so that there is a permit in time or none
         let Ok(Ok(permit)) = permit else { return Err(Refusal::Busy) };
         let body = timeout_at(deadline, read_body(body, LONGEST_BODY)).await.map_err(|_| Refusal::Slow)??;
-        let question = tokio::task::spawn_blocking(move || {
-            let question = AdmissionRequest::parse(&body, resource);
+        let request = tokio::task::spawn_blocking(move || {
+            let request = AdmissionRequest::parse(&body, resource);
             drop((body, permit));
-            question
+            request
         });
-        Ok(question.await??)
+        Ok(request.await??)
     }
 
-    async fn decision(&self, question: &AdmissionRequest) -> Result<(AdmissionDecision, Option<String>), MutateError> {
-        match &question.object {
+    /// Decides about the object of a request, and returns a warning for the user if there is one.
+    async fn decide(&self, request: &AdmissionRequest) -> Result<(AdmissionDecision, Option<String>), MutateError> {
+        match &request.object {
             None => Ok((AdmissionDecision::Unchanged, None)),
-            Some(Object::Pod(pod)) => self.pods.mutate(&question.namespace, pod).await,
+            Some(Object::Pod(pod)) => self.pods.mutate(&request.namespace, pod).await,
             Some(Object::Claim(claim)) => Ok((self.claims.mutate(claim).await?, None)),
         }
     }
 
-    async fn reviewed(
+    /// Answers a review with a decision, and with its outcome for the metrics.
+    async fn review(
         &self,
         resource: Resource,
         request: Request,
         deadline: Instant,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
-        let question = self.question(resource, request.into_body(), deadline).await?;
-        let decision = timeout_at(deadline, self.decision(&question)).await.unwrap_or(Err(MutateError::Late));
-        let (plural, namespace, name) = (resource.plural(), &question.namespace, &question.name);
+        let request = self.read_request(resource, request.into_body(), deadline).await?;
+        let decision = timeout_at(deadline, self.decide(&request)).await.unwrap_or(Err(MutateError::Late));
+        let (plural, namespace, name) = (resource.plural(), &request.namespace, &request.name);
         match decision {
             Err(error @ MutateError::Incomplete(_)) => Err(Refusal::Incomplete(error)),
             Err(error @ (MutateError::Kube(_) | MutateError::Late)) => {
                 let error = format!("topolvm: {}", error_chain(&error));
                 let remedy = "a creation is refused; check the API server's load and our rights";
                 tracing::warn!(plural, namespace, name, error, "{remedy}");
-                Ok((Outcome::Failed, question.respond(Err(&error), None)?))
+                Ok((Outcome::Failed, request.respond(Err(&error), None)?))
             }
             Ok((decision, warning)) => {
                 if let Some(warning) = &warning {
@@ -183,7 +190,7 @@ impl Hooks {
                     AdmissionDecision::Patched(_) => Outcome::Patched,
                     AdmissionDecision::Denied(_) => Outcome::Denied,
                 };
-                Ok((outcome, question.respond(Ok(&decision), warning.as_deref())?))
+                Ok((outcome, request.respond(Ok(&decision), warning.as_deref())?))
             }
         }
     }
