@@ -118,13 +118,13 @@ pub struct Args {
 pub struct Config {
     /// Unix socket of the CSI services.
     pub csi_socket: PathBuf,
-    /// How to serve metrics.
+    /// Address and TLS of the metrics.
     pub metrics: MetricsConfig,
-    /// Where to serve health.
+    /// Address of the health probes.
     pub health_probe_bind_address: Listen,
     /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
-    /// Whether snapshots and copies are enabled.
+    /// True if snapshots and copies are enabled.
     pub snapshots: bool,
     /// The Lease of the leader election; `None` where there is one replica.
     pub(crate) lease: Option<(LeaseName, ElectionTiming)>,

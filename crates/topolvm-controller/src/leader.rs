@@ -23,7 +23,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-/// How long releasing the Lease may take. Nothing is lost if it fails: the next leader then waits until it has expired.
+/// The time that releasing the Lease may take. Nothing is lost if it fails: the next leader then waits until it has
+/// expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The times of the election; client-go's flags.

@@ -8,7 +8,7 @@ use topolvm_api::FILESYSTEMS;
 /// their names in lower case and refuses a class that has both.
 const FILESYSTEM_PARAMETERS: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
 
-/// How a volume is used: Kubernetes' `volumeMode`, with the filesystem.
+/// Kubernetes' `volumeMode`, with the filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VolumeMode {
     Block,

@@ -63,7 +63,7 @@ pub struct WebhookConfig {
     pub client_authorities: Option<PathBuf>,
     /// The value of the resource that pods get.
     pub capacity_resource: CapacityResource,
-    /// Whether claims get the finalizer.
+    /// True if claims get the finalizer.
     pub pvc_finalizer: bool,
 }
 

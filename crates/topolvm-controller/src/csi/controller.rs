@@ -30,7 +30,7 @@ use crate::volumes::{Page, Volume, VolumeError, VolumeKind, Volumes};
 pub(crate) struct ControllerService {
     flavor: ApiFlavor,
     minimums: MinimumAllocation,
-    /// Whether snapshots and copies are enabled.
+    /// True if snapshots and copies are enabled.
     pub(crate) snapshots: bool,
     volumes: Volumes,
     /// Names of volumes and snapshots that are being created.

@@ -17,7 +17,7 @@ use topolvm_runtime::error_chain;
 use crate::node_informer::NodeInformer;
 use crate::volume_informer::VolumeInformer;
 
-/// How long `Probe` waits for the API server. The livenessprobe sidecar waits three seconds for an answer.
+/// The time that `Probe` waits for the API server. The livenessprobe sidecar waits three seconds for an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names the driver and tells whether it is ready.

@@ -121,7 +121,7 @@ pub(crate) struct ExpandVolume {
     pub(crate) id: String,
     /// Bytes to grow to.
     pub(crate) bytes: u64,
-    /// Whether a filesystem has to grow as well, which the node does.
+    /// True if a filesystem has to grow as well, which the node does.
     pub(crate) has_filesystem: bool,
 }
 

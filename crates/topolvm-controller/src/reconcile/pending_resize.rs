@@ -14,7 +14,7 @@ pub(super) const RESIZE_PENDING: &str = "FileSystemResizePending";
 /// writes it; kubelet replaces it by `NodeResizeInProgress`, `NodeResizeInfeasible` and so on each time that it tries.
 const NODE_RESIZE_PENDING: &str = "NodeResizePending";
 
-/// What an event of a claim says about the size of its filesystem.
+/// An event of a claim, as far as it is about the size of its filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ResizeEvent {
     /// kubelet has to expand it.

@@ -9,7 +9,7 @@ use super::finalizers;
 /// The claim finalizers of both API groups.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
 
-/// Which claim finalizers stay on claims that live.
+/// The rule which claim finalizers are taken off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FinalizerPolicy {
     pub(super) flavor: ApiFlavor,

@@ -37,7 +37,7 @@ pub(super) struct StaleVolumes {
     pub(super) now: fn() -> Timestamp,
 }
 
-/// What to do about a stale volume.
+/// The action for a stale volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
     /// Take the finalizer off: nobody else will.

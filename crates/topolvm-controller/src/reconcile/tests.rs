@@ -27,7 +27,7 @@ fn add_stale_volume(server: &ApiServer) {
     server.apply_json(volume);
 }
 
-/// How often a controller came to this end, as the metrics page says it.
+/// The number of reconciles of a controller with this result, from the metrics page.
 fn count(page: &str, controller: &str, result: &str) -> Option<Value> {
     let series = format!("topolvm_reconcile_seconds_count{{controller=\"{controller}\",result=\"{result}\"}} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&series))?;

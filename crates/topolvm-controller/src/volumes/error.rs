@@ -79,7 +79,7 @@ pub(crate) enum VolumeError {
          there?"
     )]
     Timeout {
-        /// What was waited for: "made", "expanded" or "removed".
+        /// The step that was waited for: "made", "expanded" or "removed".
         awaited: &'static str,
         name: String,
         node: String,

@@ -231,7 +231,7 @@ struct Response<'a> {
     warnings: Vec<&'a str>,
 }
 
-/// What the API server shows to the user.
+/// The code and message that the API server shows to the user.
 #[derive(Clone, Serialize)]
 struct Status<'a> {
     code: u16,

@@ -13,7 +13,7 @@ const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
 /// Longest: a hundred years.
 const LONGEST: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// How to serve the admission webhooks.
+/// The flags of the admission webhooks.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WebhookArgs {
     /// Serve /pod/mutate and /pvc/mutate over HTTPS. Without this flag they are served when --cert-dir is set.

@@ -15,7 +15,7 @@ use super::storage_class_informer::StorageClassInformer;
 pub(crate) struct ClaimWebhook {
     pub(crate) flavor: ApiFlavor,
     pub(crate) classes: StorageClassInformer,
-    /// Whether claims get the finalizer. They are not changed without this setting, because nobody would take it off.
+    /// True if claims get the finalizer. They are not changed without this setting, because nobody would take it off.
     pub(crate) finalizer: bool,
 }
 

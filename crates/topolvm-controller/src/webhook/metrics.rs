@@ -49,7 +49,7 @@ struct Webhook {
 pub(crate) struct WebhookMetrics {
     calls: Family<Call, Counter>,
     seconds: Family<Webhook, Histogram>,
-    /// When the certificate that is served expires, in seconds of Unix time; 0 without one.
+    /// Expiry of the certificate that is served, in seconds of Unix time; 0 without one.
     pub(crate) expiry: Gauge,
     pub(crate) connections: ConnectionMetrics,
 }

@@ -126,7 +126,7 @@ pub(crate) struct PodVolumes {
     pub(crate) claims: BTreeSet<String>,
     /// Generic ephemeral volumes.
     pub(crate) templates: Vec<ClaimSpec>,
-    /// Whether the pod has more volumes than are counted.
+    /// True if the pod has more volumes than are counted.
     pub(crate) is_truncated: bool,
 }
 

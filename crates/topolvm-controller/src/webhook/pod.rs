@@ -25,7 +25,7 @@ use crate::minimum_allocation::MinimumAllocation;
 /// Claims of one pod that are read at the same time, so that a pod with many does not keep others waiting.
 const CONCURRENT_READS: usize = 8;
 
-/// What is written as the resource `topolvm.io/capacity` of a pod. The sizes by device class are annotations in any
+/// The amount of the resource `topolvm.io/capacity` of a pod. The sizes by device class are annotations in any
 /// case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CapacityResource {
