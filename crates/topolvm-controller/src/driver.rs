@@ -13,7 +13,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use crate::csi::{ControllerService, IdentityService};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
-use crate::reconcile::{Controllers, Settings};
+use crate::reconcile::{ControllerSettings, Controllers};
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::Volumes;
 
@@ -64,7 +64,12 @@ impl Driver {
     }
 
     /// Returns the controllers, which share the informers of the services. `instance` names this process in Events.
-    pub(crate) fn controllers(&self, settings: Settings, instance: String, metrics: ReconcileMetrics) -> Controllers {
+    pub(crate) fn controllers(
+        &self,
+        settings: ControllerSettings,
+        instance: String,
+        metrics: ReconcileMetrics,
+    ) -> Controllers {
         let Volumes { client, flavor, informer, nodes, now } = self.volumes.clone();
         Controllers { client, flavor, settings, nodes, volumes: informer, instance, metrics, now }
     }

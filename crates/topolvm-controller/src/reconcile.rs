@@ -11,16 +11,10 @@
 
 mod claim;
 mod claim_finalizer;
-mod claim_finalizer;
-mod claim_informer;
 mod claim_informer;
 mod error;
-mod error;
-mod events;
 mod events;
 mod filesystem_resize;
-mod filesystem_resize;
-mod finalizers;
 mod finalizers;
 #[cfg(test)]
 mod harness;

@@ -7,7 +7,7 @@ use kube::api::Patch;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::error::Error;
+use super::error::ReconcileError as Error;
 
 /// The operations of a JSON patch that take these finalizers, each as often as it occurs, off exactly this object. Empty if it has none
 /// of them.

@@ -40,11 +40,17 @@ impl Volumes {
                     let was_cached = self.is_cached(&object);
                     existing = match self.delete_object(name, exact_version(&object)).await? {
                         Deletion::Done => None,
-                        Deletion::Pending => self.wait_name_free(&object, was_cached, deadline).await?,
+                        Deletion::Pending => {
+                            self.wait_name_free(&object, was_cached, deadline).await?;
+                            None
+                        }
                         Deletion::Conflict => self.read(name).await?,
                     };
                 }
-                Existing::BeingDeleted => existing = self.wait_name_free(&object, false, deadline).await?,
+                Existing::BeingDeleted => {
+                    self.wait_name_free(&object, false, deadline).await?;
+                    existing = None;
+                }
             }
         }
     }
@@ -64,15 +70,15 @@ impl Volumes {
         Ok(request)
     }
 
-    /// Waits until the object is deleted, so that its name is free. Returns `None`, which is what has the name then.
+    /// Waits until the object is deleted, so that its name is free.
     async fn wait_name_free(
         &self,
         object: &LogicalVolume,
         was_cached: bool,
         deadline: Instant,
-    ) -> Result<Option<LogicalVolume>, VolumeError> {
+    ) -> Result<(), VolumeError> {
         if self.wait_deleted(object, was_cached, deadline).await? {
-            Ok(None)
+            Ok(())
         } else {
             Err(VolumeError::StillBeingDeleted { name: object.name().to_owned(), node: object.spec.node_name.clone() })
         }
