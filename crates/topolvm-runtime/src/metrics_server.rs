@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::http_server::Limit;
-use crate::listen::{Listen, ListenAddress};
+use crate::listen::Listen;
 use crate::tls::{Certificate, ServedCertificate, TlsServer};
 use crate::{Tasks, admin, error_chain};
 

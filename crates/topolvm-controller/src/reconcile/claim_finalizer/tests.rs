@@ -1,5 +1,6 @@
 use rstest::rstest;
 use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod};
