@@ -128,7 +128,7 @@ async fn of_three_replicas_one_leads_and_when_it_stops_another_does_at_once() {
 
 /// With a clock that goes on between two looks at it, unlike that of the other tests.
 #[tokio::test]
-async fn a_lease_that_nobody_holds_is_taken_at_once() {
+async fn a_lease_that_nobody_holds_is_acquired_at_once() {
     let harness = Harness::new();
     harness.held_by_another();
     harness.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!(""));
@@ -177,7 +177,7 @@ async fn renewals_are_noticed_without_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_right_before_the_take_over_wins() {
+async fn a_renewal_right_before_the_acquisition_wins() {
     let harness = Harness::new();
     harness.held_by_another();
     let server = harness.server.clone();
@@ -194,7 +194,7 @@ async fn a_renewal_right_before_the_take_over_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_stops_before_the_lease_runs_out_when_the_api_server_is_away_and_leads_again_afterwards() {
+async fn the_leader_stops_before_the_lease_expires_when_the_api_server_is_away_and_leads_again_afterwards() {
     let harness = Harness::new();
     let replica = harness.replica("a");
     seconds(5).await;
@@ -240,7 +240,7 @@ async fn answers_that_are_lost_and_changed_labels_do_not_end_the_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_was_taken_or_deleted_stops_at_its_next_renewal() {
+async fn a_leader_whose_lease_was_acquired_by_another_or_deleted_stops_at_its_next_renewal() {
     let harness = Harness::new();
     let replica = harness.replica("a");
     seconds(1).await;
@@ -258,7 +258,7 @@ async fn a_leader_whose_lease_was_taken_or_deleted_stops_at_its_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_fails_ends_the_election_with_its_error_and_frees_the_lease() {
+async fn controllers_that_fail_end_the_election_with_their_error_and_release_the_lease() {
     let harness = Harness::new();
     let lease = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm".to_owned() };
     let client = harness.server.client();

@@ -52,7 +52,7 @@ async fn one_write_and_no_waiting_makes_a_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_for_any_node_goes_where_most_room_is() {
+async fn a_volume_for_any_node_is_created_where_most_space_is_free() {
     let harness = Harness::with_agent().await;
     let volume = harness.create(volume("pvc-1")).await.unwrap();
     assert_eq!(volume.accessible_topology, [topology("n2")]);
@@ -163,7 +163,7 @@ async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_claim_nobody_finds_goes_nowhere_else() {
+async fn a_volume_whose_claim_is_not_found_is_created_on_the_first_node_or_nowhere() {
     let harness = Harness::new().await;
     harness.start(&Agent::with_free(GIB));
     harness.claim("other", None, true);
@@ -172,7 +172,7 @@ async fn a_volume_whose_claim_nobody_finds_goes_nowhere_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_asked_only_where_the_first_node_has_no_room_and_an_api_server_that_does_not_answer_decides_nothing()
+async fn claims_are_read_only_where_the_first_node_has_no_room_and_an_api_server_that_does_not_answer_decides_nothing()
 {
     let harness = Harness::with_agent().await;
     harness.claim("1", None, true);

@@ -134,7 +134,7 @@ async fn two_controllers_that_make_the_same_volume_make_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_call_for_the_same_name_is_sent_away() {
+async fn a_second_call_for_the_same_name_is_aborted() {
     let harness = Harness::new().await;
     let first = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
     harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
@@ -165,7 +165,7 @@ async fn a_volume_that_is_being_deleted_makes_room_for_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_does_not_go_away_is_asked_for_again() {
+async fn a_name_whose_volume_is_not_deleted_in_time_is_aborted() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
     harness.api.delete(LVS, "", "pvc-1");

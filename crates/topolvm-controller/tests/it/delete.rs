@@ -94,7 +94,7 @@ async fn a_deletion_that_the_watch_sees_before_the_answer_comes_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_selectable_field_all_objects_are_looked_through() {
+async fn without_the_selectable_field_all_objects_are_listed() {
     let harness = blind().await;
     harness.api.set_selectable_fields(LVS, &[]);
     for index in 0..3 {
@@ -126,7 +126,7 @@ async fn a_new_volume_of_the_same_name_survives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_makes_no_volume_gone() {
+async fn while_the_api_server_is_away_no_volume_counts_as_deleted() {
     let harness = Harness::new().await;
     harness.api.disconnect();
     assert_eq!(refusal(harness.delete("u-1").await).0, Code::Unavailable);

@@ -11,7 +11,7 @@ use topolvm_testkit::fixtures::node;
 use crate::harness::{GIB, Harness, refusal, topology};
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_told_by_its_id() {
+async fn a_volume_is_returned_by_its_id() {
     let harness = Harness::with_agent().await;
     let id = harness.made("pvc-1").await;
     let get = async |id: &str| {
@@ -27,7 +27,7 @@ async fn a_volume_is_told_by_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_told_by_its_id() {
+async fn a_snapshot_is_returned_by_its_id() {
     let harness = Harness::with_agent().await;
     let source = harness.made("pvc-1").await;
     let snapshot = harness.snapshot("snapshot-1", &source).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_snapshot_is_told_by_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_out_of_reach_when_its_node_is_gone() {
+async fn a_volume_is_inaccessible_when_its_node_is_gone() {
     let harness = Harness::with_agent().await;
     let id = harness.made("pvc-1").await;
     let health = async |id: &str| {

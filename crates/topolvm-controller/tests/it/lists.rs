@@ -73,7 +73,7 @@ async fn pages_go_on_where_the_last_one_ended_also_when_that_volume_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_nobody_gave_out_means_begin_again() {
+async fn an_invalid_token_means_begin_again() {
     let harness = harness().await;
     for token in ["invalid-token", "after/"] {
         let request = ListVolumesRequest { max_entries: 0, starting_token: token.to_owned() };
@@ -113,7 +113,7 @@ async fn snapshots_are_listed_all_or_of_one_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_snapshot_is_asked_of_the_api_server_and_never_by_listing_all() {
+async fn one_snapshot_is_read_from_the_api_server_without_listing_all() {
     let harness = harness().await;
     harness.api.clear_requests();
     let with_id = |id: &str| ListSnapshotsRequest { snapshot_id: id.to_owned(), ..Default::default() };
@@ -140,7 +140,7 @@ async fn nothing_is_listed_before_the_volumes_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_volumes_in_trouble_are_listed_with_their_health() {
+async fn only_volumes_with_a_health_error_are_listed_with_their_health() {
     let harness = harness().await;
     let request = ControllerListVolumeHealthRequest { max_entries: 1, ..Default::default() };
     let page = harness.csi.clone().controller_list_volume_health(request).await.unwrap().into_inner();

@@ -61,7 +61,7 @@ fn question_of(length: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_taken_with_a_warning() {
+async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_allowed_with_a_warning() {
     let harness = WebhookHarness::new(CapacityResource::Marker).await;
     for index in 0..300 {
         harness.api.apply_json(claim(&format!("data{index}")).class("topolvm").sized("1Gi").build());
@@ -79,7 +79,7 @@ async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_taken_with_a_warnin
 }
 
 #[tokio::test]
-async fn ephemeral_volumes_of_classes_that_are_not_there_are_asked_about_no_more_often() {
+async fn classes_of_ephemeral_volumes_that_do_not_exist_are_read_once_each() {
     let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let mut user = json!(pod("user").build());
     let volume = |index: usize| {

@@ -41,7 +41,7 @@ async fn a_pod_without_volumes_is_not_changed() {
 }
 
 #[tokio::test]
-async fn a_pod_that_comes_before_its_claim_is_taken_as_it_is() {
+async fn a_pod_that_is_created_before_its_claim_is_not_changed() {
     assert_eq!(harness().await.pod(pod("user").claim("data").build()).await, Value::Null);
 }
 
@@ -116,7 +116,7 @@ async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
 }
 
 #[tokio::test]
-async fn with_storage_capacity_tracking_pods_are_left_alone_and_nothing_is_asked() {
+async fn with_storage_capacity_tracking_pods_are_not_changed_and_nothing_is_read() {
     let harness = WebhookHarness::new(CapacityResource::None).await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     assert_eq!(harness.pod(pod("user").claim("data").build()).await, Value::Null);
@@ -300,7 +300,7 @@ async fn the_namespace_is_that_of_the_request_where_the_pod_has_none() {
 }
 
 #[tokio::test]
-async fn a_claim_name_that_is_none_leads_to_no_request() {
+async fn an_invalid_claim_name_leads_to_no_request() {
     let harness = harness().await;
     assert_eq!(harness.pod(pod("user").claim("../../../secrets/x").build()).await, Value::Null);
     assert_eq!(harness.api.requests(), []);
@@ -340,7 +340,7 @@ async fn an_api_server_that_hangs_is_answered_before_it_gives_up() {
 #[case::not_a_review(r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#)]
 #[case::no_request(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#)]
 #[tokio::test]
-async fn bodies_that_are_no_question_are_bad_requests(#[case] body: &'static str) {
+async fn bodies_that_are_no_review_are_bad_requests(#[case] body: &'static str) {
     let (status, _) = harness().await.post("/pod/mutate", body).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
@@ -366,7 +366,7 @@ async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case
 #[case::another_resource("/request/resource/resource", json!("services"))]
 #[case::another_group("/request/resource/group", json!("example.com"))]
 #[tokio::test]
-async fn questions_about_something_else_are_allowed_untouched(#[case] path: &str, #[case] value: Value) {
+async fn reviews_of_something_else_are_allowed_unchanged(#[case] path: &str, #[case] value: Value) {
     let harness = harness().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     let mut review = creation("pods", pod("user").claim("data").build());
@@ -377,7 +377,7 @@ async fn questions_about_something_else_are_allowed_untouched(#[case] path: &str
 }
 
 #[tokio::test]
-async fn the_older_version_of_the_question_is_answered_in_kind() {
+async fn the_older_version_of_a_review_is_answered_in_that_version() {
     let harness = harness().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     let mut review = creation("pods", pod("user").claim("data").build());

@@ -75,7 +75,7 @@ async fn a_finalizer_kept_on_purpose_stays_on_a_claim_that_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_are_pending_for_a_claim_are_deleted_when_all_others_have_let_go_of_it() {
+async fn pods_that_are_pending_for_a_claim_are_deleted_when_ours_is_its_last_finalizer() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc", PROTECTION]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -103,7 +103,7 @@ async fn pods_that_are_pending_for_a_claim_are_deleted_when_all_others_have_let_
 
 /// The next leader begins with the claims that are there.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_ends_while_it_lets_go_of_a_claim_leaves_no_pod_that_waits() {
+async fn a_leader_that_ends_while_it_takes_the_last_finalizer_off_leaves_no_pending_pod() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -120,7 +120,7 @@ async fn a_leader_that_ends_while_it_lets_go_of_a_claim_leaves_no_pod_that_waits
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_deletion_began_under_another_leader_is_let_go_with_its_pods() {
+async fn a_claim_whose_deletion_began_under_another_leader_loses_its_finalizer_and_its_pods() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -194,7 +194,7 @@ async fn pods_are_deleted_although_the_api_server_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pod_is_listed_as_long_as_no_claim_is_deleted() {
+async fn no_pod_is_listed_while_no_claim_is_deleted() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc", "topolvm.cybozu.com/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));

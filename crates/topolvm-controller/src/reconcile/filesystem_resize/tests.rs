@@ -93,7 +93,7 @@ async fn pods_of_a_pending_claim_are_annotated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_growth_is_told_once_however_soon_it_follows() {
+async fn pods_are_annotated_once_for_each_size_however_soon_it_follows() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     let resizing = Resizing::start(&server);
@@ -111,7 +111,7 @@ async fn every_growth_is_told_once_however_soon_it_follows() {
 
 /// What kubelet writes each time that it tries would be a reason to try again at once, for ever.
 #[tokio::test(start_paused = true)]
-async fn a_growth_at_which_kubelet_fails_is_not_told_again_and_one_that_was_asked_for_meanwhile_is() {
+async fn pods_are_not_annotated_again_when_kubelet_fails_but_for_a_size_that_was_requested_meanwhile() {
     let state = |state: &str, allocated: &str, requested: &str| {
         let mut claim = claim(requested, true);
         claim["status"]["allocatedResources"] = json!({"storage": allocated});
@@ -135,7 +135,7 @@ async fn a_growth_at_which_kubelet_fails_is_not_told_again_and_one_that_was_aske
 
 /// As of a copy, which is made where its source is.
 #[tokio::test(start_paused = true)]
-async fn pods_are_looked_for_where_the_volume_is_and_not_where_it_was_scheduled_to() {
+async fn pods_are_listed_on_the_node_of_the_volume_and_not_on_the_selected_node() {
     let server = ApiServer::new();
     server.apply_json(logical_volume("pvc-1").on("n2").build());
     let mut elsewhere = pod("user", "data", None);
@@ -162,7 +162,7 @@ async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn claims_of_others_and_claims_that_do_not_wait_are_left_alone() {
+fn claims_of_other_drivers_and_claims_without_a_pending_resize_are_ignored() {
     let of = |claim: &Value| {
         ResizeEvent::from_event(ApiFlavor::TopoLvm, &Event::Apply(serde_json::from_value(claim.clone()).unwrap()))
     };

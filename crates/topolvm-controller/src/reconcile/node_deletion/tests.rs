@@ -68,7 +68,7 @@ async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_deleted_while_no_controller_ran_is_seen_at_the_start() {
+async fn a_node_deleted_while_no_controller_ran_is_reconciled_at_the_start() {
     let server = cluster();
     server.delete("nodes", "", "n1");
     let harness = Harness::start(&server, DEFAULTS);
@@ -92,7 +92,7 @@ async fn the_legacy_group_has_its_own_finalizers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_told_to_skip_only_the_node_goes() {
+async fn with_skip_node_finalize_only_the_node_is_deleted() {
     let server = cluster();
     let harness = Harness::start(&server, ControllerSettings { skip_node_finalize: true, ..DEFAULTS });
     server.delete("nodes", "", "n1");
@@ -121,7 +121,7 @@ async fn claims_of_other_drivers_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_bound_at_once_goes_with_its_volume() {
+async fn a_claim_that_was_bound_immediately_is_deleted_with_its_volume() {
     let server = cluster();
     let mut immediate = bound("immediate", "pvc-n1").build();
     immediate.annotations_mut().insert(PROVISIONER.to_owned(), "topolvm.io".to_owned());
@@ -159,7 +159,7 @@ async fn of_a_bound_claim_only_its_volume_decides(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_goes_with_its_volume_though_it_was_scheduled_to_another_node() {
+async fn a_claim_is_deleted_with_its_volume_though_it_was_scheduled_to_another_node() {
     let server = cluster();
     bind(&server, bound("elsewhere", "pvc-n1").selected_node("n2").build(), "pvc-n1", "topolvm.io", "id-n1");
     let harness = Harness::start(&server, DEFAULTS);
@@ -187,7 +187,7 @@ async fn a_claim_that_only_names_a_volume_of_the_node_stays(#[case] prepare: fn(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_bound_meanwhile_to_a_late_volume_goes_with_it() {
+async fn a_claim_that_is_bound_meanwhile_to_a_late_volume_is_deleted_with_it() {
     let server = cluster();
     server.before_next("delete", LVS, |server| {
         let late = logical_volume("pvc-late").on("n1").uid("id-late").ready("id-late", "1Gi");
@@ -239,7 +239,7 @@ async fn a_finalizer_that_somebody_adds_meanwhile_is_not_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_asked_for_meanwhile_goes_too() {
+async fn a_volume_that_is_created_meanwhile_is_deleted_too() {
     let server = cluster();
     server.before_next("delete", LVS, |server| {
         server.apply_json(logical_volume("late").on("n1").finalizer("topolvm.io/logicalvolume").build());
@@ -252,7 +252,7 @@ async fn a_volume_that_is_asked_for_meanwhile_goes_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
+async fn the_node_keeps_its_finalizer_until_everything_is_deleted_whatever_fails_in_between() {
     for (verb, resource) in [
         ("get", "nodes"),
         ("list", LVS),
@@ -282,7 +282,7 @@ async fn the_node_stays_until_everything_has_gone_whatever_fails_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_selectable_fields_only_the_volumes_of_the_node_go() {
+async fn without_selectable_fields_only_the_volumes_of_the_node_are_deleted() {
     let server = cluster();
     server.set_selectable_fields(LVS, &[]);
     let harness = Harness::start(&server, DEFAULTS);
@@ -294,7 +294,7 @@ async fn without_selectable_fields_only_the_volumes_of_the_node_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_per_node_and_not_per_cluster() {
+async fn requests_are_per_node_and_not_per_cluster() {
     let server = cluster();
     for number in 0..50 {
         server.apply_json(logical_volume(&format!("other-{number}")).on("n2").build());
