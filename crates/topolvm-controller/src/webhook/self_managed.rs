@@ -54,9 +54,6 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 const ATTEMPTS: u32 = 16;
 /// Time that API servers get to hear of a new authority before it signs what is served.
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
-/// Lifetime of an authority, in lifetimes of a certificate: ten years with the default one.
-const AUTHORITY_LIFETIMES: i32 = 10;
-
 /// Names of the objects of a self-managed certificate, and its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfManaged {
@@ -223,7 +220,7 @@ impl CertificateReconciler {
 
     fn new_authority(&self, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
         tracing::info!("making an authority for the certificates of the webhooks");
-        new_authority(now, self.settings.lifetime * AUTHORITY_LIFETIMES)
+        new_authority(now, self.settings.lifetime)
     }
 
     fn sign(&self, authority: &CertificateAndKey, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
@@ -254,7 +251,7 @@ impl CertificateReconciler {
         self.is_missing = false;
         let now = (self.now)();
         let bundle = content.bundle(now);
-        if !bundles.are(&bundle) {
+        if !bundles.all_are(&bundle) {
             self.published = None;
             let written = bundles.write(&self.configurations, &bundle).await;
             if !written.map_err(|source| self.kube_error("patch", Object::Configuration, source))? {

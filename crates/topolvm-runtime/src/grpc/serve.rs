@@ -42,7 +42,7 @@ pub async fn serve_kubelet(
 
 async fn serve_connections<S>(
     listener: Listener,
-    wrap: impl Fn(UnixStream) -> S,
+    wrap: fn(UnixStream) -> S,
     routes: Routes,
     metrics: &RpcMetrics,
     shutdown: CancellationToken,
@@ -52,7 +52,7 @@ where
 {
     let path = listener.path().to_owned();
     let bound = listener.bound();
-    let connections = listener.connections().map(|connection| connection.map(&wrap));
+    let connections = listener.connections().map(|connection| connection.map(wrap));
     let serving = Server::builder()
         .layer(RpcLayer(Arc::new(metrics.clone())))
         .add_routes(routes)

@@ -31,7 +31,7 @@ impl CaBundles {
     }
 
     /// Returns whether all webhooks have exactly this bundle.
-    pub(super) fn are(&self, bundle: &str) -> bool {
+    pub(super) fn all_are(&self, bundle: &str) -> bool {
         self.webhooks.iter().all(|(_, trusted)| trusted.as_ref().is_some_and(|trusted| trusted.0 == bundle.as_bytes()))
     }
 

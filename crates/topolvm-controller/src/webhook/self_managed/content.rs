@@ -66,7 +66,7 @@ impl Content {
         let pems = authorities.split_inclusive(END).map(str::trim).filter(|pem| !pem.is_empty());
         let authorities = pems.map(|pem| {
             let info = CertificateInfo::from_pem(pem).map_err(damaged(AUTHORITIES))?;
-            Ok(Authority { certificate: pem.to_owned(), info })
+            Ok::<_, ContentError>(Authority { certificate: pem.to_owned(), info })
         });
         let authorities: Vec<_> = authorities.collect::<Result<_, _>>()?;
         // Not always the first: an earlier version that still runs puts its own before it

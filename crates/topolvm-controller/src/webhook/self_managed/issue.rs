@@ -24,16 +24,20 @@ pub(super) enum IssueError {
     Time(#[from] jiff::Error),
 }
 
-/// Returns how long before it is made a certificate of this lifetime becomes valid.
+/// Lifetime of an authority, in lifetimes of a certificate: ten years with the default one.
+const AUTHORITY_LIFETIMES: i32 = 10;
+
+/// Returns how long before it is made something becomes valid, with certificates of this lifetime.
 pub(super) fn skew(lifetime: SignedDuration) -> SignedDuration {
     SKEW.min(lifetime / 12)
 }
 
-/// Makes an authority, which signs itself and is valid for `lifetime` from now.
+/// Makes an authority for certificates of this lifetime, which signs itself.
 pub(super) fn new_authority(now: Timestamp, lifetime: SignedDuration) -> Result<CertificateAndKey, IssueError> {
     // Its own name, so that the authorities in a bundle can be told apart
-    let mut parameters =
-        parameters(CertificateParams::default(), &format!("topolvm webhook authority {now}"), now, lifetime)?;
+    let name = format!("topolvm webhook authority {now}");
+    let valid = [now.checked_sub(skew(lifetime))?, now.checked_add(lifetime * AUTHORITY_LIFETIMES)?];
+    let mut parameters = named(CertificateParams::default(), &name, valid);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let key = KeyPair::generate()?;
@@ -48,7 +52,8 @@ pub(super) fn sign(
     now: Timestamp,
     lifetime: SignedDuration,
 ) -> Result<CertificateAndKey, IssueError> {
-    let mut parameters = parameters(CertificateParams::new(names)?, "topolvm webhook", now, lifetime)?;
+    let valid = [now.checked_sub(skew(lifetime))?, now.checked_add(lifetime)?];
+    let mut parameters = named(CertificateParams::new(names)?, "topolvm webhook", valid);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     parameters.use_authority_key_identifier_extension = true;
@@ -58,14 +63,10 @@ pub(super) fn sign(
     Ok(CertificateAndKey::new(certificate, key.serialize_pem())?)
 }
 
-fn parameters(
-    mut parameters: CertificateParams,
-    name: &str,
-    now: Timestamp,
-    lifetime: SignedDuration,
-) -> Result<CertificateParams, jiff::Error> {
-    parameters.not_before = SystemTime::from(now.checked_sub(skew(lifetime))?).into();
-    parameters.not_after = SystemTime::from(now.checked_add(lifetime)?).into();
+/// Sets the name and the first and last moment of a certificate.
+fn named(mut parameters: CertificateParams, name: &str, [from, until]: [Timestamp; 2]) -> CertificateParams {
+    parameters.not_before = SystemTime::from(from).into();
+    parameters.not_after = SystemTime::from(until).into();
     parameters.distinguished_name.push(DnType::CommonName, name);
-    Ok(parameters)
+    parameters
 }

@@ -2,6 +2,7 @@
 //! certificates too.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use topolvm_testkit::api_server::Failure;
 use super::certificate::CertificateAndKey;
 use super::content::Content;
 use super::issue::{new_authority, sign};
-use super::{AUTHORITY_LIFETIMES, CertificateReconciler, SelfManaged};
+use super::{CertificateReconciler, SelfManaged};
 
 const SECRET: &str = "topolvm-webhook-certificate";
 const CONFIGURATION: &str = "topolvm-hook";
@@ -135,7 +136,7 @@ impl Harness {
 
 /// A certificate for these names, and the authority that has signed it.
 fn issue(names: &[String], at: Timestamp) -> (CertificateAndKey, CertificateAndKey) {
-    let authority = new_authority(at, LIFETIME * AUTHORITY_LIFETIMES).unwrap();
+    let authority = new_authority(at, LIFETIME).unwrap();
     let certificate = sign(&authority, names, at, LIFETIME).unwrap();
     (authority, certificate)
 }
@@ -221,12 +222,14 @@ async fn certificates_are_renewed_without_a_refused_request() {
     let harness = Harness::with_configuration();
     let replicas = [harness.replica(), harness.replica()];
     let first = harness.until_published().await;
-    // A renewal every 80 s
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let patches = harness.api.count("patch", CONFIGURATIONS);
+    // A renewal every 77 s
     let certificates = call_every_second(&harness, &replicas, 15).await;
     assert!((9..=12).contains(&certificates), "{certificates}");
     // All of the same authority: nobody has to hear of anything
     assert_eq!(harness.bundle().unwrap(), first);
-    assert_eq!(harness.api.count("patch", CONFIGURATIONS), 1);
+    assert_eq!(harness.api.count("patch", CONFIGURATIONS), patches);
     harness.shutdown.cancel();
     harness.tasks.wait().await.unwrap();
 }
@@ -241,7 +244,7 @@ async fn an_authority_that_nears_its_end_is_replaced_without_a_refused_request()
     assert_eq!(harness.bundle().unwrap(), first);
     call_every_second(&harness, &replicas, 5).await;
     let bundle = harness.bundle().unwrap();
-    assert_eq!((authorities(&bundle), harness.api.count("patch", CONFIGURATIONS)), (1, 3));
+    assert_eq!(authorities(&bundle), 1);
     assert_ne!(bundle, first);
 }
 
@@ -279,8 +282,8 @@ async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request(
     assert!((4..=5).contains(&certificates), "{certificates}");
     assert_eq!(authorities(&harness.bundle().unwrap()), 1);
     let secret = harness.api.get_json("secrets", "topolvm-system", SECRET).unwrap();
-    let keys: Vec<_> = secret["data"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
+    let keys: BTreeSet<_> = secret["data"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ca.crt", "ca.key", "tls.crt", "tls.key"].into());
 }
 
 #[tokio::test(start_paused = true)]

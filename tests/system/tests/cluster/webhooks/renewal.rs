@@ -121,10 +121,13 @@ impl<'a> Callers<'a> {
         }
     }
 
-    async fn run(mut self, former: &String) -> Result<()> {
+    async fn run(mut self, former: &str) -> Result<()> {
         let began = Instant::now();
         let bundle = self.bundle().await?;
-        ensure!(authorities(&bundle).contains(former), "the authority of the earlier version is not trusted: {bundle}");
+        ensure!(
+            authorities(&bundle).iter().any(|trusted| trusted == former),
+            "the authority of the earlier version is not trusted: {bundle}"
+        );
         fs::write(&self.authorities, bundle)?;
         for address in REPLICAS {
             // A Service does not lead to a replica that is not ready
@@ -147,7 +150,11 @@ impl<'a> Callers<'a> {
             let trusted = authorities(&bundle);
             most = most.max(trusted.len());
             let [one, other, kept] = [&self.served[0], &self.served[1], &self.kept].map(|seen| newest(seen));
-            if one == other && one == kept && one.len() == CERTIFICATES && !trusted.contains(former) {
+            if one == other
+                && one == kept
+                && one.len() == CERTIFICATES
+                && !trusted.iter().any(|trusted| trusted == former)
+            {
                 break (bundle, cut);
             }
         };
