@@ -116,16 +116,32 @@ impl Volumes {
         self.api().get_opt(name).await.map_err(api_error("read", name))
     }
 
-    /// Waits until `check` returns something for the cached object; `None` when the deadline has passed. The caller
-    /// then reads the object once from the API server: a watch that hangs must not hide what has been done.
+    /// Reads this very object again from the API server; an error if it is gone.
+    async fn reread(&self, object: &LogicalVolume) -> Result<LogicalVolume, VolumeError> {
+        let found = self.read(object.name()).await?.filter(|found| found.uid() == object.uid());
+        found.ok_or_else(|| VolumeError::DeletedMeanwhile(object.name().to_owned()))
+    }
+
+    /// Waits until `check` returns something for this very object in the cache; `None` when the deadline has passed.
+    /// The caller then reads the object once from the API server: a watch that hangs must not hide what has been done.
     async fn wait_until<T>(
         &self,
-        name: &str,
+        object: &LogicalVolume,
         deadline: Instant,
-        check: impl FnMut(Option<&LogicalVolume>) -> Option<T>,
+        mut check: impl FnMut(&LogicalVolume) -> Option<T>,
     ) -> Result<Option<T>, VolumeError> {
+        let (name, uid) = (object.name(), object.uid());
+        // An absence counts only after a presence: an informer that lags has not seen the object yet
+        let mut seen = false;
+        let check = |cached: Option<&LogicalVolume>| match cached.filter(|cached| cached.uid() == uid) {
+            Some(cached) => {
+                seen = true;
+                check(cached).map(Ok)
+            }
+            None => seen.then(|| Err(VolumeError::DeletedMeanwhile(name.to_owned()))),
+        };
         match tokio::time::timeout_at(deadline, self.informer.wait_until(name, check)).await {
-            Ok(Ok(answer)) => Ok(Some(answer)),
+            Ok(Ok(answer)) => answer.map(Some),
             Ok(Err(Stopped)) => Err(VolumeError::ShuttingDown),
             Err(_elapsed) => Ok(None),
         }

@@ -25,7 +25,6 @@ use super::pending_resize::{PendingResize, ResizeEvent};
 use crate::volume_informer::VolumeInformer;
 
 /// Annotates the pods of claims whose filesystem waits to be expanded.
-#[derive(Clone)]
 pub(super) struct FilesystemResize {
     pub(super) client: Client,
     pub(super) volumes: VolumeInformer,

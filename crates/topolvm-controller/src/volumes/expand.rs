@@ -7,18 +7,6 @@ use topolvm_api::{CREATED_BY, LogicalVolume, format_bytes, parse_bytes};
 
 use super::{VolumeError, VolumeKind, Volumes, api_error};
 
-/// The node agent's answer to a request to expand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ExpandResult {
-    /// The real size in bytes.
-    Expanded(u64),
-    Failed {
-        code: i32,
-        message: String,
-    },
-    Deleted,
-}
-
 impl Volumes {
     /// Expands the volume to at least this many bytes and waits until its node has done so. Returns the real size in
     /// bytes; a volume that is as large already is left alone.
@@ -91,54 +79,29 @@ impl Volumes {
         request: &str,
         deadline: Instant,
     ) -> Result<u64, VolumeError> {
-        let name = patched.name().to_owned();
-        let uid = patched.uid();
-        let key = self.flavor.resize_requested_at();
-        let mut seen = false;
-        let check = |cached: Option<&LogicalVolume>| {
-            let Some(cached) = cached.filter(|cached| cached.uid() == uid) else {
-                return seen.then_some(ExpandResult::Deleted);
-            };
-            seen = true;
+        let check = |cached: &LogicalVolume| {
             if let Some(current) = size_if_at_least(cached, bytes) {
-                return Some(ExpandResult::Expanded(current));
-            }
-            let annotations = cached.metadata.annotations.as_ref();
-            if annotations.and_then(|all| all.get(key)).map(String::as_str) != Some(request) {
-                // Older than our request, or about a later one
-                return None;
+                return Some(Ok(current));
             }
             // The status that our own write returned is the answer to an earlier request. The agent clears it when it
             // begins again, so that even the same words are a new answer in a later version.
             let is_old = cached.metadata.resource_version == patched.metadata.resource_version;
-            node_failure(cached).filter(|_| !is_old)
+            // Another request is older than ours, or a later one
+            let is_answer = !is_old && cached.annotation(self.flavor.resize_requested_at()) == Some(request);
+            if is_answer { node_failure(cached).map(Err) } else { None }
         };
-        let answer = match self.wait_until(&name, deadline, check).await? {
-            Some(answer) => answer,
-            None => self.read_result(&name, uid, bytes).await?,
-        };
-        match answer {
-            ExpandResult::Expanded(current) => Ok(current),
-            ExpandResult::Deleted => Err(VolumeError::DeletedMeanwhile(name)),
-            ExpandResult::Failed { code, message } => {
-                Err(VolumeError::ExpandFailed { node: patched.spec.node_name.clone(), code, message })
-            }
+        if let Some(answer) = self.wait_until(patched, deadline, check).await? {
+            return answer;
         }
-    }
-
-    /// Reads the agent's answer from the API server at the deadline. A failure that still stands counts now: TopoLVM's
-    /// agent does not clear it, and writing the same status again is no change and wakes nobody.
-    async fn read_result(&self, name: &str, uid: &str, bytes: u64) -> Result<ExpandResult, VolumeError> {
-        let Some(volume) = self.read(name).await?.filter(|volume| volume.uid() == uid) else {
-            return Ok(ExpandResult::Deleted);
-        };
-        if let Some(current) = size_if_at_least(&volume, bytes) {
-            return Ok(ExpandResult::Expanded(current));
-        }
-        node_failure(&volume).ok_or_else(|| VolumeError::Timeout {
-            awaited: "expanded",
-            name: name.to_owned(),
-            node: volume.spec.node_name,
+        // A failure that still stands at the deadline counts now: TopoLVM's agent does not clear it, and writing the
+        // same status again is no change and wakes nobody
+        let volume = self.reread(patched).await?;
+        size_if_at_least(&volume, bytes).ok_or_else(|| {
+            node_failure(&volume).unwrap_or_else(|| VolumeError::Timeout {
+                awaited: "expanded",
+                name: volume.name().to_owned(),
+                node: volume.spec.node_name.clone(),
+            })
         })
     }
 }
@@ -148,6 +111,11 @@ fn size_if_at_least(volume: &LogicalVolume, bytes: u64) -> Option<u64> {
     volume.current_bytes().filter(|&current| current >= bytes)
 }
 
-fn node_failure(volume: &LogicalVolume) -> Option<ExpandResult> {
-    volume.failure().map(|(code, message)| ExpandResult::Failed { code, message: message.to_owned() })
+/// Returns the failure that the node agent wrote.
+fn node_failure(volume: &LogicalVolume) -> Option<VolumeError> {
+    volume.failure().map(|(code, message)| VolumeError::ExpandFailed {
+        node: volume.spec.node_name.clone(),
+        code,
+        message: message.to_owned(),
+    })
 }

@@ -8,23 +8,15 @@ use super::delete::{Deletion, exact_version};
 use super::{Volume, VolumeError, Volumes};
 
 /// The status of a `LogicalVolume` that its node agent provisions.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Progress {
     Provisioned(Volume),
-    Failed(Failure),
+    Failed {
+        error: VolumeError,
+        /// The version of the object with this failure.
+        version: Preconditions,
+    },
     Deleted,
-}
-
-/// A failure that the node agent wrote.
-#[derive(Clone, Debug)]
-struct Failure {
-    node: String,
-    /// A gRPC code.
-    code: i32,
-    message: String,
-    is_copy: bool,
-    /// The object with this failure.
-    version: Preconditions,
 }
 
 impl Volumes {
@@ -35,29 +27,24 @@ impl Volumes {
         mut object: LogicalVolume,
         deadline: Instant,
     ) -> Result<Volume, VolumeError> {
-        let name = object.name().to_owned();
-        let uid = object.uid().to_owned();
         let mut outdated = None;
         loop {
             let progress = match self.progress(&object) {
                 Some(progress) => progress,
                 None => self.wait_progress(&object, outdated.as_deref(), deadline).await?,
             };
-            let failure = match progress {
+            let (error, version) = match progress {
                 Progress::Provisioned(volume) => return Ok(volume),
-                Progress::Deleted => return Err(VolumeError::DeletedMeanwhile(name)),
-                Progress::Failed(failure) => failure,
+                Progress::Deleted => return Err(VolumeError::DeletedMeanwhile(object.name().to_owned())),
+                Progress::Failed { error, version } => (error, version),
             };
             // The caller may never come back after this answer, so that nothing may be left. Only the version with the
             // failure is deleted: if the agent has tried again meanwhile, that counts.
-            match self.delete_object(&name, failure.version.clone()).await? {
-                Deletion::Done | Deletion::Pending => return Err(failure.into()),
+            match self.delete_object(object.name(), version.clone()).await? {
+                Deletion::Done | Deletion::Pending => return Err(error),
                 Deletion::Conflict => {
-                    outdated = failure.version.resource_version;
-                    object = match self.read(&name).await? {
-                        Some(object) if object.uid() == uid => object,
-                        _ => return Err(VolumeError::DeletedMeanwhile(name)),
-                    };
+                    outdated = version.resource_version;
+                    object = self.reread(&object).await?;
                 }
             }
         }
@@ -70,29 +57,19 @@ impl Volumes {
         outdated: Option<&str>,
         deadline: Instant,
     ) -> Result<Progress, VolumeError> {
-        let name = object.name().to_owned();
-        let uid = object.uid();
-        // An absence counts only after a presence: an informer that lags has not seen the object yet
-        let mut seen = false;
-        let check = |cached: Option<&LogicalVolume>| match cached.filter(|cached| cached.uid() == uid) {
-            Some(cached) => {
-                seen = true;
-                let version = cached.metadata.resource_version.as_deref();
-                if outdated.is_some() && version == outdated { None } else { self.progress(cached) }
-            }
-            None => seen.then_some(Progress::Deleted),
+        let check = |cached: &LogicalVolume| {
+            let is_outdated = outdated.is_some() && cached.metadata.resource_version.as_deref() == outdated;
+            if is_outdated { None } else { self.progress(cached) }
         };
-        if let Some(progress) = self.wait_until(&name, deadline, check).await? {
+        if let Some(progress) = self.wait_until(object, deadline, check).await? {
             return Ok(progress);
         }
-        match self.read(&name).await?.filter(|object| object.uid() == uid) {
-            None => Ok(Progress::Deleted),
-            Some(object) => self.progress(&object).ok_or_else(|| VolumeError::Timeout {
-                awaited: "made",
-                name,
-                node: object.spec.node_name,
-            }),
-        }
+        let object = self.reread(object).await?;
+        self.progress(&object).ok_or_else(|| VolumeError::Timeout {
+            awaited: "made",
+            name: object.name().to_owned(),
+            node: object.spec.node_name.clone(),
+        })
     }
 
     /// Returns what the object says about its volume, or `None` while the agent has not written anything.
@@ -105,21 +82,15 @@ impl Volumes {
             // The LV exists. TopoLVM's agent tells its size a moment later, and a failure is one of telling it: such an
             // object must never be deleted here
             (Some(_), None) => None,
-            (None, _) => object.failure().map(|(code, message)| {
-                Progress::Failed(Failure {
+            (None, _) => object.failure().map(|(code, message)| Progress::Failed {
+                error: VolumeError::CreateFailed {
                     node: object.spec.node_name.clone(),
                     code,
                     message: message.to_owned(),
                     is_copy: !object.spec.source.is_empty(),
-                    version: exact_version(object),
-                })
+                },
+                version: exact_version(object),
             }),
         }
-    }
-}
-
-impl From<Failure> for VolumeError {
-    fn from(Failure { node, code, message, is_copy, version: _ }: Failure) -> Self {
-        Self::CreateFailed { node, code, message, is_copy }
     }
 }

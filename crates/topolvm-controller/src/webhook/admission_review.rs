@@ -12,7 +12,7 @@ use super::objects::{Claim, Pod};
 
 /// The decision about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum AdmissionDecision {
+pub(crate) enum Decision {
     Unchanged,
     Patched(Patch),
     /// The object is refused, for this reason.
@@ -178,7 +178,7 @@ impl AdmissionRequest {
     /// Builds the response as JSON; an error is the reason why there is no decision. `warning` is shown to the user.
     pub(crate) fn respond(
         &self,
-        decision: Result<&AdmissionDecision, &str>,
+        decision: Result<&Decision, &str>,
         warning: Option<&str>,
     ) -> serde_json::Result<Vec<u8>> {
         let allowed = Response {
@@ -192,12 +192,12 @@ impl AdmissionRequest {
         let denied =
             |code, message| Response { allowed: false, status: Some(Status { code, message }), ..allowed.clone() };
         let response = match decision {
-            Ok(AdmissionDecision::Unchanged) => allowed,
-            Ok(AdmissionDecision::Patched(patch)) => {
+            Ok(Decision::Unchanged) => allowed,
+            Ok(Decision::Patched(patch)) => {
                 let patch = Some(ByteString(serde_json::to_vec(patch)?));
                 Response { patch, patch_type: Some("JSONPatch"), ..allowed }
             }
-            Ok(AdmissionDecision::Denied(why)) => denied(403, why),
+            Ok(Decision::Denied(why)) => denied(403, why),
             Err(error) => denied(500, error),
         };
         serde_json::to_vec(&ReviewResponse { api_version: self.version, kind: "AdmissionReview", response })

@@ -5,7 +5,7 @@ use json_patch::jsonptr::PointerBuf;
 use serde_json::json;
 use topolvm_api::ApiFlavor;
 
-use super::admission_review::{AdmissionDecision, MutateError};
+use super::admission_review::{Decision, MutateError};
 use super::objects::Claim;
 use super::patch::add;
 use super::storage_class_informer::StorageClassInformer;
@@ -22,28 +22,28 @@ pub(crate) struct ClaimWebhook {
 impl ClaimWebhook {
     /// Decides about a new claim. The class that a claim without one gets is in it already: the API server's own
     /// admission plugins come before webhooks.
-    pub(crate) async fn mutate(&self, claim: &Claim) -> Result<AdmissionDecision, MutateError> {
+    pub(crate) async fn mutate(&self, claim: &Claim) -> Result<Decision, MutateError> {
         let spec = claim.spec.as_ref().ok_or(MutateError::Incomplete("spec"))?;
         if !self.finalizer {
-            return Ok(AdmissionDecision::Unchanged);
+            return Ok(Decision::Unchanged);
         }
         let class = match spec.class.as_deref() {
             None | Some("") => None,
             Some(name) => self.classes.find_own(name).await?,
         };
         if class.is_none() {
-            return Ok(AdmissionDecision::Unchanged);
+            return Ok(Decision::Unchanged);
         }
         let finalizer = self.flavor.pvc_finalizer();
         Ok(match &claim.metadata.finalizers {
-            Some(finalizers) if finalizers.has(self.flavor) => AdmissionDecision::Unchanged,
+            Some(finalizers) if finalizers.has(self.flavor) => Decision::Unchanged,
             Some(_) => {
                 let end = PointerBuf::from_tokens(["metadata", "finalizers", "-"]);
-                AdmissionDecision::Patched(Patch(vec![add(end, finalizer.into())]))
+                Decision::Patched(Patch(vec![add(end, finalizer.into())]))
             }
             None => {
                 let all = PointerBuf::from_tokens(["metadata", "finalizers"]);
-                AdmissionDecision::Patched(Patch(vec![add(all, json!([finalizer]))]))
+                Decision::Patched(Patch(vec![add(all, json!([finalizer]))]))
             }
         })
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
-use super::admission_review::{AdmissionDecision, AdmissionRequest, MutateError, Object, Resource, ReviewError};
+use super::admission_review::{AdmissionRequest, Decision, MutateError, Object, Resource, ReviewError};
 use super::claim::ClaimWebhook;
 use super::metrics::{Outcome, WebhookMetrics};
 use super::pod::PodWebhook;
@@ -155,9 +155,9 @@ impl Hooks {
     }
 
     /// Decides about the object of a request, and returns a warning for the user if there is one.
-    async fn decide(&self, request: &AdmissionRequest) -> Result<(AdmissionDecision, Option<String>), MutateError> {
+    async fn decide(&self, request: &AdmissionRequest) -> Result<(Decision, Option<String>), MutateError> {
         match &request.object {
-            None => Ok((AdmissionDecision::Unchanged, None)),
+            None => Ok((Decision::Unchanged, None)),
             Some(Object::Pod(pod)) => self.pods.mutate(&request.namespace, pod).await,
             Some(Object::Claim(claim)) => Ok((self.claims.mutate(claim).await?, None)),
         }
@@ -186,9 +186,9 @@ impl Hooks {
                     tracing::warn!(plural, namespace, name, "{warning}");
                 }
                 let outcome = match decision {
-                    AdmissionDecision::Unchanged => Outcome::Unchanged,
-                    AdmissionDecision::Patched(_) => Outcome::Patched,
-                    AdmissionDecision::Denied(_) => Outcome::Denied,
+                    Decision::Unchanged => Outcome::Unchanged,
+                    Decision::Patched(_) => Outcome::Patched,
+                    Decision::Denied(_) => Outcome::Denied,
                 };
                 Ok((outcome, request.respond(Ok(&decision), warning.as_deref())?))
             }

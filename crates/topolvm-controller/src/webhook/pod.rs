@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use serde_json::{Map, Value};
 use topolvm_api::ApiFlavor;
 
-use super::admission_review::{AdmissionDecision, MutateError};
+use super::admission_review::{Decision, MutateError};
 use super::objects::{ClaimSpec, Container, MAX_VOLUMES, Pod, PodVolumes, ResourceRequirements};
 use super::patch::set_members;
 use super::request_limit::RequestLimit;
@@ -60,17 +60,13 @@ enum PodClaim {
 
 impl PodWebhook {
     /// Decides about a new pod in this namespace, and returns a warning for the user if there is one.
-    pub(crate) async fn mutate(
-        &self,
-        namespace: &str,
-        pod: &Pod,
-    ) -> Result<(AdmissionDecision, Option<String>), MutateError> {
+    pub(crate) async fn mutate(&self, namespace: &str, pod: &Pod) -> Result<(Decision, Option<String>), MutateError> {
         let spec = pod.spec.as_ref().ok_or(MutateError::Incomplete("spec"))?;
         let Some(container) = spec.containers.as_ref().and_then(|containers| containers.0.as_ref()) else {
-            return Ok((AdmissionDecision::Denied("pod has no containers"), None));
+            return Ok((Decision::Denied("pod has no containers"), None));
         };
         let (CapacityResource::Marker | CapacityResource::Bytes, Some(volumes)) = (self.resource, &spec.volumes) else {
-            return Ok((AdmissionDecision::Unchanged, None));
+            return Ok((Decision::Unchanged, None));
         };
         if namespace.is_empty() {
             return Err(MutateError::Incomplete("namespace"));
@@ -80,10 +76,8 @@ impl PodWebhook {
             format!("topolvm: of the volumes of this pod only {MAX_VOLUMES} are counted for the choice of a node")
         });
         let decision = match self.requested_capacity(namespace, volumes).await? {
-            Some(capacity) if !capacity.is_empty() => {
-                AdmissionDecision::Patched(self.build_patch(pod, container, &capacity))
-            }
-            Some(_) | None => AdmissionDecision::Unchanged,
+            Some(capacity) if !capacity.is_empty() => Decision::Patched(self.build_patch(pod, container, &capacity)),
+            Some(_) | None => Decision::Unchanged,
         };
         Ok((decision, warning))
     }
