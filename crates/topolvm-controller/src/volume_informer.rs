@@ -4,11 +4,12 @@
 //! answers.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use kube::Api;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{LogicalVolumes, Packed, watch_all};
+use topolvm_kube::{LogicalVolumeWriter, LogicalVolumes, watch_all};
 use topolvm_runtime::CancellationToken;
 
 /// The informer has stopped because the process ends.
@@ -30,10 +31,10 @@ impl VolumeInformer {
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         // The sender lives in the task: waiters notice when it ends
         let (change, changed) = watch::channel(());
-        let informer = Self { volumes: LogicalVolumes::default(), changed };
-        let volumes = informer.volumes.clone();
+        let mut writer = LogicalVolumeWriter::default();
+        let informer = Self { volumes: writer.as_reader(), changed };
         let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
-            volumes.apply(event);
+            writer.apply(event);
             change.send_replace(());
         });
         (informer, task)
@@ -45,7 +46,7 @@ impl VolumeInformer {
     }
 
     /// Returns the object of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<LogicalVolume> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<LogicalVolume>> {
         self.volumes.get(name)
     }
 
@@ -54,9 +55,9 @@ impl VolumeInformer {
         self.volumes.names()
     }
 
-    /// Returns the name of the object that has this UID or volume id.
-    pub(crate) fn name_by_id(&self, id: &str) -> Option<String> {
-        self.volumes.name_of(id)
+    /// Returns the object that has this UID or volume id.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<LogicalVolume>> {
+        self.volumes.find(id)
     }
 
     /// Waits until `check` returns something for the object of this name; it is called once for each state of the
@@ -69,10 +70,10 @@ impl VolumeInformer {
         let mut changes = self.changes();
         let mut seen = None;
         loop {
-            let state = self.volumes.packed(name);
+            let state = self.volumes.get(name);
             // Most changes are those of other objects
             if seen.as_ref() != Some(&state) {
-                if let Some(answer) = check(state.as_ref().and_then(Packed::unpack).as_ref()) {
+                if let Some(answer) = check(state.as_deref()) {
                     return Ok(answer);
                 }
                 seen = Some(state);
@@ -112,7 +113,8 @@ mod tests {
     #[tokio::test]
     async fn a_waiter_checks_each_state_of_its_object_once_and_no_changes_of_others() {
         let (change, changed) = watch::channel(());
-        let informer = VolumeInformer { volumes: LogicalVolumes::default(), changed };
+        let mut writer = LogicalVolumeWriter::default();
+        let informer = VolumeInformer { volumes: writer.as_reader(), changed };
         let sized = |name, size| Event::Apply(logical_volume(name).sized(size).build());
         let mut looks = Vec::new();
         let waiting = informer.wait_until("a", |object| {
@@ -122,7 +124,7 @@ mod tests {
         let changing = async {
             for event in [sized("b", "1Gi"), sized("a", "1Gi"), sized("b", "2Gi"), sized("a", "2Gi")] {
                 tokio::task::yield_now().await;
-                informer.volumes.apply(event);
+                writer.apply(event);
                 change.send_replace(());
             }
         };
@@ -134,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn waiters_end_with_the_informer() {
         let (_, changed) = watch::channel(());
-        let informer = VolumeInformer { volumes: LogicalVolumes::default(), changed };
+        let informer = VolumeInformer { volumes: LogicalVolumeWriter::default().as_reader(), changed };
         assert_eq!(informer.wait_until("a", |object| object.map(|_| ())).await, Err(Stopped));
     }
 }

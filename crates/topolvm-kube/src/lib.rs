@@ -1,8 +1,9 @@
-//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect for ever, the cache of
-//! watched `LogicalVolume`s, Events, the work queue of reconcilers and their metric, and authorization of metrics by the API server.
+//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect for ever, caches of
+//! watched objects, Events, the work queue of reconcilers and their metric, and authorization of metrics by the API server.
 //!
 //! It knows no reconciler and nothing of CSI.
 
+mod cache;
 mod client;
 mod events;
 mod logical_volumes;
@@ -11,9 +12,10 @@ mod reconciles;
 mod watch;
 mod work;
 
+pub use cache::{Cache, CacheWriter};
 pub use client::{client, wait_until_reachable};
 pub use events::EventRecorder;
-pub use logical_volumes::{LogicalVolumes, Packed};
+pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use metrics_access::{AccessReviewError, AccessReviews};
 pub use reconciles::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_selected};

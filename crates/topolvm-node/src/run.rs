@@ -10,7 +10,7 @@ use lvm::Host;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
-use topolvm_kube::{AccessReviews, LogicalVolumes, ReconcileMetrics};
+use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve_kubelet};
@@ -92,8 +92,8 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     let lost = LostVolumes::register(&mut registry, &node);
     let registry = Arc::new(registry);
 
-    let own = LogicalVolumes::default();
-    let volumes = Volumes::new(flavor, own.clone(), client.clone(), node.clone());
+    let own = LogicalVolumeWriter::default();
+    let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
     let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
     let agent = Arc::new(agent);
     let uses = FindDeviceUses::new({

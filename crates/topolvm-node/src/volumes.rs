@@ -2,6 +2,7 @@
 
 mod record;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
@@ -85,10 +86,11 @@ impl Volumes {
 
     /// The LogicalVolume of a CSI volume id, which is the object's UID.
     pub async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
-        tokio::time::timeout(FIRST_LIST, self.own.wait_until_listed()).await.map_err(|_| LookupError::NotListed)?;
-        let watched = self.own.name_of(id).and_then(|name| self.own.get(&name));
-        if let Some(volume) = watched.filter(|volume| is(volume, id)) {
-            return Ok(volume);
+        if !tokio::time::timeout(FIRST_LIST, self.own.wait_until_listed()).await.unwrap_or(false) {
+            return Err(LookupError::NotListed);
+        }
+        if let Some(volume) = self.own.find(id) {
+            return Ok(Arc::unwrap_or_clone(volume));
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
         let claiming = tokio::time::timeout(LIST, self.list(id))
@@ -105,7 +107,7 @@ impl Volumes {
 
     /// Whether all were listed and there is no such volume. Asks nobody.
     pub fn is_surely_unknown(&self, id: &str) -> bool {
-        self.own.is_listed() && self.own.name_of(id).is_none()
+        self.own.is_listed() && self.own.find(id).is_none()
     }
 
     /// The objects of this node that have this volume id in their status, which is one at most.

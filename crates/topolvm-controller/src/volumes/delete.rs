@@ -59,8 +59,7 @@ impl Volumes {
     /// Returns whether the informer has this very object. It only goes forward: once it has had an object, its absence
     /// means that the object is gone, while before, it may just not have come that far.
     pub(super) fn is_cached(&self, object: &LogicalVolume) -> bool {
-        // Asked of the index: those who wait ask at every change of any object, and would unpack theirs each time
-        self.informer.name_by_id(object.uid()).is_some_and(|name| name == object.name())
+        self.informer.get(object.name()).is_some_and(|cached| cached.uid() == object.uid())
     }
 
     /// Waits until exactly this object is gone; `false` when it is not at the deadline. `was_cached` tells whether the

@@ -37,9 +37,9 @@ impl Volumes {
 
     async fn find_any(&self, id: &str) -> Result<Option<LogicalVolume>, VolumeError> {
         let has_id = |volume: &LogicalVolume| volume.volume_id() == Some(id);
-        if let Some(name) = self.informer.name_by_id(id) {
+        if let Some(cached) = self.informer.find(id) {
             // A UID is never used twice: if this object is another one by now, the volume is gone
-            return Ok(self.read(&name).await?.filter(has_id));
+            return Ok(self.read(cached.name()).await?.filter(has_id));
         }
         let selected = ListParams::default().fields(&format!("{VOLUME_ID_FIELD}={id}"));
         match self.api().list(&selected).await {

@@ -46,7 +46,9 @@ impl Reconciler {
         gauge: &LostVolumes,
         changed: &mpsc::UnboundedSender<String>,
     ) {
-        own.wait_until_listed().await;
+        if !own.wait_until_listed().await {
+            return;
+        }
         loop {
             let is_connected = pools.borrow_and_update().is_connected;
             if is_connected {
@@ -63,7 +65,7 @@ impl Reconciler {
         let mut classes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in own.names() {
             if let Some(volume) = own.get(&name).filter(|volume| self.should_be_there(volume)) {
-                classes.entry(volume.spec.device_class).or_default().push(name);
+                classes.entry(volume.spec.device_class.clone()).or_default().push(name);
             }
         }
         let mut lost = 0;

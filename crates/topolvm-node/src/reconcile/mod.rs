@@ -27,7 +27,7 @@ use kube::Api;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{LogicalVolumes, Pace, ReconcileMetrics, watch_and_work, work_through};
+use topolvm_kube::{LogicalVolumeWriter, Pace, ReconcileMetrics, watch_and_work, work_through};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use crate::capacity::Pools;
@@ -105,11 +105,11 @@ impl Reconciler {
         Self { device_uses: Some(device_uses), ..self }
     }
 
-    /// Watches the objects of this node, keeps `own` of them, and reconciles each whenever it changes, after a
+    /// Watches the objects of this node, caches them with `writer`, and reconciles each whenever it changes, after a
     /// failure, and when one of the signals says so. Ends with `shutdown`.
     pub async fn run(
         self: Arc<Self>,
-        own: LogicalVolumes,
+        writer: LogicalVolumeWriter,
         signals: Signals,
         metrics: ReconcileMetrics,
         shutdown: CancellationToken,
@@ -119,26 +119,28 @@ impl Reconciler {
         let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());
         };
+        let own = writer.as_reader();
         let all = own.clone();
         let Signals { lvmd_returns, pools, unpublished, lost } = signals;
         let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
         let all = own.clone();
         let removable = UnboundedReceiverStream::new(unpublished).filter_map(move |id| {
-            let name = all.name_of(&id).filter(|name| all.get(name).is_some_and(|volume| volume.is_deleting()));
-            std::future::ready(name)
+            let volume = all.find(&id).filter(|volume| volume.is_deleting());
+            std::future::ready(volume.map(|volume| volume.name().to_owned()))
         });
         let (changed, changes) = mpsc::unbounded_channel();
         let queue = stream::select(UnboundedReceiverStream::new(changes), stream::select(after_return, removable));
         let step = async |name: String| match own.get(&name) {
-            Some(volume) => metrics.observed("logicalvolume", self.reconcile(Arc::new(volume))).await,
+            Some(volume) => metrics.observed("logicalvolume", self.reconcile(volume)).await,
             None => Ok(()),
         };
         // A volume group that hangs holds up no volumes of others
-        let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class);
+        let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class.clone());
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = work_through(queue, PACE, class, step, log_failure);
         let comparing = shutdown.run_until_cancelled(self.follow_lost(&own, pools, &lost, &changed));
-        let watching = watch::follow(self.api.clone(), selection, &self.node, &own, changed.clone(), shutdown.clone());
+        let watching =
+            watch::follow(self.api.clone(), selection, &self.node, writer, changed.clone(), shutdown.clone());
         Box::pin(watch_and_work(watching, async {
             tokio::join!(working, comparing);
         }))

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{LogicalVolumes, watch_selected};
+use topolvm_kube::{LogicalVolumeWriter, watch_selected};
 use topolvm_runtime::{CancellationToken, error_chain};
 
 /// Who picks this node's objects out of all.
@@ -43,13 +43,13 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
     }
 }
 
-/// Keeps `own` of this node's objects, whoever picks them out, and names each to `changed` when its change is there: all of them when they
-/// were listed. Ends with `shutdown`.
+/// Caches this node's objects, whoever selects them, and names each to `changed` when its change is there: all of them when they were
+/// listed. Ends with `shutdown`.
 pub(super) async fn follow(
     api: Api<LogicalVolume>,
     selection: Selection,
     node: &str,
-    own: &LogicalVolumes,
+    mut writer: LogicalVolumeWriter,
     changed: mpsc::UnboundedSender<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -57,11 +57,11 @@ pub(super) async fn follow(
         Selection::Server(field) => watcher::Config::default().fields(&field),
         Selection::Client => watcher::Config::default(),
     };
-    watch_selected("LogicalVolumes", api, config, shutdown, |event| {
+    watch_selected("LogicalVolumes", api, config, shutdown, move |event| {
         if !is_own(&event, node) {
             return;
         }
-        for name in own.apply(event) {
+        for name in writer.apply(event) {
             // Nobody listens only when everything ends
             drop(changed.send(name));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use rstest::rstest;
 use tonic::{Code, Request};
-use topolvm_kube::LogicalVolumes;
+use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::mount::Contents;
 use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
@@ -274,7 +274,7 @@ async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn before_the_first_list_nothing_is_declared_missing_and_what_is_mounted_is_measured() {
-    let node = Node::start_with(&mut |own| *own = LogicalVolumes::default()).await;
+    let node = Node::start_with(&mut |own| *own = LogicalVolumeWriter::default()).await;
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     std::fs::create_dir_all(node.target()).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
-use topolvm_kube::{LogicalVolumes, ReconcileMetrics};
+use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_node::capacity::Pools;
 use topolvm_node::reconcile::{LostVolumes, Signals};
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -37,7 +37,10 @@ impl Running {
         };
         let reconciler = Arc::new(reconciler(&cluster.api, cluster.lvmd.client()));
         let tasks = Tasks::new(shutdown.clone());
-        tasks.spawn("LogicalVolumes", reconciler.run(LogicalVolumes::default(), signals, metrics, shutdown.clone()));
+        tasks.spawn(
+            "LogicalVolumes",
+            reconciler.run(LogicalVolumeWriter::default(), signals, metrics, shutdown.clone()),
+        );
         let running = Self { registry, pools, shutdown };
         running.tell();
         running

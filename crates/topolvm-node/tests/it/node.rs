@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
-use topolvm_kube::LogicalVolumes;
+use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::Volumes;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     pub(crate) pools: watch::Sender<Pools>,
-    own: LogicalVolumes,
+    own: Mutex<LogicalVolumeWriter>,
     volumes: Volumes,
     lvmd: LvmdProcess,
 }
@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Spoils the watch of LogicalVolumes, which has shown `v1`.
-    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut LogicalVolumes)) -> Self {
+    pub(crate) async fn start_with(spoil: &mut dyn FnMut(&mut LogicalVolumeWriter)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         // These tests change LVM behind the back of lvmd, and it is to see that at once.
@@ -66,19 +66,19 @@ impl Node {
         let flavor = ApiFlavor::TopoLvm;
         let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").build();
         api.apply_json(&volume);
-        let mut own = LogicalVolumes::default();
+        let mut own = LogicalVolumeWriter::default();
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
             own.apply(event);
         }
         spoil(&mut own);
         let machine = Machine::new(&lvm);
         std::fs::create_dir(dir.path().join("old")).unwrap();
-        let volumes = Volumes::new(flavor, own.clone(), api.client(), "n1".to_owned());
+        let volumes = Volumes::new(flavor, own.as_reader(), api.client(), "n1".to_owned());
         let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let service = service(&volumes, lvmd.client(), &machine, &pools, dir.path(), &tasks, false);
-        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, own, volumes, lvmd }
+        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, own: Mutex::new(own), volumes, lvmd }
     }
 
     /// Another agent on the same machine, which stages volumes or does not.
@@ -98,7 +98,8 @@ impl Node {
 
     /// The watch shows `v1` as the API server has it.
     pub(crate) fn watch(&self) {
-        self.own.apply(Event::Apply(serde_json::from_value(self.object("pvc-1")).unwrap()));
+        let volume = serde_json::from_value(self.object("pvc-1")).unwrap();
+        self.own.lock().unwrap().apply(Event::Apply(volume));
     }
 
     /// A LogicalVolume as the API server has it.

@@ -8,7 +8,7 @@ use lvmd::{Config, Engine, Maker, routes};
 use tokio::sync::watch;
 use tonic::{Code, Request, Status};
 use topolvm_api::ApiFlavor;
-use topolvm_kube::LogicalVolumes;
+use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::Volumes;
 use topolvm_node::capacity::Pools;
 use topolvm_node::csi::{Agent, NodeService};
@@ -56,13 +56,13 @@ fn a_link_to_another_volume() {
         let maker = Maker::new(Path::new("lvmd.sock"));
         let engine = Engine::start(lvm(), classes, maker, &tasks, shutdown.clone()).await.unwrap();
         let lvmd = Lvmd::over(routes(&engine));
-        let (api, own) = (ApiServer::new(), LogicalVolumes::default());
+        let (api, mut own) = (ApiServer::new(), LogicalVolumeWriter::default());
         let volume = logical_volume("pvc-1").on("n1").uid("v1").ready("v1", "64Mi").build();
         api.apply_json(volume.clone());
         for event in [Event::Init, Event::InitApply(volume), Event::InitDone] {
             own.apply(event);
         }
-        let volumes = Volumes::new(ApiFlavor::TopoLvm, own, api.client(), "n1".to_owned());
+        let volumes = Volumes::new(ApiFlavor::TopoLvm, own.as_reader(), api.client(), "n1".to_owned());
         let pools = watch::Sender::new(Pools::default());
         let agent = Agent::new(volumes, lvmd, SystemMounter::new(), pools.subscribe(), "/dev/topolvm".into(), false);
         let node = NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone());
