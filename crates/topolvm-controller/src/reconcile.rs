@@ -15,7 +15,6 @@ mod claim_informer;
 mod error;
 mod events;
 mod filesystem_resize;
-mod finalizers;
 #[cfg(test)]
 mod harness;
 mod node_deletion;

@@ -12,9 +12,9 @@ use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 
-/// For how long kube's recorder takes an Event for the same as the last one.
+/// How long after its last use kube's recorder still counts an Event instead of writing a new one.
 const REMEMBERED: Duration = Duration::from_mins(6);
-/// What the API server takes of a note, in bytes.
+/// The longest note that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
 /// Writes Events: the same again is counted and not repeated, and with another note it is another Event. Clones share what they remember.

@@ -1,13 +1,16 @@
 //! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect for ever, caches of
-//! watched objects, Events, the work queue of reconcilers and their metric, and authorization of metrics by the API server.
+//! watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their metric, and authorization of metrics
+//! by the API server.
 //!
 //! It knows no reconciler and nothing of CSI.
 
 mod cache;
 mod client;
 mod events;
+mod list;
 mod logical_volumes;
 mod metrics_access;
+mod patches;
 mod reconciles;
 mod watch;
 mod work;
@@ -15,8 +18,10 @@ mod work;
 pub use cache::{Cache, CacheWriter};
 pub use client::{client, wait_until_reachable};
 pub use events::EventRecorder;
+pub use list::{can_select, list_in_pages, list_selected};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use metrics_access::{AccessReviewError, AccessReviews};
+pub use patches::{add_finalizer, has_finalizer, json_patch, remove_finalizers, set_annotation, set_label};
 pub use reconciles::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_selected};
 pub use work::{Pace, watch_and_work, work_through};

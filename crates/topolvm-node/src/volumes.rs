@@ -5,11 +5,10 @@ mod record;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::ListParams;
 use kube::{Api, Client};
 use tonic::Code;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::LogicalVolumes;
+use topolvm_kube::{LogicalVolumes, list_selected};
 use topolvm_runtime::grpc::GrpcCode;
 
 pub use record::RecordError;
@@ -93,13 +92,14 @@ impl Volumes {
             return Ok(Arc::unwrap_or_clone(volume));
         }
         // Another process of this agent, as during an update, can have made the volume a moment ago
-        let claiming = tokio::time::timeout(LIST, self.list(id))
+        let fields = format!("spec.nodeName={},status.volumeID={id}", self.node);
+        let is_claiming = |volume: &LogicalVolume| volume.volume_id() == Some(id) && volume.spec.node_name == self.node;
+        let claiming = tokio::time::timeout(LIST, list_selected(&self.api, &fields, is_claiming))
             .await
             .map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
             .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
         claiming
             .into_iter()
-            .filter(|volume| is(volume, id) && volume.spec.node_name == self.node)
             // Of several that claim it, the one whose UID it is
             .max_by_key(|volume| volume.uid() == id)
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
@@ -109,21 +109,4 @@ impl Volumes {
     pub fn is_surely_unknown(&self, id: &str) -> bool {
         self.own.is_listed() && self.own.find(id).is_none()
     }
-
-    /// The objects of this node that have this volume id in their status, which is one at most.
-    async fn list(&self, id: &str) -> Result<Vec<LogicalVolume>, kube::Error> {
-        let fields = format!("spec.nodeName={},status.volumeID={id}", self.node);
-        match self.api.list(&ListParams::default().fields(&fields)).await {
-            // "field label not supported": the definition is that of TopoLVM, or the server is older than 1.32
-            Err(kube::Error::Api(status)) if status.code == 400 => {
-                Ok(self.api.list(&ListParams::default()).await?.items)
-            }
-            listed => Ok(listed?.items),
-        }
-    }
-}
-
-/// An LV is named by the object's UID, and the status repeats it as the volume id.
-fn is(volume: &LogicalVolume, id: &str) -> bool {
-    volume.uid() == id || volume.volume_id() == Some(id)
 }

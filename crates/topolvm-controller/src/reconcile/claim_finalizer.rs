@@ -10,27 +10,26 @@
 //! can create the claim (Kubernetes' `createPersistentVolumeClaims`: "pvc ... is being deleted"). What other
 //! controllers, and those of old Kubernetes versions, create in between is deleted once the claim is gone.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
+use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{ReconcileMetrics, json_patch, list_in_pages, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::claim::{full_name, is_mounted_by};
 use super::claim_informer::ClaimInformer;
 use super::error::{ReconcileError, none_if_not_found};
 use super::events::EventPublisher;
-use super::finalizers;
 use super::pvc_finalizer::FinalizerPolicy;
 use super::work_queue::{PACE, reconcile_all};
-
-/// Pods per answer. Those that are pending are few.
-const PAGE: u32 = 100;
 
 /// The controller of claims.
 pub(super) struct ClaimFinalizer {
@@ -66,7 +65,7 @@ impl ClaimFinalizer {
 
     /// Takes off the finalizers that are due for removal.
     async fn reconcile(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
-        let obsolete = finalizers::removal(&claim.metadata, &self.policy.obsolete());
+        let obsolete = remove_finalizers(&claim.metadata, &self.policy.obsolete());
         if !obsolete.is_empty() {
             // What else there is to do begins with the event of this change
             return self.remove_finalizers(claim, obsolete, "take an obsolete finalizer off claim").await.map(drop);
@@ -77,7 +76,7 @@ impl ClaimFinalizer {
         if self.read_state(claim).await? == ClaimState::BeingDeleted {
             self.delete_pending_pods(claim).await?;
         }
-        let last = finalizers::removal(&claim.metadata, &[self.policy.flavor.pvc_finalizer()]);
+        let last = remove_finalizers(&claim.metadata, &[self.policy.flavor.pvc_finalizer()]);
         let written = self.remove_finalizers(claim, last, "let go of claim").await;
         // Also after an error: the answer to a change that was made may have been lost
         self.delete_late_pods(claim).await;
@@ -99,10 +98,10 @@ impl ClaimFinalizer {
     async fn remove_finalizers(
         &self,
         claim: &PersistentVolumeClaim,
-        operations: Vec<serde_json::Value>,
+        operations: Vec<PatchOperation>,
         action: &'static str,
     ) -> Result<(), ReconcileError> {
-        let patch = finalizers::patch(operations)?;
+        let patch = json_patch(operations);
         let written = self.api(claim).patch_metadata(&claim.name_any(), &PatchParams::default(), &patch).await;
         if none_if_not_found(written).map_err(ReconcileError::api(action, full_name(claim)))?.is_some() {
             tracing::info!(claim = full_name(claim), "took our finalizer off");
@@ -135,20 +134,15 @@ impl ClaimFinalizer {
     /// Deletes the pods that are pending for the claim.
     async fn delete_pending_pods(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
-        let mut page = ListParams::default().fields("status.phase=Pending").limit(PAGE);
-        loop {
-            let list = pods
-                .list(&page)
-                .await
-                .map_err(ReconcileError::api("list the pending pods beside claim", full_name(claim)))?;
-            for pod in list.items.iter().filter(|pod| is_mounted_by(&claim.name_any(), pod)) {
-                self.delete_pod(&pods, pod, claim).await?;
-            }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(()),
+        let pending = ListParams::default().fields("status.phase=Pending");
+        let mut pending = pin!(list_in_pages(&pods, pending));
+        let failed = || ReconcileError::api("list the pending pods beside claim", full_name(claim));
+        while let Some(pod) = pending.try_next().await.map_err(failed())? {
+            if is_mounted_by(&claim.name_any(), &pod) {
+                self.delete_pod(&pods, &pod, claim).await?;
             }
         }
+        Ok(())
     }
 
     async fn delete_pod(

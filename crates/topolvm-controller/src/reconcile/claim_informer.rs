@@ -13,11 +13,10 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
-use topolvm_kube::watch_all;
+use topolvm_kube::{has_finalizer, watch_all};
 use topolvm_runtime::CancellationToken;
 
 use super::claim::{PROVISIONER, provisioner, selected_node};
-use super::finalizers;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
 
@@ -101,7 +100,7 @@ fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
         // Its StorageClass decides, which is read when it matters
         None => selected_node(claim).is_some(),
     };
-    may_be_ours || PVC_FINALIZERS.iter().any(|name| finalizers::has(&claim.metadata, name))
+    may_be_ours || PVC_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
 }
 
 /// Drops what no controller reads.

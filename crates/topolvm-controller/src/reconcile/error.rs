@@ -7,8 +7,6 @@ use kube::core::Status;
 pub(super) enum ReconcileError {
     #[error("cannot {action} {object}")]
     Api { action: &'static str, object: String, source: Box<kube::Error> },
-    #[error("cannot form a patch")]
-    BuildPatch(#[from] serde_json::Error),
     #[error("the claims have not been listed yet")]
     ClaimsNotListed,
 }
@@ -22,7 +20,7 @@ impl ReconcileError {
 }
 
 /// Returns the status that the API server answered, if it did.
-pub(super) fn api_status(error: &kube::Error) -> Option<&Status> {
+fn api_status(error: &kube::Error) -> Option<&Status> {
     if let kube::Error::Api(status) = error { Some(status) } else { None }
 }
 

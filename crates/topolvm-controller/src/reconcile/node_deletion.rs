@@ -10,20 +10,15 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
-use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{ReconcileMetrics, json_patch, list_selected, remove_finalizers, set_annotation};
 
 use super::claim::{full_name, provisioner, selected_node, volume_name};
 use super::claim_informer::ClaimInformer;
-use super::error::{ReconcileError, api_status, none_if_deleted, none_if_not_found};
+use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::events::EventPublisher;
-use super::finalizers;
 use super::work_queue::reconcile_all;
 use crate::node_informer::{NodeInformer, NodeMeta, awaits_finalizer};
-
-/// Objects per answer where all have to be listed.
-const PAGE: u32 = 500;
 
 /// The controller of deleted Nodes.
 pub(super) struct NodeDeletion {
@@ -58,8 +53,8 @@ impl NodeDeletion {
         } else {
             self.delete_claims_and_volumes(&name).await?;
         }
-        let operations = finalizers::removal(&node.metadata, &[self.flavor.node_finalizer()]);
-        let written = nodes.patch_metadata(&name, &PatchParams::default(), &finalizers::patch(operations)?).await;
+        let patch = json_patch(remove_finalizers(&node.metadata, &[self.flavor.node_finalizer()]));
+        let written = nodes.patch_metadata(&name, &PatchParams::default(), &patch).await;
         none_if_not_found(written).map_err(ReconcileError::api("let go of Node", &name))?;
         tracing::info!(node = name, "let go of the deleted Node");
         Ok(())
@@ -173,39 +168,13 @@ impl NodeDeletion {
     /// Lists the volumes of the node from the API server.
     async fn list_volumes(&self, node: &str) -> Result<Vec<LogicalVolume>, ReconcileError> {
         let api: Api<LogicalVolume> = Api::all_with(self.client.clone(), &self.flavor);
-        let selected = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
-        match list_all(&api, selected).await {
-            // "field label not supported": the definition is that of TopoLVM, or the server is older than 1.32
-            Err(error) if api_status(&error).is_some_and(|status| status.code == 400) => {
-                list_all(&api, ListParams::default().limit(PAGE)).await
-            }
-            listed => listed,
-        }
-        .map(|volumes| {
-            let ours = self.flavor.logical_volume_finalizer();
-            // A volume without our finalizer that others still hold is theirs
-            let is_here = |volume: &LogicalVolume| {
-                volume.spec.node_name == node && (!volume.is_deleting() || volume.has_finalizer(ours))
-            };
-            volumes.into_iter().filter(is_here).collect()
-        })
-        .map_err(ReconcileError::api("list the LogicalVolumes of Node", node))
-    }
-
-    /// Returns the operations of a JSON patch that add the annotation about the pending deletion.
-    fn annotate_pending_deletion(&self, volume: &LogicalVolume) -> Vec<Value> {
-        let key = self.flavor.pending_deletion();
-        match &volume.metadata.annotations {
-            Some(_) => {
-                let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
-                vec![json!({"op": "add", "path": path, "value": "true"})]
-            }
-            // Annotations that somebody has added meanwhile would be overwritten
-            None => vec![
-                json!({"op": "test", "path": "/metadata/resourceVersion", "value": volume.metadata.resource_version}),
-                json!({"op": "add", "path": "/metadata/annotations", "value": {key: "true"}}),
-            ],
-        }
+        let ours = self.flavor.logical_volume_finalizer();
+        let is_here = |volume: &LogicalVolume| volume.spec.node_name == node;
+        let listed = list_selected(&api, &format!("spec.nodeName={node}"), is_here).await;
+        let mut volumes = listed.map_err(ReconcileError::api("list the LogicalVolumes of Node", node))?;
+        // A volume without our finalizer that others still hold is theirs
+        volumes.retain(|volume| !volume.is_deleting() || volume.has_finalizer(ours));
+        Ok(volumes)
     }
 
     /// Deletes the object without its node agent: takes off the finalizer, and tells an agent that still runs by an
@@ -213,10 +182,10 @@ impl NodeDeletion {
     async fn delete_volume(&self, node: &str, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let api: Api<LogicalVolume> = Api::all_with(self.client.clone(), &self.flavor);
         let name = volume.name_any();
-        let mut operations = finalizers::removal(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
+        let mut operations = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
         if !operations.is_empty() {
-            operations.extend(self.annotate_pending_deletion(volume));
-            let written = api.patch(&name, &PatchParams::default(), &finalizers::patch(operations)?).await;
+            operations.extend(set_annotation(&volume.metadata, self.flavor.pending_deletion(), "true"));
+            let written = api.patch(&name, &PatchParams::default(), &json_patch(operations)).await;
             none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", &name))?;
         }
         let exactly = Preconditions { uid: volume.metadata.uid.clone(), resource_version: None };
@@ -226,18 +195,6 @@ impl NodeDeletion {
         let note = format!("Node {node} was deleted; the volume is forgotten, its data stays on the disks of the node");
         self.events.publish_normal(&volume.object_ref(&self.flavor), "NodeDeleted", "DeleteVolume", note).await;
         Ok(())
-    }
-}
-
-async fn list_all(api: &Api<LogicalVolume>, mut page: ListParams) -> kube::Result<Vec<LogicalVolume>> {
-    let mut volumes = Vec::new();
-    loop {
-        let list = api.list(&page).await?;
-        volumes.extend(list.items);
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(volumes),
-        }
     }
 }
 

@@ -3,8 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use topolvm_api::ApiFlavor;
-
-use super::finalizers;
+use topolvm_kube::has_finalizer;
 
 /// The claim finalizers of both API groups.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
@@ -20,7 +19,7 @@ pub(super) struct FinalizerPolicy {
 impl FinalizerPolicy {
     /// Returns whether the claim has a finalizer to take off now.
     pub(super) fn is_removal_due(self, claim: &PersistentVolumeClaim) -> bool {
-        self.obsolete().iter().any(|name| finalizers::has(&claim.metadata, name)) || self.is_last(claim)
+        self.obsolete().iter().any(|name| has_finalizer(&claim.metadata, name)) || self.is_last(claim)
     }
 
     /// Returns the finalizers to take off every claim. TopoLVM left some on a claim more than once.
@@ -34,7 +33,7 @@ impl FinalizerPolicy {
         let ours = self.flavor.pvc_finalizer();
         self.is_kept
             && claim.metadata.deletion_timestamp.is_some()
-            && finalizers::has(&claim.metadata, ours)
+            && has_finalizer(&claim.metadata, ours)
             && claim.finalizers().iter().all(|name| name == ours)
     }
 }

@@ -4,23 +4,21 @@
 //! gone nobody will ever do that, and external-provisioner asks for the deletion for ever. After a day the finalizer is
 //! taken off. Only objects that somebody has deleted already are changed: nothing is deleted here.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{ReconcileMetrics, json_patch, list_in_pages, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::error::{ReconcileError, none_if_not_found};
 use super::events::EventPublisher;
-use super::finalizers;
 use crate::volume_informer::VolumeInformer;
-
-/// Objects per answer where all have to be listed.
-const PAGE: u32 = 500;
 
 /// The controller of stale volumes.
 pub(super) struct StaleVolumes {
@@ -84,8 +82,8 @@ impl StaleVolumes {
         let (about, node) = (volume.object_ref(&self.flavor), volume.spec.node_name.as_str());
         match self.choose_action(&volume).await? {
             Action::RemoveFinalizer => {
-                let operations = finalizers::removal(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
-                let written = api.patch(name, &PatchParams::default(), &finalizers::patch(operations)?).await;
+                let patch = json_patch(remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]));
+                let written = api.patch(name, &PatchParams::default(), &patch).await;
                 none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", name))?;
                 tracing::info!(volume = name, uid = volume.uid(), node, "let go of a stale LogicalVolume");
                 let note = format!("the volume is forgotten: it was deleted long ago, and its Node {node} is gone");
@@ -132,19 +130,14 @@ impl StaleVolumes {
             return Ok(None);
         };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = api.list(&page).await.map_err(ReconcileError::api("list", "the PersistentVolumes"))?;
-            let wants =
-                |persistent: &&PersistentVolume| self.refers_to(persistent, id) && !waits_for_removal(persistent);
-            if let Some(persistent) = list.items.iter().find(wants) {
+        let mut persistents = pin!(list_in_pages(&api, ListParams::default()));
+        let failed = || ReconcileError::api("list", "the PersistentVolumes");
+        while let Some(persistent) = persistents.try_next().await.map_err(failed())? {
+            if self.refers_to(&persistent, id) && !waits_for_removal(&persistent) {
                 return Ok(Some(persistent.name_any()));
             }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(None),
-            }
         }
+        Ok(None)
     }
 
     /// Returns whether the PersistentVolume refers to the volume with this id.

@@ -4,17 +4,13 @@
 //! `CreateVolume`. "Not found" makes `DeleteVolume` succeed, and would then leak the volume, so that it is said on the
 //! API server's word only. That costs one LIST with a selector, whose answer has at most one object.
 
-use kube::Api;
-use kube::api::{ListParams, PartialObjectMeta};
 use topolvm_api::LogicalVolume;
+use topolvm_kube::list_selected;
 
 use super::{Volume, VolumeError, VolumeKind, Volumes, api_error};
 
 /// The field that our CustomResourceDefinition makes selectable.
 const VOLUME_ID_FIELD: &str = "status.volumeID";
-
-/// Objects per answer where all have to be listed.
-const PAGE: u32 = 500;
 
 impl Volumes {
     /// Finds the object of a volume or snapshot id and reads it from the API server; `None` if there is none.
@@ -41,31 +37,9 @@ impl Volumes {
             // A UID is never used twice: if this object is another one by now, the volume is gone
             return Ok(self.read(cached.name()).await?.filter(has_id));
         }
-        let selected = ListParams::default().fields(&format!("{VOLUME_ID_FIELD}={id}"));
-        match self.api().list(&selected).await {
-            // Of several that claim it, the one whose UID it is
-            Ok(list) => Ok(list.items.into_iter().filter(has_id).max_by_key(|volume| volume.uid() == id)),
-            // "field label not supported": the definition is that of TopoLVM, or the server is older than 1.32
-            Err(kube::Error::Api(status)) if status.code == 400 => self.scan(id).await,
-            Err(error) => Err(api_error("find the", id)(error)),
-        }
-    }
-
-    /// Looks through the metadata of all objects. The volume id is the object's UID, so that no status is needed.
-    async fn scan(&self, id: &str) -> Result<Option<LogicalVolume>, VolumeError> {
-        let api: Api<PartialObjectMeta<LogicalVolume>> = Api::all_with(self.client.clone(), &self.flavor);
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = api.list(&page).await.map_err(api_error("find the", id))?;
-            let found = list.items.into_iter().find(|volume| volume.metadata.uid.as_deref() == Some(id));
-            if let Some(name) = found.and_then(|volume| volume.metadata.name) {
-                let volume = self.read(&name).await?;
-                return Ok(volume.filter(|volume| volume.volume_id() == Some(id)));
-            }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(None),
-            }
-        }
+        let selected = format!("{VOLUME_ID_FIELD}={id}");
+        let found = list_selected(&self.api(), &selected, has_id).await.map_err(api_error("find the", id))?;
+        // Of several that claim it, the one whose UID it is
+        Ok(found.into_iter().max_by_key(|volume| volume.uid() == id))
     }
 }

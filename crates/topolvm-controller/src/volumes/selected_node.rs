@@ -5,17 +5,18 @@
 //! binds immediately a node by the hash of the claim's name. So the claim itself is asked, and that only when it matters: when the node in
 //! front is not where the volume would be made.
 
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{ListParams, PartialObjectMeta};
 use topolvm_api::SELECTED_NODE;
+use topolvm_kube::list_in_pages;
 
 use super::error::ApiFailure;
 use super::{Placement, VolumeError, VolumeRequest, Volumes};
-
-/// Claims per answer where all have to be listed.
-const PAGE: u32 = 500;
 
 /// Namespace and name of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,21 +65,17 @@ impl Volumes {
     /// them. Claims cannot be selected by UID.
     async fn claim_of(&self, volume: &str) -> kube::Result<Option<PersistentVolumeClaim>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = api.list(&page).await?;
-            let is_it = |uid: &String| !uid.is_empty() && volume.ends_with(uid.as_str());
-            let found = list.items.into_iter().find(|claim| claim.metadata.uid.as_ref().is_some_and(is_it));
-            if let Some(found) = found.map(|claim| claim.metadata) {
-                let namespace = found.namespace.unwrap_or_default();
-                let claim: Option<PersistentVolumeClaim> =
-                    Api::namespaced(self.client.clone(), &namespace).get_opt(&found.name.unwrap_or_default()).await?;
-                return Ok(claim.filter(|claim| claim.metadata.uid == found.uid));
+        let mut claims = pin!(list_in_pages(&api, ListParams::default()));
+        while let Some(found) = claims.try_next().await? {
+            let uid = found.metadata.uid;
+            if uid.as_ref().is_none_or(|uid| uid.is_empty() || !volume.ends_with(uid.as_str())) {
+                continue;
             }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(None),
-            }
+            let namespace = found.metadata.namespace.unwrap_or_default();
+            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+            let claim = api.get_opt(&found.metadata.name.unwrap_or_default()).await?;
+            return Ok(claim.filter(|claim| claim.metadata.uid == uid));
         }
+        Ok(None)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -9,6 +10,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_kube::{add_finalizer, json_patch};
 use topolvm_runtime::error_chain;
 
 type NodeMetadata = PartialObjectMeta<Node>;
@@ -18,8 +20,6 @@ type NodeMetadata = PartialObjectMeta<Node>;
 enum Error {
     #[error("cannot {action} of the Node")]
     Kube { action: &'static str, source: Box<kube::Error> },
-    #[error("cannot form the patch")]
-    Form(#[from] serde_json::Error),
 }
 
 /// Keeps the Node's annotations at the capacity, and our finalizer on it. Goes on until one of the two senders is gone.
@@ -83,8 +83,8 @@ async fn write(
         return Ok(());
     };
     let failed = |action| move |source| Error::Kube { action, source: Box::new(source) };
-    if let Some(finalizer) = plan.finalizer {
-        let patch = Patch::Json::<()>(serde_json::from_value(finalizer)?);
+    if !plan.finalizer.is_empty() {
+        let patch = json_patch(plan.finalizer);
         api.patch_metadata(name, &PatchParams::default(), &patch).await.map_err(failed("add the finalizer"))?;
     }
     if let Some(annotations) = plan.annotations {
@@ -99,8 +99,8 @@ async fn write(
 /// What must be written.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// A JSON patch.
-    finalizer: Option<Value>,
+    /// Operations of a JSON patch.
+    finalizer: Vec<PatchOperation>,
     /// A merge patch.
     annotations: Option<Value>,
 }
@@ -113,29 +113,11 @@ impl Plan {
             return None;
         }
         let plan = Self {
-            finalizer: finalizer(flavor.node_finalizer(), node),
+            finalizer: add_finalizer(&node.metadata, flavor.node_finalizer()),
             annotations: annotations(flavor, capacity, node),
         };
-        (plan.finalizer.is_some() || plan.annotations.is_some()).then_some(plan)
+        (!plan.finalizer.is_empty() || plan.annotations.is_some()).then_some(plan)
     }
-}
-
-/// Adds the finalizer, unless somebody changed the Node in between: a merge patch would overwrite a finalizer that another
-/// controller has just added.
-fn finalizer(finalizer: &str, node: &NodeMetadata) -> Option<Value> {
-    let present = node.metadata.finalizers.as_deref().unwrap_or_default();
-    if present.iter().any(|name| name == finalizer) {
-        return None;
-    }
-    let (path, value) = if present.is_empty() {
-        ("/metadata/finalizers", json!([finalizer]))
-    } else {
-        ("/metadata/finalizers/-", json!(finalizer))
-    };
-    Some(json!([
-        {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version},
-        {"op": "add", "path": path, "value": value},
-    ]))
 }
 
 /// Only what differs. The annotations of classes that are gone are taken away, or the scheduler would go on using them.
@@ -165,6 +147,10 @@ mod tests {
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).unwrap()
     }
 
+    fn operations(patch: Value) -> Vec<PatchOperation> {
+        serde_json::from_value(patch).unwrap()
+    }
+
     fn capacity(classes: &[(&str, u64)]) -> NodeCapacity {
         let mut capacity = NodeCapacity::default();
         for &(class, free) in classes {
@@ -178,7 +164,7 @@ mod tests {
         let plan =
             Plan::new(FLAVOR, &capacity(&[("", 5), ("ssd", 7)]), &node(&json!({"name": "n1", "resourceVersion": "3"})));
         let expected = Plan {
-            finalizer: Some(json!([
+            finalizer: operations(json!([
                 {"op": "test", "path": "/metadata/resourceVersion", "value": "3"},
                 {"op": "add", "path": "/metadata/finalizers", "value": ["topolvm.io/node"]},
             ])),
@@ -200,7 +186,7 @@ mod tests {
         }));
         let plan = Plan::new(FLAVOR, &capacity(&[("", 5), ("ssd", 8)]), &node);
         let expected = Plan {
-            finalizer: None,
+            finalizer: Vec::new(),
             annotations: Some(json!({"metadata": {"annotations": {
                 "capacity.topolvm.io/ssd": "8", "capacity.topolvm.io/old": null,
             }}})),
@@ -227,7 +213,7 @@ mod tests {
         let node = node(&json!({"name": "n1", "resourceVersion": "9", "finalizers": ["other/one"]}));
         assert_eq!(
             Plan::new(FLAVOR, &capacity(&[]), &node).unwrap().finalizer,
-            Some(json!([
+            operations(json!([
                 {"op": "test", "path": "/metadata/resourceVersion", "value": "9"},
                 {"op": "add", "path": "/metadata/finalizers/-", "value": "topolvm.io/node"},
             ]))

@@ -1,9 +1,9 @@
 //! Removes the LV of an object that is being deleted, and only then lets the object go.
 
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
+use topolvm_kube::{json_patch, remove_finalizers};
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::create::is_refusal;
@@ -13,12 +13,11 @@ use crate::lvmd::{self, Absence};
 
 impl Reconciler {
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), Error> {
-        let finalizer = self.flavor.logical_volume_finalizer();
-        let finalizers = volume.metadata.finalizers.as_deref().unwrap_or_default();
-        let Some(index) = finalizers.iter().position(|name| name == finalizer) else {
+        let operations = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
+        if operations.is_empty() {
             self.forget(volume);
             return Ok(());
-        };
+        }
         let removed = async {
             self.check_unused(volume).await?;
             self.remove_lv(volume).await
@@ -36,17 +35,8 @@ impl Reconciler {
         };
         // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the object
         // is gone and the controller has made a new one of the same name, which has a volume of its own
-        let path = format!("/metadata/finalizers/{index}");
-        let patch = serde_json::from_value(json!([
-            {"op": "test", "path": "/metadata/uid", "value": volume.uid()},
-            {"op": "test", "path": path, "value": finalizer},
-            {"op": "remove", "path": path},
-        ]))?;
-        let patched = within(
-            "remove the finalizer",
-            self.api.patch(volume.name(), &PatchParams::default(), &Patch::Json::<()>(patch)),
-        )
-        .await;
+        let (params, patch) = (PatchParams::default(), json_patch(operations));
+        let patched = within("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await;
         match patched {
             Ok(_) if was_there => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");

@@ -1,11 +1,10 @@
 //! Watches the LogicalVolumes of this node only.
 
 use kube::Api;
-use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{LogicalVolumeWriter, watch_selected};
+use topolvm_kube::{LogicalVolumeWriter, can_select, watch_selected};
 use topolvm_runtime::{CancellationToken, error_chain};
 
 /// Who picks this node's objects out of all.
@@ -21,12 +20,11 @@ pub(super) enum Selection {
 /// CRD that has them). Tries until it knows.
 pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection {
     let field = format!("spec.nodeName={node}");
-    let one = ListParams::default().fields(&field).limit(1);
     let mut backoff = super::PACE.retry;
     loop {
-        match api.list(&one).await {
-            Ok(_) => return Selection::Server(field),
-            Err(kube::Error::Api(status)) if status.code == 400 => {
+        match can_select(api, &field).await {
+            Ok(true) => return Selection::Server(field),
+            Ok(false) => {
                 tracing::warn!(
                     "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; install the current CustomResourceDefinition on Kubernetes 1.32 or later"
                 );
