@@ -30,7 +30,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
-use topolvm_kube::{ReconcileMetrics, watch_and_work};
+use topolvm_kube::{ReconcileMetrics, watch_and_reconcile};
 use topolvm_runtime::CancellationToken;
 
 use claim_finalizer::ClaimFinalizer;
@@ -111,7 +111,7 @@ impl Controllers {
                 stale_volumes.run(),
             )
         };
-        watch_and_work(queues.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
+        watch_and_reconcile(queues.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
     }
 }
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::Client;
-use tokio_util::sync::CancellationToken;
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-use topolvm_runtime::error_chain;
-
-/// How long a connection may be silent. Longer than a watch, which the API server ends after 290 s at most.
-const SILENCE: Duration = Duration::from_secs(330);
-/// How long the API server may take to say its version.
-const VERSION: Duration = Duration::from_secs(10);
+/// Read timeout of a connection. Longer than a watch, which the API server ends after 290 s at most.
+const READ_TIMEOUT: Duration = Duration::from_secs(330);
+/// How long the API server may take to answer its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pauses between attempts to reach the API server. kube's own go up to half a minute, for which nothing could be made on a node, and no
+/// CSI call answered, after a long outage.
+pub(crate) const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
@@ -20,7 +21,7 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     )?;
     // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only watches
     config.connect_timeout = Some(Duration::from_secs(10));
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(user_agent)));
     let server = config.cluster_url.clone();
@@ -31,13 +32,13 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
 /// measured while the API server is away.
 pub async fn wait_until_reachable(client: &Client, shutdown: &CancellationToken) {
     // Also a request that is never answered must not hold up the end
-    shutdown.run_until_cancelled(reached(client)).await;
+    shutdown.run_until_cancelled(retry_until_reached(client)).await;
 }
 
-async fn reached(client: &Client) {
-    let mut pause = Duration::from_millis(200);
+async fn retry_until_reached(client: &Client) {
+    let mut backoff = RECONNECT;
     loop {
-        let error = match tokio::time::timeout(VERSION, client.apiserver_version()).await {
+        let error = match tokio::time::timeout(VERSION_TIMEOUT, client.apiserver_version()).await {
             Ok(Ok(version)) => {
                 tracing::info!(version = version.git_version, "the Kubernetes API server answers");
                 return;
@@ -49,8 +50,7 @@ async fn reached(client: &Client) {
             error,
             "cannot reach the Kubernetes API server; check its address in the kubeconfig, the network and the credentials; trying again"
         );
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
+        tokio::time::sleep(backoff.fail()).await;
     }
 }
 

@@ -1,14 +1,15 @@
-//! Kubernetes Events of which users see each text.
+//! A recorder of Kubernetes Events that shows users each text and counts what repeats.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, Recorder, Reporter};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 
@@ -45,7 +46,7 @@ impl fmt::Debug for EventRecorder {
 }
 
 impl EventRecorder {
-    /// A recorder of this component (`controller`) and of the one of its processes that is `instance`.
+    /// Makes a recorder of this component (`controller`) and of the one of its processes that is `instance`.
     pub fn new(client: Client, controller: &str, instance: String) -> Self {
         let reporter = Reporter { controller: controller.to_owned(), instance: Some(instance) };
         Self { client, reporter, by_note: Arc::default(), is_failing: Arc::default() }
@@ -59,7 +60,7 @@ impl EventRecorder {
         let written = match self.recorder_of(&note).publish(&event, regarding).await {
             // What was to be counted has expired, or somebody has deleted it
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.lock().remove(&note);
+                self.by_note.lock().remove(&note);
                 self.recorder_of(&note).publish(&event, regarding).await
             }
             written => written,
@@ -79,16 +80,12 @@ impl EventRecorder {
 
     fn recorder_of(&self, note: &str) -> Recorder {
         let used = Instant::now();
-        let mut by_note = self.lock();
+        let mut by_note = self.by_note.lock();
         by_note.retain(|_, recent| used.duration_since(recent.used) < REMEMBERED);
         let new = || Recent { recorder: Recorder::new(self.client.clone(), self.reporter.clone()), used };
         let recent = by_note.entry(note.to_owned()).or_insert_with(new);
         recent.used = used;
         recent.recorder.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Recent>> {
-        self.by_note.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,7 +163,7 @@ mod tests {
         publish(&recorder, "a", "full").await;
         tokio::time::advance(REMEMBERED).await;
         publish(&recorder, "a", "disk is gone").await;
-        let by_note = recorder.by_note.lock().unwrap();
+        let by_note = recorder.by_note.lock();
         assert_eq!(by_note.keys().collect::<Vec<_>>(), ["disk is gone"]);
     }
 

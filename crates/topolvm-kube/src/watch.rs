@@ -11,7 +11,9 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-/// The API server ends a watch after this many seconds, and a connection on which nothing comes for a little longer is
+use crate::client::RECONNECT;
+
+/// Timeout of a watch in seconds, after which the API server ends it; a connection on which nothing comes for a little longer is
 /// given up. It bounds how long a connection that died silently can go unnoticed.
 const WATCH_SECONDS: u32 = 60;
 
@@ -54,7 +56,7 @@ pub async fn watch_selected<K>(
 where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, selection.timeout(WATCH_SECONDS)).backoff(Reconnect::default());
+    let events = watcher(api, selection.timeout(WATCH_SECONDS)).backoff(ReconnectBackoff::default());
     pin_mut!(events);
     loop {
         let event = tokio::select! {
@@ -73,16 +75,15 @@ where
                 tracing::debug!(what, "the watch fell behind; listing again");
             }
             Some(Err(error)) => {
-                let advice = advice(&error);
-                tracing::warn!(what, error = error_chain(&error), "cannot watch; {advice}");
+                tracing::warn!(what, error = error_chain(&error), "cannot watch; {}", advise(&error));
             }
             None => anyhow::bail!("the stream of {what} ended"),
         }
     }
 }
 
-/// What a human can do about it.
-fn advice(error: &watcher::Error) -> &'static str {
+/// Returns what an administrator can do about an error.
+fn advise(error: &watcher::Error) -> &'static str {
     use watcher::Error as E;
     let status = match error {
         E::InitialListFailed(kube::Error::Api(status))
@@ -102,18 +103,17 @@ fn advice(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Pauses between attempts to watch, 0.2 s doubling to 5 s. kube's own go up to half a minute, for which nothing could be made on a
-/// node, and no CSI call answered, after a long outage.
+/// Pauses between attempts to watch.
 #[derive(Clone, Debug)]
-struct Reconnect(Backoff);
+struct ReconnectBackoff(Backoff);
 
-impl Default for Reconnect {
+impl Default for ReconnectBackoff {
     fn default() -> Self {
-        Self(Backoff::new(Duration::from_millis(200), Duration::from_secs(5)))
+        Self(RECONNECT)
     }
 }
 
-impl Iterator for Reconnect {
+impl Iterator for ReconnectBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -121,7 +121,7 @@ impl Iterator for Reconnect {
     }
 }
 
-impl utils::Backoff for Reconnect {
+impl utils::Backoff for ReconnectBackoff {
     fn reset(&mut self) {
         self.0.reset();
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn after_a_long_outage_the_next_attempt_is_five_seconds_away_and_after_a_success_a_moment() {
-        let mut pauses = Reconnect::default();
+        let mut pauses = ReconnectBackoff::default();
         assert_eq!(pauses.by_ref().take(100).max(), Some(Duration::from_secs(5)));
         utils::Backoff::reset(&mut pauses);
         assert_eq!(pauses.next(), Some(Duration::from_millis(200)));

@@ -1,8 +1,8 @@
-//! Buckets of histograms.
+//! Bounds of histogram buckets.
 
 use std::iter;
 
-/// `count` bounds of buckets, each twice the one before. `prometheus_client::metrics::histogram::exponential_buckets` with 2 makes the
+/// Returns `count` upper bounds of histogram buckets, each twice the one before. `prometheus_client::metrics::histogram::exponential_buckets` with 2 makes the
 /// same, and takes `pow`: the C library's mathematics would be half a megabyte of every process.
 pub fn doubling_buckets(first: f64, count: usize) -> impl Iterator<Item = f64> {
     iter::successors(Some(first), |bound| Some(bound * 2.0)).take(count)

@@ -29,7 +29,7 @@ use super::claim_informer::ClaimInformer;
 use super::error::{ReconcileError, none_if_not_found};
 use super::events::EventPublisher;
 use super::pvc_finalizer::FinalizerPolicy;
-use super::work_queue::{PACE, reconcile_all};
+use super::work_queue::{WORK_QUEUE, reconcile_all};
 
 /// The controller of claims.
 pub(super) struct ClaimFinalizer {
@@ -112,7 +112,7 @@ impl ClaimFinalizer {
     /// Deletes the pods that were created while the finalizer was taken off. The claim has left the queue with its
     /// finalizer, so that this is retried here until it succeeds.
     async fn delete_late_pods(&self, claim: &PersistentVolumeClaim) {
-        let mut backoff = PACE.retry;
+        let mut backoff = WORK_QUEUE.backoff;
         while let Err(error) = self.try_delete_late_pods(claim).await {
             tracing::warn!(
                 claim = full_name(claim),

@@ -42,7 +42,7 @@ impl FilesystemResize {
             match event {
                 ResizeEvent::Pending(claim) if annotated.get(&claim.uid) == Some(&claim.size) => {}
                 ResizeEvent::Pending(claim) => {
-                    match self.metrics.observed("filesystemresize", self.annotate_pods(&claim)).await {
+                    match self.metrics.observe("filesystemresize", self.annotate_pods(&claim)).await {
                         Ok(()) => {
                             annotated.insert(claim.uid, claim.size);
                         }

@@ -57,7 +57,7 @@ impl StaleVolumes {
                 if !self.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
                     continue;
                 }
-                if let Err(error) = self.metrics.observed("stalelogicalvolume", self.reconcile(&name)).await {
+                if let Err(error) = self.metrics.observe("stalelogicalvolume", self.reconcile(&name)).await {
                     tracing::warn!(volume = name, error = error_chain(&error), "cannot clean up; trying again later");
                 }
             }

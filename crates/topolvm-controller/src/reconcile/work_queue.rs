@@ -9,16 +9,16 @@ use std::time::Duration;
 use futures::Stream;
 use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store};
-use topolvm_kube::{Pace, ReconcileMetrics, work_through};
+use topolvm_kube::{ReconcileMetrics, WorkQueueConfig, reconcile_changes};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::error::ReconcileError;
 
 /// Concurrency and back-off of all controllers.
-pub(super) const PACE: Pace = Pace {
+pub(super) const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {
     // The API server's own limits should never be felt
     concurrency: 4,
-    retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+    backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
 
 /// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts.
@@ -35,7 +35,7 @@ pub(super) async fn reconcile_all<K, F>(
     F: Future<Output = Result<(), ReconcileError>>,
 {
     let reconcile_one = async |object: ObjectRef<K>| match store.get(&object) {
-        Some(object) => metrics.observed(controller, reconcile(object)).await,
+        Some(object) => metrics.observe(controller, reconcile(object)).await,
         None => Ok(()),
     };
     let failed = |object: &ObjectRef<K>, error: &ReconcileError, pause: Duration| {
@@ -43,5 +43,5 @@ pub(super) async fn reconcile_all<K, F>(
         tracing::warn!(controller, object = %object, error, again_in = ?pause, "cannot reconcile; trying again");
     };
     let same_key = |_: &ObjectRef<K>| ();
-    work_through(queue, PACE, same_key, reconcile_one, failed).await;
+    reconcile_changes(queue, WORK_QUEUE, same_key, reconcile_one, failed).await;
 }

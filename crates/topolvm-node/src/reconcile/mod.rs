@@ -27,7 +27,7 @@ use kube::Api;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{LogicalVolumeWriter, Pace, ReconcileMetrics, watch_and_work, work_through};
+use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_and_reconcile};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use crate::capacity::Pools;
@@ -40,11 +40,11 @@ pub use lost::LostVolumes;
 use lost::Verdicts;
 use written::Written;
 
-const PACE: Pace = Pace {
+const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {
     // lvmd itself does one change per volume group: with a few that wait for their turn, it never waits for the next wish
     concurrency: 4,
     // lvmd's return ends the pauses early
-    retry: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+    backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
 /// Who writes, as `managedFields` shows it.
 const FIELD_MANAGER: &str = "topolvm-node";
@@ -131,17 +131,17 @@ impl Reconciler {
         let (changed, changes) = mpsc::unbounded_channel();
         let queue = stream::select(UnboundedReceiverStream::new(changes), stream::select(after_return, removable));
         let step = async |name: String| match own.get(&name) {
-            Some(volume) => metrics.observed("logicalvolume", self.reconcile(volume)).await,
+            Some(volume) => metrics.observe("logicalvolume", self.reconcile(volume)).await,
             None => Ok(()),
         };
         // A volume group that hangs holds up no volumes of others
         let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class.clone());
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
-        let working = work_through(queue, PACE, class, step, log_failure);
+        let working = reconcile_changes(queue, WORK_QUEUE, class, step, log_failure);
         let comparing = shutdown.run_until_cancelled(self.follow_lost(&own, pools, &lost, &changed));
         let watching =
             watch::follow(self.api.clone(), selection, &self.node, writer, changed.clone(), shutdown.clone());
-        Box::pin(watch_and_work(watching, async {
+        Box::pin(watch_and_reconcile(watching, async {
             tokio::join!(working, comparing);
         }))
         .await

@@ -20,7 +20,7 @@ pub(super) enum Selection {
 /// CRD that has them). Tries until it knows.
 pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection {
     let field = format!("spec.nodeName={node}");
-    let mut backoff = super::PACE.retry;
+    let mut backoff = super::WORK_QUEUE.backoff;
     loop {
         match can_select(api, &field).await {
             Ok(true) => return Selection::Server(field),

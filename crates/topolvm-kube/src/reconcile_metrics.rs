@@ -1,4 +1,4 @@
-//! How long reconciles take, and how they end.
+//! The metric of reconciles: latency by controller and result.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use topolvm_runtime::doubling_buckets;
 
-/// Latencies of what the controllers of a process do for one object at a time. Clones share them.
+/// Histograms of the seconds that the controllers of a process take to reconcile an object. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ReconcileMetrics {
     seconds: Family<Labels, Histogram>,
@@ -34,8 +34,8 @@ impl ReconcileMetrics {
         metrics
     }
 
-    /// One reconcile of a controller, which counts when it has ended. One that is dropped before does not: it neither succeeded nor failed.
-    pub fn observed<E>(
+    /// Measures a reconcile of a controller, which counts when it has ended. One that is dropped before does not: it neither succeeded nor failed.
+    pub fn observe<E>(
         &self,
         controller: &'static str,
         reconcile: impl Future<Output = Result<(), E>>,
@@ -74,9 +74,9 @@ mod tests {
         let metrics = ReconcileMetrics::register(&mut registry);
         for seconds in [1, 3] {
             let succeeds = sleep(Duration::from_secs(seconds)).map(Ok::<(), &str>);
-            metrics.observed("node", succeeds).await.unwrap();
+            metrics.observe("node", succeeds).await.unwrap();
         }
-        let end = metrics.observed("node", ready(Err("not yet"))).await;
+        let end = metrics.observe("node", ready(Err("not yet"))).await;
         assert_eq!(end, Err("not yet"));
         let expected = [
             "topolvm_reconcile_seconds_count{controller=\"node\",result=\"error\"} 1",
@@ -91,7 +91,7 @@ mod tests {
     async fn one_that_is_broken_off_does_not_count() {
         let mut registry = Registry::default();
         let metrics = ReconcileMetrics::register(&mut registry);
-        let mut reconcile = Box::pin(metrics.observed("node", pending::<Result<(), ()>>()));
+        let mut reconcile = Box::pin(metrics.observe("node", pending::<Result<(), ()>>()));
         assert!(futures::poll!(&mut reconcile).is_pending());
         drop(reconcile);
         assert_eq!(sums_and_counts(&registry), <[String; 0]>::default());

@@ -9,7 +9,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
 
-const PACE: Pace = Pace { concurrency: 2, retry: Backoff::new(Duration::from_millis(100), Duration::from_millis(300)) };
+const CONFIG: WorkQueueConfig =
+    WorkQueueConfig { concurrency: 2, backoff: Backoff::new(Duration::from_millis(100), Duration::from_millis(300)) };
 const LONG: Duration = Duration::from_secs(1);
 
 /// What was done, with the milliseconds at which it began and ended, and how each step goes.
@@ -52,8 +53,13 @@ impl Log {
         let (sender, receiver) = mpsc::unbounded_channel();
         let failed = |_: &_, _: &_, pause: Duration| self.pauses.borrow_mut().push(pause.as_millis());
         let first_letter = |key: &&'static str| key.chars().next();
-        let working =
-            work_through(UnboundedReceiverStream::new(receiver), PACE, first_letter, |key| self.step(key), failed);
+        let working = reconcile_changes(
+            UnboundedReceiverStream::new(receiver),
+            CONFIG,
+            first_letter,
+            |key| self.step(key),
+            failed,
+        );
         tokio::join!(working, changes(sender));
     }
 
@@ -76,7 +82,7 @@ async fn a_change_is_worked_on_at_once_and_without_a_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_things_are_worked_on_at_once_in_their_order() {
+async fn a_few_items_are_worked_on_at_once_in_their_order() {
     let log = Log::new(0, Duration::from_millis(10));
     log.work(async |changed| {
         for key in ["a1", "a2", "a3", "a4", "a1"] {
@@ -89,7 +95,7 @@ async fn a_few_things_are_worked_on_at_once_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_waits_for_things_of_another_lane() {
+async fn nothing_waits_for_items_with_another_concurrency_key() {
     let log = Log::new(0, Duration::from_millis(10));
     log.work(async |changed| {
         for key in ["a1", "a2", "a3", "a4", "a5"] {
@@ -172,7 +178,7 @@ async fn at_the_end_what_runs_ends_and_nothing_more_begins() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_watch_ends_the_work_at_once() {
     let watch = async { anyhow::bail!("the stream ended") };
-    let ended = tokio::time::timeout(LONG, watch_and_work(watch, std::future::pending())).await;
+    let ended = tokio::time::timeout(LONG, watch_and_reconcile(watch, std::future::pending())).await;
     assert_eq!(ended.unwrap().unwrap_err().to_string(), "the stream ended");
 }
 
@@ -183,6 +189,6 @@ async fn work_that_has_begun_comes_to_its_end_after_an_orderly_end_of_the_watch(
         sleep(LONG).await;
         is_done.set(true);
     };
-    watch_and_work(async { Ok(()) }, work).await.unwrap();
+    watch_and_reconcile(async { Ok(()) }, work).await.unwrap();
     assert!(is_done.get());
 }
