@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PartialObjectMeta;
-use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
-use topolvm_kube::watch_all;
+use topolvm_kube::{Cache, CacheWriter, watch_all};
 use topolvm_runtime::CancellationToken;
 
 /// The metadata of a Node. Its spec and status, which are large and change often, are not watched.
@@ -23,7 +23,7 @@ pub(crate) type NodeMeta = PartialObjectMeta<Node>;
 #[derive(Clone, Debug)]
 pub(crate) struct NodeInformer {
     flavor: ApiFlavor,
-    store: Store<NodeMeta>,
+    store: Cache<NodeMeta>,
     /// Changes when another Node may wait for our finalizer.
     deleted: watch::Receiver<()>,
 }
@@ -42,7 +42,7 @@ impl NodeInformer {
         flavor: ApiFlavor,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
-        let mut writer = store::Writer::default();
+        let mut writer = CacheWriter::default();
         let (deletion, deleted) = watch::channel(());
         let nodes = Self { flavor, store: writer.as_reader(), deleted };
         let task = async move {
@@ -50,7 +50,7 @@ impl NodeInformer {
                 if let Event::Apply(node) | Event::InitApply(node) = &mut event {
                     prune(flavor, node);
                 }
-                writer.apply_watcher_event(&event);
+                writer.apply(&event);
                 let may_wait = match &event {
                     Event::Apply(node) => awaits_finalizer(flavor, node),
                     Event::InitDone => true,
@@ -67,12 +67,12 @@ impl NodeInformer {
 
     /// Returns whether all Nodes have been listed once.
     pub(crate) fn is_synced(&self) -> bool {
-        matches!(self.store.wait_until_ready().now_or_never(), Some(Ok(())))
+        self.store.is_listed()
     }
 
     /// Waits until all Nodes have been listed once; `false` when the process ends before.
     pub(crate) async fn wait_synced(&self) -> bool {
-        self.store.wait_until_ready().await.is_ok()
+        self.store.wait_until_listed().await
     }
 
     /// Returns whether there is a Node of this name.
@@ -81,7 +81,7 @@ impl NodeInformer {
     }
 
     /// Returns a reader of the cache.
-    pub(crate) fn store(&self) -> Store<NodeMeta> {
+    pub(crate) fn store(&self) -> Cache<NodeMeta> {
         self.store.clone()
     }
 
@@ -173,7 +173,7 @@ mod tests {
 
     /// Nodes as the API server would tell them.
     fn nodes(list: &[Row<'_>]) -> NodeInformer {
-        let mut writer = store::Writer::default();
+        let mut writer = CacheWriter::default();
         let nodes = NodeInformer { flavor: FLAVOR, store: writer.as_reader(), deleted: watch::channel(()).1 };
         for (name, label, annotations) in list {
             let mut node = NodeMeta::default();
@@ -189,7 +189,7 @@ mod tests {
                     .collect(),
             );
             prune(FLAVOR, &mut node);
-            writer.apply_watcher_event(&Event::Apply(node));
+            writer.apply(&Event::Apply(node));
         }
         nodes
     }

@@ -8,12 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
-use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
-use topolvm_kube::{has_finalizer, watch_all};
+use topolvm_kube::{Cache, CacheWriter, has_finalizer, watch_all};
 use topolvm_runtime::CancellationToken;
 
 use super::claim::{PROVISIONER, provisioner, selected_node};
@@ -23,7 +23,7 @@ use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
 /// The cache of watched claims that are of this driver or may be. Clones share it.
 #[derive(Clone)]
 pub(super) struct ClaimInformer {
-    store: Store<PersistentVolumeClaim>,
+    store: Cache<PersistentVolumeClaim>,
 }
 
 /// The watch and the work queues that it feeds.
@@ -40,7 +40,7 @@ impl ClaimInformer {
     /// Returns the informer and the queues that it feeds until `end` is cancelled.
     pub(super) fn new(client: Client, policy: FinalizerPolicy, end: CancellationToken) -> (Self, ClaimQueues) {
         let flavor = policy.flavor;
-        let mut writer = store::Writer::default();
+        let mut writer = CacheWriter::default();
         let claims = Self { store: writer.as_reader() };
         let store = claims.store();
         let (resize_sender, resizes) = mpsc::unbounded_channel();
@@ -51,7 +51,7 @@ impl ClaimInformer {
                 drop(resize_sender.send(resize));
             }
             let Some(event) = filter_and_prune(flavor, event) else { return };
-            writer.apply_watcher_event(&event);
+            writer.apply(&event);
             // Reconciles begin with what the store has, which shows a list only when it is complete
             let changed = match event {
                 Event::Apply(claim) => vec![Arc::new(claim)],
@@ -66,13 +66,13 @@ impl ClaimInformer {
     }
 
     /// Returns a reader of the cache.
-    pub(super) fn store(&self) -> Store<PersistentVolumeClaim> {
+    pub(super) fn store(&self) -> Cache<PersistentVolumeClaim> {
         self.store.clone()
     }
 
     /// Waits until all claims have been listed once; `false` when the watch ends before.
     pub(super) async fn wait_synced(&self) -> bool {
-        self.store.wait_until_ready().await.is_ok()
+        self.store.wait_until_listed().await
     }
 
     /// Returns the cached claims for which `matches` is true.

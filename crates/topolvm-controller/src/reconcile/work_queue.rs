@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::Stream;
 use kube::Resource;
-use kube::runtime::reflector::{ObjectRef, Store};
-use topolvm_kube::{ReconcileMetrics, WorkQueueConfig, reconcile_changes};
+use kube::runtime::reflector::ObjectRef;
+use topolvm_kube::{Cache, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::error::ReconcileError;
@@ -26,7 +26,7 @@ pub(super) const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {
 pub(super) async fn reconcile_all<K, F>(
     controller: &'static str,
     metrics: &ReconcileMetrics,
-    store: Store<K>,
+    store: Cache<K>,
     queue: impl Stream<Item = ObjectRef<K>>,
     reconcile: impl Fn(Arc<K>) -> F,
 ) where

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 
-use futures::FutureExt as _;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
-use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use topolvm_api::ApiFlavor;
-use topolvm_kube::watch_all;
+use topolvm_kube::{Cache, CacheWriter, watch_all};
 use topolvm_runtime::CancellationToken;
 
 use super::object_name;
@@ -24,7 +23,7 @@ const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 pub(crate) struct StorageClassInformer {
     flavor: ApiFlavor,
     api: Api<StorageClass>,
-    store: Store<StorageClass>,
+    store: Cache<StorageClass>,
     request_limit: RequestLimit,
 }
 
@@ -36,14 +35,14 @@ impl StorageClassInformer {
         request_limit: RequestLimit,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
-        let mut writer = store::Writer::default();
+        let mut writer = CacheWriter::default();
         let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), request_limit };
         let task = async move {
             watch_all("StorageClasses", api, shutdown, |mut event| {
                 if let Event::Apply(class) | Event::InitApply(class) = &mut event {
                     prune(flavor, class);
                 }
-                writer.apply_watcher_event(&event);
+                writer.apply(&event);
             })
             .await
         };
@@ -52,7 +51,7 @@ impl StorageClassInformer {
 
     /// Returns whether all classes have been listed once.
     pub(crate) fn is_synced(&self) -> bool {
-        matches!(self.store.wait_until_ready().now_or_never(), Some(Ok(())))
+        self.store.is_listed()
     }
 
     /// Returns the parameters of the class of this name; `None` if it does not exist or is of another driver.
@@ -71,8 +70,10 @@ impl StorageClassInformer {
     /// Returns the parameters of the class that a claim without one gets, if it is of this driver: of several default
     /// classes the youngest counts, as in Kubernetes.
     pub(crate) async fn find_own_default(&self) -> Option<ClassParameters> {
-        // Fails only when the process ends
-        self.store.wait_until_ready().await.ok()?;
+        // False only when the process ends
+        if !self.store.wait_until_listed().await {
+            return None;
+        }
         let classes = self.store.state();
         let defaults = classes.iter().filter(|class| {
             class

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
@@ -74,6 +76,21 @@ async fn a_node_deleted_while_no_controller_ran_is_reconciled_at_the_start() {
     let harness = Harness::start(&server, DEFAULTS);
     harness.gone("nodes", "", "n1").await;
     assert!(!harness.has(CLAIMS, "default", "data-n1"));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_nodes_that_wait_for_the_list_of_claims_all_go() {
+    let server = cluster();
+    server.fail_next("list", CLAIMS, 3, 500);
+    for name in ["n1", "n2"] {
+        server.delete("nodes", "", name);
+    }
+    let harness = Harness::start(&server, DEFAULTS);
+    for name in ["n1", "n2"] {
+        let gone = tokio::time::timeout(Duration::from_mins(1), harness.gone("nodes", "", name)).await;
+        assert!(gone.is_ok(), "Node {name} is still there");
+    }
     harness.end().await;
 }
 
