@@ -1,7 +1,7 @@
 //! Leader election: of all replicas, one at a time runs the controllers. The Lease and its rules are those of
 //! client-go, so that a controller of TopoLVM and this one respect each other while a cluster is switched over.
 //!
-//! Whether a Lease has expired is told from when this process saw it change last, never by comparing its times with the
+//! A Lease has expired when this process has not seen it change for its duration; its times are never compared with the
 //! own clock: clocks of machines differ. Every write names the version that it is made from, so that of two that write
 //! at once one is refused.
 //!
@@ -131,13 +131,12 @@ impl Election {
     /// Releases the Lease, so that the next leader need not wait. The controllers have stopped by now.
     async fn release(&self, lease: Lease) {
         let free = lease::released(lease, (self.now)());
-        match self
-            .with_timeout(RELEASE_TIMEOUT, "release", self.api.replace(&self.name, &PostParams::default(), &free))
-            .await
-        {
+        let params = PostParams::default();
+        let call = self.api.replace(&self.name, &params, &free);
+        match self.with_timeout(RELEASE_TIMEOUT, "release", call).await {
             Ok(_) => tracing::info!(lease = self.name, "released the Lease"),
             Err(error) => {
-                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out")
+                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out");
             }
         }
     }

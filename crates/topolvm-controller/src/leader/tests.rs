@@ -126,7 +126,7 @@ async fn of_three_replicas_one_leads_and_when_it_stops_another_does_at_once() {
     assert_eq!(harness.leaders(), Vec::<String>::new());
 }
 
-/// With a clock that goes on between two looks at it, unlike that of the other tests.
+/// With a clock that advances between two readings, unlike that of the other tests.
 #[tokio::test]
 async fn a_lease_that_nobody_holds_is_acquired_at_once() {
     let harness = Harness::new();

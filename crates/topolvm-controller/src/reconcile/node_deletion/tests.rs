@@ -245,7 +245,7 @@ async fn a_finalizer_that_somebody_adds_meanwhile_is_not_dropped() {
     harness.gone("nodes", "", "n1").await;
     let volume = server.get_json(LVS, "", "pvc-n1").unwrap();
     assert_eq!(volume["metadata"]["finalizers"], json!(["other/one"]));
-    // The agent is told to keep its hands off before the object is on its way out
+    // The annotation stops the agent before the object is deleted
     assert_eq!(volume["metadata"]["annotations"]["topolvm.io/pendingdeletion"], json!("true"));
     assert!(!volume["metadata"]["deletionTimestamp"].is_null());
     server.delete("nodes", "", "n2");
