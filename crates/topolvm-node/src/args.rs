@@ -1,4 +1,4 @@
-//! Flags and environment, and the configuration that they make.
+//! Flags and environment variables, and the configuration made of them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks};
+use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
 /// Serves CSI on a node, makes its volumes and publishes its capacity.
 #[derive(Clone, Debug, Parser)]
@@ -30,7 +30,8 @@ pub struct Args {
     #[arg(long, default_value = DEFAULT_LVMD_CONFIG, value_name = "FILE")]
     config: PathBuf,
 
-    /// Path of the lvm program on the host; only used with --embed-lvmd. Deprecated: use lvm-command-prefix in the configuration file.
+    /// Path of the lvm program on the host; only used with --embed-lvmd. Deprecated: use lvm-command-prefix in the
+    /// configuration file.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PATH")]
     lvm_path: String,
 
@@ -41,13 +42,13 @@ pub struct Args {
     #[arg(long, env = "NODE_NAME", default_value = "", hide_default_value = true, value_name = "NAME")]
     nodename: String,
 
-    /// What runs inside this process, separated by commas. Say none where a node-driver-registrar container stands beside
-    /// the agent.
+    /// What runs inside this process, separated by commas. Say none where a node-driver-registrar container stands
+    /// beside the agent.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "registrar", value_name = "PARTS")]
     embed: Vec<Embed>,
 
-    /// Announce STAGE_UNSTAGE_VOLUME: kubelet has each volume mounted once on the node, and bound from there to each pod. Drain
-    /// the node before you take this away again.
+    /// Announce STAGE_UNSTAGE_VOLUME: kubelet has each volume mounted once on the node, and bound from there to each
+    /// pod. Drain the node before you take this away again.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     stage_volumes: bool,
@@ -61,10 +62,10 @@ pub struct Args {
     use_legacy: Option<String>,
 
     #[command(flatten)]
-    log: LogArgs,
+    pub(crate) log: LogArgs,
 
     #[command(flatten)]
-    retired: RetiredArgs,
+    pub(crate) retired: RetiredArgs,
 }
 
 /// A value of `--embed`.
@@ -84,31 +85,31 @@ pub enum Embedded {
     Registrar,
 }
 
-/// Where lvmd does its work.
+/// Connection to lvmd.
 #[derive(Clone, Debug)]
-pub enum LvmdPlace {
-    /// In another process, behind this socket.
+pub enum LvmdConfig {
+    /// lvmd is another process behind this socket.
     Socket(PathBuf),
-    /// In this process.
+    /// lvmd runs in this process.
     Embedded(Box<::lvmd::Settings>),
 }
 
-/// The flags, checked.
+/// Configuration: the flags, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which API group this deployment uses.
+    /// API group of this deployment.
     pub flavor: ApiFlavor,
-    /// Name of the own Node object; never empty.
+    /// Name of the Node object of this node; never empty.
     pub node: String,
-    /// Socket of the CSI services; absolute.
+    /// Path of the CSI socket; absolute.
     pub csi_socket: PathBuf,
-    /// Where lvmd is.
-    pub lvmd: LvmdPlace,
-    /// How to serve metrics.
+    /// Connection to lvmd.
+    pub lvmd: LvmdConfig,
+    /// Configuration of the metrics server.
     pub metrics: MetricsConfig,
     /// Whether volumes are staged before they are published.
     pub stage_volumes: bool,
-    /// What runs inside the process.
+    /// Parts that run inside this process.
     pub embedded: BTreeSet<Embedded>,
     /// Root directory of kubelet.
     pub kubelet_dir: PathBuf,
@@ -120,7 +121,8 @@ impl TryFrom<Args> for Config {
     fn try_from(args: Args) -> Result<Self, ConfigError> {
         if args.nodename.is_empty() {
             return Err(ConfigError::new(
-                "the node's name is not given; set --nodename or the environment variable NODE_NAME to the name of the Node object",
+                "the node's name is not given; set --nodename or the environment variable NODE_NAME to the name of \
+                 the Node object",
             ));
         }
         if args.embed.contains(&Embed::None) && args.embed.len() > 1 {
@@ -143,11 +145,11 @@ impl TryFrom<Args> for Config {
             }
         }
         let lvmd = if args.embed_lvmd {
-            LvmdPlace::Embedded(Box::new(::lvmd::Settings::read(args.config, &args.lvm_path)?))
+            LvmdConfig::Embedded(Box::new(::lvmd::Settings::read(args.config, &args.lvm_path)?))
         } else if args.lvmd_socket.as_os_str().is_empty() {
             return Err(ConfigError::new("--lvmd-socket is empty; give the path of lvmd's socket"));
         } else {
-            LvmdPlace::Socket(args.lvmd_socket)
+            LvmdConfig::Socket(args.lvmd_socket)
         };
         Ok(Self {
             flavor: ApiFlavor::from_use_legacy(args.use_legacy.as_deref()),
@@ -159,27 +161,6 @@ impl TryFrom<Args> for Config {
             embedded,
             kubelet_dir: args.kubelet_dir,
         })
-    }
-}
-
-impl Program for Args {
-    const NAME: &'static str = "topolvm-node";
-    type Config = Config;
-
-    fn log(&self) -> &LogArgs {
-        &self.log
-    }
-
-    fn retired(&self) -> Option<&RetiredArgs> {
-        Some(&self.retired)
-    }
-
-    fn config(self) -> Result<Config, ConfigError> {
-        self.try_into()
-    }
-
-    async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        crate::run::run(config, tasks, shutdown).await
     }
 }
 
@@ -265,7 +246,7 @@ mod tests {
 
         std::fs::write(&file, "lvm-command-prefix: [/bin/true]\ndevice-classes: [{name: a, volume-group: vg}]")
             .unwrap();
-        assert!(matches!(config(&flags).unwrap().lvmd, LvmdPlace::Embedded(_)));
+        assert!(matches!(config(&flags).unwrap().lvmd, LvmdConfig::Embedded(_)));
         let error = config(&[&flags[..], &["--lvm-path=/sbin/lvm"]].concat()).unwrap_err();
         assert!(error.contains("--lvm-path and lvm-command-prefix"), "{error}");
     }
@@ -274,7 +255,7 @@ mod tests {
     fn without_an_embedded_lvmd_its_configuration_is_not_read() {
         for flags in [&["--config=/nonexistent"][..], &["--config=/nonexistent", "--embed-lvmd=false"]] {
             let place = config(&[&["--nodename=n1"], flags].concat()).unwrap().lvmd;
-            assert!(matches!(place, LvmdPlace::Socket(_)), "{place:?}");
+            assert!(matches!(place, LvmdConfig::Socket(_)), "{place:?}");
         }
     }
 

@@ -1,25 +1,26 @@
-//! The filesystems that a volume can carry. Which commands make and grow them is the business of [`crate::mount`].
+//! Filesystem types of volumes, and what differs between them in mounting and repair. Their commands are in
+//! [`crate::mount`].
 
 use std::fmt;
 
-/// A filesystem that we make, mount and grow.
+/// A filesystem type that the agent makes, mounts and grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filesystem {
-    /// The default.
+    /// ext4, the default.
     Ext4,
-    /// Not below 300 MiB.
+    /// XFS, not below 300 MiB.
     Xfs,
-    /// Not below some 110 MiB.
+    /// Btrfs, not below some 110 MiB.
     Btrfs,
 }
 
-/// A filesystem that we do not serve.
+/// Error of a filesystem type that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filesystem {0:?} is not supported; set csi.storage.k8s.io/fstype of the StorageClass to ext4, xfs or btrfs")]
 pub struct Unsupported(pub(crate) String);
 
 impl Filesystem {
-    /// Reads a filesystem's name as CSI and `blkid` spell it; the empty name means the default.
+    /// Parses a filesystem type as CSI and `blkid` spell it; the empty name means the default.
     pub fn parse(name: &str) -> Result<Self, Unsupported> {
         match name {
             "" | "ext4" => Ok(Self::Ext4),
@@ -29,7 +30,7 @@ impl Filesystem {
         }
     }
 
-    /// As the kernel, `blkid` and CSI spell it.
+    /// Returns the name, as the kernel, `blkid` and CSI spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -38,8 +39,8 @@ impl Filesystem {
         }
     }
 
-    /// The mount option that lets a copy be mounted beside its source, which has the same UUID.
-    pub const fn copy_option(self) -> Option<&'static str> {
+    /// Returns the mount option for a copy beside its source, which has the same UUID.
+    pub const fn duplicate_uuid_option(self) -> Option<&'static str> {
         match self {
             Self::Xfs => Some("nouuid"),
             // ext4 does not care, and a copied btrfs gets a UUID of its own
@@ -47,13 +48,36 @@ impl Filesystem {
         }
     }
 
-    /// The mount option without which a device that cannot be written to cannot be mounted after a crash: the journal
-    /// is left as it is.
+    /// Returns the mount option for a device that cannot be written to: without it the journal would be replayed
+    /// after a crash.
     pub const fn readonly_device_option(self) -> &'static str {
         match self {
             Self::Ext4 => "noload",
             Self::Xfs => "norecovery",
             Self::Btrfs => "rescue=nologreplay",
+        }
+    }
+
+    /// Returns how an administrator repairs a damaged filesystem.
+    pub const fn repair_hint(self) -> &'static str {
+        match self {
+            Self::Ext4 => "repair it on the node with e2fsck -f, or restore the volume from a copy",
+            Self::Xfs => "repair it on the node with xfs_repair, or restore the volume from a copy",
+            Self::Btrfs => {
+                "look at it on the node with btrfs check, mount it with -o rescue=all to save data, or restore the \
+                 volume from a copy"
+            }
+        }
+    }
+
+    /// Returns how an administrator recovers a filesystem whose signature is gone.
+    pub const fn recovery_hint(self) -> &'static str {
+        match self {
+            Self::Ext4 => {
+                "e2fsck -b 32768 -B 4096, or -b 8193 -B 1024 for a small one, uses a backup of its superblock"
+            }
+            Self::Xfs => "xfs_repair looks for a backup of its superblock",
+            Self::Btrfs => "btrfs rescue super-recover uses a backup of its superblock",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The node agent's program.
+//! The program topolvm-node.
 
 fn main() -> std::process::ExitCode {
     topolvm_runtime::main::<topolvm_node::Args>()

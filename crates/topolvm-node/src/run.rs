@@ -1,4 +1,4 @@
-//! Puts the parts together.
+//! The program: connects the parts of the agent and starts its tasks.
 
 use std::sync::Arc;
 
@@ -14,66 +14,85 @@ use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve_kubelet};
-use topolvm_runtime::{CancellationToken, Tasks, unix};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, unix};
 
+use crate::args::{Args, Config, Embedded, LvmdConfig};
 use crate::capacity::Capacity;
-use crate::csi::{Agent, IdentityService, NodeService};
-use crate::lvmd::Lvmd;
+use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
+use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
-use crate::reconcile::{FindDeviceUses, LostVolumes, Reconciler, Signals};
-use crate::{Config, Embedded, Health, LvmdPlace, Registrar, Volumes};
+use crate::reconcile::{FindDeviceUses, LostVolumes, Reconciler, Triggers};
+use crate::volumes::Volumes;
 
-/// The lvmd of an agent.
+/// lvmd of an agent: a client, or what runs it in this process.
 #[derive(Debug)]
-pub enum LvmdPart<R> {
-    /// One that runs already.
-    Client(Box<Lvmd>),
-    /// One that is to run in this process.
+pub enum LvmdBackend<R> {
+    /// A client of an lvmd that runs already.
+    Client(Box<LvmdClient>),
+    /// Settings of an lvmd to run in this process.
     Embedded(Box<Settings<R>>),
 }
 
-/// What the agent is made of: everything outside of it that a test replaces.
-pub struct Parts<M, R> {
-    /// The checked flags.
+/// Dependencies of the agent outside of it, which tests replace.
+pub struct Dependencies<M, R> {
+    /// Checked flags.
     pub config: Config,
-    /// The Kubernetes API server.
+    /// Client of the Kubernetes API server.
     pub client: Client,
     /// lvmd.
-    pub lvmd: LvmdPart<R>,
-    /// Mounts of the machine.
+    pub lvmd: LvmdBackend<R>,
+    /// Mounts of this machine.
     pub mounter: M,
-    /// What time it is.
+    /// Clock.
     pub now: fn() -> Timestamp,
 }
 
-impl<M, R> std::fmt::Debug for Parts<M, R> {
+impl<M, R> std::fmt::Debug for Dependencies<M, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-/// Runs the agent on the real machine.
-pub(crate) async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let lvmd = match &config.lvmd {
-        LvmdPlace::Socket(socket) => LvmdPart::Client(Box::new(
-            Lvmd::connect(socket).with_context(|| format!("--lvmd-socket {} cannot be used", socket.display()))?,
-        )),
-        LvmdPlace::Embedded(settings) => LvmdPart::Embedded(settings.clone()),
-    };
-    let client = topolvm_kube::client("topolvm-node").await?;
-    #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
-    let now = Timestamp::now;
-    let parts = Parts { client, lvmd, mounter: SystemMounter::new(), now, config };
-    start(parts, &tasks, &shutdown).await
+impl Program for Args {
+    const NAME: &'static str = "topolvm-node";
+    type Config = Config;
+
+    fn log(&self) -> &LogArgs {
+        &self.log
+    }
+
+    fn retired(&self) -> Option<&RetiredArgs> {
+        Some(&self.retired)
+    }
+
+    fn config(self) -> Result<Config, ConfigError> {
+        self.try_into()
+    }
+
+    async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let lvmd = match &config.lvmd {
+            LvmdConfig::Socket(socket) => LvmdBackend::Client(Box::new(
+                LvmdClient::connect(socket)
+                    .with_context(|| format!("--lvmd-socket {} cannot be used", socket.display()))?,
+            )),
+            LvmdConfig::Embedded(settings) => LvmdBackend::Embedded(settings.clone()),
+        };
+        let client = topolvm_kube::client("topolvm-node").await?;
+        #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
+        let now = Timestamp::now;
+        let dependencies = Dependencies { client, lvmd, mounter: SystemMounter::new(), now, config };
+        start(dependencies, &tasks, &shutdown).await
+    }
 }
 
-/// Starts the agent. The CSI socket is served when this returns, whether or not lvmd and the API server answer yet.
+/// Starts the tasks of the agent. The CSI socket is served when this returns, whether or not lvmd and the API server
+/// answer yet.
 pub async fn start<M: Mounter, R: Host + Clone>(
-    parts: Parts<M, R>,
+    dependencies: Dependencies<M, R>,
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { config, client, lvmd, mounter, now } = parts;
+    let Dependencies { config, client, lvmd, mounter, now } = dependencies;
     let Config { flavor, node, csi_socket, lvmd: _, metrics, stage_volumes, embedded, kubelet_dir } = config;
 
     let mut registry = Registry::default();
@@ -82,10 +101,10 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     // The embedded lvmd ends after the CSI services: calls that run need it to their end
     let lvmd_shutdown = CancellationToken::new();
     let lvmd = match lvmd {
-        LvmdPart::Client(lvmd) => *lvmd,
-        LvmdPart::Embedded(settings) => {
+        LvmdBackend::Client(lvmd) => *lvmd,
+        LvmdBackend::Embedded(settings) => {
             let services = ::lvmd::embed(*settings, &csi_socket, &mut registry, tasks, lvmd_shutdown.clone())?;
-            Lvmd::over(observed(services, &rpc_metrics))
+            LvmdClient::over(observed(services, &rpc_metrics))
         }
     };
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
@@ -94,19 +113,20 @@ pub async fn start<M: Mounter, R: Host + Clone>(
 
     let own = LogicalVolumeWriter::default();
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
-    let agent = Agent::new(volumes, lvmd.clone(), mounter, capacity.pools(), "/dev/topolvm".into(), stage_volumes);
+    let agent =
+        Agent::new(volumes, lvmd.clone(), mounter, capacity.device_classes(), "/dev/topolvm".into(), stage_volumes);
     let agent = Arc::new(agent);
     let uses = FindDeviceUses::new({
         let agent = Arc::clone(&agent);
         move |device, lv| {
             let agent = Arc::clone(&agent);
-            async move { agent.device_uses(device, &lv).await }
+            async move { agent.find_device_uses(device, &lv).await }
         }
     });
     let (unpublishes, unpublished) = mpsc::unbounded_channel();
-    let health = Arc::new(Health::new(lvmd.clone(), client.clone()));
+    let health = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone()));
     let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health))).add_service(NodeServer::new(
-        NodeService::new(flavor, node.clone(), agent, tasks.clone()).telling(unpublishes),
+        NodeService::new(flavor, node.clone(), agent, tasks.clone()).notifying_unpublished(unpublishes),
     ));
 
     let listener = unix::listen(&csi_socket).await?;
@@ -121,9 +141,9 @@ pub async fn start<M: Mounter, R: Host + Clone>(
     });
     metrics.start(registry, AccessReviews::new(client.clone()), tasks, shutdown);
 
-    let pools = capacity.pools();
+    let device_classes = capacity.device_classes();
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let signals = Signals { lvmd_returns, pools, unpublished, lost };
+    let signals = Triggers { lvmd_returns, device_classes, unpublished, lost };
     let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now).finding_uses(uses));
     tasks.spawn("LogicalVolumes", reconciler.run(own, signals, reconcile_metrics, shutdown.clone()));
 

@@ -1,6 +1,6 @@
-//! Finding the LogicalVolume of a CSI volume id among those of this node, and what it says about a filesystem.
+//! Finds the LogicalVolume of a CSI volume id among those of this node, and keeps the record of its filesystem.
 
-mod record;
+mod filesystem_record;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,16 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::{LogicalVolumes, list_selected};
 use topolvm_runtime::grpc::GrpcCode;
 
-pub use record::RecordError;
-
-use crate::reconcile::Events;
+use crate::events::Events;
 
 /// How long a call waits for the first list of a process that has just started.
-const FIRST_LIST: Duration = Duration::from_secs(10);
+const FIRST_LIST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long the API server may take for a list. The volume is taken until then, and so is the end of the process.
-const LIST: Duration = Duration::from_secs(30);
+/// Deadline of a call of the API server. The lock of the volume is held until then, and the process does not end
+/// before.
+const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The LogicalVolumes of this node.
+/// LogicalVolumes of this node, by CSI volume id.
 #[derive(Clone)]
 pub struct Volumes {
     flavor: ApiFlavor,
@@ -37,32 +36,35 @@ impl std::fmt::Debug for Volumes {
     }
 }
 
-/// Why a volume cannot be found.
+/// Error of looking up a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// There is no such volume on this node.
+    /// No such volume is on this node.
     #[error("volume {id} is not known on node {node}")]
     Unknown {
-        /// The CSI volume id.
+        /// CSI volume id.
         id: String,
-        /// This node.
+        /// Name of this node.
         node: String,
     },
-    /// Nobody knows, because the API server does not answer.
+    /// The API server answered with an error.
     #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
     Api {
-        /// The CSI volume id.
+        /// CSI volume id.
         id: String,
-        /// What came back.
+        /// Error of the API server.
         source: Box<kube::Error>,
     },
-    /// Nobody knows, because the API server takes too long.
-    #[error("cannot look up volume {id}, because the Kubernetes API server did not answer within {} s", LIST.as_secs())]
+    /// The API server did not answer in time.
+    #[error(
+        "cannot look up volume {id}, because the Kubernetes API server did not answer within {} s",
+        DEADLINE.as_secs()
+    )]
     SlowApi {
-        /// The CSI volume id.
+        /// CSI volume id.
         id: String,
     },
-    /// Nobody knows yet.
+    /// The objects have not been listed yet.
     #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
     NotListed,
 }
@@ -76,16 +78,51 @@ impl GrpcCode for LookupError {
     }
 }
 
+/// Error of writing the record of a filesystem. The call that needs it fails; when it is repeated, it finds the
+/// filesystem.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The API server answered with an error.
+    #[error(
+        "cannot write to LogicalVolume {name} that its volume has a filesystem; without that nobody could tell later \
+         whether one was lost"
+    )]
+    Api {
+        /// Name of the object.
+        name: String,
+        /// Error of the API server.
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error(
+        "cannot write to LogicalVolume {name} that its volume has a filesystem, because the Kubernetes API server \
+         did not answer within {} s",
+        DEADLINE.as_secs()
+    )]
+    SlowApi {
+        /// Name of the object.
+        name: String,
+    },
+}
+
+impl GrpcCode for RecordError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Api { .. } | Self::SlowApi { .. } => Code::Unavailable,
+        }
+    }
+}
+
 impl Volumes {
-    /// Volumes among this node's objects as the watch shows them, and from the API server where the watch may lag behind.
+    /// Makes a lookup in `own`, which a watch keeps, and in the API server where the watch may lag behind.
     pub fn new(flavor: ApiFlavor, own: LogicalVolumes, client: Client, node: String) -> Self {
         let events = Events::new(flavor, &node, client.clone());
         Self { flavor, own, api: Api::all_with(client, &flavor), events, node }
     }
 
-    /// The LogicalVolume of a CSI volume id, which is the object's UID.
+    /// Finds the LogicalVolume of a CSI volume id, which is the UID of the object.
     pub async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
-        if !tokio::time::timeout(FIRST_LIST, self.own.wait_until_listed()).await.unwrap_or(false) {
+        if !tokio::time::timeout(FIRST_LIST_DEADLINE, self.own.wait_until_listed()).await.unwrap_or(false) {
             return Err(LookupError::NotListed);
         }
         if let Some(volume) = self.own.find(id) {
@@ -94,7 +131,7 @@ impl Volumes {
         // Another process of this agent, as during an update, can have made the volume a moment ago
         let fields = format!("spec.nodeName={},status.volumeID={id}", self.node);
         let is_claiming = |volume: &LogicalVolume| volume.volume_id() == Some(id) && volume.spec.node_name == self.node;
-        let claiming = tokio::time::timeout(LIST, list_selected(&self.api, &fields, is_claiming))
+        let claiming = tokio::time::timeout(DEADLINE, list_selected(&self.api, &fields, is_claiming))
             .await
             .map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
             .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
@@ -105,8 +142,8 @@ impl Volumes {
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
     }
 
-    /// Whether all were listed and there is no such volume. Asks nobody.
-    pub fn is_surely_unknown(&self, id: &str) -> bool {
+    /// Returns whether the objects were listed and none has this volume id. Calls nobody.
+    pub fn is_known_to_be_absent(&self, id: &str) -> bool {
         self.own.is_listed() && self.own.find(id).is_none()
     }
 }

@@ -1,49 +1,51 @@
-//! Follows lvmd's stream of free space and takes it up again when it breaks.
+//! Follows lvmd's stream of free space, and reconnects when it breaks.
 
+use futures::TryStreamExt as _;
 use tokio::sync::{mpsc, watch};
 use topolvm_api::NodeCapacity;
 use topolvm_proto::lvmd::WatchResponse;
+use topolvm_runtime::Backoff;
 
-use super::Pools;
+use super::device_classes::DeviceClasses;
 use super::metrics::Gauges;
-use crate::lvmd::Lvmd;
+use crate::lvmd_client::LvmdClient;
 
-/// Goes on for ever. What was known last stays known while lvmd is away.
+/// Follows the stream for ever. The last values stay while lvmd is away.
 pub(super) async fn follow(
-    lvmd: Lvmd,
+    lvmd: LvmdClient,
     gauges: Gauges,
-    pools: watch::Sender<Pools>,
+    device_classes: watch::Sender<DeviceClasses>,
     capacity: watch::Sender<Option<NodeCapacity>>,
     returned: mpsc::Sender<()>,
+    mut backoff: Backoff,
 ) {
-    let mut backoff = super::RETRY;
-    let mut is_said = false;
+    let mut is_logged = false;
     loop {
         let reason = match lvmd.watch().await {
             Ok(mut stream) => loop {
-                match stream.message().await {
+                match stream.try_next().await {
                     Ok(Some(reading)) => {
                         if !gauges.is_connected() {
                             tracing::info!("lvmd answers");
                             gauges.set_connected(true);
-                            // A message that nobody has taken yet says the same
+                            // A full channel holds the same message already
                             let _ = returned.try_send(());
                         }
                         backoff.reset();
-                        is_said = false;
+                        is_logged = false;
                         gauges.show(&reading);
-                        pools.send_replace(Pools::from(&reading));
+                        device_classes.send_replace(DeviceClasses::from(&reading));
                         capacity.send_replace(Some(node_capacity(&reading)));
                     }
                     Ok(None) => break "the stream ended".to_owned(),
-                    Err(status) => break status.message().to_owned(),
+                    Err(error) => break error.detail(),
                 }
             },
             Err(error) => error.to_string(),
         };
         gauges.set_connected(false);
-        pools.send_modify(|pools| pools.is_connected = false);
-        if is_said {
+        device_classes.send_modify(|device_classes| device_classes.is_connected = false);
+        if is_logged {
             tracing::debug!(reason, "lvmd does not answer yet");
         } else {
             tracing::warn!(
@@ -51,13 +53,13 @@ pub(super) async fn follow(
                 remedy = lvmd.remedy(),
                 "lost the free space of lvmd; the node's capacity stays as it was until lvmd answers"
             );
-            is_said = true;
+            is_logged = true;
         }
         tokio::time::sleep(backoff.fail()).await;
     }
 }
 
-/// Thin classes offer what may still be promised, others what is free.
+/// Returns the free bytes of each device class: of a thin class those that may still be promised.
 fn node_capacity(reading: &WatchResponse) -> NodeCapacity {
     let mut capacity = NodeCapacity::default();
     capacity.set("", reading.free_bytes);

@@ -1,15 +1,17 @@
-//! Free space as Prometheus gauges, by the names that dashboards in the field use.
+//! Prometheus gauges of free space, with the names that existing dashboards use.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use topolvm_proto::lvmd::WatchResponse;
 
+/// Labels of a gauge of a device class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct ByClass {
     device_class: String,
@@ -18,7 +20,7 @@ struct ByClass {
 type Bytes = Family<ByClass, Gauge<u64, AtomicU64>>;
 type Percent = Family<ByClass, Gauge<f64, AtomicU64>>;
 
-/// The gauges of a node.
+/// Gauges of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gauges {
     connected: Gauge,
@@ -32,7 +34,7 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    /// Makes the gauges and adds them to the registry.
+    /// Makes the gauges and registers them.
     pub(super) fn register(registry: &mut Registry, node: &str) -> Self {
         let gauges = Self::default();
         let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
@@ -66,24 +68,24 @@ impl Gauges {
         gauges
     }
 
-    /// Whether lvmd answered last.
+    /// Returns whether lvmd answers.
     pub(super) fn is_connected(&self) -> bool {
         self.connected.get() == 1
     }
 
-    /// Says whether lvmd answers.
+    /// Sets whether lvmd answers.
     pub(super) fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
     }
 
-    /// Shows a reading, and drops the series of classes that are not in it any more.
+    /// Sets the gauges to what lvmd reports, and drops the series of classes that are gone.
     pub(super) fn show(&self, reading: &WatchResponse) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let mut gone = std::mem::take(&mut *shown);
         for item in &reading.items {
             let class = ByClass { device_class: item.device_class.clone() };
-            // What can be made is never more than what is free. TopoLVM's lvmd tells the latter in the first field, and nothing in
-            // the other.
+            // What can be made is never more than what is free. TopoLVM's lvmd tells the latter in the first field,
+            // and nothing in the other.
             self.available.get_or_create(&class).set(item.volume_group_free_bytes.max(item.free_bytes));
             self.size.get_or_create(&class).set(item.size_bytes);
             if let Some(pool) = &item.thin_pool {
@@ -104,6 +106,7 @@ impl Gauges {
         }
     }
 
+    /// Drops the series of a class's thin pool.
     fn remove_pool(&self, class: &ByClass) {
         for family in [&self.pool_size, &self.pool_available] {
             family.remove(class);

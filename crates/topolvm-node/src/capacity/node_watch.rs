@@ -1,4 +1,4 @@
-//! Watches the own Node object and no other.
+//! Watches the Node object of this node.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use topolvm_kube::watch_one;
 use topolvm_runtime::CancellationToken;
 
-/// Keeps `node` at the metadata of the Node, or at `None` while there is no such object, until `shutdown` is cancelled.
+/// Sends the metadata of the Node to `node`, `None` while there is no such object, until `shutdown` is cancelled.
 pub(super) async fn follow(
     api: Api<PartialObjectMeta<Node>>,
     name: String,

@@ -1,205 +1,214 @@
-//! Why a call of the Node service fails.
+//! Errors of the Node service, and the CSI code of each.
 
 use std::path::PathBuf;
 
 use tonic::{Code, Status};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 
-use super::request::RequestError;
-use crate::lvmd;
-use crate::mount;
+use crate::filesystem::Unsupported;
+use crate::lvmd_client::LvmdError;
+use crate::mount::{HungTask, MkfsOptionError, MountError, OptionError};
 use crate::volumes::{LookupError, RecordError};
 
-/// Why a call of the Node service fails.
+/// Error of a call of the Node service.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The request itself is wrong.
+pub enum CsiError {
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The volume is unknown or cannot be looked up.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// What was made cannot be written down.
+    /// The record of the filesystem cannot be stored.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// lvmd said no.
+    /// lvmd answered with an error.
     #[error(transparent)]
-    Lvmd(#[from] lvmd::Error),
-    /// The machine said no.
+    Lvmd(#[from] LvmdError),
+    /// A mount, a device or a program failed.
     #[error(transparent)]
-    Mount(#[from] mount::Error),
-    /// There is a LogicalVolume object but no LV.
+    Mount(#[from] MountError),
+    /// The LogicalVolume object has no LV in LVM.
     #[error("volume {0} has no logical volume in LVM on this node")]
     NoLv(String),
-    /// Another call for the same volume is running.
+    /// The lock of the volume is held by another call.
     #[error("volume {0} is being worked on by another call; try again")]
     Busy(String),
-    /// There is nothing to read and nothing may be written.
+    /// The volume is blank and is published read-only.
     #[error(
-        "volume {0} has no filesystem yet, and one cannot be made while it is published for reading only; publish it for writing once"
+        "volume {0} has no filesystem yet, and one cannot be made while it is published for reading only; publish it \
+         for writing once"
     )]
     BlankReadOnly(String),
-    /// Making the filesystem would destroy what is there.
+    /// The device holds other contents than asked for. mkfs would destroy them.
     #[error(
-        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or, if the data is not needed: {reformat}"
+        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or, if the data is not \
+         needed: {reformat}"
     )]
     OtherContents {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// The command that gives up the data.
+        /// Command that has the volume formatted again.
         reformat: String,
-        /// The asked-for filesystem.
+        /// Filesystem that was asked for.
         wanted: String,
-        /// What is there.
+        /// Contents of the device.
         found: String,
     },
-    /// A filesystem was made and cannot be seen any more. Making another would destroy what is left of it.
+    /// The recorded filesystem is not on the device. mkfs would destroy what is left of it.
     #[error(
-        "volume {id} was formatted with {recorded}, and its device {} now shows {found}; nothing on it is changed. {remedy}",
+        "volume {id} was formatted with {recorded}, and its device {} now shows {found}; nothing on it is changed. \
+         {remedy}",
         .device.display()
     )]
     FilesystemMissing {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Its device.
+        /// Path of the LV.
         device: PathBuf,
-        /// The filesystem of the record.
+        /// Filesystem of the record.
         recorded: String,
-        /// What is there.
+        /// Contents of the device.
         found: String,
         /// How the filesystem is recovered, or given up.
         remedy: String,
     },
-    /// Making the filesystem would destroy what was copied.
+    /// A copied volume holds data that is no filesystem. mkfs would destroy it.
     #[error(
-        "volume {id} is a copy of data that is no filesystem; ask for it with volumeMode Block, or, if the data is not needed: {reformat}"
+        "volume {id} is a copy of data that is no filesystem; ask for it with volumeMode Block, or, if the data is \
+         not needed: {reformat}"
     )]
     CopiedData {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// The command that gives up the data.
+        /// Command that has the volume formatted again.
         reformat: String,
     },
-    /// Something else is in the way.
+    /// The target path is in use by something else.
     #[error("{} is taken: {found}; unmount or remove it", .target.display())]
     TargetTaken {
-        /// The target path.
+        /// Target path.
         target: PathBuf,
         /// What is there.
         found: &'static str,
     },
-    /// It may appear at one path only, and does so elsewhere.
+    /// The volume is for a single writer and is published at another target path.
     #[error("volume {id} is for a single pod (ReadWriteOncePod) and is published at {} already", .other.display())]
     PublishedElsewhere {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Where it is.
+        /// Other target path.
         other: PathBuf,
     },
-    /// A pod writes to the device what it likes, and a filesystem that is mounted beside it would be damaged.
+    /// The volume is published as a block device, too. A pod writes to that what it likes, which would damage a
+    /// filesystem mounted beside it.
     #[error(
-        "volume {id} cannot be mounted, because its device is published raw at {}; end the pod that has it as a block volume first",
+        "volume {id} cannot be mounted, because its device is published raw at {}; end the pod that has it as a \
+         block volume first",
         .other.display()
     )]
     UsedRaw {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Where it is.
+        /// Other target path.
         other: PathBuf,
     },
-    /// The kernel cannot change its mind about a mounted filesystem.
+    /// The filesystem is mounted read-only elsewhere. The kernel does not remount it read-write while that mount
+    /// exists.
     #[error(
-        "volume {id} cannot be published for writing, because its filesystem is mounted for reading only at {}; end the pod that reads it first",
+        "volume {id} cannot be published for writing, because its filesystem is mounted for reading only at {}; end \
+         the pod that reads it first",
         .other.display()
     )]
     ReadOnlyElsewhere {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Where it is.
+        /// Other target path.
         other: PathBuf,
     },
-    /// A snapshot, or an LV that an administrator has made so.
+    /// The LV is read-only: a snapshot, or an LV that an administrator has made read-only.
     #[error(
         "the logical volume of volume {0} is read-only; publish it for reading only, or restore it to a new volume"
     )]
     ReadOnlyDevice(String),
-    /// Published already, but not in this way.
+    /// The volume is published at the target with another `readonly`.
     #[error("volume {id} is already published at {} with another readonly setting", .target.display())]
     OtherMode {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// The target path.
+        /// Target path.
         target: PathBuf,
     },
-    /// Mounted already, but as something else.
+    /// Another filesystem type is mounted at the path.
     #[error(
-        "volume {id} was asked for in another way than it is mounted at {}, where {found} is mounted; unmount that first",
+        "volume {id} was asked for in another way than it is mounted at {}, where {found} is mounted; unmount that \
+         first",
         .target.display()
     )]
     OtherFilesystem {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// The path.
+        /// Target or staging path.
         target: PathBuf,
-        /// The filesystem that is mounted there.
+        /// Mounted filesystem.
         found: String,
     },
-    /// The agent announces staging, and the caller leaves it out.
+    /// The agent announces staging, and the request has no staging path.
     #[error("staging_target_path is missing in the request, and volume {0} must be staged before it is published")]
     NoStagingPath(String),
-    /// The agent announces staging, and nobody has done it.
+    /// The agent announces staging, and the volume is not staged.
     #[error(
         "volume {id} is not staged at {}; if staging was switched on while its pod was being started, delete the pod",
         .staging.display()
     )]
     NotStaged {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Where it should be.
+        /// Staging path of the request.
         staging: PathBuf,
     },
-    /// The filesystem that is mounted cannot be grown.
+    /// The mounted filesystem cannot be grown.
     #[error("volume {id} carries filesystem {filesystem:?}, which this agent cannot grow")]
     CannotGrow {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Its filesystem.
+        /// Mounted filesystem.
         filesystem: String,
     },
-    /// Growing writes.
+    /// The filesystem is mounted read-only, and growing writes to it.
     #[error("volume {0} is mounted for reading only, and its filesystem can only grow when it is mounted for writing")]
     GrowReadOnly(String),
-    /// The volume is not there.
+    /// The volume is not published at the path.
     #[error("volume {id} is not published at {}", .path.display())]
     NotPublished {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// The path.
+        /// Path of the request.
         path: PathBuf,
     },
-    /// The LV must be grown before what lies on it.
+    /// The LV is smaller than the asked-for size. The controller must grow it first.
     #[error("volume {id} has {size} bytes, less than the {wanted} asked for; expand it through the controller first")]
     TooSmall {
-        /// The volume.
+        /// Volume id.
         id: String,
-        /// Its size in bytes.
+        /// Size of the LV in bytes.
         size: u64,
-        /// The asked-for size in bytes.
+        /// Asked-for size in bytes.
         wanted: u64,
     },
-    /// A bug.
+    /// The task of the call ended early, which is a bug.
     #[error("the call was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
 }
 
-impl Error {
-    /// What still waits for the kernel, if anything does.
-    pub(super) const fn stuck(&self) -> Option<&mount::Stuck> {
-        if let Self::Mount(error) = self { error.stuck() } else { None }
+impl CsiError {
+    /// Returns the hung task that the call has left behind, if any.
+    pub(super) const fn hung_task(&self) -> Option<&HungTask> {
+        if let Self::Mount(error) = self { error.hung_task() } else { None }
     }
 }
 
-impl GrpcCode for Error {
+impl GrpcCode for CsiError {
     fn code(&self) -> Code {
         match self {
             Self::Request(error) => error.code(),
@@ -229,8 +238,59 @@ impl GrpcCode for Error {
     }
 }
 
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
+impl From<CsiError> for Status {
+    fn from(error: CsiError) -> Self {
         into_status(error)
+    }
+}
+
+/// Error in a request, whatever the state of the node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A required field is missing.
+    #[error("{0} is missing in the request")]
+    Missing(&'static str),
+    /// A path is not absolute, or is the root directory.
+    #[error("{field} {path:?} must be an absolute path")]
+    RelativePath {
+        /// Field of the request.
+        field: &'static str,
+        /// Its value.
+        path: String,
+    },
+    /// The access mode is not supported.
+    #[error("access mode {0} is not supported; use ReadWriteOnce or ReadWriteOncePod")]
+    AccessMode(&'static str),
+    /// The filesystem type is not supported.
+    #[error(transparent)]
+    Filesystem(#[from] Unsupported),
+    /// A mount option is refused.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// An option for mkfs is refused.
+    #[error(transparent)]
+    MkfsOptions(#[from] MkfsOptionError),
+    /// The capacity range has a negative size, or a limit below the required size.
+    #[error("capacity range from {required} to {limit} bytes is impossible")]
+    CapacityRange {
+        /// `required_bytes`.
+        required: i64,
+        /// `limit_bytes`.
+        limit: i64,
+    },
+}
+
+impl GrpcCode for RequestError {
+    fn code(&self) -> Code {
+        match self {
+            // CSI: a volume capability that this node cannot provide
+            Self::AccessMode(_) => Code::FailedPrecondition,
+            Self::Missing(_)
+            | Self::RelativePath { .. }
+            | Self::Filesystem(_)
+            | Self::Options(_)
+            | Self::MkfsOptions(_)
+            | Self::CapacityRange { .. } => Code::InvalidArgument,
+        }
     }
 }

@@ -1,48 +1,49 @@
-//! `NodeExpandVolume`: lets a filesystem grow into a volume that the controller has grown.
+//! `NodeExpandVolume`: grows the filesystem to the size of the LV, which the controller has grown.
 
 use std::path::Path;
 
 use super::request::ExpandVolume;
-use super::{Agent, Error};
-use crate::Filesystem;
+use super::{Agent, CsiError};
+use crate::filesystem::Filesystem;
 use crate::mount::{DeviceNumber, Mounter, PathKind};
 
 impl<M: Mounter> Agent<M> {
-    /// The real size of the volume in bytes.
-    pub(super) async fn expand(&self, request: ExpandVolume) -> Result<u64, Error> {
+    /// Grows the filesystem of a volume; returns the size of the LV in bytes. A raw block volume needs no growing
+    /// here.
+    pub(super) async fn expand(&self, request: ExpandVolume) -> Result<u64, CsiError> {
         let ExpandVolume { id, path, staging, required_bytes, is_block } = request;
-        let (volume, lv) = self.lv(&id).await?;
+        let (volume, lv) = self.find_volume(&id).await?;
         if lv.size_bytes < required_bytes {
-            return Err(Error::TooSmall { id, size: lv.size_bytes, wanted: required_bytes });
+            return Err(CsiError::TooSmall { id, size: lv.size_bytes, wanted: required_bytes });
         }
-        let kind = self.mounter.inspect(&path).await?;
+        let kind = self.mounter.inspect_path(&path).await?;
         match kind {
-            PathKind::Absent | PathKind::Other => return Err(Error::NotPublished { id, path }),
+            PathKind::Absent | PathKind::Other => return Err(CsiError::NotPublished { id, path }),
             PathKind::BlockDevice(_) => return Ok(lv.size_bytes),
             PathKind::Directory if is_block => return Ok(lv.size_bytes),
             PathKind::Directory => {}
         }
-        let held = self.device(&volume, &lv).await?;
-        let device = held.device;
+        let opened = self.open_device(&volume, &lv).await?;
+        let device = opened.device;
         let mounts = self.mounter.mounts_at(&path).await?;
         let Some(mount) = mounts.last().filter(|mount| mount.device == device.number) else {
-            return Err(Error::NotPublished { id, path });
+            return Err(CsiError::NotPublished { id, path });
         };
         let Ok(filesystem) = Filesystem::parse(&mount.filesystem) else {
-            return Err(Error::CannotGrow { id, filesystem: mount.filesystem.clone() });
+            return Err(CsiError::CannotGrow { id, filesystem: mount.filesystem.clone() });
         };
         let writable = match staging {
             _ if !mount.readonly => path,
             Some(staging) if self.is_writable(&staging, device.number).await? => staging,
-            _ => return Err(Error::GrowReadOnly(id)),
+            _ => return Err(CsiError::GrowReadOnly(id)),
         };
-        self.mounter.grow(&held.node, &writable, filesystem).await?;
+        self.mounter.grow_filesystem(&opened.node, &writable, filesystem).await?;
         Ok(lv.size_bytes)
     }
 
-    /// Whether the filesystem of a device can be written to through this path. A pod may be allowed to read only what is
-    /// staged for writing.
-    async fn is_writable(&self, path: &Path, device: DeviceNumber) -> Result<bool, Error> {
+    /// Returns whether the filesystem of a device is mounted read-write at a path. A pod may be allowed to read only
+    /// what is staged for writing.
+    async fn is_writable(&self, path: &Path, device: DeviceNumber) -> Result<bool, CsiError> {
         let mounts = self.mounter.mounts_at(path).await?;
         Ok(mounts.last().is_some_and(|mount| mount.device == device && !mount.readonly))
     }

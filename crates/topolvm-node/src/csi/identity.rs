@@ -8,18 +8,18 @@ use topolvm_proto::csi;
 use topolvm_proto::csi::identity_server::Identity;
 use topolvm_proto::plugin;
 
-use crate::Health;
+use super::ReadinessCheck;
 
-/// Says who we are and whether we are well.
+/// Serves GetPluginInfo, GetPluginCapabilities and Probe.
 #[derive(Clone, Debug)]
 pub struct IdentityService {
     flavor: ApiFlavor,
-    health: Arc<Health>,
+    health: Arc<ReadinessCheck>,
 }
 
 impl IdentityService {
-    /// The service of a driver whose health is `health`.
-    pub const fn new(flavor: ApiFlavor, health: Arc<Health>) -> Self {
+    /// Makes the service of a driver. `health` answers Probe.
+    pub const fn new(flavor: ApiFlavor, health: Arc<ReadinessCheck>) -> Self {
         Self { flavor, health }
     }
 }

@@ -1,4 +1,4 @@
-//! The CSI Node service: translates requests, gives each volume to one call at a time, and translates answers.
+//! The CSI Node service: parses requests, takes the lock of the volume, and builds responses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,80 +15,83 @@ use tracing::Instrument as _;
 use super::request::{
     ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, StageVolume, UnpublishVolume, UnstageVolume,
 };
-use super::{Agent, Error};
+use super::{Agent, CsiError};
 use crate::mount::Mounter;
 
-/// How many volumes begin to appear or grow at the same time, and how many go away; the others wait. Each runs a program or two, and
-/// a pod's start should not wait for the repair of more than a few other volumes. Its end waits for none.
-const CHANGES: usize = 32;
+/// How many volumes are staged, published or grown at the same time, and how many are unpublished; the others wait.
+/// Each runs a program or two, and a pod's start should not wait for the repair of more than a few other volumes.
+/// Unpublishing waits for none of these.
+const MAX_CONCURRENT_CHANGES: usize = 32;
 
-/// Makes volumes appear in pods.
+/// Serves the calls of the CSI Node service.
 #[derive(Debug)]
 pub struct NodeService<M> {
     flavor: ApiFlavor,
     node: String,
     agent: Arc<Agent<M>>,
     in_flight: InFlight,
-    begins: Arc<Semaphore>,
-    ends: Arc<Semaphore>,
+    setup_slots: Arc<Semaphore>,
+    teardown_slots: Arc<Semaphore>,
     tasks: Tasks,
-    /// Is told the ids of volumes that have gone from a pod.
+    /// Receives the ids of volumes that were unpublished or unstaged.
     unpublished: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl<M: Mounter> NodeService<M> {
-    /// The service of a node.
+    /// Makes the service of a node.
     pub fn new(flavor: ApiFlavor, node: String, agent: Arc<Agent<M>>, tasks: Tasks) -> Self {
-        let turns = || Arc::new(Semaphore::new(CHANGES));
+        let slots = || Arc::new(Semaphore::new(MAX_CONCURRENT_CHANGES));
         Self {
             flavor,
             node,
             agent,
             in_flight: InFlight::default(),
-            begins: turns(),
-            ends: turns(),
+            setup_slots: slots(),
+            teardown_slots: slots(),
             tasks,
             unpublished: None,
         }
     }
 
-    /// Names each volume that was unpublished or unstaged to `unpublished`: a removal may wait for that.
+    /// Sends the id of each volume that was unpublished or unstaged to `unpublished`: its deletion may wait for that.
     #[must_use]
-    pub fn telling(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
+    pub fn notifying_unpublished(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
         Self { unpublished: Some(unpublished), ..self }
     }
 
-    fn tell_unpublished(&self, id: String) {
+    /// Sends the id of a volume that was unpublished or unstaged.
+    fn notify_unpublished(&self, id: String) {
         if let Some(unpublished) = &self.unpublished {
-            // Nobody listens only when everything ends
+            // The receiver is dropped only at shutdown
             drop(unpublished.send(id));
         }
     }
 
-    /// Does something that changes a volume or its mounts. Once begun it goes on when the caller hangs up, as kubelet does
-    /// after its deadline: a mkfs that is killed half-way helps nobody. The volume stays taken until it has ended.
-    async fn change<T, F>(
+    /// Runs work on a volume under the lock of the volume, [`CsiError::Busy`] if another call holds it. Once begun
+    /// the work goes on when the caller hangs up, as kubelet does after its deadline: a mkfs that is killed half-way
+    /// helps nobody. The lock is held until the work has ended.
+    async fn run_locked<T, F>(
         &self,
-        turns: &Arc<Semaphore>,
+        slots: &Arc<Semaphore>,
         id: &str,
-        change: impl FnOnce(Arc<Agent<M>>) -> F,
-    ) -> Result<T, Error>
+        work: impl FnOnce(Arc<Agent<M>>) -> F,
+    ) -> Result<T, CsiError>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T, CsiError>> + Send + 'static,
     {
         tracing::Span::current().record("volume", id);
-        let turn = self.in_flight.start(id).ok_or_else(|| Error::Busy(id.to_owned()))?;
-        let change = change(Arc::clone(&self.agent));
-        let turns = Arc::clone(turns);
+        let lock = self.in_flight.start(id).ok_or_else(|| CsiError::Busy(id.to_owned()))?;
+        let work = work(Arc::clone(&self.agent));
+        let slots = Arc::clone(slots);
         let work = async move {
-            let permit = turns.acquire_owned().await;
-            let result = change.await;
-            drop(permit);
-            match result.as_ref().err().and_then(Error::stuck) {
-                // Nobody can tell what a mount or a mkfs that hangs in the kernel will do yet
-                Some(stuck) => stuck.keep(turn),
-                None => drop(turn),
+            let slot = slots.acquire_owned().await;
+            let result = work.await;
+            drop(slot);
+            match result.as_ref().err().and_then(CsiError::hung_task) {
+                // A mount or a mkfs that hangs in the kernel may still change the device: the task keeps the lock
+                Some(hung_task) => hung_task.hold_lock(lock),
+                None => drop(lock),
             }
             result
         };
@@ -102,9 +105,9 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let request = PublishVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
+        let request = PublishVolume::read(self.flavor, request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
-        self.change(&self.begins, &id, |agent| async move { agent.publish(request).await }).await?;
+        self.run_locked(&self.setup_slots, &id, |agent| async move { agent.publish(request).await }).await?;
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
     }
 
@@ -112,10 +115,10 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        let request = UnpublishVolume::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = UnpublishVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
-        self.change(&self.ends, &id, |agent| async move { agent.unpublish(request).await }).await?;
-        self.tell_unpublished(id);
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unpublish(request).await }).await?;
+        self.notify_unpublished(id);
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
 
@@ -123,7 +126,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        let request = GetVolumeStats::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = GetVolumeStats::try_from(request.into_inner()).map_err(CsiError::from)?;
         Ok(Response::new(self.agent.stats(request).await?))
     }
 
@@ -131,9 +134,9 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        let request = ExpandVolume::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = ExpandVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
-        let bytes = self.change(&self.begins, &id, |agent| async move { agent.expand(request).await }).await?;
+        let bytes = self.run_locked(&self.setup_slots, &id, |agent| async move { agent.expand(request).await }).await?;
         Ok(Response::new(csi::NodeExpandVolumeResponse { capacity_bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }))
     }
 
@@ -177,13 +180,13 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
-        // Nobody who keeps to CSI sends what is not announced
+        // CSI forbids calls of capabilities that are not announced
         if !self.agent.stages {
             return Err(Status::unimplemented("NodeStageVolume is served with --stage-volumes only"));
         }
-        let request = StageVolume::read(self.flavor, request.into_inner()).map_err(Error::from)?;
+        let request = StageVolume::read(self.flavor, request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
-        self.change(&self.begins, &id, |agent| async move { agent.stage(request).await }).await?;
+        self.run_locked(&self.setup_slots, &id, |agent| async move { agent.stage(request).await }).await?;
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
@@ -191,10 +194,10 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        let request = UnstageVolume::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = UnstageVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
-        self.change(&self.ends, &id, |agent| async move { agent.unstage(request).await }).await?;
-        self.tell_unpublished(id);
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unstage(request).await }).await?;
+        self.notify_unpublished(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
 
@@ -202,7 +205,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
-        let request = GetVolumeHealth::try_from(request.into_inner()).map_err(Error::from)?;
+        let request = GetVolumeHealth::try_from(request.into_inner()).map_err(CsiError::from)?;
         let volume_health = Some(self.agent.volume_health(request).await?);
         Ok(Response::new(csi::NodeGetVolumeHealthResponse { volume_health }))
     }

@@ -1,133 +1,150 @@
-//! What is done to a device before its filesystem is mounted: found, made, checked, or refused. Nothing is ever
-//! overwritten that could be somebody's data.
+//! Prepares the filesystem of a device before it is mounted: finds, formats or checks it, or refuses. Data that could
+//! be somebody's is never overwritten.
 
 use topolvm_api::LogicalVolume;
 
-use super::access::Access;
-use super::publish::{Volume, Wanted};
-use super::request::RequestError;
-use super::{Agent, Error};
-use crate::Filesystem;
-use crate::mount::{Contents, Mounter, recovery_hint};
+use super::capability::Access;
+use super::error::RequestError;
+use super::volume::{Volume, WantedFilesystem};
+use super::{Agent, CsiError};
+use crate::filesystem::Filesystem;
+use crate::mount::{Contents, Mounter};
 
-/// What became of a filesystem that can be mounted now.
+/// How the filesystem came to be on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prepared {
-    /// It was there.
-    Found,
-    /// It was made, and is empty.
-    Made,
+    /// It was on the device.
+    Existing,
+    /// mkfs has made it; it is empty.
+    Formatted,
 }
 
 impl<M: Mounter> Agent<M> {
-    /// The object with its record of a filesystem. The watch may not have shown a record that was just written, and a
-    /// device without a record may be formatted, so that the absence of one is asked of the API server.
-    pub(super) async fn with_record(
+    /// Reads the object again from the API server if it has no record of a filesystem and the volume is published for
+    /// writing. The watch may not have shown a record that was just written, and a device without a record may be
+    /// formatted.
+    pub(super) async fn load_filesystem_record(
         &self,
         object: LogicalVolume,
         id: &str,
         access: &Access,
-    ) -> Result<LogicalVolume, Error> {
+    ) -> Result<LogicalVolume, CsiError> {
         match access {
             Access::Mount { options, .. }
                 if !options.is_readonly() && self.volumes.recorded_filesystem(&object).is_none() =>
             {
-                Ok(self.volumes.read(&object, id).await?)
+                Ok(self.volumes.read_from_api_server(&object, id).await?)
             }
             Access::Mount { .. } | Access::Block { .. } => Ok(object),
         }
     }
 
-    /// Makes sure that the volume holds the filesystem and that it can be mounted. A device is made anew when it never
-    /// had a filesystem, or when an administrator has given up what lies on it.
-    pub(super) async fn prepare(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<Prepared, Error> {
-        let Wanted { filesystem, options, .. } = *wanted;
+    /// Prepares the filesystem so that it can be mounted. A device is formatted when it never had a filesystem, or
+    /// when an administrator has given up its contents.
+    pub(super) async fn prepare_filesystem(
+        &self,
+        volume: &Volume<'_>,
+        wanted: &WantedFilesystem<'_>,
+    ) -> Result<Prepared, CsiError> {
+        let WantedFilesystem { filesystem, options, .. } = *wanted;
         let (id, device) = (&volume.lv.name, volume.node);
         let recorded = self.volumes.recorded_filesystem(volume.object);
         let recorded = recorded.and_then(|name| Filesystem::parse(name).ok());
-        let contents = self.mounter.contents(device, recorded).await?;
+        let contents = self.mounter.probe_contents(device, recorded).await?;
         if contents != Contents::Filesystem(filesystem.to_string()) {
-            self.make(volume, wanted, contents).await?;
-            self.missing.found(id);
-            return Ok(Prepared::Made);
+            self.format_or_refuse(volume, wanted, contents).await?;
+            self.missing_filesystems.remove(id);
+            return Ok(Prepared::Formatted);
         }
-        self.missing.found(id);
+        self.missing_filesystems.remove(id);
         if volume.other.is_some() || volume.device.readonly {
-            return Ok(Prepared::Found);
+            return Ok(Prepared::Existing);
         }
         if !options.is_readonly() {
-            let checked = self.mounter.check(device, filesystem).await;
+            let checked = self.mounter.check_filesystem(device, filesystem).await;
             checked.map_err(|error| error.of_device(&volume.lv.path))?;
         }
         if !volume.object.spec.source.is_empty() {
-            self.mounter.separate(device, filesystem, id).await?;
+            self.mounter.set_unique_uuid(device, filesystem, id).await?;
         }
-        Ok(Prepared::Found)
+        Ok(Prepared::Existing)
     }
 
-    /// Makes the filesystem on a device that does not show it, or says why not.
-    async fn make(&self, volume: &Volume<'_>, wanted: &Wanted<'_>, contents: Contents) -> Result<(), Error> {
-        let Wanted { filesystem, options, .. } = *wanted;
+    /// Formats a device that does not hold the filesystem, or refuses with what it holds.
+    async fn format_or_refuse(
+        &self,
+        volume: &Volume<'_>,
+        wanted: &WantedFilesystem<'_>,
+        contents: Contents,
+    ) -> Result<(), CsiError> {
+        let WantedFilesystem { filesystem, options, .. } = *wanted;
         let (id, device) = (&volume.lv.name, &volume.lv.path);
         let recorded = self.volumes.recorded_filesystem(volume.object);
         if !options.is_readonly() && volume.other.is_none() {
-            // An object with a record is as the watch has shown it, and the wish in it may be too new for that, or
-            // taken back
-            let read = if recorded.is_some() { Some(self.volumes.read(volume.object, id).await?) } else { None };
-            if self.volumes.is_given_up(read.as_ref().unwrap_or(volume.object), filesystem) {
+            // An object with a record is as the watch has shown it: the annotation that asks to format it again may be
+            // newer than that, or removed
+            let read = if recorded.is_some() {
+                Some(self.volumes.read_from_api_server(volume.object, id).await?)
+            } else {
+                None
+            };
+            if self.volumes.is_reformat_requested(read.as_ref().unwrap_or(volume.object), filesystem) {
                 tracing::warn!(volume = id, ?contents, "makes a filesystem where the annotation gives up the data");
                 return self.format(volume, wanted).await;
             }
         }
         let reformat = || self.volumes.reformat_command(volume.object, filesystem);
         let other_contents = |found| {
-            Err(Error::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found, reformat: reformat() })
+            Err(CsiError::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found, reformat: reformat() })
         };
         match contents {
             Contents::Filesystem(found) if recorded == Some(&found) => other_contents(found),
             contents if let Some(recorded) = recorded => {
-                let hint = Filesystem::parse(recorded).map_or("with the programs of that filesystem", recovery_hint);
-                let error = Error::FilesystemMissing {
+                let hint = Filesystem::parse(recorded)
+                    .map_or("with the programs of that filesystem", Filesystem::recovery_hint);
+                let error = CsiError::FilesystemMissing {
                     id: id.clone(),
                     device: device.clone(),
                     recorded: recorded.to_owned(),
-                    found: describe(contents),
+                    found: describe_contents(contents),
                     remedy: format!(
                         "Recover the filesystem on the node ({hint}), or, if the data is not needed: {}",
                         reformat()
                     ),
                 };
-                self.missing.retain(|id| !self.volumes.is_surely_unknown(id));
-                self.missing.lost(id, error.to_string());
-                self.volumes.tell_missing_filesystem(volume.object, &error.to_string()).await;
+                self.missing_filesystems.retain(|id| !self.volumes.is_known_to_be_absent(id));
+                self.missing_filesystems.insert(id, error.to_string());
+                self.volumes.publish_filesystem_missing(volume.object, &error.to_string()).await;
                 Err(error)
             }
             // In a thick volume it is what a deleted one has left; copies are thin, where what nobody wrote is zero
-            Contents::Unmarked if !volume.object.spec.source.is_empty() => {
-                Err(Error::CopiedData { id: id.clone(), reformat: reformat() })
+            Contents::Unrecognized if !volume.object.spec.source.is_empty() => {
+                Err(CsiError::CopiedData { id: id.clone(), reformat: reformat() })
             }
-            Contents::Blank | Contents::Unmarked if options.is_readonly() => Err(Error::BlankReadOnly(id.clone())),
-            Contents::Blank | Contents::Unmarked => match &volume.other {
+            Contents::Blank | Contents::Unrecognized if options.is_readonly() => {
+                Err(CsiError::BlankReadOnly(id.clone()))
+            }
+            Contents::Blank | Contents::Unrecognized => match &volume.other {
                 // As a block volume: what a pod has written there need not look like anything
-                Some(other) => Err(Error::UsedRaw { id: id.clone(), other: other.clone() }),
+                Some(other) => Err(CsiError::UsedRaw { id: id.clone(), other: other.clone() }),
                 None => self.format(volume, wanted).await,
             },
             Contents::Filesystem(found) | Contents::Other(found) => other_contents(found),
         }
     }
 
-    /// Runs mkfs. Only here do the options for it have to be right: a volume that has its filesystem is mounted whatever they say.
-    async fn format(&self, volume: &Volume<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
+    /// Runs mkfs. Its options are checked only here: a volume that has its filesystem is mounted whatever they say.
+    async fn format(&self, volume: &Volume<'_>, wanted: &WantedFilesystem<'_>) -> Result<(), CsiError> {
         let options = wanted.mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
         Ok(self.mounter.format(volume.node, wanted.filesystem, options).await?)
     }
 }
 
-/// What lies on a device, in words.
-fn describe(contents: Contents) -> String {
+/// Describes the contents of a device in words.
+fn describe_contents(contents: Contents) -> String {
     match contents {
         Contents::Blank => "nothing".to_owned(),
-        Contents::Unmarked => "data without a signature".to_owned(),
+        Contents::Unrecognized => "data without a signature".to_owned(),
         Contents::Filesystem(found) | Contents::Other(found) => found,
     }
 }

@@ -1,36 +1,39 @@
-//! `NodeGetVolumeStats`: how full a published volume is, and whether it is well. kubelet asks about once a minute for each.
+//! `NodeGetVolumeStats`: usage and condition of a published volume. kubelet calls it about once a minute for each.
 
 use std::path::Path;
 
 use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{NodeGetVolumeStatsResponse, VolumeUsage};
 
-use super::health::unreadable;
+use super::health::unreadable_condition;
 use super::request::GetVolumeStats;
-use super::{Agent, Error};
-use crate::mount::{self, FilesystemUsage, Mounter, PathKind};
+use super::{Agent, CsiError};
+use crate::mount::{FilesystemUsage, MountError, Mounter, PathKind};
 
 impl<M: Mounter> Agent<M> {
-    /// The usage asks neither lvmd nor the API server, so that what is mounted can be measured while both are away.
-    pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, Error> {
+    /// Returns usage and condition of a volume. The usage needs neither lvmd nor the API server, so that it is
+    /// measured while both are away.
+    pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, CsiError> {
         let GetVolumeStats { id, path, staging } = request;
-        let not_published = || Error::NotPublished { id: id.clone(), path: path.clone() };
-        if self.volumes.is_surely_unknown(&id) {
+        let not_published = || CsiError::NotPublished { id: id.clone(), path: path.clone() };
+        if self.volumes.is_known_to_be_absent(&id) {
             return Err(not_published());
         }
-        let (usage, finding) = match self.hanging.guard(&path, self.measure(&path)).await {
-            Ok(Some(usage)) => (usage, self.mounts_finding(Some(&path), staging.as_deref()).await),
+        let (usage, condition) = match self.hung_paths.guard(&path, self.measure_usage(&path)).await {
+            Ok(Some(usage)) => (usage, self.mounts_condition(Some(&path), staging.as_deref()).await),
             Ok(None) => return Err(not_published()),
-            Err(error) if self.is_broken(&path, &error).await => (Vec::new(), Some(unreadable(&error))),
+            Err(error) if self.is_error_of_volume(&path, &error).await => {
+                (Vec::new(), Some(unreadable_condition(&error)))
+            }
             Err(error) => return Err(error.into()),
         };
-        let condition = self.condition(&id, finding).await;
+        let condition = self.volume_condition(&id, condition).await;
         Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) })
     }
 
-    /// `None` where nothing is published.
-    async fn measure(&self, path: &Path) -> Result<Option<Vec<VolumeUsage>>, mount::Error> {
-        match self.mounter.inspect(path).await? {
+    /// Measures the usage of a filesystem or device; `None` if nothing is published at the path.
+    async fn measure_usage(&self, path: &Path) -> Result<Option<Vec<VolumeUsage>>, MountError> {
+        match self.mounter.inspect_path(path).await? {
             PathKind::Absent | PathKind::Other => Ok(None),
             PathKind::BlockDevice(_) => {
                 let total = self.mounter.block_device(path).await?.size_bytes;
@@ -39,18 +42,18 @@ impl<M: Mounter> Agent<M> {
             }
             // A bare directory would give the numbers of the node's own disk
             PathKind::Directory if self.mounter.mounts_at(path).await?.is_empty() => Ok(None),
-            PathKind::Directory => Ok(Some(usages(&self.mounter.usage(path).await?))),
+            PathKind::Directory => Ok(Some(usages(&self.mounter.filesystem_usage(path).await?))),
         }
     }
 
-    /// Whether the volume is what gives the error, and not this machine.
-    async fn is_broken(&self, path: &Path, error: &mount::Error) -> bool {
-        let by_disk = matches!(error, mount::Error::Io { .. } | mount::Error::Hangs { .. });
+    /// Returns whether an error comes from the volume at a path, and not from this machine.
+    async fn is_error_of_volume(&self, path: &Path, error: &MountError) -> bool {
+        let by_disk = matches!(error, MountError::Io { .. } | MountError::Hung { .. });
         by_disk && self.mounter.mounts_at(path).await.is_ok_and(|mounts| !mounts.is_empty())
     }
 }
 
-/// Filesystems that make inodes as they need them have none to report.
+/// Converts usage to CSI's form: bytes, and inodes unless the filesystem makes them as it needs them.
 fn usages(usage: &FilesystemUsage) -> Vec<VolumeUsage> {
     let bytes = VolumeUsage {
         total: to_wire(usage.total_bytes),
@@ -67,6 +70,7 @@ fn usages(usage: &FilesystemUsage) -> Vec<VolumeUsage> {
     [bytes, inodes].into_iter().filter(|usage| usage.total > 0).collect()
 }
 
+/// Converts a number to the signed integer of the protocol.
 fn to_wire(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,36 +1,36 @@
-//! `NodeUnpublishVolume`: takes a volume away from a path, whatever state it is in.
+//! `NodeUnpublishVolume`: unmounts a volume from its target path, whatever state it is in.
 
 use std::path::Path;
 
 use super::request::UnpublishVolume;
-use super::target::{ignore_absent, remove};
-use super::{Agent, Error};
-use crate::mount::{Mounter, STAT, blocking};
+use super::{Agent, CsiError};
+use crate::mount::{FILE_DEADLINE, Mounter, run_blocking, target_path};
 
-/// More layers than kubelet's retries ever stack.
-const MOST_LAYERS: usize = 64;
+/// More layers of mounts at a path than kubelet's retries ever stack.
+const MAX_LAYERS: usize = 64;
 
 impl<M: Mounter> Agent<M> {
-    /// Neither the LogicalVolume nor the LV is looked at: both can be gone, and a pod must be able to end all the same.
-    pub(super) async fn unpublish(&self, request: UnpublishVolume) -> Result<(), Error> {
+    /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both can be
+    /// gone, and a pod must be able to end all the same.
+    pub(super) async fn unpublish(&self, request: UnpublishVolume) -> Result<(), CsiError> {
         let UnpublishVolume { id, target } = request;
-        self.unstage_leftover(&target).await;
+        self.unmount_leftover_staging(&target).await;
         self.unmount_all(&target).await?;
-        blocking(STAT, &target, remove).await?;
+        run_blocking(FILE_DEADLINE, &target, target_path::remove_target).await?;
         if is_file_name(&id) {
             // Versions before 0.33 made device nodes of their own
-            let leftover = self.old_devices.join(&id);
-            if let Err(error) = ignore_absent(std::fs::remove_file(&leftover)) {
+            let leftover = self.legacy_devices.join(&id);
+            if let Err(error) = target_path::ignore_not_found(std::fs::remove_file(&leftover)) {
                 tracing::warn!(path = %leftover.display(), %error, "cannot remove an old device node");
             }
         }
         Ok(())
     }
 
-    /// Takes away whatever is mounted at a path. The mount table is asked, not the path: a filesystem whose disk has failed
-    /// answers every look with an error.
-    pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), Error> {
-        for _ in 0..MOST_LAYERS {
+    /// Unmounts all layers at a path. The mount table is read and not the path: a filesystem whose disk has failed
+    /// answers every access with an error.
+    pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), CsiError> {
+        for _ in 0..MAX_LAYERS {
             if self.mounter.mounts_at(target).await?.is_empty() {
                 break;
             }
@@ -40,7 +40,7 @@ impl<M: Mounter> Agent<M> {
     }
 }
 
-/// Whether a volume id is a plain file name, so that a path made of it stays in its directory.
+/// Returns whether a volume id is a plain file name, so that a path made of it stays in its directory.
 fn is_file_name(id: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     id.len() <= 128 && id.chars().all(allowed) && id.contains(|c: char| c.is_ascii_alphanumeric())

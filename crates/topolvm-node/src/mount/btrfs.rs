@@ -1,28 +1,27 @@
-//! The few fields of the btrfs superblock that say which filesystem it is, how large, and whether it has a log (btrfs
-//! documentation, "On-disk Format").
+//! Parses the btrfs superblock: UUID, size, and whether there is a log tree (btrfs documentation, "On-disk Format").
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Where the first superblock lies on the device, in bytes.
+/// Offset of the first superblock on the device, in bytes.
 pub(super) const OFFSET: u64 = 64 << 10;
-/// How much of it is looked at, in bytes.
+/// Length of the part that is read, in bytes.
 pub(super) const LENGTH: usize = 4096;
 
-/// The kernel refuses to resize a btrfs to less than this many bytes, even to the size that it has (`btrfs_ioctl_resize`).
+/// Smallest size in bytes to which the kernel resizes a btrfs, even if it has a smaller one (`btrfs_ioctl_resize`).
 pub(super) const SMALLEST_RESIZED: u64 = 256 << 20;
 
-const ID: Range<usize> = 0x20..0x30;
+const UUID: Range<usize> = 0x20..0x30;
 const MAGIC: Range<usize> = 0x40..0x48;
 const LOG_ROOT: Range<usize> = 0x60..0x68;
 const TOTAL_BYTES: Range<usize> = 0x70..0x78;
 const SECTOR_SIZE: Range<usize> = 0x90..0x94;
 
-/// The filesystem's UUID as people write it; `None` for what is no superblock.
-pub(super) fn id(superblock: &[u8]) -> Option<String> {
+/// Returns the UUID of the filesystem, as people write it; `None` for what is no superblock.
+pub(super) fn uuid(superblock: &[u8]) -> Option<String> {
     check_magic(superblock)?;
     let mut text = String::with_capacity(36);
-    for (index, byte) in superblock.get(ID)?.iter().enumerate() {
+    for (index, byte) in superblock.get(UUID)?.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
@@ -31,7 +30,7 @@ pub(super) fn id(superblock: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Size of the filesystem and of one of its sectors, in bytes; `None` for what is no superblock.
+/// Returns the sizes of the filesystem and of one of its sectors, in bytes; `None` for what is no superblock.
 pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
     check_magic(superblock)?;
     let bytes = u64::from_le_bytes(superblock.get(TOTAL_BYTES)?.try_into().ok()?);
@@ -39,9 +38,9 @@ pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
     Some((bytes, sector.into()))
 }
 
-/// Whether there is a log tree: what was fsynced since the last commit. It is replayed when the filesystem is mounted,
-/// and refers to the generation that the filesystem has; `None` for what is no superblock.
-pub(super) fn has_log(superblock: &[u8]) -> Option<bool> {
+/// Returns whether there is a log tree, which holds what was fsynced since the last commit. It is replayed when the
+/// filesystem is mounted, and refers to the generation that the filesystem has; `None` for what is no superblock.
+pub(super) fn has_log_tree(superblock: &[u8]) -> Option<bool> {
     check_magic(superblock)?;
     Some(superblock.get(LOG_ROOT)?.iter().any(|&byte| byte != 0))
 }
@@ -60,7 +59,7 @@ mod tests {
         superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
         superblock[0x20] = 0x0b;
         superblock[0x2f] = 0xff;
-        assert_eq!(id(&superblock).unwrap(), "0b000000-0000-0000-0000-0000000000ff");
+        assert_eq!(uuid(&superblock).unwrap(), "0b000000-0000-0000-0000-0000000000ff");
     }
 
     #[test]
@@ -76,16 +75,16 @@ mod tests {
     fn a_log_tree_is_seen() {
         let mut superblock = vec![0; LENGTH];
         superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
-        assert_eq!(has_log(&superblock), Some(false));
+        assert_eq!(has_log_tree(&superblock), Some(false));
         superblock[LOG_ROOT].copy_from_slice(&(1_u64 << 40).to_le_bytes());
-        assert_eq!(has_log(&superblock), Some(true));
-        assert_eq!(has_log(&[0; LENGTH]), None);
+        assert_eq!(has_log_tree(&superblock), Some(true));
+        assert_eq!(has_log_tree(&[0; LENGTH]), None);
     }
 
     #[test]
     fn what_is_no_superblock_has_no_id_and_no_size() {
         for bytes in [&[0; LENGTH][..], &[]] {
-            assert_eq!(id(bytes), None);
+            assert_eq!(uuid(bytes), None);
             assert_eq!(size(bytes), None);
         }
     }

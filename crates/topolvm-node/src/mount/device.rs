@@ -1,76 +1,144 @@
-//! Looks at paths and block devices.
+//! Paths and block devices: their kind, number, size, usage and superblocks.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsconfig_create, fsconfig_set_string, fsopen};
 
-use super::{BlockDevice, DeviceNumber, Error, FilesystemUsage, HeldDevice, PathKind, btrfs, ext4, xfs};
-use crate::Filesystem;
+use super::{DeviceNumber, MountError, btrfs, ext4, xfs};
+use crate::filesystem::Filesystem;
 
-pub(super) fn inspect(path: &Path) -> Result<PathKind, Error> {
+/// Kind of file at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// No file.
+    Absent,
+    /// A directory.
+    Directory,
+    /// A block device: its node, or a bind mount of one.
+    BlockDevice(DeviceNumber),
+    /// A regular file, socket or any other.
+    Other,
+}
+
+/// A block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Its number.
+    pub number: DeviceNumber,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Whether the kernel refuses writes, as to a snapshot.
+    pub readonly: bool,
+}
+
+/// A block device that is open for reading. The kernel does not remove an open device, so that nobody else gets its
+/// number.
+#[derive(Debug)]
+pub struct OpenDevice {
+    /// Number and size.
+    pub device: BlockDevice,
+    /// Path of the device node itself, and of no link, which somebody could point at another device.
+    pub node: PathBuf,
+    file: Option<File>,
+}
+
+impl OpenDevice {
+    /// Makes a device without an open file, for tests.
+    pub const fn without_file(device: BlockDevice, node: PathBuf) -> Self {
+        Self { device, node, file: None }
+    }
+}
+
+impl Drop for OpenDevice {
+    /// Closes the device on another thread: the last close waits until what was written to the device is on the disk.
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(file))),
+            Err(_) => drop(file),
+        }
+    }
+}
+
+/// Space and inodes of a filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilesystemUsage {
+    /// Size in bytes.
+    pub total_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes that a process without privileges may still use.
+    pub available_bytes: u64,
+    /// Number of inodes; 0 where the filesystem makes them as needed.
+    pub total_inodes: u64,
+    /// Inodes in use.
+    pub used_inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+/// Returns the kind of file at a path, links followed.
+pub(super) fn inspect_path(path: &Path) -> Result<PathKind, MountError> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(PathKind::Directory),
         Ok(metadata) if metadata.file_type().is_block_device() => {
-            Ok(PathKind::BlockDevice(device_number(metadata.rdev())))
+            Ok(PathKind::BlockDevice(DeviceNumber::from_rdev(metadata.rdev())))
         }
         Ok(_) => Ok(PathKind::Other),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(PathKind::Absent)
         }
-        Err(error) => Err(Error::io("look at", path, error)),
+        Err(error) => Err(MountError::io("look at", path, error)),
     }
 }
 
-pub(super) fn device_number(number: u64) -> DeviceNumber {
-    DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) }
-}
-
-pub(super) fn open(path: &Path) -> Result<(File, BlockDevice), Error> {
-    // Looked at before it is opened: opening a FIFO would wait for a writer
-    match inspect(path)? {
+/// Opens the block device at a path for reading, and reads its number and size.
+pub(super) fn open(path: &Path) -> Result<(File, BlockDevice), MountError> {
+    // The kind is checked first: opening a FIFO would wait for a writer
+    match inspect_path(path)? {
         PathKind::BlockDevice(_) => {}
-        PathKind::Absent => return Err(Error::NoDevice(path.to_owned())),
-        PathKind::Directory | PathKind::Other => return Err(Error::NotABlockDevice(path.to_owned())),
+        PathKind::Absent => return Err(MountError::NoDevice(path.to_owned())),
+        PathKind::Directory | PathKind::Other => return Err(MountError::NotABlockDevice(path.to_owned())),
     }
-    let mut file = File::open(path).map_err(|error| Error::io("open", path, error))?;
-    let metadata = file.metadata().map_err(|error| Error::io("look at", path, error))?;
-    let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| Error::io("find the size of", path, error))?;
-    let number = device_number(metadata.rdev());
+    let mut file = File::open(path).map_err(|error| MountError::io("open", path, error))?;
+    let metadata = file.metadata().map_err(|error| MountError::io("look at", path, error))?;
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| MountError::io("find the size of", path, error))?;
+    let number = DeviceNumber::from_rdev(metadata.rdev());
     let device = BlockDevice { number, size_bytes, readonly: is_readonly(number) };
     Ok((file, device))
 }
 
-/// Opens a device and keeps it open, if it has this number.
-pub(super) fn hold(path: &Path, number: DeviceNumber) -> Result<HeldDevice, Error> {
+/// Opens a device that must have this number; [`MountError::WrongDevice`] if it has another.
+pub(super) fn open_device(path: &Path, number: DeviceNumber) -> Result<OpenDevice, MountError> {
     let node = match std::fs::canonicalize(path) {
         Ok(node) => node,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(Error::NoDevice(path.to_owned()));
+            return Err(MountError::NoDevice(path.to_owned()));
         }
-        Err(error) => return Err(Error::io("resolve", path, error)),
+        Err(error) => return Err(MountError::io("resolve", path, error)),
     };
     let (file, device) = open(&node)?;
     if device.number == number {
-        Ok(HeldDevice { device, node, file: Some(file) })
+        Ok(OpenDevice { device, node, file: Some(file) })
     } else {
-        Err(Error::WrongDevice { path: path.to_owned(), found: Some(device.number), wanted: number })
+        Err(MountError::WrongDevice { path: path.to_owned(), found: Some(device.number), wanted: number })
     }
 }
 
-/// What sysfs says; a machine without it has no read-only devices.
+/// Returns whether sysfs says that a device is read-only; a machine without sysfs has none.
 fn is_readonly(DeviceNumber { major, minor }: DeviceNumber) -> bool {
     std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|content| content.starts_with(b"1"))
 }
 
-/// Whether there is nothing at the beginning and at the end of a device, where the signatures of filesystems, RAID and partition tables
-/// lie.
-pub(super) fn is_zero_where_signatures_lie(path: &Path) -> Result<bool, Error> {
+/// Returns whether the beginning and the end of a device are zero, where the signatures of filesystems, RAID and
+/// partition tables lie.
+pub(super) fn has_no_signature_bytes(path: &Path) -> Result<bool, MountError> {
     const AREA: usize = 128 << 10;
     let (file, device) = open(path)?;
     let mut area = vec![0; AREA];
@@ -79,21 +147,21 @@ pub(super) fn is_zero_where_signatures_lie(path: &Path) -> Result<bool, Error> {
     let end = device.size_bytes.saturating_sub(u64::try_from(length).unwrap_or(device.size_bytes));
     let mut is_zero = true;
     for offset in [0, end] {
-        file.read_exact_at(area, offset).map_err(|error| Error::io("read", path, error))?;
+        file.read_exact_at(area, offset).map_err(|error| MountError::io("read", path, error))?;
         is_zero &= area.iter().all(|&byte| byte == 0);
     }
     Ok(is_zero)
 }
 
-/// Whether the device has room for at least one more block of the filesystem.
-pub(super) fn ext4_has_room(path: &Path) -> Result<bool, Error> {
+/// Returns whether an ext4 can grow by at least one block.
+pub(super) fn ext4_has_room(path: &Path) -> Result<bool, MountError> {
     let (device, superblock) = superblock(path, ext4::OFFSET, ext4::LENGTH)?;
     let (bytes, block) = ext4::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Ext4))?;
     Ok(bytes.saturating_add(block) <= device.size_bytes)
 }
 
-/// Whether the device has room for at least one more sector of the filesystem, and the kernel would give it that.
-pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, Error> {
+/// Returns whether a btrfs can grow by at least one sector, and the kernel would grow it.
+pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, MountError> {
     let (device, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
     // Of a mounted filesystem this may be what it was before it grew last, and growing once more does no harm
     let (bytes, sector) = btrfs::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))?;
@@ -109,56 +177,61 @@ pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, Error> {
     Ok(has_room && !is_too_small)
 }
 
-/// The UUID by which the kernel tells btrfs filesystems apart.
-pub(super) fn btrfs_id(path: &Path) -> Result<String, Error> {
+/// Returns the UUID by which the kernel tells btrfs filesystems apart.
+pub(super) fn btrfs_uuid(path: &Path) -> Result<String, MountError> {
     let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
-    btrfs::id(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+    btrfs::uuid(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
 }
 
-/// Whether a btrfs has a log of what was fsynced, which is replayed when it is mounted.
-pub(super) fn btrfs_has_log(path: &Path) -> Result<bool, Error> {
+/// Returns whether a btrfs has a log of what was fsynced, which is replayed when it is mounted.
+pub(super) fn btrfs_has_log_tree(path: &Path) -> Result<bool, MountError> {
     let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
-    btrfs::has_log(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+    btrfs::has_log_tree(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
 }
 
-/// Fails while a filesystem on the device is mounted anywhere, also where no mount table shows it (open(2), `O_EXCL`).
-pub(super) fn check_unused(path: &Path) -> Result<(), Error> {
+/// Checks that no filesystem on the device is mounted anywhere, also where no mount table shows it (open(2),
+/// `O_EXCL`).
+pub(super) fn check_unused(path: &Path) -> Result<(), MountError> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    opened.map(drop).map_err(|error| Error::io("open for this program alone", path, error))
+    opened.map(drop).map_err(|error| MountError::io("open for this program alone", path, error))
 }
 
 /// Has the kernel replay the log of a btrfs, in a mount that appears nowhere and ends here, also when this process is
 /// killed.
-pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), Error> {
+pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), MountError> {
     let replayed = fsopen(Filesystem::Btrfs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
         fsconfig_set_string(context.as_fd(), "source", path)?;
         fsconfig_create(context.as_fd())
     });
     replayed.map_err(|error| match error {
-        Errno::EXIST | Errno::BUSY => Error::SameIdentity { device: path.to_owned() },
-        error => Error::io("replay the log of", path, error),
+        Errno::EXIST | Errno::BUSY => MountError::SameIdentity { device: path.to_owned() },
+        error => MountError::io("replay the log of", path, error),
     })
 }
 
-/// Whether a mkfs.xfs was broken off.
-pub(super) fn xfs_is_half_made(path: &Path) -> Result<bool, Error> {
-    superblock(path, xfs::OFFSET, xfs::LENGTH).map(|(_, superblock)| xfs::is_half_made(&superblock))
+/// Returns whether a mkfs.xfs was interrupted on the device.
+pub(super) fn xfs_mkfs_is_incomplete(path: &Path) -> Result<bool, MountError> {
+    superblock(path, xfs::OFFSET, xfs::LENGTH).map(|(_, superblock)| xfs::mkfs_is_incomplete(&superblock))
 }
 
-fn superblock(path: &Path, offset: u64, length: usize) -> Result<(BlockDevice, Vec<u8>), Error> {
+/// Reads a superblock, and the number and size of its device.
+fn superblock(path: &Path, offset: u64, length: usize) -> Result<(BlockDevice, Vec<u8>), MountError> {
     let (file, device) = open(path)?;
     let mut superblock = vec![0; length];
-    file.read_exact_at(&mut superblock, offset).map_err(|error| Error::io("read the superblock of", path, error))?;
+    file.read_exact_at(&mut superblock, offset)
+        .map_err(|error| MountError::io("read the superblock of", path, error))?;
     Ok((device, superblock))
 }
 
-fn no_superblock(path: &Path, filesystem: Filesystem) -> Error {
-    Error::Superblock { device: path.to_owned(), filesystem }
+/// Makes the error of a superblock that cannot be parsed.
+fn no_superblock(path: &Path, filesystem: Filesystem) -> MountError {
+    MountError::Superblock { device: path.to_owned(), filesystem }
 }
 
-pub(super) fn usage(path: &Path) -> Result<FilesystemUsage, Error> {
-    let stat = rustix::fs::statvfs(path).map_err(|error| Error::io("measure", path, error))?;
+/// Returns space and inodes of the filesystem at a path.
+pub(super) fn filesystem_usage(path: &Path) -> Result<FilesystemUsage, MountError> {
+    let stat = rustix::fs::statvfs(path).map_err(|error| MountError::io("measure", path, error))?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     Ok(FilesystemUsage {
         total_bytes: bytes(stat.f_blocks),
@@ -175,15 +248,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_apart() {
+    fn the_kind_of_file_at_a_path_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert_eq!(inspect(dir.path()).unwrap(), PathKind::Directory);
-        assert_eq!(inspect(&file).unwrap(), PathKind::Other);
-        assert_eq!(inspect(&file.join("below")).unwrap(), PathKind::Absent);
-        assert_eq!(inspect(Path::new("some/path")).unwrap(), PathKind::Absent);
-        assert!(matches!(open(&file), Err(Error::NotABlockDevice(_))));
-        assert!(matches!(open(&dir.path().join("none")), Err(Error::NoDevice(_))));
+        assert_eq!(inspect_path(dir.path()).unwrap(), PathKind::Directory);
+        assert_eq!(inspect_path(&file).unwrap(), PathKind::Other);
+        assert_eq!(inspect_path(&file.join("below")).unwrap(), PathKind::Absent);
+        assert_eq!(inspect_path(Path::new("some/path")).unwrap(), PathKind::Absent);
+        assert!(matches!(open(&file), Err(MountError::NotABlockDevice(_))));
+        assert!(matches!(open(&dir.path().join("none")), Err(MountError::NoDevice(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! Why something could not be mounted, formatted, measured or found.
+//! Errors of mounts, devices and programs, and the CSI code of each.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,123 +7,124 @@ use std::time::Duration;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode;
 
-use super::{DeviceNumber, Stuck};
-use crate::Filesystem;
+use super::{DeviceNumber, HungTask};
+use crate::filesystem::Filesystem;
 
-/// Why something could not be mounted, formatted, measured or found.
+/// Error of a mount, a device or a program.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel said no.
+pub enum MountError {
+    /// A system call failed.
     #[error("cannot {action} {}", .path.display())]
     Io {
         /// What was tried.
         action: &'static str,
-        /// On which path.
+        /// Path of the call.
         path: PathBuf,
-        /// What came back.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The mount table cannot be read.
+    /// The mount table cannot be parsed.
     #[error("cannot read the mount table /proc/self/mountinfo")]
     Table(#[source] procfs::ProcError),
-    /// A block device was expected.
+    /// The path is no block device.
     #[error("{} is not a block device", .0.display())]
     NotABlockDevice(PathBuf),
-    /// The LV has no device node.
+    /// The device node of the LV does not exist.
     #[error("device {} is not there; is the logical volume active (lvchange --activate y)?", .0.display())]
     NoDevice(PathBuf),
-    /// The path leads to another device than the LV's: whatever is done to it would be done to somebody else's data.
+    /// The path leads to another device than the LV's. Whatever is done to it would be done to somebody else's data.
     #[error(
-        "{} leads to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and look whether udev works there",
+        "{} leads to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and look whether \
+         udev works there",
         .path.display(), found.map_or_else(|| "no device".to_owned(), |found| format!("device {found}"))
     )]
     WrongDevice {
-        /// The path that LVM gives for the LV.
+        /// Path of the LV.
         path: PathBuf,
-        /// The device that it leads to.
+        /// Device to which the path leads.
         found: Option<DeviceNumber>,
-        /// The device of the LV.
+        /// Device of the LV.
         wanted: DeviceNumber,
     },
-    /// A program is missing on this machine.
+    /// A program is not installed.
     #[error("program {0} is not installed; install it in the image or on the node")]
     NoTool(&'static str),
     /// A program cannot be started.
     #[error("cannot start {command}")]
     Spawn {
-        /// The whole command line.
+        /// Command line.
         command: String,
-        /// What came back.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A program ended with a failure.
     #[error("{command} failed with {status}: {stderr}")]
     Failed {
-        /// The whole command line.
+        /// Command line.
         command: String,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its standard error.
         stderr: String,
     },
-    /// A program took too long and was killed.
+    /// A program exceeded its deadline and was killed.
     #[error("{command} did not end within {} s and was killed", .limit.as_secs())]
     TooSlow {
-        /// The whole command line.
+        /// Command line.
         command: String,
-        /// How long it was given.
+        /// Deadline.
         limit: Duration,
-        /// It cannot even be killed, because the kernel waits for a disk.
-        stuck: Option<Stuck>,
+        /// Set if it does not end even then, because the kernel waits for a disk.
+        hung_task: Option<HungTask>,
     },
-    /// A filesystem did not answer, as on a device that hangs.
+    /// A file system call exceeded its deadline, as on a device that hangs.
     #[error("{} does not answer; look for a failed disk in the kernel's log", .path.display())]
-    Hangs {
-        /// What was looked at.
+    Hung {
+        /// Path of the call.
         path: PathBuf,
-        /// The thread that still waits for the answer.
-        stuck: Stuck,
+        /// The thread that still waits.
+        hung_task: HungTask,
     },
-    /// The filesystem cannot be mounted as it is.
+    /// The filesystem is damaged.
     #[error(
         "the {filesystem} filesystem on {} is damaged and is not mounted: {report}; {}",
-        .device.display(), super::programs::repair_hint(*.filesystem)
+        .device.display(), .filesystem.repair_hint()
     )]
     Damaged {
-        /// The device.
+        /// Path of the device.
         device: PathBuf,
-        /// What lies on it.
+        /// Type of the filesystem.
         filesystem: Filesystem,
-        /// What the check said.
+        /// Report of the check or the kernel.
         report: String,
     },
-    /// The kernel does not mount a copied btrfs beside its source, which has the same identity.
+    /// The kernel does not mount a copied btrfs beside its source, which has the same UUID.
     #[error(
-        "the copied btrfs on {} has a log of what was fsynced, which only a mount replays, and this kernel does not mount it beside its source: \
-         end the pods that use the source until this volume is mounted (before Linux 6.2 also run btrfs device scan --forget on the device of the \
-         source), or use Linux 6.7 or later",
+        "the copied btrfs on {} has a log of what was fsynced, which only a mount replays, and this kernel does not \
+         mount it beside its source: end the pods that use the source until this volume is mounted (before Linux 6.2 \
+         also run btrfs device scan --forget on the device of the source), or use Linux 6.7 or later",
         .device.display()
     )]
     SameIdentity {
-        /// The device of the copy.
+        /// Path of the device of the copy.
         device: PathBuf,
     },
-    /// A device holds something that is not what it should be.
+    /// The superblock of a filesystem cannot be parsed.
     #[error("{} holds no readable {filesystem} superblock", .device.display())]
     Superblock {
-        /// The device.
+        /// Path of the device.
         device: PathBuf,
-        /// What should lie on it.
+        /// Type of the filesystem.
         filesystem: Filesystem,
     },
 }
 
-impl Error {
-    /// What still waits for the kernel, if anything does.
-    pub(crate) const fn stuck(&self) -> Option<&Stuck> {
+impl MountError {
+    /// Returns the task that still waits for the kernel, if any.
+    pub(crate) const fn hung_task(&self) -> Option<&HungTask> {
         match self {
-            Self::Hangs { stuck, .. } => Some(stuck),
-            Self::TooSlow { stuck, .. } => stuck.as_ref(),
+            Self::Hung { hung_task, .. } => Some(hung_task),
+            Self::TooSlow { hung_task, .. } => hung_task.as_ref(),
             Self::Io { .. }
             | Self::Table(_)
             | Self::NotABlockDevice(_)
@@ -138,7 +139,8 @@ impl Error {
         }
     }
 
-    /// The same about a device that people know by this path: what a device node without a name means changes with a reboot.
+    /// Replaces the path of the device by one that people know: what a device node such as dm-3 means changes with a
+    /// reboot.
     #[must_use]
     pub(crate) fn of_device(self, path: &Path) -> Self {
         if let Self::Damaged { device: _, filesystem, report } = self {
@@ -148,19 +150,19 @@ impl Error {
         }
     }
 
-    /// An I/O error with what was tried.
+    /// Makes an I/O error with what was tried on which path.
     pub(crate) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io { action, path: path.to_owned(), source: source.into() }
     }
 }
 
-impl GrpcCode for Error {
+impl GrpcCode for MountError {
     fn code(&self) -> Code {
         match self {
             Self::NoDevice(_) | Self::WrongDevice { .. } | Self::Damaged { .. } | Self::SameIdentity { .. } => {
                 Code::FailedPrecondition
             }
-            Self::TooSlow { .. } | Self::Hangs { .. } => Code::DeadlineExceeded,
+            Self::TooSlow { .. } | Self::Hung { .. } => Code::DeadlineExceeded,
             Self::Io { .. }
             | Self::Table(_)
             | Self::NotABlockDevice(_)

@@ -1,10 +1,10 @@
-//! The few fields of the ext4 superblock that say how large a filesystem is (kernel documentation, ext4 "Super Block").
+//! Parses the size in an ext4 superblock (kernel documentation, ext4 "Super Block").
 
 use std::ops::Range;
 
-/// Where the superblock lies on the device, in bytes.
+/// Offset of the superblock on the device, in bytes.
 pub(super) const OFFSET: u64 = 1024;
-/// How long it is, in bytes.
+/// Length of the superblock, in bytes.
 pub(super) const LENGTH: usize = 1024;
 
 const BLOCKS_LOW: Range<usize> = 0x04..0x08;
@@ -14,7 +14,7 @@ const INCOMPATIBLE_FEATURES: Range<usize> = 0x60..0x64;
 const BLOCKS_HIGH: Range<usize> = 0x150..0x154;
 const FEATURE_64BIT: u32 = 0x80;
 
-/// Size of the filesystem and of one of its blocks, in bytes; `None` for what is no superblock.
+/// Returns the sizes of the filesystem and of one of its blocks, in bytes; `None` for what is no superblock.
 pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
     let number = |range: Range<usize>| Some(u32::from_le_bytes(superblock.get(range)?.try_into().ok()?));
     if superblock.get(MAGIC)? != [0x53, 0xef] {

@@ -1,32 +1,32 @@
-//! Mount options as people write them, split into what mount(2) takes as flags and what it hands to the filesystem.
+//! Mount options, split into flags of mount(2) and data for the filesystem.
 
 use rustix::mount::MountFlags;
 
-/// Options of a mount.
+/// Mount options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the kernel itself understands.
+    /// Flags of mount(2).
     pub flags: MountFlags,
-    /// What the filesystem understands, separated by commas.
+    /// Options of the filesystem, separated by commas.
     pub data: String,
 }
 
-/// An option that cannot be given.
+/// Error of a mount option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// The volume is published for reading only.
+    /// "rw" was given for a volume that is published read-only.
     #[error("mount option \"rw\" contradicts publishing the volume for reading only; remove it from mountOptions")]
     Contradiction,
-    /// The option would make mount(2) do something else than to mount the volume.
+    /// The option would make mount(2) do something else than mount the volume.
     #[error("mount option {0:?} cannot be used for a volume; remove it from mountOptions")]
     Forbidden(String),
-    /// A zero byte would cut the options short.
+    /// The option has a zero byte, which would cut the options short.
     #[error("mount options contain a zero byte; remove it from mountOptions")]
     ZeroByte,
 }
 
-/// What an option means.
-enum Meaning {
+/// Kind of a mount option.
+enum OptionKind {
     Set(MountFlags),
     Clear(MountFlags),
     /// For mount(8) and fstab only.
@@ -42,54 +42,55 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Splits options, each of which may be a list with commas. A later option overrides an earlier one, as with mount(8).
+    /// Parses mount options, each of which may be a list with commas. A later option overrides an earlier one, as
+    /// with mount(8).
     pub fn parse<S: AsRef<str>>(readonly: bool, options: &[S]) -> Result<Self, OptionError> {
         let mut flags = if readonly { MountFlags::RDONLY } else { MountFlags::empty() };
         let mut data: Vec<&str> = Vec::new();
-        for option in options.iter().flat_map(|options| split(options.as_ref())) {
+        for option in options.iter().flat_map(|options| split_options(options.as_ref())) {
             if option.contains('\0') {
                 return Err(OptionError::ZeroByte);
             }
             if readonly && option == "rw" {
                 return Err(OptionError::Contradiction);
             }
-            match meaning(option) {
-                Meaning::Set(flag) => flags |= flag,
-                Meaning::Clear(flag) => flags &= !flag,
-                Meaning::Ignored => {}
-                Meaning::Forbidden => return Err(OptionError::Forbidden(option.to_owned())),
-                Meaning::ForFilesystem => data.push(option),
+            match classify_option(option) {
+                OptionKind::Set(flag) => flags |= flag,
+                OptionKind::Clear(flag) => flags &= !flag,
+                OptionKind::Ignored => {}
+                OptionKind::Forbidden => return Err(OptionError::Forbidden(option.to_owned())),
+                OptionKind::ForFilesystem => data.push(option),
             }
         }
         Ok(Self { flags, data: data.join(",") })
     }
 
-    /// With one more option for the filesystem, unless it is there already.
+    /// Adds an option of the filesystem, unless it is there already.
     #[must_use]
     pub fn with(mut self, option: &str) -> Self {
-        if !split(&self.data).any(|there| there == option) {
+        if !split_options(&self.data).any(|there| there == option) {
             let separator = if self.data.is_empty() { "" } else { "," };
             self.data = format!("{}{separator}{option}", self.data);
         }
         self
     }
 
-    /// For reading only, or for writing, whatever they have said of that.
+    /// Sets or clears read-only.
     #[must_use]
     pub fn in_mode(mut self, readonly: bool) -> Self {
         self.flags.set(MountFlags::RDONLY, readonly);
         self
     }
 
-    /// Whether the mount is for reading only.
+    /// Returns whether the mount is read-only.
     pub const fn is_readonly(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
     }
 }
 
-/// The single options of a list. A comma between quotes belongs to the option, as in
+/// Splits a list of options. A comma between quotes belongs to the option, as in
 /// `context="system_u:object_r:container_file_t:s0:c1,c2"`, which kubelet sends on machines with SELinux.
-fn split(list: &str) -> impl Iterator<Item = &str> {
+fn split_options(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     list.split(move |c| {
         if c == '"' {
@@ -101,12 +102,14 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     .filter(|option| !option.is_empty())
 }
 
-/// Options that mount a part of the device, or that name another one: the journal of ext4, the log and the real-time part of XFS, more devices of
-/// Btrfs.
-const REACHING: [&str; 8] = ["loop", "offset", "sizelimit", "journal_path", "journal_dev", "logdev", "rtdev", "device"];
+/// Options that mount a part of the device, or that name another one: the journal of ext4, the log and the real-time
+/// part of XFS, more devices of Btrfs.
+const DEVICE_OPTIONS: [&str; 8] =
+    ["loop", "offset", "sizelimit", "journal_path", "journal_dev", "logdev", "rtdev", "device"];
 
-fn meaning(option: &str) -> Meaning {
-    use Meaning::{Clear, ForFilesystem, Forbidden, Ignored, Set};
+/// Returns the kind of a mount option.
+fn classify_option(option: &str) -> OptionKind {
+    use OptionKind::{Clear, ForFilesystem, Forbidden, Ignored, Set};
     match option {
         "ro" => Set(MountFlags::RDONLY),
         "rw" => Clear(MountFlags::RDONLY),
@@ -141,7 +144,9 @@ fn meaning(option: &str) -> Meaning {
         "bind" | "rbind" | "remount" | "move" | "loop" | "shared" | "rshared" | "private" | "rprivate" | "slave"
         | "rslave" | "unbindable" | "runbindable" => Forbidden,
         other if other.starts_with("x-") || other.starts_with("X-") || other.starts_with("comment=") => Ignored,
-        other if REACHING.iter().any(|name| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))) => {
+        other
+            if DEVICE_OPTIONS.iter().any(|name| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))) =>
+        {
             Forbidden
         }
         _ => ForFilesystem,
@@ -160,10 +165,20 @@ mod tests {
     #[case(false, &["ro"], MountFlags::RDONLY, "")]
     #[case(false, &["ro", "rw"], MountFlags::empty(), "")]
     #[case(false, &["noatime", "discard"], MountFlags::NOATIME, "discard")]
-    #[case(false, &["noatime,nodev,discard", "data=writeback"], MountFlags::NOATIME.union(MountFlags::NODEV), "discard,data=writeback")]
+    #[case(
+        false,
+        &["noatime,nodev,discard", "data=writeback"],
+        MountFlags::NOATIME.union(MountFlags::NODEV),
+        "discard,data=writeback"
+    )]
     #[case(false, &["noexec", "exec", " nosuid "], MountFlags::NOSUID, "")]
     #[case(false, &["defaults,,nofail", "_netdev", "x-systemd.automount", "comment=a"], MountFlags::empty(), "")]
-    #[case(false, &["context=\"system_u:object_r:t:s0:c1,c2\",noatime"], MountFlags::NOATIME, "context=\"system_u:object_r:t:s0:c1,c2\"")]
+    #[case(
+        false,
+        &["context=\"system_u:object_r:t:s0:c1,c2\",noatime"],
+        MountFlags::NOATIME,
+        "context=\"system_u:object_r:t:s0:c1,c2\""
+    )]
     #[case(true, &["commit=30", "norecovery"], MountFlags::RDONLY, "commit=30,norecovery")]
     fn options_are_flags_or_data(
         #[case] readonly: bool,

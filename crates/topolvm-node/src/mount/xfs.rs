@@ -1,14 +1,14 @@
-//! The one field of the XFS superblock that says whether mkfs has come to its end (kernel documentation, XFS "Superblocks").
+//! Parses the field of the XFS superblock that says whether mkfs has ended (kernel documentation, XFS "Superblocks").
 
-/// Where the first superblock lies on the device, in bytes.
+/// Offset of the first superblock on the device, in bytes.
 pub(super) const OFFSET: u64 = 0;
-/// How much of it is looked at, in bytes.
+/// Length of the part that is read, in bytes.
 pub(super) const LENGTH: usize = 512;
 
 const IN_PROGRESS: usize = 126;
 
-/// Whether mkfs.xfs has begun to make the filesystem and was broken off. No kernel mounts it, so that it has never held any data.
-pub(super) fn is_half_made(superblock: &[u8]) -> bool {
+/// Returns whether mkfs.xfs was interrupted. No kernel mounts such a filesystem, so that it has never held any data.
+pub(super) fn mkfs_is_incomplete(superblock: &[u8]) -> bool {
     superblock.starts_with(b"XFSB") && superblock.get(IN_PROGRESS).is_some_and(|&flag| flag != 0)
 }
 
@@ -20,11 +20,11 @@ mod tests {
     fn only_a_superblock_with_the_flag_is_half_made() {
         let mut superblock = [0; LENGTH];
         superblock[..4].copy_from_slice(b"XFSB");
-        assert!(!is_half_made(&superblock));
+        assert!(!mkfs_is_incomplete(&superblock));
         superblock[IN_PROGRESS] = 1;
-        assert!(is_half_made(&superblock));
+        assert!(mkfs_is_incomplete(&superblock));
         superblock[0] = 0;
-        assert!(!is_half_made(&superblock));
-        assert!(!is_half_made(&[]));
+        assert!(!mkfs_is_incomplete(&superblock));
+        assert!(!mkfs_is_incomplete(&[]));
     }
 }

@@ -1,4 +1,4 @@
-//! Makes the LV of an object that has none.
+//! Creates the LV of an object that has none.
 
 use std::sync::Arc;
 
@@ -7,65 +7,75 @@ use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::source::Source;
-use super::{Error, Reconciler, ownership};
-use crate::lvmd::{self, Absence, NewCopy, NewLv};
+use super::{ReconcileError, Reconciler, tags};
+use crate::lvmd_client::{Absence, LvmdError, NewCopy, NewLv};
 
 impl Reconciler {
-    /// The object with its volume, or `None` where there can be none: the status then says why, and the controller, which
-    /// waits for it, deletes the object.
-    pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Option<Arc<LogicalVolume>>, Error> {
+    /// Creates the LV, or the copy of an LV. Returns the object with its volume, or `None` if it cannot have one: the
+    /// status then has the error, and the controller, which waits for it, deletes the object.
+    pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
         if volume.failure().is_some() {
             return Ok(None);
         }
         let size_bytes = match parse_bytes(&volume.spec.size) {
             Ok(bytes) => bytes,
-            Err(error) => return self.give_up(volume, Code::InvalidArgument, &error.to_string()).await,
+            Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error.to_string()).await,
         };
-        let source = match self.source(volume).await? {
+        let source = match self.find_source(volume).await? {
             Ok(source) => source,
-            Err(refusal) => return self.give_up(volume, refusal.code(), &refusal.to_string()).await,
+            Err(refusal) => return self.fail_creation(volume, refusal.code(), &refusal.to_string()).await,
         };
-        let is_first = self.lock_attempted().insert(volume.uid().to_owned());
-        match self.make(volume, source.as_ref(), size_bytes).await {
+        let is_first = self.create_attempted.lock().insert(volume.uid().to_owned());
+        match self.create_lv(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "made the logical volume");
-                self.hand_over(volume, bytes).await
+                self.report_created(volume, bytes).await
             }
-            // A restart of lvmd fails nobody's volume: the controller would delete the object and begin anew
-            Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
+            // A restart of lvmd is no failure of the volume: the controller would delete the object and create another
+            Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) => {
-                if is_first && is_refusal(error.code()) {
-                    self.lock_attempted().remove(volume.uid());
+                if is_first && is_refused_before_creation(error.code()) {
+                    self.create_attempted.lock().remove(volume.uid());
                 }
-                self.give_up(volume, error.code(), &error.detail()).await
+                self.fail_creation(volume, error.code(), &error.detail()).await
             }
         }
     }
 
-    /// Writes down what was made. When the object turns out to be gone, because the watch lags behind, nobody would ever
-    /// remove its LV.
-    async fn hand_over(&self, volume: &LogicalVolume, bytes: u64) -> Result<Option<Arc<LogicalVolume>>, Error> {
+    /// Writes the created volume to the status. Removes the LV again if the object is gone, which the watch has not
+    /// shown yet: nobody else would ever remove it.
+    async fn report_created(
+        &self,
+        volume: &LogicalVolume,
+        bytes: u64,
+    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
         let error = match self.report_size(volume, bytes).await {
             Ok(written) => return Ok(Some(written)),
             Err(error) => error,
         };
-        if !error.says_gone() || !self.is_gone(volume).await? {
+        if !error.is_gone_or_replaced() || !self.is_gone(volume).await? {
             return Err(error);
         }
         tracing::warn!(volume = volume.name(), lv = volume.uid(), "the object is gone; removes the LV made for it");
         match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
             Ok(()) => {}
             Err(error) if error.absence() != Absence::Unknown => {}
-            Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
-            Err(error) => return Err(Error::Remove(error)),
+            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
+            Err(error) => return Err(ReconcileError::Remove(error)),
         }
         self.forget(volume);
         Ok(None)
     }
 
-    async fn make(&self, volume: &LogicalVolume, source: Option<&Source>, size_bytes: u64) -> Result<u64, lvmd::Error> {
+    /// Has lvmd create an LV, or copy the source; returns its size in bytes.
+    async fn create_lv(
+        &self,
+        volume: &LogicalVolume,
+        source: Option<&Source>,
+        size_bytes: u64,
+    ) -> Result<u64, LvmdError> {
         let (name, device_class) = (volume.uid(), volume.spec.device_class.as_str());
-        let tags = &ownership::tags(self.flavor, volume);
+        let tags = &tags::lvm_tags(self.flavor, volume);
         if let Some(Source { lv, access }) = source {
             self.lvmd.copy(NewCopy { name, device_class, source: lv, access: *access, size_bytes, tags }).await
         } else {
@@ -74,18 +84,19 @@ impl Reconciler {
         }
     }
 
-    async fn give_up(
+    /// Writes a final failure to the status.
+    async fn fail_creation(
         &self,
         volume: &LogicalVolume,
         code: Code,
         message: &str,
-    ) -> Result<Option<Arc<LogicalVolume>>, Error> {
+    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
         self.report_failure(volume, code, message).await?;
         Ok(None)
     }
 }
 
-/// Codes with which lvmd refuses a wish before anything is made.
-pub(super) const fn is_refusal(code: Code) -> bool {
+/// Returns whether lvmd refuses with this code before it has created anything.
+pub(super) const fn is_refused_before_creation(code: Code) -> bool {
     matches!(code, Code::FailedPrecondition | Code::NotFound | Code::InvalidArgument | Code::Unimplemented)
 }

@@ -1,4 +1,4 @@
-//! Removes the LV of an object that is being deleted, and only then lets the object go.
+//! Removes the LV of an object that is being deleted, and then takes off the finalizer.
 
 use kube::api::PatchParams;
 use tonic::Code;
@@ -6,37 +6,38 @@ use topolvm_api::LogicalVolume;
 use topolvm_kube::{json_patch, remove_finalizers};
 use topolvm_runtime::grpc::GrpcCode as _;
 
-use super::create::is_refusal;
-use super::status::within;
-use super::{Error, Reconciler};
-use crate::lvmd::{self, Absence};
+use super::create::is_refused_before_creation;
+use super::status::with_deadline;
+use super::{ReconcileError, Reconciler};
+use crate::lvmd_client::{Absence, LvmdError};
 
 impl Reconciler {
-    pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), Error> {
+    /// Removes the LV, and takes off the finalizer when it is certain that there is none.
+    pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let operations = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
         if operations.is_empty() {
             self.forget(volume);
             return Ok(());
         }
         let removed = async {
-            self.check_unused(volume).await?;
+            self.check_device_unused(volume).await?;
             self.remove_lv(volume).await
         };
         let was_there = match removed.await {
             Ok(was_there) => was_there,
             Err(error) => {
-                if let Error::Remove(refusal) = &error {
-                    self.events.stays(volume, &refusal.detail()).await;
-                } else if let Error::InUse(_) = &error {
-                    self.events.stays(volume, &error.to_string()).await;
+                if let ReconcileError::Remove(refusal) = &error {
+                    self.events.remove_failed(volume, &refusal.detail()).await;
+                } else if let ReconcileError::InUse(_) = &error {
+                    self.events.remove_failed(volume, &error.to_string()).await;
                 }
                 return Err(error);
             }
         };
-        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the object
-        // is gone and the controller has made a new one of the same name, which has a volume of its own
+        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the
+        // object is gone and the controller has made a new one of the same name, which has a volume of its own
         let (params, patch) = (PatchParams::default(), json_patch(operations));
-        let patched = within("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await;
+        let patched = with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await;
         match patched {
             Ok(_) if was_there => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");
@@ -54,12 +55,26 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns only when there surely is no LV, and then whether there was one.
-    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<bool, Error> {
+    /// Checks that the node of the LV's device is nowhere but where LVM has made it. An LV that cannot be listed has
+    /// no known device; its removal then fails with what is wrong.
+    async fn check_device_unused(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
+        let Some(device_uses) = &self.device_uses else { return Ok(()) };
+        let lv = match self.lvmd.find(volume.uid(), &volume.spec.device_class).await {
+            Ok(Some(lv)) => lv,
+            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        let Some(number) = lv.number else { return Ok(()) };
+        let uses = device_uses.find(number, lv.path).await.map_err(ReconcileError::DeviceUses)?;
+        if uses.is_empty() { Ok(()) } else { Err(ReconcileError::InUse(uses)) }
+    }
+
+    /// Removes the LV. Returns only when it is certain that there is none, and then whether there was one.
+    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
         let (uid, class) = (volume.uid(), volume.spec.device_class.as_str());
         let refusal = match self.lvmd.remove(uid, class).await {
             Ok(()) => return Ok(true),
-            Err(error) if error.is_transient() => return Err(Error::LvmdAway(error)),
+            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Err(error) => error,
         };
         let is_absent = match refusal.absence() {
@@ -68,15 +83,15 @@ impl Reconciler {
             Absence::Unknown => false,
         };
         if !is_absent && !matches!(refusal.code(), Code::FailedPrecondition | Code::NotFound) {
-            return Err(Error::Remove(refusal));
+            return Err(ReconcileError::Remove(refusal));
         }
-        // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it is gone
-        // when a list of its volume group lacks it
+        // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it
+        // is gone when a list of its volume group lacks it
         match self.lvmd.find(uid, class).await {
             Ok(None) if is_absent => Ok(false),
-            Ok(Some(_)) if is_absent => Err(Error::StillListed(uid.to_owned())),
-            Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
-            Err(error) if self.was_never_made(volume, &error) => {
+            Ok(Some(_)) if is_absent => Err(ReconcileError::StillListed(uid.to_owned())),
+            Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
+            Err(error) if self.was_never_created(volume, &error) => {
                 tracing::warn!(
                     volume = volume.name(),
                     device_class = class,
@@ -85,18 +100,19 @@ impl Reconciler {
                 );
                 Ok(false)
             }
-            Ok(_) | Err(_) => Err(Error::Remove(refusal)),
+            Ok(_) | Err(_) => Err(ReconcileError::Remove(refusal)),
         }
     }
 
-    /// A wish for an unknown device class or a missing volume group fails before anything is made. Its object must be able
-    /// to go although lvmd cannot look into the class, or every new try of the same claim would wait for it for ever. An
-    /// earlier try whose answer was lost may have made the LV all the same, in a class that was removed since.
-    fn was_never_made(&self, volume: &LogicalVolume, listing: &lvmd::Error) -> bool {
-        let refused = volume.failure().is_some_and(|(code, _)| is_refusal(Code::from_i32(code)));
+    /// Returns whether no LV can have been created for an object. A request for an unknown device class or a missing
+    /// volume group fails before anything is made. Its object must be able to go although lvmd cannot list the class,
+    /// or every new try of the same claim would wait for it for ever. An earlier try whose answer was lost may have
+    /// made the LV all the same, in a class that was removed since.
+    fn was_never_created(&self, volume: &LogicalVolume, listing: &LvmdError) -> bool {
+        let refused = volume.failure().is_some_and(|(code, _)| is_refused_before_creation(Code::from_i32(code)));
         volume.volume_id().is_none()
             && refused
-            && !self.lock_attempted().contains(volume.uid())
+            && !self.create_attempted.lock().contains(volume.uid())
             && matches!(listing.code(), Code::FailedPrecondition | Code::NotFound)
     }
 }

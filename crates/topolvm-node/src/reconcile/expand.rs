@@ -1,15 +1,16 @@
-//! Grows the LV of an object that asks for more than it has.
+//! Grows the LV of an object whose size is larger than its current size.
 
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_runtime::grpc::GrpcCode as _;
 
-use super::{Error, Reconciler};
-use crate::lvmd;
+use super::{ReconcileError, Reconciler};
+use crate::lvmd_client::LvmdError;
 
 impl Reconciler {
-    /// Leaves alone what is large enough. A size that nobody knows is learned by asking for the wanted one.
-    pub(super) async fn expand(&self, volume: &LogicalVolume) -> Result<(), Error> {
+    /// Grows the LV if it is too small. If its current size is unknown, it is learned by asking lvmd for the wanted
+    /// one.
+    pub(super) async fn expand(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let wanted = match parse_bytes(&volume.spec.size) {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -24,33 +25,33 @@ impl Reconciler {
             }
             return Ok(());
         }
-        let wish = self.wish(volume);
-        if volume.failure().is_some() && self.lock_answered().get(volume.uid()) != Some(&wish) {
+        let request = self.growth_request(volume);
+        if volume.failure().is_some() && self.answered_requests.lock().get(volume.uid()) != Some(&request) {
             self.clear_failure(volume).await?;
         }
-        match self.resize(volume, wanted).await {
+        match self.resize_lv(volume, wanted).await {
             Ok(bytes) => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "the logical volume has its size");
                 self.report_size(volume, bytes).await?;
                 Ok(())
             }
-            Err(error) if error.is_transient() => Err(Error::LvmdAway(error)),
+            Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) => {
                 self.report_failure(volume, error.code(), &error.detail()).await?;
-                self.lock_answered().insert(volume.uid().to_owned(), wish);
-                Err(Error::Expand(error))
+                self.answered_requests.lock().insert(volume.uid().to_owned(), request);
+                Err(ReconcileError::Expand(error))
             }
         }
     }
 
-    /// What the controller changes when it asks for growth.
-    fn wish(&self, volume: &LogicalVolume) -> String {
-        let annotations = volume.metadata.annotations.as_ref();
-        let asked_at = annotations.and_then(|annotations| annotations.get(self.flavor.resize_requested_at()));
-        format!("{} {}", volume.spec.size.0, asked_at.map_or("", String::as_str))
+    /// Returns what the controller changes in an object when it asks for growth.
+    fn growth_request(&self, volume: &LogicalVolume) -> String {
+        let requested_at = volume.annotation(self.flavor.resize_requested_at());
+        format!("{} {}", volume.spec.size.0, requested_at.unwrap_or_default())
     }
 
-    async fn resize(&self, volume: &LogicalVolume, wanted: u64) -> Result<u64, lvmd::Error> {
+    /// Has lvmd grow an LV; returns its real size in bytes.
+    async fn resize_lv(&self, volume: &LogicalVolume, wanted: u64) -> Result<u64, LvmdError> {
         let class = &volume.spec.device_class;
         match self.lvmd.resize(volume.uid(), class, wanted).await? {
             // lvmd before 0.36.5 answers without the size

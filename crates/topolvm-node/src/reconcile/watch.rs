@@ -1,39 +1,40 @@
-//! Watches the LogicalVolumes of this node only.
+//! Watches the LogicalVolumes of this node.
 
 use kube::Api;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
 use topolvm_kube::{LogicalVolumeWriter, can_select, watch_selected};
-use topolvm_runtime::{CancellationToken, error_chain};
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-/// Who picks this node's objects out of all.
+/// Selection of this node's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Selection {
-    /// The API server, by this field selector.
+pub(super) enum Selector {
+    /// The API server selects by this field selector.
     Server(String),
-    /// We; the server does not know the field.
+    /// The agent receives all objects and selects; the server does not know the field.
     Client,
 }
 
-/// Finds out whether the server can select by `spec.nodeName` (selectable fields of a CRD: Kubernetes 1.32, or 1.31 with a
-/// CRD that has them). Tries until it knows.
-pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection {
+/// Finds out whether the server can select by `spec.nodeName` (selectable fields of a CRD: Kubernetes 1.32, or 1.31
+/// with a CRD that has them). Retries with back-off until it knows.
+pub(super) async fn choose_selector(api: &Api<LogicalVolume>, node: &str, mut backoff: Backoff) -> Selector {
     let field = format!("spec.nodeName={node}");
-    let mut backoff = super::WORK_QUEUE.backoff;
     loop {
         match can_select(api, &field).await {
-            Ok(true) => return Selection::Server(field),
+            Ok(true) => return Selector::Server(field),
             Ok(false) => {
                 tracing::warn!(
-                    "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; install the current CustomResourceDefinition on Kubernetes 1.32 or later"
+                    "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; \
+                     install the current CustomResourceDefinition on Kubernetes 1.32 or later"
                 );
-                return Selection::Client;
+                return Selector::Client;
             }
             Err(error) => {
                 tracing::warn!(
                     error = error_chain(&error),
-                    "cannot list LogicalVolumes; are the CustomResourceDefinition and the agent's ClusterRole installed? trying again"
+                    "cannot list LogicalVolumes; are the CustomResourceDefinition and the agent's ClusterRole \
+                     installed? trying again"
                 );
                 tokio::time::sleep(backoff.fail()).await;
             }
@@ -41,33 +42,34 @@ pub(super) async fn selection(api: &Api<LogicalVolume>, node: &str) -> Selection
     }
 }
 
-/// Caches this node's objects, whoever selects them, and names each to `changed` when its change is there: all of them when they were
-/// listed. Ends with `shutdown`.
+/// Caches the objects of this node with `writer`, and sends the name of each to `changed` after its change: all of
+/// them when they were listed. Ends with `shutdown`.
 pub(super) async fn follow(
     api: Api<LogicalVolume>,
-    selection: Selection,
+    selector: Selector,
     node: &str,
     mut writer: LogicalVolumeWriter,
     changed: mpsc::UnboundedSender<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let config = match selection {
-        Selection::Server(field) => watcher::Config::default().fields(&field),
-        Selection::Client => watcher::Config::default(),
+    let config = match selector {
+        Selector::Server(field) => watcher::Config::default().fields(&field),
+        Selector::Client => watcher::Config::default(),
     };
     watch_selected("LogicalVolumes", api, config, shutdown, move |event| {
-        if !is_own(&event, node) {
+        if !is_of_node(&event, node) {
             return;
         }
         for name in writer.apply(event) {
-            // Nobody listens only when everything ends
+            // The receiver is dropped only at shutdown
             drop(changed.send(name));
         }
     })
     .await
 }
 
-fn is_own(event: &Event<LogicalVolume>, node: &str) -> bool {
+/// Returns whether an event is about an object of this node, or about the whole list.
+fn is_of_node(event: &Event<LogicalVolume>, node: &str) -> bool {
     match event {
         Event::Apply(volume) | Event::InitApply(volume) | Event::Delete(volume) => volume.spec.node_name == node,
         Event::Init | Event::InitDone => true,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use topolvm_api::ApiFlavor;
 use topolvm_node::capacity::Capacity;
-use topolvm_node::lvmd::{Lvmd, NewLv};
+use topolvm_node::lvmd_client::{LvmdClient, NewLv};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
@@ -37,7 +37,7 @@ impl Agent {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let mut registry = Registry::default();
-        let lvmd = Lvmd::connect(&dir.path().join("lvmd.sock")).unwrap();
+        let lvmd = LvmdClient::connect(&dir.path().join("lvmd.sock")).unwrap();
         let capacity = Capacity::new(ApiFlavor::TopoLvm, "n1".to_owned(), lvmd, &mut registry);
         let client: Client = api.client();
         Self { lvmd_returns: capacity.start(client, &tasks, &shutdown), dir, api, lvm, registry, tasks, shutdown }

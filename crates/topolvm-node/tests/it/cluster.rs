@@ -5,13 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::lvmd::Lvmd;
-use topolvm_node::reconcile::{Error, Reconciler};
+use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_node::reconcile::{ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::FakeLvm;
 
-use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, nobody};
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, unreachable_lvmd};
 
 pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
@@ -51,7 +51,7 @@ impl Cluster {
 
     /// lvmd goes away, for the agent at least.
     pub(crate) fn lose_lvmd(&mut self) {
-        self.reconciler = reconciler(&self.api, nobody());
+        self.reconciler = reconciler(&self.api, unreachable_lvmd());
     }
 
     pub(crate) fn object(&self, name: &str) -> Value {
@@ -63,12 +63,12 @@ impl Cluster {
         without_conditions(&self.object(name)).unwrap_or_default()
     }
 
-    pub(crate) async fn reconcile(&self, name: &str) -> Result<(), Error> {
+    pub(crate) async fn reconcile(&self, name: &str) -> Result<(), ReconcileError> {
         self.reconcile_seen(self.object(name)).await
     }
 
     /// With an object that the watch has shown, which may be old.
-    pub(crate) async fn reconcile_seen(&self, seen: Value) -> Result<(), Error> {
+    pub(crate) async fn reconcile_seen(&self, seen: Value) -> Result<(), ReconcileError> {
         let volume: LogicalVolume = serde_json::from_value(seen).unwrap();
         self.reconciler.reconcile(Arc::new(volume)).await.map(drop)
     }
@@ -85,7 +85,7 @@ pub(crate) fn without_conditions(object: &Value) -> Option<Value> {
     Some(status)
 }
 
-pub(crate) fn reconciler(api: &ApiServer, lvmd: Lvmd) -> Reconciler {
+pub(crate) fn reconciler(api: &ApiServer, lvmd: LvmdClient) -> Reconciler {
     Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd, now)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::reconcile::{Error, Reconciler};
+use topolvm_node::reconcile::{ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
@@ -36,14 +36,14 @@ impl Cluster {
     }
 
     /// Reconciles an object and returns its status.
-    async fn reconcile(&self, name: &str) -> Result<Value, Error> {
+    async fn reconcile(&self, name: &str) -> Result<Value, ReconcileError> {
         let volume: LogicalVolume = serde_json::from_value(self.api.get_json(LV, "", name).unwrap()).unwrap();
         self.reconciler.reconcile(Arc::new(volume)).await?;
         Ok(without_conditions(&self.api.get_json(LV, "", name).unwrap()).unwrap_or_default())
     }
 
     /// The status of a new object after it was reconciled.
-    async fn make(&self, volume: LogicalVolumeBuilder) -> Result<Value, Error> {
+    async fn make(&self, volume: LogicalVolumeBuilder) -> Result<Value, ReconcileError> {
         let volume = volume.build();
         let name = volume.spec.name.clone();
         self.api.apply_json(volume);
@@ -118,7 +118,7 @@ async fn a_source_that_is_still_being_made_is_waited_for() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(marked("pvc-1", "u1").build());
     let error = cluster.make(marked("pvc-2", "u2").from_source("pvc-1", "rw")).await.unwrap_err();
-    assert!(matches!(error, Error::SourceNotReady(_)), "{error}");
+    assert!(matches!(error, ReconcileError::SourceNotReady(_)), "{error}");
     cluster.reconcile("pvc-1").await.unwrap();
     let status = cluster.reconcile("pvc-2").await.unwrap();
     assert_eq!(status.get("volumeID"), Some(&json!("u2")));

@@ -115,7 +115,7 @@ async fn data_that_nobody_can_name_is_kept_where_it_was_copied(#[case] source: &
     let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").from_source(source, "rw").build();
     let node = Node::start_with(&mut |own| drop(own.apply(Event::Apply(volume.clone())))).await;
     node.api.apply_json(&volume);
-    node.machine.put(&device(), Contents::Unmarked);
+    node.machine.put(&device(), Contents::Unrecognized);
     let published = node.publish(node.filesystem()).await;
     assert_eq!((published.is_ok(), node.machine.formatted()), (formatted == 1, formatted));
     if let Err(status) = published {

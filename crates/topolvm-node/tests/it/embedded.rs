@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use topolvm_api::ApiFlavor;
-use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
+use topolvm_node::{Config, Dependencies, LvmdBackend, LvmdConfig, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_runtime::metrics_server::MetricsConfig;
@@ -22,8 +22,8 @@ use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::cluster::{LV, now, without_conditions};
+use crate::fake_machine::Machine;
 use crate::lvmd_process::{ONE_CLASS, TWO_CLASSES, VG};
-use crate::machine::Machine;
 
 const GIB: u64 = 1 << 30;
 
@@ -47,20 +47,20 @@ impl Agent {
         let file = dir.path().join("lvmd.yaml");
         fs::write(&file, ONE_CLASS).unwrap();
         let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm.clone() };
-        let parts = Parts {
+        let parts = Dependencies {
             config: Config {
                 flavor: ApiFlavor::TopoLvm,
                 node: "n1".to_owned(),
                 csi_socket: dir.path().join("csi.sock"),
                 // Where the program looks, which this is not
-                lvmd: LvmdPlace::Socket(PathBuf::new()),
+                lvmd: LvmdConfig::Socket(PathBuf::new()),
                 metrics: MetricsConfig::plain(metrics.parse().unwrap()),
                 stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),
             },
             client: api.client(),
-            lvmd: LvmdPart::Embedded(Box::new(settings)),
+            lvmd: LvmdBackend::Embedded(Box::new(settings)),
             mounter: Machine::new(&lvm),
             now,
         };

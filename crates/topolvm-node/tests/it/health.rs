@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rstest::rstest;
 use tonic::{Code, Request};
-use topolvm_node::capacity::{ClassState, Pools, ThinPool};
+use topolvm_node::capacity::{DeviceClass, DeviceClasses, ThinPool};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{
@@ -119,9 +119,9 @@ async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_t
     let node = Node::start().await;
     node.publish(node.block()).await.unwrap();
     let pool = ThinPool { bytes: GIB, data_percent: 100.0, metadata_percent: 20.0, problem: None };
-    let classes = vec![ClassState { name: "ssd".to_owned(), group_bytes: GIB, thin_pool: Some(pool), free: 0 }];
+    let classes = vec![DeviceClass { name: "ssd".to_owned(), group_bytes: GIB, thin_pool: Some(pool), free_bytes: 0 }];
     let default_class = Some("ssd".to_owned());
-    node.pools.send_replace(Pools { is_connected: true, classes, default_class });
+    node.device_classes.send_replace(DeviceClasses { is_connected: true, classes, default_class });
     let (abnormal, message) = node.condition().await;
     assert!(abnormal && message.contains("100.0 % full"), "{message}");
     assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "ThinPoolFull".to_owned())]);
@@ -130,7 +130,7 @@ async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_t
 }
 
 #[tokio::test]
-async fn a_failed_look_into_lvm_hides_no_usage_and_is_no_abnormal_condition() {
+async fn an_lvmd_that_cannot_list_hides_no_usage_and_is_no_abnormal_condition() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.lvm.break_down("fullreport", Fault::says("cannot read"));
@@ -171,12 +171,12 @@ async fn a_disk_that_hangs_costs_one_thread_and_not_one_for_each_question() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.machine.hang(&node.target());
-    let before = node.machine.looks();
+    let before = node.machine.inspections();
     for _ in 0..3 {
         let (abnormal, message) = node.condition().await;
         assert!(abnormal && message.contains("does not answer"), "{message}");
     }
-    assert_eq!(node.machine.looks(), before + 1);
+    assert_eq!(node.machine.inspections(), before + 1);
     node.machine.answer();
     assert_eq!(node.condition().await, (false, HEALTHY.to_owned()));
 }
@@ -195,7 +195,7 @@ async fn the_health_of_a_volume_that_nobody_knows_is_not_found() {
 #[tokio::test]
 async fn a_node_whose_lvmd_is_away_says_that_its_storage_cannot_be_reached() {
     let node = Node::start().await;
-    node.pools.send_modify(|pools| pools.is_connected = false);
+    node.device_classes.send_modify(|device_classes| device_classes.is_connected = false);
     let expected = (StorageHealthErrorType::StorageUnreachable, "LvmdUnreachable".to_owned());
     assert_eq!(node.storage_health().await, [expected]);
 }

@@ -6,8 +6,8 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
-use topolvm_node::capacity::Pools;
-use topolvm_node::reconcile::{LostVolumes, Signals};
+use topolvm_node::capacity::DeviceClasses;
+use topolvm_node::reconcile::{LostVolumes, Triggers};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::FakeVolume;
 
@@ -19,19 +19,19 @@ const EVENTS: &str = "events.events.k8s.io";
 /// A reconciler that runs, and what it hears of lvmd.
 struct Running {
     registry: Registry,
-    pools: watch::Sender<Pools>,
+    device_classes: watch::Sender<DeviceClasses>,
     shutdown: CancellationToken,
 }
 
 impl Running {
     fn start(cluster: &Cluster) -> Self {
         let mut registry = Registry::default();
-        let (pools, shutdown) = (watch::Sender::new(Pools::default()), CancellationToken::new());
+        let (device_classes, shutdown) = (watch::Sender::new(DeviceClasses::default()), CancellationToken::new());
         let lost = LostVolumes::register(&mut registry, "n1");
         let metrics = ReconcileMetrics::register(&mut registry);
-        let signals = Signals {
+        let signals = Triggers {
             lvmd_returns: mpsc::channel(1).1,
-            pools: pools.subscribe(),
+            device_classes: device_classes.subscribe(),
             unpublished: mpsc::unbounded_channel().1,
             lost,
         };
@@ -41,14 +41,14 @@ impl Running {
             "LogicalVolumes",
             reconciler.run(LogicalVolumeWriter::default(), signals, metrics, shutdown.clone()),
         );
-        let running = Self { registry, pools, shutdown };
+        let running = Self { registry, device_classes, shutdown };
         running.tell();
         running
     }
 
     /// A message of lvmd's stream.
     fn tell(&self) {
-        self.pools.send_replace(Pools { is_connected: true, ..Pools::default() });
+        self.device_classes.send_replace(DeviceClasses { is_connected: true, ..DeviceClasses::default() });
     }
 
     fn lost(&self) -> String {

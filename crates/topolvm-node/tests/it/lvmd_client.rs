@@ -5,18 +5,18 @@ use std::path::Path;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tonic::Code;
-use topolvm_node::lvmd::{Lvmd, NewLv};
+use topolvm_node::lvmd_client::{LvmdClient, NewLv};
 use topolvm_runtime::grpc::GrpcCode as _;
 use topolvm_testkit::lvm::FakeLvm;
 
-use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, nobody};
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, unreachable_lvmd};
 
 const NEW: NewLv<'_> =
     NewLv { name: "u1", device_class: "", lvcreate_option_class: "", size_bytes: 1 << 30, tags: &[] };
 
 #[tokio::test]
 async fn an_lvmd_that_is_not_there_may_come_back() {
-    let error = nobody().create(NEW).await.unwrap_err();
+    let error = unreachable_lvmd().create(NEW).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert_eq!(error.code(), Code::Unavailable);
 }
@@ -40,7 +40,7 @@ async fn an_lvmd_that_dies_in_the_middle_of_a_change_may_come_back() {
     let frail = dir.path().join("frail.sock");
     let (cut, is_cut) = oneshot::channel();
     let listener = UnixListener::bind(&frail).unwrap();
-    let client = Lvmd::connect(&frail).unwrap();
+    let client = LvmdClient::connect(&frail).unwrap();
 
     let mut change = lvm.pause("lvcreate");
     let dying = async {

@@ -9,7 +9,7 @@ use lvmd::{Config, Engine, Maker, routes};
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use topolvm_node::lvmd::Lvmd;
+use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::vg_service_server::{VgService, VgServiceServer};
 use topolvm_proto::lvmd::{
@@ -77,14 +77,14 @@ impl LvmdProcess {
     }
 
     /// A client in this process.
-    pub(crate) fn client(&self) -> Lvmd {
-        Lvmd::over(self.routes.clone())
+    pub(crate) fn client(&self) -> LvmdClient {
+        LvmdClient::over(self.routes.clone())
     }
 
     /// A client through which every volume in an answer to GetLVList is counted.
-    pub(crate) fn client_counting(&self, listed: &Arc<AtomicUsize>) -> Lvmd {
+    pub(crate) fn client_counting(&self, listed: &Arc<AtomicUsize>) -> LvmdClient {
         let counting = Counting { vg: VgServiceClient::new(self.routes.clone()), listed: Arc::clone(listed) };
-        Lvmd::over(Routes::new(VgServiceServer::new(counting)))
+        LvmdClient::over(Routes::new(VgServiceServer::new(counting)))
     }
 
     /// Ends it in order, its socket included.
@@ -130,6 +130,6 @@ impl VgService for Counting {
 }
 
 /// A client of an lvmd that is not running.
-pub(crate) fn nobody() -> Lvmd {
-    Lvmd::connect(&PathBuf::from("/nonexistent/lvmd.sock")).unwrap()
+pub(crate) fn unreachable_lvmd() -> LvmdClient {
+    LvmdClient::connect(&PathBuf::from("/nonexistent/lvmd.sock")).unwrap()
 }

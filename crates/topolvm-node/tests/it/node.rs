@@ -13,9 +13,9 @@ use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::Volumes;
-use topolvm_node::capacity::Pools;
+use topolvm_node::capacity::DeviceClasses;
 use topolvm_node::csi::{Agent, NodeService};
-use topolvm_node::lvmd::Lvmd;
+use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -29,8 +29,8 @@ use topolvm_testkit::fixtures::logical_volume;
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 use crate::cluster::LV;
+use crate::fake_machine::Machine;
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG};
-use crate::machine::Machine;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) service: Arc<NodeService<Machine>>,
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
-    pub(crate) pools: watch::Sender<Pools>,
+    pub(crate) device_classes: watch::Sender<DeviceClasses>,
     own: Mutex<LogicalVolumeWriter>,
     volumes: Volumes,
     lvmd: LvmdProcess,
@@ -74,25 +74,26 @@ impl Node {
         let machine = Machine::new(&lvm);
         std::fs::create_dir(dir.path().join("old")).unwrap();
         let volumes = Volumes::new(flavor, own.as_reader(), api.client(), "n1".to_owned());
-        let pools = watch::Sender::new(Pools { is_connected: true, ..Pools::default() });
+        let device_classes = watch::Sender::new(DeviceClasses { is_connected: true, ..DeviceClasses::default() });
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let service = service(&volumes, lvmd.client(), &machine, &pools, dir.path(), &tasks, false);
-        Self { dir, api, lvm, machine, service, tasks, shutdown, pools, own: Mutex::new(own), volumes, lvmd }
+        let service = service(&volumes, lvmd.client(), &machine, &device_classes, dir.path(), &tasks, false);
+        let own = Mutex::new(own);
+        Self { dir, api, lvm, machine, service, tasks, shutdown, device_classes, own, volumes, lvmd }
     }
 
     /// Another agent on the same machine, which stages volumes or does not.
     pub(crate) fn restart(&mut self, stages: bool) {
-        let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
-        self.service = service(volumes, lvmd.client(), machine, pools, dir.path(), tasks, stages);
+        let Self { volumes, lvmd, machine, device_classes, dir, tasks, .. } = &*self;
+        self.service = service(volumes, lvmd.client(), machine, device_classes, dir.path(), tasks, stages);
     }
 
     /// Another agent on the same machine, to which every volume is counted that lvmd lists.
     pub(crate) fn restart_counting(&mut self) -> Arc<AtomicUsize> {
         let listed = Arc::new(AtomicUsize::new(0));
-        let Self { volumes, lvmd, machine, pools, dir, tasks, .. } = &*self;
+        let Self { volumes, lvmd, machine, device_classes, dir, tasks, .. } = &*self;
         let lvmd = lvmd.client_counting(&listed);
-        self.service = service(volumes, lvmd, machine, pools, dir.path(), tasks, false);
+        self.service = service(volumes, lvmd, machine, device_classes, dir.path(), tasks, false);
         listed
     }
 
@@ -208,14 +209,14 @@ impl Node {
 
 fn service(
     volumes: &Volumes,
-    lvmd: Lvmd,
+    lvmd: LvmdClient,
     machine: &Machine,
-    pools: &watch::Sender<Pools>,
+    device_classes: &watch::Sender<DeviceClasses>,
     dir: &Path,
     tasks: &Tasks,
     stages: bool,
 ) -> Arc<NodeService<Machine>> {
-    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), pools.subscribe(), dir.join("old"), stages);
+    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), device_classes.subscribe(), dir.join("old"), stages);
     Arc::new(NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone()))
 }
 

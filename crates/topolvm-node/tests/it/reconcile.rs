@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rstest::rstest;
 use serde_json::json;
 use topolvm_api::LogicalVolume;
-use topolvm_node::reconcile::Error;
+use topolvm_node::reconcile::ReconcileError;
 use topolvm_testkit::Log;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::lvm::{FakeVolume, Fault};
@@ -106,7 +106,7 @@ async fn while_lvmd_is_away_nothing_fails_and_nothing_is_written() {
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.lose_lvmd();
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
-    assert!(matches!(error, Error::LvmdAway(_)), "{error}");
+    assert!(matches!(error, ReconcileError::LvmdAway(_)), "{error}");
     assert_eq!(cluster.api.count("patch", LV), 0);
     cluster.restart_agent();
     cluster.reconcile("pvc-1").await.unwrap();
@@ -119,7 +119,7 @@ async fn an_lvm_that_hangs_fails_no_volume() {
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.lvm.fail("lvcreate", 1, Fault::Timeout);
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
-    assert!(matches!(error, Error::LvmdAway(_)), "{error}");
+    assert!(matches!(error, ReconcileError::LvmdAway(_)), "{error}");
     cluster.reconcile("pvc-1").await.unwrap();
 }
 
@@ -156,7 +156,7 @@ async fn a_size_that_is_none_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_larger_wish_grows_the_volume_and_a_smaller_one_changes_nothing() {
+async fn a_larger_size_grows_the_volume_and_a_smaller_one_changes_nothing() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -184,7 +184,7 @@ async fn an_expansion_that_fails_is_reported_tried_again_and_cleared_by_success(
 }
 
 #[tokio::test]
-async fn a_new_wish_for_growth_gets_an_answer_of_its_own_even_if_it_is_the_same() {
+async fn a_repeated_request_for_growth_gets_an_answer_of_its_own_even_if_it_is_the_same() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -285,7 +285,7 @@ async fn a_deletion_that_was_broken_off_is_completed(#[case] failure: Failure) {
 }
 
 #[tokio::test]
-async fn a_stale_look_at_a_deleted_object_leaves_its_successor_of_the_same_name_alone() {
+async fn a_stale_watch_of_a_deleted_object_leaves_its_successor_of_the_same_name_alone() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -306,7 +306,7 @@ async fn a_missing_volume_group_keeps_the_object_until_it_is_back() {
     cluster.api.delete(LV, "", "pvc-1");
     cluster.lvm.lose_group(VG);
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
-    assert!(matches!(error, Error::Remove(_)), "{error}");
+    assert!(matches!(error, ReconcileError::Remove(_)), "{error}");
     assert!(cluster.api.get_json(LV, "", "pvc-1").is_some());
     cluster.lvm.add_group(VG, 10 * GIB, 1);
     cluster.reconcile("pvc-1").await.unwrap();
@@ -361,14 +361,14 @@ async fn a_volume_in_use_keeps_its_object() {
     cluster.lvm.edit_volume(VG, "u1", |volume| volume.open = true);
     cluster.api.delete(LV, "", "pvc-1");
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
-    assert!(matches!(error, Error::Remove(_)), "{error}");
+    assert!(matches!(error, ReconcileError::Remove(_)), "{error}");
     cluster.lvm.edit_volume(VG, "u1", |volume| volume.open = false);
     cluster.reconcile("pvc-1").await.unwrap();
     assert_eq!(cluster.api.get_json(LV, "", "pvc-1"), None);
 }
 
 #[tokio::test]
-async fn pending_deletion_means_hands_off() {
+async fn an_object_pending_deletion_is_left_alone() {
     let cluster = Cluster::start().await;
     let pending = |name| fresh(name).annotation("topolvm.io/pendingdeletion", "true");
     cluster.api.apply_json(pending("pvc-1").build());

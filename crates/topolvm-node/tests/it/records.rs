@@ -48,7 +48,7 @@ async fn node_that_lost(contents: Contents) -> Node {
 }
 
 #[rstest]
-#[case::signature(Contents::Unmarked)]
+#[case::signature(Contents::Unrecognized)]
 #[case::everything_at_both_ends(Contents::Blank)]
 #[case::raid_is_seen_instead(Contents::Other("ddf_raid_member".to_owned()))]
 #[case::something_else_is_seen_instead(Contents::Filesystem("minix".to_owned()))]
@@ -78,7 +78,7 @@ async fn a_volume_that_has_lost_its_filesystem_is_refused_and_the_message_says_w
 
 #[tokio::test]
 async fn a_lost_filesystem_is_the_health_of_its_volume_until_it_is_recovered() {
-    let node = node_that_lost(Contents::Unmarked).await;
+    let node = node_that_lost(Contents::Unrecognized).await;
     let reasons = async || -> Vec<String> {
         let request =
             NodeGetVolumeHealthRequest { volume_id: "v1".to_owned(), ..NodeGetVolumeHealthRequest::default() };
@@ -104,7 +104,7 @@ async fn a_reader_is_told_of_a_lost_filesystem_too() {
 }
 
 #[rstest]
-#[case(Contents::Unmarked)]
+#[case(Contents::Unrecognized)]
 #[case(Contents::Filesystem("xfs".to_owned()))]
 #[case(Contents::Other("LVM2_member".to_owned()))]
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn no_pod_gets_a_filesystem_before_its_record_is_stored() {
 #[tokio::test]
 async fn the_first_mkfs_is_repeated_when_it_was_killed() {
     let node = Node::start().await;
-    node.machine.put(&device(), Contents::Unmarked);
+    node.machine.put(&device(), Contents::Unrecognized);
     node.publish(node.filesystem()).await.unwrap();
     assert_eq!(node.machine.formatted(), 1);
 }
@@ -184,7 +184,7 @@ async fn a_filesystem_that_another_agent_made_is_recorded_before_a_pod_writes_to
     node.publish(node.filesystem()).await.unwrap();
     node.unpublish().await.unwrap();
     assert_eq!(node.annotation(FILESYSTEM), json!("ext4"));
-    node.machine.put(&device(), Contents::Unmarked);
+    node.machine.put(&device(), Contents::Unrecognized);
     node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(node.machine.formatted(), 0);
 }
@@ -244,7 +244,7 @@ async fn a_filesystem_of_another_type_than_recorded_is_mounted_where_it_is_asked
 /// The controller gives a copy the record of its source.
 #[rstest]
 #[case(Contents::Blank)]
-#[case(Contents::Unmarked)]
+#[case(Contents::Unrecognized)]
 #[tokio::test]
 async fn a_copy_without_the_filesystem_of_its_source_is_refused(#[case] contents: Contents) {
     let node = Node::start().await;

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
-use topolvm_node::Registrar;
+use topolvm_node::csi::Registrar;
 use topolvm_proto::registration::registration_client::RegistrationClient;
 use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use topolvm_runtime::CancellationToken;

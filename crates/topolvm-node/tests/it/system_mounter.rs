@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
-    Contents, DeviceUse, Error, MkfsOptions, Mount, MountOptions, Mounter as _, PathKind, SystemMounter,
+    Contents, DeviceUse, MkfsOptions, Mount, MountError, MountOptions, Mounter as _, PathKind, SystemMounter,
 };
 
 const MIB: u64 = 1 << 20;
@@ -94,7 +94,7 @@ async fn unmount(machine: &SystemMounter, target: &Path) {
 
 fn options(filesystem: Filesystem, readonly: bool) -> MountOptions {
     let options = MountOptions::parse(readonly, &["noatime"]).unwrap();
-    filesystem.copy_option().map_or_else(|| options.clone(), |option| options.clone().with(option))
+    filesystem.duplicate_uuid_option().map_or_else(|| options.clone(), |option| options.clone().with(option))
 }
 
 /// Why a test that needs a device with this filesystem cannot run here.
@@ -137,13 +137,13 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     let Some(device) = device_for(filesystem) else { return };
     let (machine, target, disk) = (SystemMounter::new(), device.target(), &device.path);
     let before = machine.block_device(disk).await.unwrap();
-    assert_eq!(machine.inspect(disk).await.unwrap(), PathKind::BlockDevice(before.number));
-    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
+    assert_eq!(machine.inspect_path(disk).await.unwrap(), PathKind::BlockDevice(before.number));
+    assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Blank);
 
     let label = MkfsOptions::parse(filesystem.as_str(), "-L precious").unwrap();
     machine.format(disk, filesystem, &label).await.unwrap();
-    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
-    machine.check(disk, filesystem).await.unwrap();
+    assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Filesystem(filesystem.to_string()));
+    machine.check_filesystem(disk, filesystem).await.unwrap();
 
     machine.mount(disk, &target, filesystem, &options(filesystem, false)).await.unwrap();
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
@@ -160,13 +160,13 @@ async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[cas
     );
     assert!(machine.other_targets(before.number, &target).await.unwrap().is_empty());
 
-    let small = machine.usage(&target).await.unwrap();
-    machine.grow(disk, &target, filesystem).await.unwrap();
-    assert_eq!(machine.usage(&target).await.unwrap().total_bytes, small.total_bytes);
+    let small = machine.filesystem_usage(&target).await.unwrap();
+    machine.grow_filesystem(disk, &target, filesystem).await.unwrap();
+    assert_eq!(machine.filesystem_usage(&target).await.unwrap().total_bytes, small.total_bytes);
     device.grow(before.size_bytes * 2);
-    match machine.grow(disk, &target, filesystem).await {
+    match machine.grow_filesystem(disk, &target, filesystem).await {
         Ok(()) => {
-            let large = machine.usage(&target).await.unwrap();
+            let large = machine.filesystem_usage(&target).await.unwrap();
             assert!(large.total_bytes > small.total_bytes + before.size_bytes / 4 * 3, "{small:?} {large:?}");
         }
         Err(error) if error.to_string().contains("Permission denied to resize") => {
@@ -232,9 +232,9 @@ async fn data_without_a_signature_is_told_from_nothing() {
     let end = machine.block_device(disk).await.unwrap().size_bytes - 1;
     for offset in [0, end] {
         raw.write_all_at(b"x", offset).unwrap();
-        assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Unmarked);
+        assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Unrecognized);
         raw.write_all_at(&[0], offset).unwrap();
-        assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
+        assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Blank);
     }
 }
 
@@ -285,12 +285,12 @@ async fn a_filesystem_is_found_whatever_its_files_look_like(#[case] filesystem: 
     for (name, plant) in RAIDS {
         plant(disk, end);
         for recorded in [None, Some(filesystem)] {
-            assert_eq!(machine.contents(disk, recorded).await.unwrap(), whole, "{name}");
+            assert_eq!(machine.probe_contents(disk, recorded).await.unwrap(), whole, "{name}");
         }
         // On a device without a filesystem it says whose the device is
         let blank = LoopDevice::new(end).unwrap();
         plant(&blank.path, end);
-        let found = machine.contents(&blank.path, None).await.unwrap();
+        let found = machine.probe_contents(&blank.path, None).await.unwrap();
         assert!(raid(found.clone()), "{name}: {found:?}");
         put(disk, end - 16 * 1024, &vec![0; 16 * 1024]);
     }
@@ -308,13 +308,13 @@ async fn a_recorded_filesystem_is_found_though_a_file_in_it_looks_like_another()
     let mut superblock = [0; 4096];
     std::fs::File::open(&other.path).unwrap().read_exact_at(&mut superblock, BTRFS).unwrap();
     put(disk, BTRFS, &superblock);
-    let found = machine.contents(disk, None).await.unwrap();
+    let found = machine.probe_contents(disk, None).await.unwrap();
     assert!(matches!(found, Contents::Other(_)), "nobody can tell which it is: {found:?}");
-    let recorded = machine.contents(disk, Some(Filesystem::Ext4)).await.unwrap();
+    let recorded = machine.probe_contents(disk, Some(Filesystem::Ext4)).await.unwrap();
     assert_eq!(recorded, Contents::Filesystem("ext4".to_owned()));
     // What the record says need not be there
     put(disk, 0, &[0; 4096]);
-    let found = machine.contents(disk, Some(Filesystem::Ext4)).await.unwrap();
+    let found = machine.probe_contents(disk, Some(Filesystem::Ext4)).await.unwrap();
     assert_eq!(found, Contents::Filesystem("btrfs".to_owned()));
 }
 
@@ -330,9 +330,9 @@ async fn an_xfs_whose_mkfs_was_broken_off_is_blank() {
     raw.sync_all().unwrap();
     let mounted = machine.mount(disk, &device.target(), Filesystem::Xfs, &options(Filesystem::Xfs, false)).await;
     assert!(mounted.is_err());
-    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Blank);
+    assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Blank);
     machine.format(disk, Filesystem::Xfs, &MkfsOptions::default()).await.unwrap();
-    assert_eq!(machine.contents(disk, None).await.unwrap(), Contents::Filesystem("xfs".to_owned()));
+    assert_eq!(machine.probe_contents(disk, None).await.unwrap(), Contents::Filesystem("xfs".to_owned()));
 }
 
 #[rstest]
@@ -356,7 +356,7 @@ async fn a_damaged_filesystem_is_not_mounted(
     written.sync_all().unwrap();
     drop(written);
 
-    let checked = machine.check(&device.path, filesystem).await;
+    let checked = machine.check_filesystem(&device.path, filesystem).await;
     let mounted = match checked {
         Ok(()) => machine.mount(&device.path, &device.target(), filesystem, &options(filesystem, false)).await,
         error => error,
@@ -377,7 +377,7 @@ async fn a_filesystem_that_was_not_unmounted_is_repaired_and_keeps_its_files() {
     let copy = source.copy().unwrap();
     unmount(&machine, &source.target()).await;
 
-    machine.check(&copy.path, Filesystem::Ext4).await.unwrap();
+    machine.check_filesystem(&copy.path, Filesystem::Ext4).await.unwrap();
     machine.mount(&copy.path, &copy.target(), Filesystem::Ext4, &options(Filesystem::Ext4, false)).await.unwrap();
     assert_eq!(std::fs::read_to_string(copy.target().join("file")).unwrap(), "text");
     unmount(&machine, &copy.target()).await;
@@ -410,14 +410,14 @@ async fn a_real_device_is_bound_to_a_file() {
     let number = machine.block_device(&device.path).await.unwrap().number;
 
     machine.bind(&device.path, &target).await.unwrap();
-    assert_eq!(machine.inspect(&target).await.unwrap(), PathKind::BlockDevice(number));
+    assert_eq!(machine.inspect_path(&target).await.unwrap(), PathKind::BlockDevice(number));
     machine.make_readonly(&target, &MountOptions::default()).await.unwrap();
     let [mount] = machine.mounts_at(&target).await.unwrap().try_into().unwrap();
     assert!(mount.readonly);
     let elsewhere = Path::new("/elsewhere/file");
     assert_eq!(machine.other_targets(number, elsewhere).await.unwrap(), vec![target.clone()]);
     unmount(&machine, &target).await;
-    assert_eq!(machine.inspect(&target).await.unwrap(), PathKind::Other);
+    assert_eq!(machine.inspect_path(&target).await.unwrap(), PathKind::Other);
 }
 
 /// A process with mounts of its own, as a container has them, that ends with its standard input.
@@ -440,7 +440,7 @@ async fn a_device_is_in_use_while_it_is_bound_or_a_container_has_its_node() {
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let machine = SystemMounter::new();
     let number = machine.block_device(&device.path).await.unwrap().number;
-    let uses = async || machine.device_uses(number, &device.path).await.unwrap();
+    let uses = async || machine.find_device_uses(number, &device.path).await.unwrap();
     assert_eq!(uses().await, []);
 
     let target = device.dir.path().join("file");
@@ -471,12 +471,12 @@ async fn a_device_is_held_only_by_its_number_and_by_its_node_and_not_by_a_link()
     let link = device.dir.path().join("link");
     std::os::unix::fs::symlink(&device.path, &link).unwrap();
     let number = machine.block_device(&link).await.unwrap().number;
-    let held = machine.hold(&link, number).await.unwrap();
+    let held = machine.open_device(&link, number).await.unwrap();
     assert_eq!((&held.node, held.device.number), (&device.path, number));
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink(&other.path, &link).unwrap();
-    let error = machine.hold(&link, number).await.unwrap_err();
-    assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
+    let error = machine.open_device(&link, number).await.unwrap_err();
+    assert!(matches!(error, MountError::WrongDevice { .. }), "{error}");
     std::fs::remove_file(&link).unwrap();
-    assert!(matches!(machine.hold(&link, number).await, Err(Error::NoDevice(_))));
+    assert!(matches!(machine.open_device(&link, number).await, Err(MountError::NoDevice(_))));
 }

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
-use topolvm_node::lvmd::Lvmd;
-use topolvm_node::{Config, LvmdPart, LvmdPlace, Parts, start};
+use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_node::{Config, Dependencies, LvmdBackend, LvmdConfig, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, BlockVolume};
@@ -24,8 +24,8 @@ use topolvm_testkit::fixtures::{logical_volume, node};
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::cluster::{LV, now, without_conditions};
+use crate::fake_machine::Machine;
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
-use crate::machine::Machine;
 use crate::node::capability;
 
 const GIB: u64 = 1 << 30;
@@ -47,19 +47,19 @@ impl Agent {
         let tasks = Tasks::new(shutdown.clone());
         let lvmd_socket = dir.path().join("lvmd.sock");
         let machine = Machine::new(&lvm);
-        let parts = Parts {
+        let parts = Dependencies {
             config: Config {
                 flavor: ApiFlavor::TopoLvm,
                 node: "n1".to_owned(),
                 csi_socket: dir.path().join("csi.sock"),
-                lvmd: LvmdPlace::Socket(lvmd_socket.clone()),
+                lvmd: LvmdConfig::Socket(lvmd_socket.clone()),
                 metrics: MetricsConfig::plain(Listen::Off),
                 stage_volumes: false,
                 embedded: BTreeSet::new(),
                 kubelet_dir: dir.path().to_owned(),
             },
             client: api.client(),
-            lvmd: LvmdPart::<FakeLvm>::Client(Box::new(Lvmd::connect(&lvmd_socket).unwrap())),
+            lvmd: LvmdBackend::<FakeLvm>::Client(Box::new(LvmdClient::connect(&lvmd_socket).unwrap())),
             mounter: machine.clone(),
             now,
         };

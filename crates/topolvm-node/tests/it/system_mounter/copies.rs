@@ -27,7 +27,7 @@ async fn a_copy_is_mounted_beside_its_source(#[case] filesystem: Filesystem) {
     // As a snapshot of a mounted volume is, which LVM takes when nothing is half written
     let copy = source.copy().unwrap();
     for _ in 0..2 {
-        machine.separate(&copy.path, filesystem, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a").await.unwrap();
+        machine.set_unique_uuid(&copy.path, filesystem, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a").await.unwrap();
     }
     machine.mount(&copy.path, &copy.target(), filesystem, &options(filesystem, false)).await.unwrap();
     std::fs::write(copy.target().join("whose"), "copy").unwrap();
@@ -86,7 +86,7 @@ async fn what_was_fsynced_is_in_a_copy_of_a_btrfs_beside_its_source() {
         let copy = copy_to_used_device(source);
         assert!(has_log(&copy.path), "this kernel writes no log");
         for _ in 0..2 {
-            machine.separate(&copy.path, Filesystem::Btrfs, id).await.unwrap();
+            machine.set_unique_uuid(&copy.path, Filesystem::Btrfs, id).await.unwrap();
         }
         machine.mount(&copy.path, &copy.target(), Filesystem::Btrfs, &plain).await.unwrap();
         for (number, text) in ids.into_iter().enumerate().take(number + 1) {
@@ -114,8 +114,10 @@ async fn a_log_that_the_kernel_does_not_replay_stays_in_the_copy_and_the_message
     write_and_fsync(&source.target().join("file"), "text");
     let copy = source.copy().unwrap();
     let before = std::fs::read(copy.dir.path().join("disk")).unwrap();
-    let error =
-        machine.separate(&copy.path, Filesystem::Btrfs, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a").await.unwrap_err();
+    let error = machine
+        .set_unique_uuid(&copy.path, Filesystem::Btrfs, "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a")
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert!(error.to_string().contains("end the pods that use the source"), "{error}");
     assert!(has_log(&copy.path));

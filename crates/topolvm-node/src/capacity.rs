@@ -1,0 +1,72 @@
+//! Publishes the capacity of this node: free space is followed in lvmd, shown as metrics and written to annotations
+//! of the Node object, where the controller and the scheduler read it.
+//!
+//! Three tasks that retry for ever: lvmd, the API server and the Node object may each go away and come back.
+
+mod device_classes;
+mod lvmd_watch;
+mod metrics;
+mod node_annotations;
+mod node_watch;
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::Api;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, watch};
+use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_runtime::{Backoff, CancellationToken, Tasks};
+
+pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
+use metrics::Gauges;
+
+use crate::lvmd_client::LvmdClient;
+
+/// Back-off while lvmd or the API server is away.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// Publishes the capacity of a node.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    flavor: ApiFlavor,
+    node: String,
+    lvmd: LvmdClient,
+    gauges: Gauges,
+    device_classes: watch::Sender<DeviceClasses>,
+}
+
+impl Capacity {
+    /// Makes the publisher of the capacity of `node` as `lvmd` reports it. The gauges go to `registry`.
+    pub fn new(flavor: ApiFlavor, node: String, lvmd: LvmdClient, registry: &mut Registry) -> Self {
+        let device_classes = watch::Sender::new(DeviceClasses::default());
+        Self { gauges: Gauges::register(registry, &node), flavor, node, lvmd, device_classes }
+    }
+
+    /// Subscribes to the state of the device classes, as lvmd reported it last.
+    pub fn device_classes(&self) -> watch::Receiver<DeviceClasses> {
+        self.device_classes.subscribe()
+    }
+
+    /// Starts the tasks. The receiver gets a message each time that lvmd has come back, since work that failed while
+    /// it was away can go on.
+    pub fn start(self, client: Client, tasks: &Tasks, shutdown: &CancellationToken) -> mpsc::Receiver<()> {
+        let (returned, returns) = mpsc::channel(1);
+        let (capacity, capacities) = watch::channel::<Option<NodeCapacity>>(None);
+        let (node, nodes) = watch::channel(None);
+        let nodes_api = Api::all(client.clone());
+
+        let following = lvmd_watch::follow(self.lvmd, self.gauges, self.device_classes, capacity, returned, RETRY);
+        tasks.spawn("free space of lvmd", until(shutdown.clone(), following));
+        tasks.spawn("own Node", node_watch::follow(Api::all(client), self.node.clone(), node, shutdown.clone()));
+        let writing = node_annotations::keep_annotated(nodes_api, self.flavor, self.node, capacities, nodes, RETRY);
+        tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));
+        returns
+    }
+}
+
+/// Runs work until it ends or `shutdown` is cancelled.
+async fn until(shutdown: CancellationToken, work: impl Future<Output = ()>) -> anyhow::Result<()> {
+    shutdown.run_until_cancelled(work).await;
+    Ok(())
+}

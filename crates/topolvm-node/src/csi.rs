@@ -1,0 +1,28 @@
+//! The CSI services of a node, Identity and Node, and their registration with kubelet. `csi/error.rs` decides the CSI
+//! code of an error, or passes on the one of the module that failed ([`topolvm_runtime::grpc::GrpcCode`]).
+
+mod agent;
+mod capability;
+mod conditions;
+mod error;
+mod expand;
+mod health;
+mod identity;
+mod missing_filesystems;
+mod node;
+mod prepare;
+mod probe;
+mod publish;
+mod registrar;
+mod request;
+mod stage;
+mod stats;
+mod unpublish;
+mod volume;
+
+pub use agent::Agent;
+pub use error::CsiError;
+pub use identity::IdentityService;
+pub use node::NodeService;
+pub use probe::ReadinessCheck;
+pub use registrar::Registrar;

@@ -1,0 +1,98 @@
+//! Volume lookup, opening of devices, and the caches that the calls of the Node service share.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::watch;
+use topolvm_api::LogicalVolume;
+
+use super::CsiError;
+use super::missing_filesystems::MissingFilesystems;
+use crate::capacity::DeviceClasses;
+use crate::lvmd_client::{Lv, LvmdClient};
+use crate::mount::{DeviceNumber, DeviceUse, HungPaths, MountError, Mounter, OpenDevice, PathKind};
+use crate::volumes::Volumes;
+
+/// Carries out the calls of the CSI Node service on this machine.
+#[derive(Debug)]
+pub struct Agent<M> {
+    pub(super) volumes: Volumes,
+    pub(super) lvmd: LvmdClient,
+    pub(super) mounter: M,
+    pub(super) device_classes: watch::Receiver<DeviceClasses>,
+    /// Directory of the device nodes that versions before 0.33 made.
+    pub(super) legacy_devices: PathBuf,
+    /// Whether volumes are staged before they are published.
+    pub(super) stages: bool,
+    pub(super) hung_paths: HungPaths,
+    pub(super) missing_filesystems: MissingFilesystems,
+}
+
+impl<M: Mounter> Agent<M> {
+    /// Makes an agent for the volumes of this node. `device_classes` is the last state that lvmd reported. Versions
+    /// before 0.33 made device nodes in `legacy_devices`, which is `/dev/topolvm`; unpublishing removes them.
+    /// `stages` says that volumes are staged before they are published.
+    pub fn new(
+        volumes: Volumes,
+        lvmd: LvmdClient,
+        mounter: M,
+        device_classes: watch::Receiver<DeviceClasses>,
+        legacy_devices: PathBuf,
+        stages: bool,
+    ) -> Self {
+        Self {
+            volumes,
+            lvmd,
+            mounter,
+            device_classes,
+            legacy_devices,
+            stages,
+            hung_paths: HungPaths::default(),
+            missing_filesystems: MissingFilesystems::default(),
+        }
+    }
+
+    /// Finds the uses of a device, see [`Mounter::find_device_uses`].
+    pub async fn find_device_uses(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
+        self.mounter.find_device_uses(device, lv).await
+    }
+
+    /// Finds the LogicalVolume object and the LV of a volume id.
+    pub(super) async fn find_volume(&self, id: &str) -> Result<(LogicalVolume, Lv), CsiError> {
+        tracing::Span::current().record("volume", id);
+        let volume = self.volumes.find(id).await?;
+        let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
+        Ok((volume, lv.ok_or_else(|| CsiError::NoLv(id.to_owned()))?))
+    }
+
+    /// Opens the device of an LV, and activates the LV first if it is not active, as after a boot of a machine that
+    /// activates nothing by itself. The path that LVM gives is a link, and is only trusted while it leads to the
+    /// device number that lvmd names: where udev has stopped, it can lead to another volume.
+    pub(super) async fn open_device(&self, volume: &LogicalVolume, lv: &Lv) -> Result<OpenDevice, CsiError> {
+        if let Some(number) = lv.number {
+            match self.mounter.open_device(&lv.path, number).await {
+                Err(MountError::NoDevice(_)) => {}
+                opened => return Ok(opened?),
+            }
+        }
+        tracing::info!(volume = lv.name, path = %lv.path.display(), "asks lvmd to activate the logical volume");
+        // The protocol has no call for it. lvmd activates what it is asked to work on; growing to the present size
+        // changes nothing else, and can make nothing that has just been removed
+        if let Err(error) = self.lvmd.resize(&lv.name, &volume.spec.device_class, lv.size_bytes).await {
+            tracing::warn!(volume = lv.name, error = error.detail(), "lvmd does not activate the logical volume");
+        }
+        let active = self.lvmd.find(&lv.name, &volume.spec.device_class).await?;
+        let active = active.ok_or_else(|| CsiError::NoLv(lv.name.clone()))?;
+        let number = active.number.ok_or_else(|| MountError::NoDevice(active.path.clone()))?;
+        Ok(self.mounter.open_device(&active.path, number).await?)
+    }
+
+    /// Checks that a path leads to this device now; [`MountError::WrongDevice`] if it does not.
+    pub(super) async fn check_leads_to(&self, path: &Path, wanted: DeviceNumber) -> Result<(), CsiError> {
+        let found = match self.mounter.inspect_path(path).await? {
+            PathKind::BlockDevice(number) if number == wanted => return Ok(()),
+            PathKind::BlockDevice(number) => Some(number),
+            PathKind::Absent | PathKind::Directory | PathKind::Other => None,
+        };
+        Err(MountError::WrongDevice { path: path.to_owned(), found, wanted }.into())
+    }
+}

@@ -1,0 +1,88 @@
+//! Readiness of the agent for CSI's `Probe`: lvmd and the API server must answer.
+
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use topolvm_runtime::grpc::{GrpcCode, into_status};
+
+use crate::lvmd_client::{LvmdClient, LvmdError};
+
+/// How long an answer of the API server counts. The liveness probe asks every few seconds on every node.
+const FRESH: Duration = Duration::from_mins(1);
+/// Deadline of the API server. The liveness probe's own limit is 3 seconds, and lvmd is asked as well.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Checks that lvmd and the API server answer.
+pub struct ReadinessCheck {
+    lvmd: LvmdClient,
+    client: Client,
+    reached: Mutex<Option<Instant>>,
+}
+
+impl std::fmt::Debug for ReadinessCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").finish_non_exhaustive()
+    }
+}
+
+/// Error of a check: what does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// lvmd answered with an error, or not at all.
+    #[error("not ready")]
+    Lvmd(#[source] LvmdError),
+    /// The API server answered with an error.
+    #[error("not ready: the Kubernetes API server cannot be reached")]
+    Api(#[source] Box<kube::Error>),
+    /// The API server did not answer in time.
+    #[error("not ready: the Kubernetes API server did not answer within {} s", LIMIT.as_secs())]
+    SlowApi,
+}
+
+impl GrpcCode for ProbeError {
+    fn code(&self) -> Code {
+        match self {
+            // CSI's code for "not healthy" in Probe
+            Self::Lvmd(_) | Self::Api(_) | Self::SlowApi => Code::FailedPrecondition,
+        }
+    }
+}
+
+impl From<ProbeError> for Status {
+    fn from(error: ProbeError) -> Self {
+        into_status(error)
+    }
+}
+
+impl ReadinessCheck {
+    /// Makes the check of an agent that needs this lvmd and this API server.
+    pub const fn new(lvmd: LvmdClient, client: Client) -> Self {
+        Self { lvmd, client, reached: Mutex::new(None) }
+    }
+
+    /// Checks lvmd, and the API server if it has not answered for a minute.
+    pub async fn check(&self) -> Result<(), ProbeError> {
+        let (lvmd, api) = tokio::join!(self.lvmd.check_health(), self.check_api());
+        lvmd.map_err(ProbeError::Lvmd)?;
+        api
+    }
+
+    /// Checks the API server if it has not answered for a minute.
+    async fn check_api(&self) -> Result<(), ProbeError> {
+        let reached = *self.reached.lock();
+        if reached.is_some_and(|reached| reached.elapsed() < FRESH) {
+            return Ok(());
+        }
+        match tokio::time::timeout(LIMIT, self.client.apiserver_version()).await {
+            Ok(Ok(_)) => {
+                *self.reached.lock() = Some(Instant::now());
+                Ok(())
+            }
+            Ok(Err(error)) => Err(ProbeError::Api(Box::new(error))),
+            Err(_) => Err(ProbeError::SlowApi),
+        }
+    }
+}

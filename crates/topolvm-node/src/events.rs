@@ -1,0 +1,73 @@
+//! Kubernetes Events of LogicalVolumes, as `kubectl describe` shows them.
+
+use std::time::Duration;
+
+use kube::Resource as _;
+use kube::runtime::events::{Event, EventType};
+use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
+use topolvm_kube::EventRecorder;
+use topolvm_runtime::error_chain;
+
+/// Field manager of our writes, as `managedFields` shows it.
+pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
+
+/// Deadline of an event. No volume waits longer for one.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Publishes Events of LogicalVolumes.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    flavor: ApiFlavor,
+    recorder: EventRecorder,
+}
+
+impl Events {
+    /// Makes a publisher of Events that name the agent of `node` as their source.
+    pub(crate) fn new(flavor: ApiFlavor, node: &str, client: kube::Client) -> Self {
+        Self { flavor, recorder: EventRecorder::new(client, FIELD_MANAGER, node.to_owned()) }
+    }
+
+    /// Publishes that the volume could not be made or grown.
+    pub(crate) async fn create_or_expand_failed(&self, volume: &LogicalVolume, message: &str) {
+        let (reason, action) = if volume.volume_id().is_none() {
+            (Readiness::CreateFailed, "Create")
+        } else {
+            (Readiness::ExpandFailed, "Expand")
+        };
+        self.publish_warning(volume, reason.as_str(), action, message).await;
+    }
+
+    /// Publishes that the LV is not in LVM any more.
+    pub(crate) async fn volume_lost(&self, volume: &LogicalVolume, message: &str) {
+        self.publish_warning(volume, Readiness::VolumeLost.as_str(), "Compare", message).await;
+    }
+
+    /// Publishes that the LV could not be removed.
+    pub(crate) async fn remove_failed(&self, volume: &LogicalVolume, message: &str) {
+        self.publish_warning(volume, "RemoveFailed", "Remove", message).await;
+    }
+
+    /// Publishes that the recorded filesystem of the volume is missing.
+    pub(crate) async fn filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
+        self.publish_warning(volume, "FilesystemMissing", "Publish", message).await;
+    }
+
+    /// Publishes a warning. A failure is only logged, because nothing depends on an event.
+    async fn publish_warning(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(message.to_owned()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        let regarding = volume.object_ref(&self.flavor);
+        let published = self.recorder.publish(event, &regarding);
+        let error = match tokio::time::timeout(DEADLINE, published).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error_chain(&error),
+            Err(_) => "the Kubernetes API server did not answer in time".to_owned(),
+        };
+        tracing::debug!(volume = volume.name(), reason, error, "cannot publish an event");
+    }
+}

@@ -1,0 +1,227 @@
+//! The client of lvmd: over its unix socket, or over a service in this process.
+
+mod error;
+mod grpc;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::{Stream, TryStreamExt as _};
+use lvm::LvAttr;
+use tonic::body::Body;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use topolvm_api::AccessType;
+use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
+use topolvm_proto::lvmd::{
+    CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
+    WatchResponse,
+};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt as _};
+
+pub use error::{Absence, LvmdError};
+use grpc::{Transport, TransportError, call, from_status};
+
+use crate::mount::DeviceNumber;
+
+/// Deadline of a change: lvmd serialises changes per volume group, and LVM itself can wait for a slow disk.
+const CHANGE: Duration = Duration::from_mins(2);
+/// Deadline of a call that changes nothing.
+const QUESTION: Duration = Duration::from_secs(30);
+/// Deadline of a health check. The liveness probe's own limit is 3 seconds.
+const HEALTH: Duration = Duration::from_secs(2);
+/// Largest message in bytes: a list of some ten thousand LVs.
+const LARGEST_ANSWER: usize = 16 << 20;
+
+/// A client of lvmd. Clones share the connection.
+#[derive(Clone, Debug)]
+pub struct LvmdClient {
+    lv: LvServiceClient<Transport>,
+    vg: VgServiceClient<Transport>,
+    health: HealthClient<Transport>,
+    remedy: &'static str,
+}
+
+/// An LV to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewLv<'a> {
+    /// Name in LVM.
+    pub name: &'a str,
+    /// Device class; empty means the default class.
+    pub device_class: &'a str,
+    /// Class of lvcreate options; empty means those of the device class.
+    pub lvcreate_option_class: &'a str,
+    /// Wanted size in bytes.
+    pub size_bytes: u64,
+    /// LVM tags.
+    pub tags: &'a [String],
+}
+
+/// A copy to create: a snapshot, or a writable volume that begins as one.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCopy<'a> {
+    /// Name in LVM.
+    pub name: &'a str,
+    /// Device class of the source and of the copy; empty means the default class.
+    pub device_class: &'a str,
+    /// Name of the source in LVM.
+    pub source: &'a str,
+    /// Read-only or writable.
+    pub access: AccessType,
+    /// Wanted size in bytes, not below that of the source.
+    pub size_bytes: u64,
+    /// LVM tags.
+    pub tags: &'a [String],
+}
+
+/// An LV as lvmd reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lv {
+    /// Name in LVM.
+    pub name: String,
+    /// Path of its device, such as `/dev/vg/lv`.
+    pub path: PathBuf,
+    /// Real size in bytes.
+    pub size_bytes: u64,
+    /// Device number; `None` while the LV is not active.
+    pub number: Option<DeviceNumber>,
+    /// State of the LV as LVM's `lv_attr`; `None` if lvmd sends nothing readable.
+    pub attr: Option<LvAttr>,
+}
+
+impl LvmdClient {
+    /// Makes a client of lvmd's socket. It connects with the first call and again whenever lvmd was restarted.
+    pub fn connect(socket: &Path) -> Result<Self, tonic::transport::Error> {
+        let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?
+            .connect_timeout(Duration::from_secs(5))
+            .connect_lazy();
+        Ok(Self { remedy: "is lvmd running, and is --lvmd-socket right?", ..Self::over(channel) })
+    }
+
+    /// Makes a client of any gRPC service, such as one in this process.
+    pub fn over<S>(service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+    {
+        let transport = BoxCloneSyncService::new(service.map_err(|error| TransportError(error.into())));
+        Self {
+            lv: LvServiceClient::new(transport.clone()),
+            vg: VgServiceClient::new(transport.clone()).max_decoding_message_size(LARGEST_ANSWER),
+            health: HealthClient::new(transport),
+            remedy: "is there its volume group, and does LVM work?",
+        }
+    }
+
+    /// Returns what an administrator checks while lvmd does not answer.
+    pub(crate) const fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+
+    /// Creates an LV, unless it exists already; returns its real size in bytes.
+    pub async fn create(&self, lv: NewLv<'_>) -> Result<u64, LvmdError> {
+        let request = CreateLvRequest {
+            name: lv.name.to_owned(),
+            tags: lv.tags.to_vec(),
+            device_class: lv.device_class.to_owned(),
+            lvcreate_option_class: lv.lvcreate_option_class.to_owned(),
+            size_bytes: to_wire(lv.size_bytes)?,
+        };
+        let made = call("CreateLV", CHANGE, self.lv.clone().create_lv(request)).await?;
+        made.volume.map_or(Err(LvmdError::Size), |made| from_wire(made.size_bytes))
+    }
+
+    /// Creates a copy of an LV, unless it exists already; returns its real size in bytes.
+    pub async fn copy(&self, lv: NewCopy<'_>) -> Result<u64, LvmdError> {
+        let request = CreateLvSnapshotRequest {
+            name: lv.name.to_owned(),
+            tags: lv.tags.to_vec(),
+            device_class: lv.device_class.to_owned(),
+            source_volume: lv.source.to_owned(),
+            access_type: lv.access.as_str().to_owned(),
+            size_bytes: to_wire(lv.size_bytes)?,
+        };
+        let made = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(request)).await?;
+        made.snapshot.map_or(Err(LvmdError::Size), |made| from_wire(made.size_bytes))
+    }
+
+    /// Removes an LV.
+    pub async fn remove(&self, name: &str, device_class: &str) -> Result<(), LvmdError> {
+        let request = RemoveLvRequest { name: name.to_owned(), device_class: device_class.to_owned() };
+        call("RemoveLV", CHANGE, self.lv.clone().remove_lv(request)).await?;
+        Ok(())
+    }
+
+    /// Grows an LV to at least this size; returns its real size in bytes, 0 from an lvmd before 0.36.5.
+    pub async fn resize(&self, name: &str, device_class: &str, size_bytes: u64) -> Result<u64, LvmdError> {
+        let request = ResizeLvRequest {
+            name: name.to_owned(),
+            device_class: device_class.to_owned(),
+            size_bytes: to_wire(size_bytes)?,
+        };
+        let resized = call("ResizeLV", CHANGE, self.lv.clone().resize_lv(request)).await?;
+        from_wire(resized.size_bytes)
+    }
+
+    /// Finds an LV by name. lvmd knows where it is, also when its device class has its volumes elsewhere by now or is
+    /// no longer configured. TopoLVM's lvmd lists what is in the class.
+    pub async fn find(&self, name: &str, device_class: &str) -> Result<Option<Lv>, LvmdError> {
+        let found = self.volumes(name, device_class).await?.into_iter().find(|lv| lv.name == name);
+        found.map(Lv::try_from).transpose()
+    }
+
+    /// Lists the LVs of a device class. A class that cannot be listed is an error and not empty.
+    pub async fn list(&self, device_class: &str) -> Result<Vec<Lv>, LvmdError> {
+        self.volumes("", device_class).await?.into_iter().map(Lv::try_from).collect()
+    }
+
+    /// Calls GetLVList. Where a name is given, lvmd answers with that LV alone, wherever it is.
+    async fn volumes(&self, name: &str, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
+        let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };
+        Ok(call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?.volumes)
+    }
+
+    /// Streams the free space of all device classes: at once, and again after each change.
+    pub async fn watch(
+        &self,
+    ) -> Result<impl Stream<Item = Result<WatchResponse, LvmdError>> + Unpin + use<>, LvmdError> {
+        let stream = call("Watch", QUESTION, self.vg.clone().watch(Empty {})).await?;
+        Ok(stream.map_err(|status| from_status("Watch", &status)))
+    }
+
+    /// Checks that lvmd is serving.
+    pub async fn check_health(&self) -> Result<(), LvmdError> {
+        let request = HealthCheckRequest::default();
+        let answer = call("health check", HEALTH, self.health.clone().check(request)).await?;
+        if answer.status() == ServingStatus::Serving { Ok(()) } else { Err(LvmdError::NotServing) }
+    }
+}
+
+impl TryFrom<LogicalVolume> for Lv {
+    type Error = LvmdError;
+
+    fn try_from(lv: LogicalVolume) -> Result<Self, LvmdError> {
+        Ok(Self {
+            size_bytes: from_wire(lv.size_bytes)?,
+            path: lv.path.into(),
+            attr: lv.attr.parse().ok(),
+            // No device has major number 0. TopoLVM's lvmd sends it, too, for what LVM reports as -1
+            number: (lv.dev_major != 0).then_some(DeviceNumber { major: lv.dev_major, minor: lv.dev_minor }),
+            name: lv.name,
+        })
+    }
+}
+
+/// Converts a size in bytes to the signed integer of the protocol.
+fn to_wire(bytes: u64) -> Result<i64, LvmdError> {
+    i64::try_from(bytes).map_err(|_| LvmdError::Size)
+}
+
+fn from_wire(bytes: i64) -> Result<u64, LvmdError> {
+    u64::try_from(bytes).map_err(|_| LvmdError::Size)
+}

@@ -1,0 +1,99 @@
+//! Errors of calls to lvmd, and what each says about the LV.
+
+use std::time::Duration;
+
+use tonic::Code;
+use topolvm_runtime::grpc::GrpcCode;
+
+/// Reason of lvmd for an LV that is proven not to exist.
+const LV_NOT_FOUND: &str = "LV_NOT_FOUND";
+
+/// What an error proves about the absence of an LV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// lvmd has read the volume groups, and the LV is in none.
+    Proven,
+    /// "Not found" without a reason: TopoLVM's lvmd also answers it for device classes and volume groups.
+    Claimed,
+    /// The error does not say, or something else is missing.
+    Unknown,
+}
+
+/// Error of a call to lvmd.
+#[derive(Debug, thiserror::Error)]
+pub enum LvmdError {
+    /// lvmd, or the connection to it, answered with an error.
+    #[error("lvmd: {call}: {message}")]
+    Call {
+        /// Name of the call.
+        call: &'static str,
+        /// Code of the answer.
+        code: Code,
+        /// Message of the answer.
+        message: String,
+        /// Reason that lvmd gives beside the code, such as `LV_NOT_FOUND`.
+        reason: Option<String>,
+        /// Whether the connection broke, and no lvmd has answered.
+        is_broken_connection: bool,
+    },
+    /// lvmd did not answer in time.
+    #[error("lvmd did not answer {call} within {} s", .limit.as_secs())]
+    Timeout {
+        /// Name of the call.
+        call: &'static str,
+        /// Deadline.
+        limit: Duration,
+    },
+    /// lvmd answers that it is not serving.
+    #[error("lvmd is not serving; see its log")]
+    NotServing,
+    /// A size that no volume can have.
+    #[error("lvmd was asked for or answered with an impossible size")]
+    Size,
+}
+
+impl LvmdError {
+    /// Returns whether a retry may succeed without anybody changing anything: lvmd is away, restarting or busy.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::NotServing => true,
+            Self::Call { code, is_broken_connection, .. } => {
+                *is_broken_connection
+                    || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted)
+            }
+            Self::Size => false,
+        }
+    }
+
+    /// Returns whether the error proves that the LV does not exist. The reason beside the code decides, and the code
+    /// only without one.
+    pub fn absence(&self) -> Absence {
+        let Self::Call { code, reason, .. } = self else { return Absence::Unknown };
+        match (code, reason.as_deref()) {
+            (Code::NotFound, Some(LV_NOT_FOUND)) => Absence::Proven,
+            (Code::NotFound, None) => Absence::Claimed,
+            _ => Absence::Unknown,
+        }
+    }
+
+    /// Returns lvmd's message without the name of the call.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Call { message, .. } => message.clone(),
+            Self::Timeout { .. } | Self::NotServing | Self::Size => self.to_string(),
+        }
+    }
+}
+
+impl GrpcCode for LvmdError {
+    fn code(&self) -> Code {
+        match self {
+            // Whatever broke between the two, the caller may try again
+            Self::Call { .. } if self.is_transient() => Code::Unavailable,
+            Self::Call { code, .. } => *code,
+            Self::Timeout { .. } => Code::DeadlineExceeded,
+            Self::NotServing => Code::Unavailable,
+            Self::Size => Code::Internal,
+        }
+    }
+}

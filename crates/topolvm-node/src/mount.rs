@@ -1,0 +1,36 @@
+//! Mounts, filesystems and block devices of this machine, behind the port [`Mounter`]. Only this module calls
+//! mount(2) and starts processes.
+
+mod blocking;
+mod btrfs;
+mod command;
+mod contents;
+mod device;
+mod device_number;
+mod device_uses;
+mod error;
+mod ext4;
+mod filesystem_commands;
+mod hung_paths;
+mod hung_task;
+pub(crate) mod kubelet_paths;
+mod mount_table;
+mod mounter;
+mod options;
+mod system_mounter;
+pub(crate) mod target_path;
+mod xfs;
+
+pub(crate) use blocking::{FILE_DEADLINE, run_blocking};
+pub use contents::Contents;
+pub use device::{BlockDevice, FilesystemUsage, OpenDevice, PathKind};
+pub use device_number::DeviceNumber;
+pub use device_uses::DeviceUse;
+pub use error::MountError;
+pub(crate) use hung_paths::HungPaths;
+pub use hung_task::HungTask;
+pub use mount_table::Mount;
+pub use mounter::Mounter;
+pub use options::{MountOptions, OptionError};
+pub use system_mounter::SystemMounter;
+pub use topolvm_api::{MkfsOptionError, MkfsOptions};

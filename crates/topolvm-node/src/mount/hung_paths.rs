@@ -1,0 +1,45 @@
+//! Cache of paths whose disk does not answer.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::MountError;
+use super::hung_task::{HungTask, WeakHungTask};
+
+/// Paths at which a thread waits for a disk. kubelet measures each volume every minute; without this cache, each time
+/// another thread would hang.
+#[derive(Debug, Default)]
+pub(crate) struct HungPaths {
+    paths: Mutex<HashMap<PathBuf, WeakHungTask>>,
+}
+
+impl HungPaths {
+    /// Runs a call on a path, unless an earlier one still hangs there: then [`MountError::Hung`] at once. Stores the
+    /// path if the call hangs.
+    pub(crate) async fn guard<T>(
+        &self,
+        path: &Path,
+        call: impl Future<Output = Result<T, MountError>>,
+    ) -> Result<T, MountError> {
+        if let Some(hung_task) = self.get(path) {
+            return Err(MountError::Hung { path: path.to_owned(), hung_task });
+        }
+        let result = call.await;
+        if let Err(MountError::Hung { hung_task, .. }) = &result {
+            self.paths.lock().insert(path.to_owned(), hung_task.downgrade());
+        }
+        result
+    }
+
+    /// Returns the task that still hangs at a path.
+    fn get(&self, path: &Path) -> Option<HungTask> {
+        let mut paths = self.paths.lock();
+        let hung_task = paths.get(path)?.upgrade();
+        if hung_task.is_none() {
+            paths.remove(path);
+        }
+        hung_task
+    }
+}

@@ -1,0 +1,26 @@
+//! The reconciler of LogicalVolumes: creates, grows and removes the LVs that the objects of this node ask for,
+//! through lvmd, and writes the result to their status.
+//!
+//! Each step can be interrupted anywhere and repeated: an LV has the UID of its object as name, and lvmd answers a
+//! repeated request for an LV like the first.
+
+mod create;
+mod delete;
+mod device_uses;
+mod error;
+mod expand;
+mod finalizer;
+mod lost;
+mod reconciler;
+mod run;
+mod source;
+mod status;
+mod tags;
+mod watch;
+mod write_cache;
+
+pub use device_uses::FindDeviceUses;
+pub use error::ReconcileError;
+pub use lost::LostVolumes;
+pub use reconciler::Reconciler;
+pub use run::Triggers;

@@ -1,0 +1,38 @@
+//! The port through which the reconciler finds uses of a device. LVM would remove an LV whose device node somebody
+//! has but nobody has open, and the next volume with the same device number would be open to whoever has the old
+//! node.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::mount::{DeviceNumber, DeviceUse, MountError};
+
+type Find = dyn Fn(DeviceNumber, PathBuf) -> BoxFuture<'static, Result<Vec<DeviceUse>, MountError>> + Send + Sync;
+
+/// The port: a function from a device and the path of its LV to the uses of the device.
+#[derive(Clone)]
+pub struct FindDeviceUses(Arc<Find>);
+
+impl FindDeviceUses {
+    /// Makes the port of a function.
+    pub fn new<F>(find: impl Fn(DeviceNumber, PathBuf) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Vec<DeviceUse>, MountError>> + Send + 'static,
+    {
+        Self(Arc::new(move |device, lv| Box::pin(find(device, lv))))
+    }
+
+    /// Finds the uses of a device, given its number and the path of its LV.
+    pub(super) async fn find(&self, device: DeviceNumber, lv: PathBuf) -> Result<Vec<DeviceUse>, MountError> {
+        (self.0)(device, lv).await
+    }
+}
+
+impl fmt::Debug for FindDeviceUses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FindDeviceUses").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! The reconciler: decides which steps a LogicalVolume needs, and runs them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Api;
+use parking_lot::Mutex;
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use super::write_cache::WriteCache;
+use super::{FindDeviceUses, ReconcileError};
+use crate::events::Events;
+use crate::lvmd_client::LvmdClient;
+
+/// Reconciles the LogicalVolumes of a node.
+#[derive(Debug)]
+pub struct Reconciler {
+    pub(super) flavor: ApiFlavor,
+    pub(super) node: String,
+    pub(super) api: Api<LogicalVolume>,
+    pub(super) lvmd: LvmdClient,
+    pub(super) write_cache: WriteCache,
+    pub(super) events: Events,
+    pub(super) now: fn() -> Timestamp,
+    /// UIDs of objects for which an LV may have been created, whatever lvmd answered.
+    pub(super) create_attempted: Mutex<HashSet<String>>,
+    /// The request for growth that the failure in the status answers, by UID.
+    pub(super) answered_requests: Mutex<HashMap<String, String>>,
+    /// Whether the LVs of objects are lost, by UID, where the objects may not say so yet.
+    pub(super) lost: Mutex<HashMap<String, bool>>,
+    pub(super) device_uses: Option<FindDeviceUses>,
+}
+
+impl Reconciler {
+    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes.
+    pub fn new(
+        flavor: ApiFlavor,
+        node: String,
+        client: kube::Client,
+        lvmd: LvmdClient,
+        now: fn() -> Timestamp,
+    ) -> Self {
+        Self {
+            flavor,
+            events: Events::new(flavor, &node, client.clone()),
+            node,
+            api: Api::all_with(client, &flavor),
+            lvmd,
+            now,
+            write_cache: WriteCache::default(),
+            create_attempted: Mutex::default(),
+            answered_requests: Mutex::default(),
+            lost: Mutex::default(),
+            device_uses: None,
+        }
+    }
+
+    /// Has the reconciler remove no LV whose device is in use.
+    #[must_use]
+    pub fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
+        Self { device_uses: Some(device_uses), ..self }
+    }
+
+    /// Reconciles one object: adds the finalizer, creates, grows, or removes its LV.
+    pub async fn reconcile(&self, seen: Arc<LogicalVolume>) -> Result<(), ReconcileError> {
+        let volume = self.write_cache.newest(seen);
+        if volume.spec.node_name != self.node {
+            return Ok(());
+        }
+        if self.is_pending_deletion(&volume) {
+            if volume.is_deleting() {
+                tracing::warn!(
+                    volume = volume.name(),
+                    "the object is to be deleted but marked as pending; remove the annotation to let it go"
+                );
+            }
+            return Ok(());
+        }
+        if volume.is_deleting() {
+            return self.delete(&volume).await;
+        }
+        let volume = self.add_finalizer(volume).await?;
+        let made = if volume.volume_id().is_some() { Some(volume) } else { self.create(&volume).await? };
+        match made {
+            Some(volume) => {
+                self.report_lost(&volume).await?;
+                self.expand(&volume).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets all state of an object that is gone.
+    pub(super) fn forget(&self, volume: &LogicalVolume) {
+        self.write_cache.remove(volume);
+        self.answered_requests.lock().remove(volume.uid());
+        self.create_attempted.lock().remove(volume.uid());
+        self.lost.lock().remove(volume.uid());
+    }
+
+    /// Returns whether the object has the annotation that leaves its deletion to somebody else.
+    pub(super) fn is_pending_deletion(&self, volume: &LogicalVolume) -> bool {
+        let annotations = volume.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(self.flavor.pending_deletion()))
+    }
+}

@@ -1,0 +1,46 @@
+//! LVM tags that name the object and device class of an LV: `lvs -o +tags` on the node shows them, and whoever has
+//! only the disks can tell what is on them.
+
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+/// Returns the tags of an object's LV. A value that LVM does not allow in a tag is left out, so that no volume fails
+/// because of its tags.
+pub(super) fn lvm_tags(flavor: ApiFlavor, volume: &LogicalVolume) -> Vec<String> {
+    let facts =
+        [(flavor.logical_volume_tag(), volume.name()), (flavor.device_class_tag(), volume.spec.device_class.as_str())];
+    facts.into_iter().filter(|(_, value)| is_tag_value(value)).map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Returns whether LVM allows a value in a tag (lvm(8), "TAGS": at most 1024 of these characters in all). Names of
+/// Kubernetes have at most 253 of fewer.
+fn is_tag_value(value: &str) -> bool {
+    (1..=253).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use topolvm_testkit::fixtures::logical_volume;
+
+    use super::*;
+
+    #[test]
+    fn an_lv_names_its_object_and_its_class() {
+        let volume = logical_volume("pvc-1").class("ssd").build();
+        assert_eq!(
+            lvm_tags(ApiFlavor::TopoLvm, &volume),
+            ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd"]
+        );
+        let legacy = ["topolvm.cybozu.com/logicalvolume=pvc-1", "topolvm.cybozu.com/device-class=ssd"];
+        assert_eq!(lvm_tags(ApiFlavor::Legacy, &volume), legacy);
+    }
+
+    #[rstest]
+    #[case::default_class("")]
+    #[case::not_in_the_alphabet("s,d")]
+    #[case::not_in_the_alphabet_either("größe")]
+    fn values_that_lvm_does_not_allow_in_tags_are_left_out(#[case] class: &str) {
+        let volume = logical_volume("pvc-1").class(class).build();
+        assert_eq!(lvm_tags(ApiFlavor::TopoLvm, &volume), ["topolvm.io/logicalvolume=pvc-1"]);
+    }
+}

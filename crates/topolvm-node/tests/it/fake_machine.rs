@@ -1,0 +1,376 @@
+//! A machine whose block devices are the volumes of a fake LVM and whose mounts are in memory. Directories and files at
+//! target paths are real, in a temporary directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+use topolvm_node::Filesystem;
+use topolvm_node::mount::{
+    BlockDevice, Contents, DeviceNumber, DeviceUse, FilesystemUsage, HungTask, MkfsOptions, Mount, MountError,
+    MountOptions, Mounter, OpenDevice, PathKind,
+};
+use topolvm_testkit::lvm::{EXTENT, FakeLvm};
+
+/// The machine. Clones are the same machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    lvm: FakeLvm,
+    state: Arc<Mutex<State>>,
+    /// mkfs waits while this is false.
+    mkfs_may_end: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What lies on a device, and how large it is in bytes.
+    contents: BTreeMap<PathBuf, (Contents, u64)>,
+    mounts: Vec<Mounted>,
+    /// Links that lead to other devices than those of their volumes.
+    stale: BTreeMap<PathBuf, PathBuf>,
+    /// Every look at these paths gives EIO.
+    failed: BTreeSet<PathBuf>,
+    /// Every look at these paths waits for ever.
+    hanging: BTreeMap<PathBuf, HungTask>,
+    inspections: usize,
+    /// Devices whose filesystem cannot be repaired.
+    damaged: BTreeSet<PathBuf>,
+    /// Devices whose filesystem the kernel has stopped.
+    stopped: BTreeSet<PathBuf>,
+    /// What was done to devices, such as `mkfs /dev/vg/lv -i 4096`.
+    done: Vec<String>,
+    /// How many times mkfs has begun.
+    mkfs_begun: usize,
+}
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    pub(crate) device: PathBuf,
+    pub(crate) target: PathBuf,
+    /// `None` for the bind mount of a device node.
+    pub(crate) filesystem: Option<Filesystem>,
+    pub(crate) readonly: bool,
+    /// Options for the filesystem.
+    pub(crate) data: String,
+}
+
+impl Machine {
+    /// A machine with the volumes of this LVM, all blank.
+    pub(crate) fn new(lvm: &FakeLvm) -> Self {
+        Self { lvm: lvm.clone(), state: Arc::default(), mkfs_may_end: watch::Sender::new(true) }
+    }
+
+    /// Lets something lie on a device, such as `/dev/vg/lv`.
+    pub(crate) fn put(&self, device: &Path, contents: Contents) {
+        let size = self.device(device).unwrap().size_bytes;
+        self.state().contents.insert(device.to_owned(), (contents, size));
+    }
+
+    /// Mounts a device by hand, as when an earlier call was killed after it.
+    pub(crate) fn mount_by_hand(&self, device: &Path, target: &Path) {
+        self.state().mounts.push(Mounted {
+            device: device.to_owned(),
+            target: target.to_owned(),
+            filesystem: Some(Filesystem::Ext4),
+            readonly: false,
+            data: String::new(),
+        });
+    }
+
+    /// The link at one volume's path leads to the device of another from now on, as when udev has stopped.
+    pub(crate) fn mislead(&self, path: &Path, other: &Path) {
+        self.state().stale.insert(path.to_owned(), other.to_owned());
+    }
+
+    /// The disk below a path fails.
+    pub(crate) fn fail(&self, path: &Path) {
+        self.state().failed.insert(path.to_owned());
+    }
+
+    /// The disk below a path hangs.
+    pub(crate) fn hang(&self, path: &Path) {
+        self.state().hanging.insert(path.to_owned(), HungTask::default());
+    }
+
+    /// Every disk answers again, and every wait for one is over.
+    pub(crate) fn answer(&self) {
+        self.state().hanging.clear();
+    }
+
+    /// How often somebody looked at a path.
+    pub(crate) fn inspections(&self) -> usize {
+        self.state().inspections
+    }
+
+    /// The filesystem on a device cannot be repaired.
+    pub(crate) fn damage(&self, device: &Path) {
+        self.state().damaged.insert(device.to_owned());
+    }
+
+    /// The kernel lets nobody change the filesystem on a device any more.
+    pub(crate) fn stop_writes(&self, device: &Path) {
+        self.state().stopped.insert(device.to_owned());
+    }
+
+    /// What was done to devices: `mkfs`, `check`, `separate`.
+    pub(crate) fn done(&self) -> Vec<String> {
+        self.state().done.clone()
+    }
+
+    /// All mounts, the oldest first.
+    pub(crate) fn mounts(&self) -> Vec<Mounted> {
+        self.state().mounts.clone()
+    }
+
+    /// How many times a filesystem was made.
+    pub(crate) fn formatted(&self) -> usize {
+        self.state().done.iter().filter(|done| done.starts_with("mkfs")).count()
+    }
+
+    /// Size in bytes of the filesystem on a device.
+    pub(crate) fn filesystem_bytes(&self, device: &Path) -> u64 {
+        self.state().contents.get(device).map(|(_, bytes)| *bytes).unwrap()
+    }
+
+    /// Lets mkfs take its time from now on.
+    pub(crate) fn hold_mkfs(&self) {
+        self.mkfs_may_end.send_replace(false);
+    }
+
+    /// Waits until mkfs has begun so many times.
+    pub(crate) async fn mkfs_begun(&self, times: usize) {
+        let mut changes = self.mkfs_may_end.subscribe();
+        while self.state().mkfs_begun < times {
+            changes.changed().await.unwrap();
+        }
+        assert_eq!(self.state().mkfs_begun, times);
+    }
+
+    /// Lets mkfs come to its end.
+    pub(crate) fn release_mkfs(&self) {
+        self.mkfs_may_end.send_replace(true);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn device(&self, path: &Path) -> Option<BlockDevice> {
+        let path = &self.resolve(path);
+        let name = path.strip_prefix("/dev").ok()?.to_str()?;
+        let (vg, lv) = name.split_once('/')?;
+        let volume = self.lvm.volume(vg, lv).filter(|volume| volume.active)?;
+        Some(BlockDevice {
+            number: DeviceNumber { major: 253, minor: volume.minor },
+            size_bytes: volume.extents * EXTENT,
+            readonly: volume.attr.get(1..2) == Some("r"),
+        })
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        self.state().stale.get(path).map_or_else(|| path.to_owned(), Clone::clone)
+    }
+
+    fn device_or_error(&self, path: &Path) -> Result<BlockDevice, MountError> {
+        let bound = self.top(path).filter(|mount| mount.filesystem.is_none());
+        let path = bound.map_or_else(|| path.to_owned(), |mount| mount.device);
+        self.device(&path).ok_or(MountError::NoDevice(path))
+    }
+
+    fn top(&self, target: &Path) -> Option<Mounted> {
+        self.state().mounts.iter().rev().find(|mount| mount.target == target).cloned()
+    }
+}
+
+impl Mounter for Machine {
+    async fn inspect_path(&self, path: &Path) -> Result<PathKind, MountError> {
+        self.state().inspections += 1;
+        if let Some(hung_task) = self.state().hanging.get(path) {
+            return Err(MountError::Hung { path: path.to_owned(), hung_task: hung_task.clone() });
+        }
+        if self.state().failed.contains(path) {
+            return Err(MountError::Io {
+                action: "look at",
+                path: path.to_owned(),
+                source: io::Error::from_raw_os_error(5),
+            });
+        }
+        if self.top(path).is_some_and(|mount| mount.filesystem.is_none()) {
+            return Ok(PathKind::BlockDevice(self.device_or_error(path)?.number));
+        }
+        if let Some(device) = self.device(path) {
+            return Ok(PathKind::BlockDevice(device.number));
+        }
+        Ok(match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => PathKind::Directory,
+            Ok(_) => PathKind::Other,
+            Err(_) => PathKind::Absent,
+        })
+    }
+
+    async fn mounts_at(&self, target: &Path) -> Result<Vec<Mount>, MountError> {
+        let mounts = self.mounts().into_iter().filter(|mount| mount.target == target);
+        Ok(mounts
+            .map(|mount| match mount.filesystem {
+                Some(filesystem) => Mount {
+                    device: self.device(&mount.device).unwrap().number,
+                    filesystem: filesystem.to_string(),
+                    readonly: mount.readonly,
+                    filesystem_readonly: mount.readonly || self.state().stopped.contains(&mount.device),
+                },
+                None => Mount {
+                    device: DeviceNumber { major: 0, minor: 5 },
+                    filesystem: "devtmpfs".to_owned(),
+                    readonly: mount.readonly,
+                    filesystem_readonly: false,
+                },
+            })
+            .collect())
+    }
+
+    async fn other_targets(&self, device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, MountError> {
+        let others = self.mounts().into_iter().filter(|mount| mount.target != target);
+        let is_it = |mount: &Mounted| self.device(&mount.device).is_some_and(|found| found.number == device);
+        Ok(others.filter(is_it).map(|mount| mount.target).collect())
+    }
+
+    async fn find_device_uses(&self, device: DeviceNumber, _: &Path) -> Result<Vec<DeviceUse>, MountError> {
+        let is_it = |mount: &Mounted| self.device(&mount.device).is_some_and(|found| found.number == device);
+        Ok(self.mounts().into_iter().filter(is_it).map(|mount| DeviceUse::Mounted(mount.target)).collect())
+    }
+
+    async fn block_device(&self, path: &Path) -> Result<BlockDevice, MountError> {
+        self.device_or_error(path)
+    }
+
+    async fn open_device(&self, path: &Path, number: DeviceNumber) -> Result<OpenDevice, MountError> {
+        let device = self.device_or_error(path)?;
+        if device.number != number {
+            let found = Some(device.number);
+            return Err(MountError::WrongDevice { path: path.to_owned(), found, wanted: number });
+        }
+        Ok(OpenDevice::without_file(device, self.resolve(path)))
+    }
+
+    async fn probe_contents(&self, device: &Path, _: Option<Filesystem>) -> Result<Contents, MountError> {
+        self.device_or_error(device)?;
+        let state = self.state();
+        Ok(state.contents.get(device).map_or(Contents::Blank, |(contents, _)| contents.clone()))
+    }
+
+    async fn format(&self, device: &Path, filesystem: Filesystem, options: &MkfsOptions) -> Result<(), MountError> {
+        let size = self.device_or_error(device)?.size_bytes;
+        self.state().mkfs_begun += 1;
+        self.mkfs_may_end.send_modify(|_| {});
+        drop(self.mkfs_may_end.subscribe().wait_for(|may_end| *may_end).await);
+        let mut state = self.state();
+        let words = ["mkfs".to_owned(), device.display().to_string()];
+        state.done.push(words.iter().chain(options.as_slice()).map(String::as_str).collect::<Vec<_>>().join(" "));
+        let contents = Contents::Filesystem(filesystem.to_string());
+        state.contents.insert(device.to_owned(), (contents, size));
+        Ok(())
+    }
+
+    async fn check_filesystem(&self, device: &Path, filesystem: Filesystem) -> Result<(), MountError> {
+        assert!(self.mounts().iter().all(|mount| mount.device != device), "a mounted filesystem must not be checked");
+        let mut state = self.state();
+        state.done.push(format!("check {}", device.display()));
+        if state.damaged.contains(device) {
+            return Err(MountError::Damaged {
+                device: device.to_owned(),
+                filesystem,
+                report: "RUN fsck MANUALLY".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    async fn set_unique_uuid(&self, device: &Path, _: Filesystem, id: &str) -> Result<(), MountError> {
+        self.state().done.push(format!("separate {} {id}", device.display()));
+        Ok(())
+    }
+
+    async fn mount(
+        &self,
+        device: &Path,
+        target: &Path,
+        filesystem: Filesystem,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        assert!(target.is_dir(), "mount(2) needs a directory");
+        let mut state = self.state();
+        let contents = state.contents.get(device).map(|(contents, _)| contents);
+        assert_eq!(contents, Some(&Contents::Filesystem(filesystem.to_string())));
+        let is_other = |mount: &Mounted| mount.device == device && mount.readonly != options.is_readonly();
+        assert!(!state.mounts.iter().any(is_other), "the kernel says EBUSY");
+        state.mounts.push(Mounted {
+            device: device.to_owned(),
+            target: target.to_owned(),
+            filesystem: Some(filesystem),
+            readonly: options.is_readonly(),
+            data: options.data.clone(),
+        });
+        Ok(())
+    }
+
+    async fn bind(&self, source: &Path, target: &Path) -> Result<(), MountError> {
+        let mounted = self.top(source).map_or_else(
+            || Mounted {
+                device: source.to_owned(),
+                target: target.to_owned(),
+                filesystem: None,
+                readonly: false,
+                data: String::new(),
+            },
+            |mount| Mounted { target: target.to_owned(), ..mount },
+        );
+        assert_eq!(
+            target.is_dir(),
+            mounted.filesystem.is_some(),
+            "a directory is bound to a directory, a file to a file"
+        );
+        self.state().mounts.push(mounted);
+        Ok(())
+    }
+
+    async fn make_readonly(&self, target: &Path, _: &MountOptions) -> Result<(), MountError> {
+        let mut state = self.state();
+        let mount = state.mounts.iter_mut().rev().find(|mount| mount.target == target);
+        mount.unwrap().readonly = true;
+        Ok(())
+    }
+
+    async fn unmount(&self, target: &Path) -> Result<(), MountError> {
+        let mut state = self.state();
+        state.failed.remove(target);
+        let top = state.mounts.iter().rposition(|mount| mount.target == target);
+        state.mounts.remove(top.unwrap());
+        Ok(())
+    }
+
+    async fn grow_filesystem(&self, device: &Path, _: &Path, _: Filesystem) -> Result<(), MountError> {
+        let device_size = self.device_or_error(device)?.size_bytes;
+        let mut state = self.state();
+        let mount = state.mounts.iter().find(|mount| mount.device == device);
+        assert!(mount.is_some_and(|mount| !mount.readonly), "resize2fs needs a writable mount");
+        state.contents.get_mut(device).unwrap().1 = device_size;
+        Ok(())
+    }
+
+    async fn filesystem_usage(&self, path: &Path) -> Result<FilesystemUsage, MountError> {
+        let device = self.top(path).unwrap().device;
+        let total_bytes = self.filesystem_bytes(&device);
+        Ok(FilesystemUsage {
+            total_bytes,
+            used_bytes: total_bytes / 4,
+            available_bytes: total_bytes / 2,
+            total_inodes: 100,
+            used_inodes: 11,
+            free_inodes: 89,
+        })
+    }
+}
