@@ -15,7 +15,7 @@ const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
 const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
                          lv_attr,data_percent,metadata_percent,lv_metadata_size";
 /// What the reports ask about a segment of a logical volume.
-const SEGMENT_FIELDS: &str = "lv_uuid,segtype,stripes,region_size";
+const SEGMENT_FIELDS: &str = "lv_uuid,segtype,stripes";
 /// Most volumes have none but segments of which there is nothing to say: a report of thousands of them stays short.
 const TELLING_SEGMENTS: &str = "segtype!=linear&&segtype!=thin&&segtype!=thin-pool";
 
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_report_asks_for_everything_at_once() {
         let (a, b) = (vg(), "b".parse().unwrap());
-        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes,region_size -S 'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b");
+        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes -S 'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b");
     }
 
     #[test]

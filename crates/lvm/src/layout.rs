@@ -1,24 +1,18 @@
-//! How the extents of a volume lie on the physical volumes, and how large a volume of that layout can be.
+//! The extents that a volume takes from its group, by segment type, and the size of the largest volume that LVM makes.
 
-mod allocation;
-mod existing;
 mod options;
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 use std::fmt;
 
 use crate::{Segment, Striping};
-use allocation::Request;
 
 const MIB: u64 = 1 << 20;
-/// lvmraid(7): two super blocks of 4 KiB, and a bit for each region of an image.
-const RAID_SUPER_BLOCKS: u64 = 8192;
-/// The kernel's bitmap of a RAID volume has room for so many regions; LVM doubles their size until they are fewer.
-const MAX_REGIONS: u64 = 1 << 21;
-/// lvm.conf(5) `activation/raid_region_size`: 2 MiB unless configured otherwise.
-const REGION_SIZE: u64 = 2 * MIB;
+/// Most bytes of metadata of a RAID image: lvmraid(7) two super blocks of 4 KiB; a bitmap of 2^21 regions, for LVM
+/// doubles the size of regions until they are no more, and the block in which it ends.
+const RAID_METADATA: u64 = (8 + 256 + 4) << 10;
 
-/// Which layout `lvcreate` gives to a volume.
+/// The layout that `lvcreate` gives to a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One whose capacity is computed.
@@ -33,34 +27,36 @@ pub enum Layout {
 /// A layout that is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    kind: Kind,
-    /// Over how many images each copy of the data is spread.
-    stripes: u16,
-    /// How many copies of the data there are.
-    copies: u16,
+    segment_type: &'static SegmentType,
+    stripes: u64,
+    copies: u64,
     policy: Policy,
-    /// In bytes.
-    region_size: u64,
-    /// Whether each image has checksums beside it.
+    /// Whether each image gets metadata in front of it; one that grows has it.
+    metadata: bool,
+    /// Whether each image gets checksums beside it.
     integrity: bool,
-    /// Whether the images have their metadata already: the volume is there, and grows.
-    has_metadata: bool,
 }
 
-/// Families of LVM's segment types (lvmraid(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// linear and striped
-    Plain,
-    Raid0,
-    /// raid0 with metadata
-    Raid0Meta,
-    Raid1,
-    Raid4,
-    Raid5,
-    Raid6,
-    Raid10,
+/// A segment type of LVM (lvmraid(7)).
+#[derive(Debug, PartialEq, Eq)]
+struct SegmentType {
+    name: &'static str,
+    /// Images of parity.
+    parity: u64,
+    metadata: bool,
+    least_stripes: u64,
 }
+
+const SEGMENT_TYPES: &[SegmentType] = &[
+    SegmentType { name: "linear", parity: 0, metadata: false, least_stripes: 1 },
+    SegmentType { name: "raid0", parity: 0, metadata: false, least_stripes: 2 },
+    SegmentType { name: "raid0_meta", parity: 0, metadata: true, least_stripes: 2 },
+    SegmentType { name: "raid1", parity: 0, metadata: true, least_stripes: 1 },
+    SegmentType { name: "raid4", parity: 1, metadata: true, least_stripes: 2 },
+    SegmentType { name: "raid5", parity: 1, metadata: true, least_stripes: 2 },
+    SegmentType { name: "raid6", parity: 2, metadata: true, least_stripes: 3 },
+    SegmentType { name: "raid10", parity: 0, metadata: true, least_stripes: 2 },
+];
 
 /// lvm(8) "ALLOCATION", from the strictest to the most liberal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,189 +68,215 @@ enum Policy {
 }
 
 impl Layout {
-    /// What these words for `lvcreate`, and the stripes given beside them, mean with LVM's default configuration.
+    /// Returns the layout that these words for `lvcreate` mean, and the stripes given beside them, with LVM's default
+    /// settings.
     pub fn parse(words: &[String], striping: Option<&Striping>) -> Self {
-        match options::parse(words, striping) {
-            Ok(shape) => Self::Known(shape),
-            Err(reason) => Self::Unknown { reason },
-        }
+        options::parse(words, striping).map_or_else(|reason| Self::Unknown { reason }, Self::Known)
     }
 
-    /// The layout of what LVM adds to a volume that ends with this segment. `allocation` is the policy in its `lv_attr`.
+    /// Returns the layout of what LVM adds to a volume that ends with this segment. `allocation` is the policy in its
+    /// `lv_attr`.
     pub(crate) fn of_segment(segment: &Segment, allocation: char) -> Self {
-        match existing::of(segment, allocation) {
-            Ok(shape) => Self::Known(shape),
-            Err(reason) => Self::Unknown { reason },
-        }
-    }
-
-    /// The largest size in extents of a new volume: LVM makes it, and refuses one that is [`step`](Self::step) larger.
-    ///
-    /// `extent_size` is in bytes. `free` has one item for each physical volume on which LVM may allocate, in the order of the
-    /// volume group's metadata, because LVM takes the first one of several that are as good: the lengths in extents of its
-    /// free areas from its beginning to its end. A sum in place of the lengths can be far too much for what is not linear.
-    pub fn largest<A: AsRef<[u64]>>(&self, extent_size: u64, free: &[A]) -> u64 {
-        let total: u64 = free.iter().flat_map(AsRef::as_ref).sum();
-        let Self::Known(shape) = self else { return total };
-        let step = self.step();
-        let most = total / shape.images();
-        let fits = |stripes: u64| stripes == 0 || shape.fits(stripes * step, extent_size, free);
-        // The last size that fits before one that does not.
-        let boundary = |mut low: u64, mut high: u64| {
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if fits(middle) { low = middle } else { high = middle }
-            }
-            low
+        let images = u64::from(segment.images);
+        let (name, copies) = match &*segment.kind {
+            "raid1" => ("raid1", images),
+            // The old type: its log is there, or in memory.
+            "mirror" => ("raid0", images),
+            name if name.starts_with("raid10") => (name, 2),
+            name => (name, 1),
         };
-        // LVM's allocator is greedy: now and then it fails with a size and not with a larger one. What it gets together when it
-        // is asked for much shows where else to look.
-        let found = boundary(0, most + 1);
-        let mut others = BTreeSet::new();
-        for eighths in 1..=8 {
-            let asked = found + (most - found) * eighths / 8;
-            others.extend(allocation::gathered(shape.request(asked * step, extent_size), free));
-        }
-        let mut better = others.into_iter().rev().map(|extents| extents / step).take_while(|&stripes| stripes > found);
-        better.find(|&stripes| fits(stripes)).map_or(found, |better| boundary(better, most + 1)) * step
+        let policy = match allocation {
+            'c' => Policy::Contiguous,
+            'l' => Policy::Cling,
+            'a' => Policy::Anywhere,
+            _ => Policy::Normal,
+        };
+        let shape = SegmentType::find(name).and_then(|segment_type| {
+            // LVM's number of stripes is that of all images.
+            let data =
+                images.checked_sub(segment_type.parity).filter(|data| *data > 0 && data.is_multiple_of(copies))?;
+            let stripes = data / copies;
+            Some(Shape { segment_type, stripes, copies, policy, metadata: false, integrity: false })
+        });
+        shape.map_or_else(
+            || Self::Unknown {
+                reason: format!("the room of a volume of type {name} with {images} images is not computed"),
+            },
+            Self::Known,
+        )
     }
 
-    /// The largest size in extents that takes no more than `most` extents of the volume group in all, wherever these are.
+    /// Returns the size in extents of the largest new volume. On odd shapes of free areas LVM may make a larger one,
+    /// never a smaller one only.
+    ///
+    /// `extent_size` is in bytes. `free` has one item for each physical volume on which LVM may allocate: the lengths
+    /// in extents of its free areas.
+    pub fn largest<A: AsRef<[u64]>>(&self, extent_size: u64, free: &[A]) -> u64 {
+        match self {
+            Self::Known(shape) => shape.largest_image(extent_size, &longest_first(free)) * shape.stripes,
+            Self::Unknown { .. } => free.iter().flat_map(AsRef::as_ref).sum(),
+        }
+    }
+
+    /// Returns the largest size in extents that takes no more than `most` extents of the volume group in all, wherever
+    /// these are.
     pub fn largest_of(&self, most: u64, extent_size: u64) -> u64 {
         let Self::Known(shape) = self else { return most };
-        let step = self.step();
-        let (mut low, mut high) = (0, most / shape.images() + 1);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if shape.taken(middle * step, extent_size) <= most { low = middle } else { high = middle }
-        }
-        low * step
+        shape.image_in(most / shape.images(), extent_size) * shape.stripes
     }
 
-    /// Whether LVM can make a new volume of so many extents.
+    /// Tells whether a new volume of so many extents is no larger than the [largest](Self::largest).
     pub fn fits<A: AsRef<[u64]>>(&self, extents: u64, extent_size: u64, free: &[A]) -> bool {
-        match self {
-            Self::Known(shape) => shape.fits(extents.next_multiple_of(self.step()), extent_size, free),
-            Self::Unknown { .. } => extents <= free.iter().flat_map(AsRef::as_ref).sum(),
-        }
+        extents.next_multiple_of(self.step()) <= self.largest(extent_size, free)
     }
 
-    /// Sizes are multiples of so many extents; LVM rounds up to them.
+    /// Returns the number of extents of which sizes are multiples; LVM rounds up to them.
     pub fn step(&self) -> u64 {
         match self {
-            Self::Known(shape) => u64::from(shape.stripes),
+            Self::Known(shape) => shape.stripes,
             Self::Unknown { .. } => 1,
         }
     }
 }
 
+impl SegmentType {
+    /// Returns the type of this name; LVM appends a variant to some, as in `raid5_ls`.
+    fn find(name: &str) -> Option<&'static Self> {
+        let family = match name {
+            "striped" => "linear",
+            "raid0_meta" => name,
+            _ => name.split('_').next()?,
+        };
+        SEGMENT_TYPES.iter().find(|found| found.name == family)
+    }
+}
+
 impl Shape {
-    fn parity(&self) -> u16 {
-        match self.kind {
-            Kind::Plain | Kind::Raid0 | Kind::Raid0Meta | Kind::Raid1 | Kind::Raid10 => 0,
-            Kind::Raid4 | Kind::Raid5 => 1,
-            Kind::Raid6 => 2,
-        }
-    }
-
-    /// How many areas lie side by side.
+    /// Returns how many images lie side by side, each on a physical volume of its own.
     fn images(&self) -> u64 {
-        u64::from(self.stripes) * u64::from(self.copies) + u64::from(self.parity())
+        self.stripes * self.copies + self.segment_type.parity
     }
 
-    /// Extents that a volume of so many takes from its group, redundancy included.
-    fn taken(&self, extents: u64, extent_size: u64) -> u64 {
-        let beside =
-            self.metadata(extents, extent_size) + if self.integrity { self.checksums(extents, extent_size) } else { 0 };
-        self.images().saturating_mul(extents.div_ceil(u64::from(self.stripes)).saturating_add(beside))
+    /// Returns the extents of metadata in front of each image.
+    fn metadata(&self, extent_size: u64) -> u64 {
+        if self.metadata { RAID_METADATA.div_ceil(extent_size.max(1)) } else { 0 }
     }
 
-    fn fits<A: AsRef<[u64]>>(&self, extents: u64, extent_size: u64, free: &[A]) -> bool {
-        allocation::succeeds(self.request(extents, extent_size), free)
-    }
-
-    fn request(&self, extents: u64, extent_size: u64) -> Request {
-        Request {
-            data: self.stripes * self.copies,
-            parity: self.parity(),
-            multiple: u64::from(self.stripes),
-            metadata: self.metadata(extents, extent_size),
-            checksums: self.integrity.then(|| self.checksums(extents, extent_size)),
-            extents,
-            policy: self.policy,
-            apart: self.kind != Kind::Plain && self.policy != Policy::Anywhere,
-        }
-    }
-
-    /// Extents of checksums that each image has beside it: lvmraid(7) "Integrity" gives 4 MiB for each 500 MiB; the journal
-    /// was found by trial. LVM rounds down, so extents of more than 8 MiB are too large for the checksums of a small volume.
-    fn checksums(&self, extents: u64, extent_size: u64) -> u64 {
-        let image = extents.div_ceil(u64::from(self.stripes)).saturating_mul(extent_size);
-        let journal = match image.div_ceil(MIB) {
+    /// Returns the extents of checksums beside an image of so many: lvmraid(7) "Integrity" gives 4 MiB for each 500
+    /// MiB; the journal was found by trial. LVM rounds down, and refuses when nothing is left: extents above 8 MiB in a
+    /// small volume.
+    fn checksums(&self, image: u64, extent_size: u64) -> u64 {
+        let bytes = image.saturating_mul(extent_size);
+        let journal = match bytes.div_ceil(MIB) {
             0..=512 => 4,
             513..=1024 => 8,
             1025..=4096 => 32,
             _ => 64,
         };
-        ((image / (500 * MIB) + 1) * 4 + journal).saturating_mul(MIB).checked_div(extent_size).unwrap_or(0)
+        let checksums = (bytes / (500 * MIB) + 1) * 4 + journal;
+        if self.integrity { checksums.saturating_mul(MIB) / extent_size.max(1) } else { 0 }
     }
 
-    /// Extents of metadata that each image has beside it.
-    fn metadata(&self, extents: u64, extent_size: u64) -> u64 {
-        if matches!(self.kind, Kind::Plain | Kind::Raid0) || self.has_metadata || extent_size == 0 {
-            return 0;
+    /// Returns the extents of the largest image that takes no more than `room` with its metadata and checksums.
+    fn image_in(&self, room: u64, extent_size: u64) -> u64 {
+        let most = room.saturating_sub(self.metadata(extent_size));
+        let (mut low, mut high) = (0, most + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if middle + self.checksums(middle, extent_size) <= most { low = middle } else { high = middle }
         }
-        let bytes = extents.max(1).saturating_mul(extent_size);
-        // LVM keeps regions no larger than the volume.
-        let mut region_size = self.region_size.min(1 << bytes.ilog2());
-        while region_size < bytes / MAX_REGIONS {
-            region_size *= 2;
-        }
-        // LVM counts those of raid10 once for each copy, although an image has one copy of its stripe.
-        let counted = if self.kind == Kind::Raid10 { extents.saturating_mul(u64::from(self.copies)) } else { extents };
-        let regions = counted.div_ceil(u64::from(self.stripes)).saturating_mul(extent_size) / region_size;
-        (RAID_SUPER_BLOCKS + regions.div_ceil(8)).div_ceil(extent_size)
+        if self.integrity && self.checksums(low, extent_size) == 0 { 0 } else { low }
     }
+
+    /// Returns the extents of the largest image. LVM gives each image an area on a disk of its own, the longest first,
+    /// and goes on in other areas of these disks, then on other disks. As soon as it could give an image to the disk of
+    /// another, because something is left there, what follows does not count.
+    fn largest_image(&self, extent_size: u64, disks: &[Vec<u64>]) -> u64 {
+        let free = |disk: &Vec<u64>| disk.iter().sum::<u64>();
+        let Ok(images) = usize::try_from(self.images()) else { return 0 };
+        if images == 1 && self.policy >= Policy::Normal {
+            return disks.iter().map(free).sum();
+        }
+        let metadata = self.metadata(extent_size);
+        let (mut room, mut rest) = (0, disks);
+        while let Some((group, others)) = rest.split_at_checked(images) {
+            let mut taken = group.last().map_or(0, |disk| longest(disk));
+            if self.integrity {
+                // LVM takes the checksums when the images have their disks, those of each image in one piece of one of
+                // its disks. Of disks that hold the image it takes the first, whether or not it can hold the checksums
+                // too. LVM may make less metadata than is counted, but an extent.
+                let beside = self.checksums(room + taken, extent_size) + metadata.saturating_sub(1);
+                let if_near = |shortest: u64, other: u64| if other + beside >= shortest { other } else { shortest };
+                taken = others.iter().map(|disk| longest(disk)).fold(taken, if_near);
+                if taken <= beside {
+                    break;
+                }
+            } else if room == 0 && taken > metadata && self.stays(group, others) {
+                taken = group.iter().map(free).min().unwrap_or(0);
+            }
+            let is_left = group.iter().any(|disk| free(disk) > taken);
+            let is_last = is_left || self.policy < Policy::Normal || (room == 0 && taken < metadata);
+            room += taken;
+            if is_last {
+                break;
+            }
+            rest = others;
+        }
+        // Images that may share a disk find room in its longest area, if no area is too short for the metadata.
+        if self.policy == Policy::Anywhere && !self.integrity && disks.iter().flatten().all(|area| *area >= metadata) {
+            room = room.max(disks.first().map_or(0, |disk| longest(disk)) / self.images());
+        }
+        self.image_in(room, extent_size)
+    }
+
+    /// Tells whether each image goes on in the other areas of its disk. LVM looks for them unless there is parity, when
+    /// it gives areas to images by their length.
+    fn stays(&self, group: &[Vec<u64>], others: &[Vec<u64>]) -> bool {
+        let is_even = others.is_empty() && group.windows(2).all(|pair| matches!(pair, [one, next] if one == next));
+        match self.policy {
+            Policy::Contiguous => false,
+            Policy::Cling => self.segment_type.parity == 0,
+            Policy::Normal | Policy::Anywhere => self.segment_type.parity == 0 || is_even,
+        }
+    }
+}
+
+/// Returns the free areas of the disks that have any, the longest areas and the disks with these first.
+fn longest_first<A: AsRef<[u64]>>(free: &[A]) -> Vec<Vec<u64>> {
+    let areas = |disk: &A| disk.as_ref().iter().copied().filter(|length| *length > 0).collect();
+    let mut disks: Vec<Vec<u64>> = free.iter().map(areas).filter(|areas: &Vec<u64>| !areas.is_empty()).collect();
+    for areas in &mut disks {
+        areas.sort_unstable_by_key(|length| Reverse(*length));
+    }
+    disks.sort_by_key(|areas| Reverse(longest(areas)));
+    disks
+}
+
+fn longest(areas: &[u64]) -> u64 {
+    areas.first().copied().unwrap_or(0)
 }
 
 /// For people: `raid10, 2 stripes, 2 copies`.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(shape) => shape.fmt(f),
-            Self::Unknown { reason } => write!(f, "unknown: {reason}"),
+        let Shape { segment_type, stripes, copies, policy, integrity, .. } = match self {
+            Self::Known(shape) => shape,
+            Self::Unknown { reason } => return write!(f, "unknown: {reason}"),
+        };
+        f.write_str(if segment_type.name == "linear" && *stripes > 1 { "striped" } else { segment_type.name })?;
+        if *stripes > 1 {
+            write!(f, ", {stripes} stripes")?;
         }
-    }
-}
-
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            Kind::Plain if self.stripes > 1 => "striped",
-            Kind::Plain => "linear",
-            Kind::Raid0 => "raid0",
-            Kind::Raid0Meta => "raid0_meta",
-            Kind::Raid1 => "raid1",
-            Kind::Raid4 => "raid4",
-            Kind::Raid5 => "raid5",
-            Kind::Raid6 => "raid6",
-            Kind::Raid10 => "raid10",
-        })?;
-        if self.stripes > 1 {
-            write!(f, ", {} stripes", self.stripes)?;
+        if *copies > 1 {
+            write!(f, ", {copies} copies")?;
         }
-        if self.copies > 1 {
-            write!(f, ", {} copies", self.copies)?;
-        }
-        if self.integrity {
-            f.write_str(", checksums")?;
-        }
-        match self.policy {
-            Policy::Contiguous => f.write_str(", contiguous"),
-            Policy::Cling => f.write_str(", cling"),
-            Policy::Normal => Ok(()),
-            Policy::Anywhere => f.write_str(", anywhere"),
-        }
+        f.write_str(if *integrity { ", checksums" } else { "" })?;
+        f.write_str(match policy {
+            Policy::Contiguous => ", contiguous",
+            Policy::Cling => ", cling",
+            Policy::Normal => "",
+            Policy::Anywhere => ", anywhere",
+        })
     }
 }
 

@@ -289,11 +289,7 @@ impl<'a> Fields<'a> {
     }
 
     fn segment(&self) -> Result<Segment, ReportError> {
-        Ok(Segment {
-            kind: self.get("SEGTYPE")?.into(),
-            images: self.number("STRIPES")?,
-            region_size: self.number("REGION_SIZE")?,
-        })
+        Ok(Segment { kind: self.get("SEGTYPE")?.into(), images: self.number("STRIPES")? })
     }
 }
 
@@ -433,9 +429,7 @@ mod tests {
     #[test]
     fn a_volume_is_laid_out_as_its_last_segment() {
         let of = |kind: &str, stripes: u16| {
-            format!(
-                "  LVM2_LV_UUID='ejNx40' LVM2_SEGTYPE='{kind}' LVM2_STRIPES='{stripes}' LVM2_REGION_SIZE='2097152'\n"
-            )
+            format!("  LVM2_LV_UUID='ejNx40' LVM2_SEGTYPE='{kind}' LVM2_STRIPES='{stripes}'\n")
         };
         let line = REPORT.lines().find(|line| line.contains("LVM2_LV_NAME")).unwrap();
         let with = |segments: &str| REPORT.replace(line, &format!("{line}\n{segments}"));

@@ -90,8 +90,6 @@ pub struct Segment {
     pub kind: Box<str>,
     /// How many areas lie side by side: stripes, copies, parity.
     pub images: u16,
-    /// Bytes in a region of a RAID; 0 for other types.
-    pub region_size: u64,
 }
 
 /// Number of a block device.
