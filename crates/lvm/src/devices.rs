@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::metadata::{self, Extent, HEADER, LABEL_SPACE, Version};
@@ -61,12 +61,13 @@ pub trait Devices: Send + Sync + 'static {
 pub struct SystemDevices {
     /// Where the machine's own `/dev` and `/proc` are.
     root: PathBuf,
-    /// What was last read: the text is only read again when the header in front of it is another.
-    seen: Mutex<HashMap<String, Seen>>,
+    /// Cache of the versions that were last read, by physical volume: the text is only read again when the header in
+    /// front of it is another.
+    versions: Mutex<HashMap<String, CachedVersion>>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct CachedVersion {
     header: Vec<u8>,
     version: Option<Version>,
 }
@@ -74,7 +75,7 @@ struct Seen {
 impl SystemDevices {
     /// The devices below this directory: `/`, or `/proc/1/root` in a container that shares the machine's process table.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), seen: Mutex::default() }
+        Self { root: root.into(), versions: Mutex::default() }
     }
 
     fn path(&self, absolute: &str) -> PathBuf {
@@ -100,22 +101,19 @@ impl SystemDevices {
                 None => read(header)?,
             };
             let Some(head) = metadata::text_head(area, &header) else { continue };
-            if let Some(seen) = self.seen().get(pv).filter(|seen| seen.header == header) {
-                return Ok(seen.version.clone());
+            if let Some(cached) = self.versions.lock().get(pv).filter(|cached| cached.header == header) {
+                return Ok(cached.version.clone());
             }
             let mut text = Vec::new();
             for piece in head {
                 text.extend(read(piece)?);
             }
             let version = metadata::version(&text);
-            self.seen().insert(pv.to_owned(), Seen { header, version: version.clone() });
+            let cached = CachedVersion { header, version: version.clone() };
+            self.versions.lock().insert(pv.to_owned(), cached);
             return Ok(version);
         }
         Ok(None)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,9 +5,10 @@
 
 use std::io;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -100,18 +101,18 @@ impl Shells {
     }
 
     fn take(&self) -> Option<Shell> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         std::iter::from_fn(|| idle.pop()).map(|(_, shell)| shell).find_map(Shell::if_alive)
     }
 
     fn put(self: &Arc<Self>, shell: Shell) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), shell));
+        self.idle.lock().push((Instant::now(), shell));
         let (patience, shells) = (self.patience, Arc::downgrade(self));
         #[expect(clippy::disallowed_methods, reason = "it ends by itself in a moment, and nothing depends on it")]
         let _ended_later = tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             if let Some(shells) = shells.upgrade() {
-                let mut idle = shells.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = shells.idle.lock();
                 idle.retain(|(since, _)| since.elapsed() < patience);
             }
         });

@@ -1,8 +1,9 @@
 //! When LVM's shell is tried again after it could not be used: a machine that was slow for a moment must not make all changes slow for
 //! ever.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::shell::NoShell;
 
@@ -37,16 +38,16 @@ impl ShellRetry {
     }
 
     pub(super) fn is_due(&self) -> bool {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         failed.last.is_none_or(|last| last.elapsed() >= self.pause(failed.times))
     }
 
     pub(super) fn succeeded(&self) {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Failed::default();
+        *self.failed.lock() = Failed::default();
     }
 
     pub(super) fn failed(&self, why: NoShell) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         *failed = Failed { times: failed.times.saturating_add(1), last: Some(Instant::now()) };
         let pause = self.pause(failed.times);
         tracing::info!(%why, again_in_seconds = pause.as_secs(), "LVM's shell cannot be used; every command gets a process of its own");
