@@ -1,4 +1,4 @@
-//! `/dev/mapper/control`.
+//! The control device `/dev/mapper/control` and its ioctls.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,12 +14,12 @@ use crate::message::{self, HEADER, Info, MessageError};
 const TABLE_STATUS: Opcode = opcode::read_write::<[u8; HEADER]>(0xfd, 12);
 /// `DM_LIST_DEVICES`.
 const LIST_DEVICES: Opcode = opcode::read_write::<[u8; HEADER]>(0xfd, 2);
-/// The status of a device of many targets is longer; that of any thin pool or RAID is not.
-const ROOM: usize = 16 << 10;
-/// The longest answer that is waited for.
-const MOST_ROOM: usize = 4 << 20;
+/// Bytes for the first answer: enough for the status of any thin pool or RAID, not of a device of many targets.
+const INITIAL_BUFFER: usize = 16 << 10;
+/// Most bytes of an answer.
+const MAX_BUFFER: usize = 4 << 20;
 
-/// Why there is no status.
+/// Error of a request to device-mapper.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// The kernel refused.
@@ -42,33 +42,33 @@ impl Control {
         Ok(Self { file: File::options().read(true).write(true).open(path)? })
     }
 
-    /// What the device with this UUID says about itself; `None` when there is no such device.
+    /// Returns the status of the device with this UUID; `None` when there is no such device.
     pub fn status(&self, uuid: &str) -> Result<Option<Info>, StatusError> {
-        let answer = self.ask(TABLE_STATUS, |room| message::question(uuid, room), message::answer);
+        let answer = self.request(TABLE_STATUS, |room| message::status_request(uuid, room), message::parse_status);
         match answer {
             Err(StatusError::Ioctl(Errno::NXIO)) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
-    /// Names and numbers (major, minor) of all devices.
+    /// Lists names and numbers (major, minor) of all devices.
     pub fn devices(&self) -> Result<HashMap<String, (u32, u32)>, StatusError> {
-        self.ask(LIST_DEVICES, message::question_about_all, message::devices)
+        self.request(LIST_DEVICES, message::list_request, message::parse_device_list)
     }
 
-    /// Asks, with more and more room for the answer.
-    fn ask<T>(
+    /// Makes a request, with more and more bytes for the answer.
+    fn request<T>(
         &self,
         opcode: Opcode,
-        question: impl Fn(usize) -> Result<Vec<u8>, MessageError>,
-        answer: impl Fn(&[u8]) -> Result<T, MessageError>,
+        encode: impl Fn(usize) -> Result<Vec<u8>, MessageError>,
+        decode: impl Fn(&[u8]) -> Result<T, MessageError>,
     ) -> Result<T, StatusError> {
-        let mut room = ROOM;
+        let mut room = INITIAL_BUFFER;
         loop {
-            let mut message = question(room)?;
+            let mut message = encode(room)?;
             self.call(opcode, &mut message)?;
-            match answer(&message) {
-                Err(MessageError::Full) if room < MOST_ROOM => room *= 4,
+            match decode(&message) {
+                Err(MessageError::Full) if room < MAX_BUFFER => room *= 4,
                 answer => return Ok(answer?),
             }
         }
@@ -76,20 +76,20 @@ impl Control {
 
     #[expect(unsafe_code, reason = "ioctl(2) is the only way to ask, and rustix has no wrapper for these")]
     fn call(&self, opcode: Opcode, message: &mut [u8]) -> Result<(), Errno> {
-        // SAFETY: `message` is as long as its `data_size` field says (`message::question`), and the kernel reads and
-        // writes no more than that. It keeps no pointer to it after the call.
-        unsafe { ioctl::ioctl(&self.file, Call { opcode, message }) }
+        // SAFETY: `message` is as long as its `data_size` field says (`message::status_request`), and the kernel reads
+        // and writes no more than that. It keeps no pointer to it after the call.
+        unsafe { ioctl::ioctl(&self.file, IoctlCall { opcode, message }) }
     }
 }
 
-struct Call<'a> {
+struct IoctlCall<'a> {
     opcode: Opcode,
     message: &'a mut [u8],
 }
 
 // SAFETY: both opcodes take a pointer to a `struct dm_ioctl` with its data behind it, which is what they get.
 #[expect(unsafe_code, reason = "see Control::call")]
-unsafe impl Ioctl for Call<'_> {
+unsafe impl Ioctl for IoctlCall<'_> {
     type Output = ();
 
     const IS_MUTATING: bool = true;

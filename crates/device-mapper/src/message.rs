@@ -8,8 +8,8 @@ pub(crate) const HEADER: usize = 312;
 const TARGET: usize = 40;
 /// The interface is `4.x.y`; the kernel refuses another first number only.
 const VERSION: u32 = 4;
-/// `DM_STATUS_TABLE_FLAG` is absent: the status is wanted, not the table. `DM_NOFLUSH_FLAG`: a thin pool is not to commit its
-/// metadata because somebody looks at it.
+/// `DM_STATUS_TABLE_FLAG` is absent: the status is wanted, not the table. `DM_NOFLUSH_FLAG`: a thin pool is not to
+/// commit its metadata because somebody looks at it.
 const NOFLUSH: u32 = 1 << 11;
 /// `DM_BUFFER_FULL_FLAG`: there was more than fits.
 const BUFFER_FULL: u32 = 1 << 8;
@@ -47,28 +47,28 @@ pub enum MessageError {
     Full,
 }
 
-/// What is known of a device, whatever it is.
+/// Status of a device and of its targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// How often it is open: mounted, used by another device, or open in a process.
+    /// Number of times that it is open: mounted, used by another device, or open in a process.
     pub open_count: u32,
     /// Counts the events of the device, such as a disk of a RAID that failed.
     pub event: u32,
-    /// One for each part of the device.
+    /// The targets of its table.
     pub targets: Vec<Target>,
 }
 
-/// One part of a device.
+/// A target of a device's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What it is, for example `thin-pool`.
-    pub kind: String,
-    /// What it says about itself, for example `ThinPoolStatus` in words.
+    /// Its target type, for example `thin-pool`.
+    pub target_type: String,
+    /// Its status line; [`ThinPoolStatus`](crate::ThinPoolStatus) reads that of a thin pool.
     pub status: String,
 }
 
-/// The question about the device with this UUID, with `size` bytes of room for the answer.
-pub(crate) fn question(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError> {
+/// Returns the request for the status of the device with this UUID, with `size` bytes for the answer.
+pub(crate) fn status_request(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError> {
     if uuid.len() >= UUID_LEN || uuid.bytes().any(|byte| byte == 0) {
         return Err(MessageError::Uuid);
     }
@@ -82,19 +82,19 @@ pub(crate) fn question(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError>
     Ok(message)
 }
 
-/// A question about all devices.
-pub(crate) fn question_about_all(size: usize) -> Result<Vec<u8>, MessageError> {
-    question("", size)
+/// Returns the request for the list of all devices, with `size` bytes for the answer.
+pub(crate) fn list_request(size: usize) -> Result<Vec<u8>, MessageError> {
+    status_request("", size)
 }
 
-/// Names and numbers (major, minor) of all devices, from the kernel's answer in the same bytes.
-pub(crate) fn devices(message: &[u8]) -> Result<HashMap<String, (u32, u32)>, MessageError> {
+/// Parses names and numbers (major, minor) of all devices from the kernel's answer, which is in the same bytes.
+pub(crate) fn parse_device_list(message: &[u8]) -> Result<HashMap<String, (u32, u32)>, MessageError> {
     let mut devices = HashMap::new();
     let mut entry = data(message)?;
     // The only entry of an empty list has no device.
     while let Some(number) = read_u64(entry, 0).filter(|number| *number != 0) {
         let name = entry.get(NAME..).ok_or(MessageError::Short)?;
-        devices.insert(text(name), split(number));
+        devices.insert(text(name), decode_device_number(number));
         match read_u32(entry, ENTRY_NEXT).ok_or(MessageError::Short)? {
             0 => break,
             next => {
@@ -106,13 +106,14 @@ pub(crate) fn devices(message: &[u8]) -> Result<HashMap<String, (u32, u32)>, Mes
     Ok(devices)
 }
 
-/// `new_decode_dev`: the low eight bits of the minor number, the major number, the rest of the minor number.
-fn split(number: u64) -> (u32, u32) {
+/// Decodes a device number as `new_decode_dev` does: the low eight bits of the minor number, the major number, the rest
+/// of the minor number.
+fn decode_device_number(number: u64) -> (u32, u32) {
     let part = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     (part((number >> 8) & 0xfff), part((number & 0xff) | ((number >> 12) & 0xfff_ff00)))
 }
 
-/// What stands behind the header of an answer.
+/// Returns the bytes behind the header of an answer.
 fn data(message: &[u8]) -> Result<&[u8], MessageError> {
     let number = |place| read_u32(message, place).ok_or(MessageError::Short);
     if number(FLAGS)? & BUFFER_FULL != 0 {
@@ -122,8 +123,8 @@ fn data(message: &[u8]) -> Result<&[u8], MessageError> {
     message.get(start..).ok_or(MessageError::Short)
 }
 
-/// The kernel's answer in the same bytes.
-pub(crate) fn answer(message: &[u8]) -> Result<Info, MessageError> {
+/// Parses the status of a device from the kernel's answer, which is in the same bytes.
+pub(crate) fn parse_status(message: &[u8]) -> Result<Info, MessageError> {
     let number = |place| read_u32(message, place).ok_or(MessageError::Short);
     let data = data(message)?;
     let mut targets = Vec::new();
@@ -132,7 +133,7 @@ pub(crate) fn answer(message: &[u8]) -> Result<Info, MessageError> {
         let target = data.get(place..).ok_or(MessageError::Short)?;
         let kind = target.get(KIND..TARGET).ok_or(MessageError::Short)?;
         let status = target.get(TARGET..).ok_or(MessageError::Short)?;
-        targets.push(Target { kind: text(kind), status: text(status) });
+        targets.push(Target { target_type: text(kind), status: text(status) });
         // From the start of the first target, not of this one.
         place = usize::try_from(read_u32(target, NEXT).ok_or(MessageError::Short)?).map_err(|_| MessageError::Short)?;
     }
@@ -155,7 +156,7 @@ fn read_u64(message: &[u8], place: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_ne_bytes)
 }
 
-/// Up to the first zero.
+/// Returns the text up to the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     fn answered(targets: &[(&str, &str)]) -> Vec<u8> {
-        let mut message = question("LVM-x", 4096).unwrap();
+        let mut message = status_request("LVM-x", 4096).unwrap();
         put(&mut message, TARGET_COUNT, &u32::try_from(targets.len()).unwrap().to_ne_bytes());
         put(&mut message, OPEN_COUNT, &2u32.to_ne_bytes());
         let mut place = 0;
@@ -182,17 +183,17 @@ mod tests {
 
     #[test]
     fn every_target_of_a_device_is_read() {
-        let info = answer(&answered(&[("linear", ""), ("thin-pool", "1 2/3 4/5 - rw")])).unwrap();
+        let info = parse_status(&answered(&[("linear", ""), ("thin-pool", "1 2/3 4/5 - rw")])).unwrap();
         assert_eq!(info.open_count, 2);
         let targets: Vec<_> =
-            info.targets.iter().map(|target| (target.kind.as_str(), target.status.as_str())).collect();
+            info.targets.iter().map(|target| (target.target_type.as_str(), target.status.as_str())).collect();
         assert_eq!(targets, [("linear", ""), ("thin-pool", "1 2/3 4/5 - rw")]);
     }
 
     #[test]
     fn every_device_is_listed_with_its_numbers() {
-        let mut message = question_about_all(4096).unwrap();
-        assert_eq!(devices(&message).unwrap(), HashMap::new());
+        let mut message = list_request(4096).unwrap();
+        assert_eq!(parse_device_list(&message).unwrap(), HashMap::new());
         for (place, number, next, name) in
             [(0, 254 << 8 | 3, 40u32, "vg-a"), (40, (1 << 20) | (253 << 8) | 0x2a, 0, "vg-b")]
         {
@@ -202,28 +203,28 @@ mod tests {
             put(&mut message, HEADER + place + NAME, name.as_bytes());
         }
         let expected = [("vg-a".to_owned(), (254, 3)), ("vg-b".to_owned(), (253, 0x12a))];
-        assert_eq!(devices(&message).unwrap(), HashMap::from(expected));
+        assert_eq!(parse_device_list(&message).unwrap(), HashMap::from(expected));
     }
 
     #[test]
     fn an_answer_that_did_not_fit_is_an_error() {
         let mut message = answered(&[("linear", "")]);
         put(&mut message, FLAGS, &BUFFER_FULL.to_ne_bytes());
-        assert_eq!(answer(&message), Err(MessageError::Full));
+        assert_eq!(parse_status(&message), Err(MessageError::Full));
     }
 
     #[test]
     fn an_answer_of_any_length_is_read_without_harm() {
         let message = answered(&[("linear", "a"), ("raid", "b")]);
         for end in 0..message.len() {
-            drop((answer(&message[..end]), devices(&message[..end])));
+            drop((parse_status(&message[..end]), parse_device_list(&message[..end])));
         }
     }
 
     #[test]
     fn a_uuid_that_the_kernel_cannot_take_is_refused() {
-        assert_eq!(question(&"x".repeat(129), 4096), Err(MessageError::Uuid));
-        assert_eq!(question("a\0b", 4096), Err(MessageError::Uuid));
-        assert!(question(&"x".repeat(128), 4096).is_ok());
+        assert_eq!(status_request(&"x".repeat(129), 4096), Err(MessageError::Uuid));
+        assert_eq!(status_request("a\0b", 4096), Err(MessageError::Uuid));
+        assert!(status_request(&"x".repeat(128), 4096).is_ok());
     }
 }

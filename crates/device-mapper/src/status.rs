@@ -1,4 +1,4 @@
-//! The words of a target's status.
+//! Status lines of targets: thin pool, thin, RAID.
 
 use std::num::ParseIntError;
 
@@ -38,7 +38,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// How full, in percent, to two digits after the point as LVM shows it.
+    /// Returns the used blocks in percent, to two digits after the point as LVM shows it.
     #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
     pub fn percent(self) -> f64 {
         if self.total == 0 { 0.0 } else { (self.used as f64 * 10_000.0 / self.total as f64).round() / 100.0 }
@@ -74,7 +74,8 @@ fn blocks(word: &str) -> Result<Blocks, InvalidStatus> {
     Ok(Blocks { used: used.parse()?, total: total.parse()? })
 }
 
-/// Returns how many sectors of a thin device have room in the pool, from `MAPPED HIGHEST`; `None` when the pool has failed.
+/// Returns how many sectors of a thin device have room in the pool, from `MAPPED HIGHEST`; `None` when the pool has
+/// failed.
 pub fn thin_mapped_sectors(status: &str) -> Option<u64> {
     status.split_whitespace().next()?.parse().ok()
 }

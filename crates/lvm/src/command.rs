@@ -5,32 +5,35 @@ use std::num::NonZeroU32;
 
 use crate::{HostSettings, LvName, Tag, VgName};
 
-/// What the reports ask about a volume group.
+/// Report fields of a volume group.
 const VG_FIELDS: &str = "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count";
-/// What the reports ask about a physical volume.
+/// Report fields of a physical volume.
 const PV_FIELDS: &str = "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable";
-/// What the reports ask about an area of a physical volume.
+/// Report fields of a free area of a physical volume.
 const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
-/// What the reports ask about a logical volume.
-const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,\
-                         lv_attr,data_percent,metadata_percent,lv_metadata_size";
-/// What the reports ask about a segment of a logical volume.
+/// Report fields of a logical volume.
+const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,\
+                         lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size";
+/// Report fields of a segment of a logical volume.
 const SEGMENT_FIELDS: &str = "lv_uuid,segtype,stripes";
-/// Most volumes have none but segments of which there is nothing to say: a report of thousands of them stays short.
-const TELLING_SEGMENTS: &str = "segtype!=linear&&segtype!=thin&&segtype!=thin-pool";
+/// Selection of the segments that are reported: of linear and thin ones there is nothing to say, and a report of
+/// thousands of volumes stays short.
+const REPORTED_SEGMENTS: &str = "segtype!=linear&&segtype!=thin&&segtype!=thin-pool";
 
-/// What `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by which errors are told apart, and
-/// that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf` is the administrator's.
-const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 report/compact_output=0 \
-                        report/list_item_separator=\",\" report/quoted=1 report/separator=\" \" log/command_names=0 log/prefix=\"  \" \
-                        log/silent=0 log/verbose=0 global/wait_for_locks=1";
-/// The same for what LVM's shell reads once, at its start, and refuses in `--config`.
+/// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by
+/// which errors are told apart, and that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf`
+/// is the administrator's.
+const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 \
+                        report/compact_output=0 report/list_item_separator=\",\" report/quoted=1 \
+                        report/separator=\" \" log/command_names=0 log/prefix=\"  \" log/silent=0 \
+                        log/verbose=0 global/wait_for_locks=1";
+/// More of them, which LVM's shell reads once, at its start, and refuses in `--config`.
 const PROCESS_SETTINGS: &str = "report/output_format=\"basic\" log/report_command_log=0";
 
-/// LVM's shell reads this many words of a line (`MAX_ARGS`, less one), and calls a longer one too long.
+/// Most words of a line of LVM's shell (`MAX_ARGS`, less one).
 const MAX_SHELL_WORDS: usize = 63;
 
-/// Whether a command changes anything. A [`CommandRunner`](crate::CommandRunner) may stop reading at any time, but not a
+/// Effect of a command. A [`CommandRunner`](crate::CommandRunner) may stop reading at any time, but not a
 /// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
@@ -50,7 +53,7 @@ pub struct LvmCommand {
 /// A thick or thin logical volume to create.
 #[derive(Clone, Debug)]
 pub struct NewVolume<'a> {
-    /// Where.
+    /// Its volume group.
     pub vg: &'a VgName,
     /// The thin pool that it takes its extents from, in the same group; `None` for a thick volume.
     pub pool: Option<&'a LvName>,
@@ -69,7 +72,7 @@ pub struct NewVolume<'a> {
 /// A thin snapshot of a thin volume to create, in the same pool.
 #[derive(Clone, Debug)]
 pub struct NewSnapshot<'a> {
-    /// Where.
+    /// Its volume group.
     pub vg: &'a VgName,
     /// The thin volume whose present contents it gets.
     pub source: &'a LvName,
@@ -77,7 +80,7 @@ pub struct NewSnapshot<'a> {
     pub name: &'a LvName,
     /// Tags that it carries from the first moment; it inherits none.
     pub tags: &'a [Tag],
-    /// Whether it can only be read.
+    /// True if it is read-only.
     pub read_only: bool,
 }
 
@@ -91,7 +94,7 @@ pub struct Striping {
 }
 
 impl LvmCommand {
-    /// Everything about these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
+    /// Reports these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
     /// every volume group that it finds when `groups` is empty.
     pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
         // JSON would be the obvious form, but the LVM shell cannot be told to write it. A section of a
@@ -129,18 +132,18 @@ impl LvmCommand {
             "-o",
             SEGMENT_FIELDS,
             "-S",
-            TELLING_SEGMENTS,
+            REPORTED_SEGMENTS,
         ];
         let groups = groups.into_iter().map(VgName::as_str);
         Self::new(Effect::Read, options.into_iter().chain(groups))
     }
 
-    /// The names of all volume groups.
+    /// Lists the names of all volume groups.
     pub fn group_names() -> Self {
         Self::new(Effect::Read, ["vgs", "--noheadings", "--nameprefixes", "-o", "vg_name"])
     }
 
-    /// What `lvm.conf` says about settings that decide what LVM does at all, see [`HostSettings`]. It is not given
+    /// Reads the settings of `lvm.conf` that decide what LVM does at all, see [`HostSettings`]. It is not given
     /// settings of ours, which it would mistake for the host's.
     pub fn host_settings() -> Self {
         Self::new(Effect::Read, ["lvmconfig", "--type", "full"].into_iter().chain(HostSettings::NAMES.iter().copied()))
@@ -187,28 +190,29 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
-    /// Makes a volume larger. Unlike `lvresize` this can never make one smaller, and so has nothing to ask: in LVM's shell a
-    /// question would take the next command for its answer.
+    /// Makes a volume larger. Unlike `lvresize` this can never make one smaller, and so has nothing to ask: in LVM's
+    /// shell a question would take the next command for its answer.
     pub fn extend(vg: &VgName, name: &LvName, bytes: u64) -> Self {
         Self::new(Effect::Change, ["lvextend", "-y", "-L", &format!("{bytes}b"), &full_name(vg, name)])
     }
 
-    /// Removes a logical volume, without asking, and with it everything that cannot exist without it: the snapshots of an
-    /// origin, the volumes of a thin pool.
+    /// Removes a logical volume, without asking, and with it everything that cannot exist without it: the snapshots of
+    /// an origin, the volumes of a thin pool.
     pub fn remove(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvremove", "-f", &full_name(vg, name)])
     }
 
-    /// Removes, without asking, the one logical volume with this identity if it carries the tag, should one be given, at the
-    /// moment at which LVM has the lock of the group: what somebody changed since it was looked at stays. That nothing is
-    /// removed is success for LVM.
+    /// Removes, without asking, the one logical volume with this identity if it carries the tag, should one be given,
+    /// at the moment at which LVM has the lock of the group: what somebody changed since it was looked at stays. That
+    /// nothing is removed is success for LVM.
     pub fn remove_selected(vg: &VgName, uuid: &str, tag: Option<&str>) -> Self {
         // lvmreport(7), SELECTION: braces ask whether the tag is among those of the volume. No tag contains a quote.
         let tagged = tag.map_or_else(String::new, |tag| format!("&&lv_tags={{\"{tag}\"}}"));
         Self::new(Effect::Change, ["lvremove", "-f", "-S", &format!("lv_uuid={uuid}{tagged}"), vg.as_str()])
     }
 
-    /// The thin devices of a group's volumes and the transactions of its pools, read without LVM's lock, for whoever has it.
+    /// Lists the thin devices of a group's volumes and the transactions of its pools, read without LVM's lock, for
+    /// whoever has it.
     pub fn thin_ids(vg: &VgName) -> Self {
         let fields = "lv_name,pool_lv,thin_id,transaction_id";
         Self::new(
@@ -217,7 +221,7 @@ impl LvmCommand {
         )
     }
 
-    /// The value of a setting that LVM uses, its default included.
+    /// Reads the value of a setting that LVM uses, its default included.
     pub fn setting(name: &str) -> Self {
         Self::new(Effect::Read, ["lvmconfig", "--type", "full", name])
     }
@@ -266,18 +270,19 @@ impl LvmCommand {
         Self { args: args.into_iter().map(Into::into).collect(), effect }
     }
 
-    /// The LVM sub-command, for example `lvcreate`.
+    /// Returns the LVM sub-command, for example `lvcreate`.
     pub fn name(&self) -> &str {
         self.args.first().map_or("", String::as_str)
     }
 
-    /// The sub-command and its arguments.
+    /// Returns the sub-command and its arguments.
     pub fn args(&self) -> &[String] {
         &self.args
     }
 
-    /// The words for a process of its own: the sub-command, settings that the host's `lvm.conf` must not change, and the arguments.
-    /// LVM takes one `--config` only, so what an administrator's options say in theirs comes into ours, and wins.
+    /// Returns the words for a process of its own: the sub-command, settings that the host's `lvm.conf` must not
+    /// change, and the arguments. LVM takes one `--config` only, so what an administrator's options say in theirs comes
+    /// into ours, and wins.
     pub(crate) fn process_words(&self) -> Vec<String> {
         self.words(&format!("{SETTINGS} {PROCESS_SETTINGS}"))
     }
@@ -303,8 +308,8 @@ impl LvmCommand {
         words
     }
 
-    /// The command as a line for LVM's own shell, which splits it into words again; `None` for what cannot be said there. In
-    /// a word between quotes everything stands for itself, and there are no other escapes.
+    /// Returns the command as a line for LVM's own shell, which splits it into words again; `None` for what cannot be
+    /// said there. In a word between quotes everything stands for itself, and there are no other escapes.
     pub(crate) fn shell_line(&self) -> Option<String> {
         let words = self.words(SETTINGS);
         if words.len() > MAX_SHELL_WORDS {
@@ -323,7 +328,7 @@ impl LvmCommand {
         Some(words.iter().map(quoted).collect::<Option<Vec<_>>>()?.join(" "))
     }
 
-    /// Whether it changes anything.
+    /// Returns the effect of the command.
     pub fn effect(&self) -> Effect {
         self.effect
     }
@@ -396,7 +401,16 @@ mod tests {
     #[test]
     fn a_report_asks_for_everything_at_once() {
         let (a, b) = (vg(), "b".parse().unwrap());
-        insta::assert_snapshot!(LvmCommand::report([&a, &b]), @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes -S 'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b");
+        insta::assert_snapshot!(
+            LvmCommand::report([&a, &b]),
+            @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,\
+              vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv \
+              -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,\
+              lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,\
+              pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg -o \
+              pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes -S \
+              'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b"
+        );
     }
 
     #[test]
@@ -404,7 +418,10 @@ mod tests {
         let (vg, name) = (vg(), lv());
         let volume =
             NewVolume { vg: &vg, pool: None, name: &name, bytes: 1 << 30, tags: &[], striping: None, options: &[] };
-        insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 1073741824b -W y -y myvg1");
+        insta::assert_snapshot!(
+            LvmCommand::create(&volume),
+            @"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 1073741824b -W y -y myvg1"
+        );
     }
 
     #[test]
@@ -419,7 +436,11 @@ mod tests {
             striping: Some(&Striping { stripes: NonZeroU32::new(2).unwrap(), stripe_size: Some("64k".to_owned()) }),
             options: &["--type=raid1".to_owned(), "it's".to_owned()],
         };
-        insta::assert_snapshot!(LvmCommand::create(&volume), @r"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 4096b -W y -y --addtag a=b --addtag 'c&d' -i 2 -I 64k --type=raid1 'it'\''s' myvg1");
+        insta::assert_snapshot!(
+            LvmCommand::create(&volume),
+            @"lvcreate -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -L 4096b -W y -y --addtag a=b --addtag 'c&d' -i 2 -I \
+              64k --type=raid1 'it'\\''s' myvg1"
+        );
     }
 
     #[test]
@@ -434,30 +455,55 @@ mod tests {
             striping: None,
             options: &["--readahead=8".to_owned()],
         };
-        insta::assert_snapshot!(LvmCommand::create(&volume), @"lvcreate -T myvg1/pool0 -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -V 8192b -W y -y --addtag t --readahead=8");
+        insta::assert_snapshot!(
+            LvmCommand::create(&volume),
+            @"lvcreate -T myvg1/pool0 -n 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -V 8192b -W y -y --addtag t \
+              --readahead=8"
+        );
     }
 
     #[test]
     fn creating_a_snapshot() {
         let (vg, source, name) = (vg(), lv(), "s".parse().unwrap());
         let snapshot = NewSnapshot { vg: &vg, source: &source, name: &name, tags: &[], read_only: false };
-        insta::assert_snapshot!(LvmCommand::snapshot(&snapshot), @"lvcreate -s -k n -n s myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(
+            LvmCommand::snapshot(&snapshot),
+            @"lvcreate -s -k n -n s myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
         let snapshot = NewSnapshot { tags: &["t".parse().unwrap()], read_only: true, ..snapshot };
-        insta::assert_snapshot!(LvmCommand::snapshot(&snapshot), @"lvcreate -s -k n -n s -p r --addtag t myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(
+            LvmCommand::snapshot(&snapshot),
+            @"lvcreate -s -k n -n s -p r --addtag t myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
     }
 
     #[test]
     fn resizing_removing_and_tagging() {
-        insta::assert_snapshot!(LvmCommand::extend(&vg(), &lv(), 8192), @"lvextend -y -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
-        insta::assert_snapshot!(LvmCommand::refresh(&vg(), &lv()), @"lvchange --refresh myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
-        insta::assert_snapshot!(LvmCommand::remove(&vg(), &lv()), @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a");
+        insta::assert_snapshot!(
+            LvmCommand::extend(&vg(), &lv(), 8192),
+            @"lvextend -y -L 8192b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
+        insta::assert_snapshot!(
+            LvmCommand::refresh(&vg(), &lv()),
+            @"lvchange --refresh myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
+        insta::assert_snapshot!(
+            LvmCommand::remove(&vg(), &lv()),
+            @"lvremove -f myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"
+        );
         insta::assert_snapshot!(
             LvmCommand::remove_selected(&vg(), "ejNx40-Wq3e", Some("topolvm.io/making=/run/a.sock#1.0")),
             @r#"lvremove -f -S 'lv_uuid=ejNx40-Wq3e&&lv_tags={"topolvm.io/making=/run/a.sock#1.0"}' myvg1"#
         );
         let tags = ["a".parse().unwrap()];
-        insta::assert_snapshot!(LvmCommand::add_tags(&vg(), "ejNx40", &tags), @"lvchange --addtag a -S lv_uuid=ejNx40 myvg1");
-        insta::assert_snapshot!(LvmCommand::remove_selected(&vg(), "ejNx40", None), @"lvremove -f -S lv_uuid=ejNx40 myvg1");
+        insta::assert_snapshot!(
+            LvmCommand::add_tags(&vg(), "ejNx40", &tags),
+            @"lvchange --addtag a -S lv_uuid=ejNx40 myvg1"
+        );
+        insta::assert_snapshot!(
+            LvmCommand::remove_selected(&vg(), "ejNx40", None),
+            @"lvremove -f -S lv_uuid=ejNx40 myvg1"
+        );
         insta::assert_snapshot!(
             LvmCommand::change_tags(&vg(), &lv(), &["a".parse().unwrap()], &["b".parse().unwrap()]),
             @"lvchange --addtag a --deltag b myvg1/0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a"

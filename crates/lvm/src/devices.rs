@@ -1,4 +1,5 @@
-//! The port through which devices are looked at, and wiped, without LVM, and the real thing behind it.
+//! The port to block devices that needs no LVM process: metadata version, device-mapper status, wiping, locking; and
+//! its implementation for this machine.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,55 +12,55 @@ use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
-use crate::metadata::{self, Extent, HEADER, LABEL_SPACE, Version};
-use crate::wipe::Held;
+use crate::metadata::{self, ByteRange, HEADER, LABEL_SPACE, Version};
+use crate::wipe::ExclusiveDevice;
 use crate::{Device, GroupLock, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
 
 /// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
 const BLOCK: usize = 4096;
 
-/// What device-mapper says about the block device of a logical volume.
+/// Status of the block device of a logical volume, by device-mapper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceStatus {
-    /// How often it is open.
+    /// Number of times that it is open.
     pub open_count: u32,
-    /// How full a thin pool is, in percent: data and metadata.
+    /// Data and metadata of a thin pool that are used, in percent.
     pub fill: Option<(f64, f64)>,
-    /// How much of a thin volume has room in its pool, in sectors of 512 bytes: what was ever written, or is in common with its origin.
+    /// Sectors of 512 bytes of a thin volume that are mapped in its pool: ever written, or shared with its origin.
     pub mapped_sectors: Option<u64>,
-    /// What else may change without a change of LVM's metadata, in the kernel's words: a pool that went read-only, a RAID
+    /// Condition that may change without LVM's metadata, in the kernel's words: a pool that went read-only, a RAID
     /// that lost an image.
     pub condition: String,
 }
 
-/// Looks at devices without LVM, which costs microseconds instead of a process. Every call may block for as long as the
-/// device does.
+/// Access to devices without LVM, which costs microseconds instead of a process. Every call may block for as long as
+/// the device does.
 pub trait Devices: Send + Sync + 'static {
-    /// The version of the metadata on a physical volume; `None` when there is none on it, or none that LVM uses. That it is no
-    /// physical volume any more is an error.
+    /// Returns the version of the metadata on a physical volume; `None` when there is none on it, or none that LVM
+    /// uses. That it is no physical volume any more is an error.
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>>;
 
-    /// The state of a logical volume's block device; `None` when it is not active.
+    /// Returns the status of a logical volume's block device; `None` when it is not active.
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>>;
 
-    /// All devices of device-mapper by name; see [`LogicalVolume::mapper_name`].
+    /// Lists all devices of device-mapper by name; see [`LogicalVolume::mapper_name`].
     fn mapped(&self) -> io::Result<HashMap<String, Device>>;
 
-    /// Changes whenever a block device comes or goes.
+    /// Returns the kernel's list of partitions, which changes whenever a block device comes or goes.
     fn population(&self) -> io::Result<String>;
 
-    /// Holds the block device of a logical volume to wipe it. Fails with [`io::ErrorKind::ResourceBusy`] while it is mounted or
-    /// held in this way already, by whomever.
+    /// Opens the block device of a logical volume exclusively, to wipe it. Fails with [`io::ErrorKind::ResourceBusy`]
+    /// while it is mounted or open exclusively already, by whomever.
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>>;
 
-    /// Takes LVM's own lock of a group, a file in this directory, for which it waits at most so long.
-    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock>;
+    /// Acquires LVM's own lock of a volume group, a file in this directory, within `timeout`.
+    fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock>;
 }
 
 /// The devices of this machine.
 #[derive(Debug)]
 pub struct SystemDevices {
-    /// Where the machine's own `/dev` and `/proc` are.
+    /// Directory with the machine's own `/dev` and `/proc`.
     root: PathBuf,
     /// Cache of the versions that were last read, by physical volume: the text is only read again when the header in
     /// front of it is another.
@@ -73,7 +74,8 @@ struct CachedVersion {
 }
 
 impl SystemDevices {
-    /// The devices below this directory: `/`, or `/proc/1/root` in a container that shares the machine's process table.
+    /// Returns the devices below this directory: `/`, or `/proc/1/root` in a container that shares the machine's
+    /// process table.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), versions: Mutex::default() }
     }
@@ -86,16 +88,17 @@ impl SystemDevices {
         Control::open(&self.path("/dev/mapper/control"))
     }
 
-    /// What the disk of this physical volume says, read by `read`. A disk may take for ever: nothing is locked meanwhile.
-    fn read_version(&self, pv: &str, read: impl Fn(Extent) -> io::Result<Vec<u8>>) -> io::Result<Option<Version>> {
+    /// Reads the version of the metadata of this physical volume with `read`. A disk may take for ever: nothing is
+    /// locked meanwhile.
+    fn read_version(&self, pv: &str, read: impl Fn(ByteRange) -> io::Result<Vec<u8>>) -> io::Result<Option<Version>> {
         // Label and header are usually both in here: one read.
-        let start = read(Extent { offset: 0, size: 2 * block() })?;
+        let start = read(ByteRange { offset: 0, size: 2 * block() })?;
         let label = start.get(..LABEL_SPACE).unwrap_or(&start);
         // A disk that was pulled from under its device reads as empty.
         let no_label = || io::Error::new(io::ErrorKind::NotFound, "there is no LVM label on the device");
         let areas = metadata::areas(label).ok_or_else(no_label)?;
         for area in areas {
-            let header = Extent { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) };
+            let header = ByteRange { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) };
             let header = match part_of(&start, header) {
                 Some(header) => header,
                 None => read(header)?,
@@ -117,9 +120,9 @@ impl SystemDevices {
     }
 }
 
-/// The bytes, if they are in what was read of the start of a device.
-fn part_of(start: &[u8], extent: Extent) -> Option<Vec<u8>> {
-    let (offset, size) = usize::try_from(extent.offset).ok().zip(usize::try_from(extent.size).ok())?;
+/// Returns the bytes of the range, if they are in what was read of the start of a device.
+fn part_of(start: &[u8], range: ByteRange) -> Option<Vec<u8>> {
+    let (offset, size) = usize::try_from(range.offset).ok().zip(usize::try_from(range.size).ok())?;
     Some(start.get(offset..offset.checked_add(size)?)?.to_vec())
 }
 
@@ -130,7 +133,7 @@ impl Devices for SystemDevices {
         if disk.numbers()? != (device.major, device.minor) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
         }
-        self.read_version(&pv.uuid, |extent| disk.read(extent))
+        self.read_version(&pv.uuid, |range| disk.read(range))
     }
 
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
@@ -145,7 +148,7 @@ impl Devices for SystemDevices {
         let mut status =
             DeviceStatus { open_count: info.open_count, fill: None, mapped_sectors: None, condition: String::new() };
         for target in info.targets {
-            match target.kind.as_str() {
+            match target.target_type.as_str() {
                 "thin-pool" => {
                     let pool = ThinPoolStatus::parse(&target.status).map_err(io::Error::other)?;
                     status.fill = pool.data.zip(pool.metadata).map(|(data, meta)| (data.percent(), meta.percent()));
@@ -175,7 +178,7 @@ impl Devices for SystemDevices {
         let name = volume.mapper_name(vg);
         let device = self.mapped()?.remove(&name);
         let device = device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the volume has no device"))?;
-        let held = Held::open(&self.path(&format!("/dev/mapper/{name}")))?;
+        let held = ExclusiveDevice::open(&self.path(&format!("/dev/mapper/{name}")))?;
         // A wrong device would be somebody else's data.
         if held.device()? != device {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
@@ -183,8 +186,8 @@ impl Devices for SystemDevices {
         Ok(Box::new(held))
     }
 
-    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
-        GroupLock::take(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, patience)
+    fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
+        GroupLock::acquire(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, timeout)
     }
 }
 
@@ -219,11 +222,11 @@ impl Disk {
         Ok((rustix::fs::major(device), rustix::fs::minor(device)))
     }
 
-    /// The bytes; fewer at the end of the device.
-    fn read(&self, extent: Extent) -> io::Result<Vec<u8>> {
+    /// Reads the bytes of the range; fewer at the end of the device.
+    fn read(&self, range: ByteRange) -> io::Result<Vec<u8>> {
         let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
-        let before = extent.offset % block();
-        let whole = before.checked_add(extent.size).and_then(|size| size.checked_next_multiple_of(block()));
+        let before = range.offset % block();
+        let whole = before.checked_add(range.size).and_then(|size| size.checked_next_multiple_of(block()));
         let whole = whole.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
         // Direct I/O wants aligned memory as well.
         let mut buffer = vec![0; whole.checked_add(BLOCK).ok_or_else(too_large)?];
@@ -231,7 +234,7 @@ impl Disk {
         let room = buffer.get_mut(aligned..aligned.saturating_add(whole)).ok_or_else(too_large)?;
         let mut read = 0;
         while let Some(rest) = room.get_mut(read..).filter(|rest| !rest.is_empty()) {
-            let place = extent.offset - before + u64::try_from(read).map_err(io::Error::other)?;
+            let place = range.offset - before + u64::try_from(read).map_err(io::Error::other)?;
             match rustix::io::pread(&self.file, rest, place) {
                 Ok(0) => break,
                 Ok(count) => read += count,
@@ -240,7 +243,7 @@ impl Disk {
             }
         }
         let from = usize::try_from(before).map_err(io::Error::other)?;
-        let size = usize::try_from(extent.size).map_err(io::Error::other)?;
+        let size = usize::try_from(range.size).map_err(io::Error::other)?;
         let end = from.saturating_add(size).min(read);
         Ok(room.get(from..end).unwrap_or_default().to_vec())
     }
@@ -261,13 +264,13 @@ mod tests {
         for (offset, size) in [(0, 512), (4095, 2), (5000, 9000), (19_990, 100), (30_000, 1)] {
             let start = contents.len().min(offset);
             let end = contents.len().min(offset + size);
-            let extent = Extent { offset: u64::try_from(offset).unwrap(), size: u64::try_from(size).unwrap() };
-            assert_eq!(disk.read(extent).unwrap(), contents[start..end], "{offset} {size}");
+            let range = ByteRange { offset: u64::try_from(offset).unwrap(), size: u64::try_from(size).unwrap() };
+            assert_eq!(disk.read(range).unwrap(), contents[start..end], "{offset} {size}");
         }
     }
 
-    /// The start of a physical volume whose metadata begins at byte 8192: count and identity say which.
-    fn physical_volume(extent: Extent, uuid: &str) -> Vec<u8> {
+    /// Returns the start of a physical volume whose metadata begins at byte 8192: count and identity say which.
+    fn physical_volume(range: ByteRange, uuid: &str) -> Vec<u8> {
         let mut disk = vec![0; 16384];
         let mut put = |place: usize, bytes: &[u8]| disk[place..place + bytes.len()].copy_from_slice(bytes);
         put(512, b"LABELONE");
@@ -280,8 +283,8 @@ mod tests {
         put(4096 + 40, &4096u64.to_le_bytes());
         put(4096 + 48, &100u64.to_le_bytes());
         put(8192, format!("vg {{\nid = \"{uuid}\"\nseqno = 7\n").as_bytes());
-        let from = usize::try_from(extent.offset).unwrap();
-        let end = disk.len().min(from + usize::try_from(extent.size).unwrap());
+        let from = usize::try_from(range.offset).unwrap();
+        let end = disk.len().min(from + usize::try_from(range.size).unwrap());
         disk[from..end].to_vec()
     }
 
@@ -293,20 +296,18 @@ mod tests {
         std::thread::scope(|scope| {
             let hanging = scope.spawn(|| {
                 let (hang, released) = (hang, released);
-                devices.read_version("bad", |extent| {
-                    if extent.offset >= 8192 {
+                devices.read_version("bad", |range| {
+                    if range.offset >= 8192 {
                         hang.send(()).unwrap();
                         let _ = released.recv();
                     }
-                    Ok(physical_volume(extent, "vg-bad"))
+                    Ok(physical_volume(range, "vg-bad"))
                 })
             });
             hangs.recv().unwrap();
             let (done, is_done) = std::sync::mpsc::channel();
             let devices = &devices;
-            scope.spawn(move || {
-                done.send(devices.read_version("good", |extent| Ok(physical_volume(extent, "vg-good"))))
-            });
+            scope.spawn(move || done.send(devices.read_version("good", |range| Ok(physical_volume(range, "vg-good")))));
             let good = is_done.recv_timeout(Duration::from_secs(20));
             release.send(()).unwrap();
             assert_eq!(good.expect("it waits for the other disk").unwrap().unwrap().vg_uuid, "vg-good");

@@ -22,12 +22,12 @@ impl<R> Clone for Lvm<R> {
 }
 
 impl<R: CommandRunner> Lvm<R> {
-    /// LVM behind this runner.
+    /// Returns an LVM behind this runner.
     pub fn new(runner: R) -> Self {
         Self { runner: Arc::new(runner) }
     }
 
-    /// The volume group with the logical volumes in it, in one consistent answer.
+    /// Reports a volume group with its logical volumes, consistently.
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
         self.ask(&command, |output| {
@@ -42,17 +42,17 @@ impl<R: CommandRunner> Lvm<R> {
         .await
     }
 
-    /// What the host's `lvm.conf` says about whether LVM does what it is told.
+    /// Reads the settings of the host's `lvm.conf` that keep LVM from doing what it is told.
     pub async fn host_settings(&self) -> Result<HostSettings, Error> {
         let command = LvmCommand::host_settings();
         self.ask(&command, |output| Ok(HostSettings::parse(succeeded(&command, output)?))).await
     }
 
-    /// Several volume groups at the price of one command. Each has its own result: a group that is missing does not hide
-    /// the others.
+    /// Reports several volume groups at the price of one command. Each has its own result: a group that is missing does
+    /// not hide the others.
     pub async fn volume_groups(&self, vgs: &[VgName]) -> Vec<Result<VolumeGroup, Error>> {
         if vgs.len() > 1
-            && let Some(found) = self.all_at_once(vgs).await
+            && let Some(found) = self.report_in_one_command(vgs).await
         {
             return found;
         }
@@ -64,12 +64,12 @@ impl<R: CommandRunner> Lvm<R> {
         results
     }
 
-    /// All volume groups of the machine. Groups that come or go at the same time may be missing.
+    /// Reports all volume groups of the machine. Groups that come or go at the same time may be missing.
     pub async fn all_volume_groups(&self) -> Result<Vec<VolumeGroup>, Error> {
         self.volume_groups_except(&[]).await
     }
 
-    /// All volume groups of the machine but these, which takes one process if there are no others.
+    /// Reports all volume groups of the machine but these, which takes one process if there are no others.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
         let mut names = self.parse(&LvmCommand::group_names(), report::group_names).await?;
         names.retain(|name| !known.contains(name));
@@ -77,7 +77,7 @@ impl<R: CommandRunner> Lvm<R> {
         found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
     }
 
-    async fn all_at_once(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {
+    async fn report_in_one_command(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {
         let command = LvmCommand::report(vgs);
         let parse = |output: &Output| {
             succeeded(&command, output)?;
@@ -91,23 +91,24 @@ impl<R: CommandRunner> Lvm<R> {
         vgs.iter().map(&mut take).collect()
     }
 
-    /// Creates a logical volume with a tag that says that it is being made, and takes that tag away when it is made: it is done
-    /// if the volume is there without the tag. See [`LvmCommand::create`].
+    /// Creates a logical volume with a tag that says that it is being made, and takes that tag away when it is made: it
+    /// is done if the volume is there without the tag. See [`LvmCommand::create`].
     pub async fn create(&self, volume: &NewVolume<'_>, making: &Tag) -> Changed {
         let &NewVolume { vg, name, .. } = volume;
-        let commands = vec![LvmCommand::create(volume), unmark(vg, name, making)];
-        self.change(vg, name, commands, |volume, said| is_made(volume, making, said)).await
+        let commands = vec![LvmCommand::create(volume), remove_making_tag(vg, name, making)];
+        self.change(vg, name, commands, |volume, result| is_complete(volume, making, result)).await
     }
 
-    /// Creates a thin snapshot, in the same way. One that is to be larger than its source, in bytes, takes two processes: were
-    /// the tag taken away by the first, a crash could leave a snapshot that is too small and looks ready.
+    /// Creates a thin snapshot with a tag that says that it is being made, like [`create`](Self::create). One that is
+    /// to be larger than its source, in bytes, takes two processes: were the tag taken away by the first, a crash could
+    /// leave a snapshot that is too small and looks ready.
     pub async fn snapshot(&self, snapshot: &NewSnapshot<'_>, larger: Option<u64>, making: &Tag) -> Changed {
         let &NewSnapshot { vg, name, .. } = snapshot;
         let create = LvmCommand::snapshot(snapshot);
         if let Some(bytes) = larger {
             let commands = vec![create, LvmCommand::extend(vg, name, bytes)];
-            let grown = |volume: Option<&LogicalVolume>, said: &Said<'_>| {
-                volume.is_some_and(|volume| volume.size >= bytes) && said.is_created()
+            let grown = |volume: Option<&LogicalVolume>, result: &ChangeResult<'_>| {
+                volume.is_some_and(|volume| volume.size >= bytes) && result.is_created()
             };
             let begun = self.change(vg, name, commands, grown).await;
             if begun.done.is_err() {
@@ -115,12 +116,12 @@ impl<R: CommandRunner> Lvm<R> {
             }
             return self.change_tags(vg, name, &[], slice::from_ref(making)).await;
         }
-        let commands = vec![create, unmark(vg, name, making)];
-        self.change(vg, name, commands, |volume, said| is_made(volume, making, said)).await
+        let commands = vec![create, remove_making_tag(vg, name, making)];
+        self.change(vg, name, commands, |volume, result| is_complete(volume, making, result)).await
     }
 
-    /// Makes a logical volume `bytes` large, a multiple of 512 that LVM rounds up to whole extents. That it has this size
-    /// already is success, and so is that it is larger.
+    /// Makes a logical volume `bytes` large, a multiple of 512 that LVM rounds up to whole extents. That it has this
+    /// size already is success, and so is that it is larger.
     pub async fn resize(&self, vg: &VgName, name: &LvName, bytes: u64) -> Changed {
         let commands = vec![LvmCommand::extend(vg, name, bytes)];
         self.change(vg, name, commands, |volume, _| volume.is_some_and(|volume| volume.size >= bytes)).await
@@ -129,13 +130,13 @@ impl<R: CommandRunner> Lvm<R> {
     /// Removes a logical volume and everything that depends on it. See [`LvmCommand::remove`].
     pub async fn remove(&self, vg: &VgName, name: &LvName) -> Changed {
         let commands = vec![LvmCommand::remove(vg, name)];
-        self.change(vg, name, commands, |volume, said| volume.is_none() && !said.complaint.is_about_missing(vg, name))
+        self.change(vg, name, commands, |volume, result| volume.is_none() && !result.error.means_not_found(vg, name))
             .await
     }
 
-    /// Removes the logical volume with this identity, and everything that depends on it, if it carries the tag, should one be
-    /// given. LVM looks while it has the lock of the group, so that no change of somebody else can come in between; then
-    /// [`Error::Changed`] says that the volume stays. That it is gone already is success.
+    /// Removes the logical volume with this identity, and everything that depends on it, if it carries the tag, should
+    /// one be given. LVM looks while it has the lock of the group, so that no change of somebody else can come in
+    /// between; then [`Error::Changed`] says that the volume stays. That it is gone already is success.
     pub async fn remove_if(&self, vg: &VgName, name: &LvName, uuid: &str, tag: Option<&str>) -> Changed {
         fn find<'a>(group: &'a VolumeGroup, uuid: &str) -> Option<&'a LogicalVolume> {
             group.volumes.iter().find(|volume| *volume.uuid == *uuid)
@@ -151,7 +152,7 @@ impl<R: CommandRunner> Lvm<R> {
         changed
     }
 
-    /// Above how many percent of its data or metadata a thin pool takes no new volumes (lvm.conf(5)
+    /// Returns the percentage of its data or metadata above which a thin pool takes no new volumes (lvm.conf(5)
     /// `activation/thin_pool_autoextend_threshold`).
     pub async fn thin_pool_threshold(&self) -> Result<u32, Error> {
         self.setting("activation/thin_pool_autoextend_threshold", |value| value.parse().ok()).await
@@ -167,28 +168,28 @@ impl<R: CommandRunner> Lvm<R> {
         .await
     }
 
-    /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What somebody
-    /// else gave its name to meanwhile gets no tag.
+    /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What
+    /// somebody else gave its name to meanwhile gets no tag.
     pub async fn set_aside(&self, vg: &VgName, name: &LvName, uuid: &str, tags: &[Tag], new: &LvName) -> Changed {
         let mut commands = Vec::new();
         if !tags.is_empty() {
             commands.push(LvmCommand::add_tags(vg, uuid, tags));
         }
         commands.push(LvmCommand::rename(vg, name, new));
-        self.change(vg, name, commands, |volume, said| {
-            let renamed = said.group.volume(new.as_str()).filter(|renamed| *renamed.uuid == *uuid);
+        self.change(vg, name, commands, |volume, result| {
+            let renamed = result.group.volume(new.as_str()).filter(|renamed| *renamed.uuid == *uuid);
             volume.is_none() && renamed.is_some_and(|renamed| tags.iter().all(|tag| renamed.has_tag(tag)))
         })
         .await
     }
 
-    /// Makes the block device of a logical volume.
+    /// Activates a logical volume.
     pub async fn activate(&self, vg: &VgName, name: &LvName) -> Changed {
         let commands = vec![LvmCommand::activate(vg, name)];
         self.change(vg, name, commands, |volume, _| volume.is_some_and(|volume| volume.device.is_some())).await
     }
 
-    /// Lets a suspended logical volume go on.
+    /// Resumes a suspended logical volume.
     pub async fn refresh(&self, vg: &VgName, name: &LvName) -> Changed {
         let commands = vec![LvmCommand::refresh(vg, name)];
         let goes_on = |volume: &LogicalVolume| volume.attr.state() != State::Suspended;
@@ -198,72 +199,72 @@ impl<R: CommandRunner> Lvm<R> {
     /// Adds and takes away tags in one metadata change.
     pub async fn change_tags(&self, vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Changed {
         let commands = vec![LvmCommand::change_tags(vg, name, add, remove)];
-        let done = |volume: Option<&LogicalVolume>, _: &Said<'_>| {
+        let done = |volume: Option<&LogicalVolume>, _: &ChangeResult<'_>| {
             let has = |tag: &Tag| volume.is_some_and(|volume| volume.has_tag(tag));
             volume.is_some() && add.iter().all(has) && !remove.iter().any(|tag| has(tag) && !add.contains(tag))
         };
         self.change(vg, name, commands, done).await
     }
 
-    /// Runs commands about one volume, one after the other in one LVM process, and looks at its group afterwards. What was
-    /// done is judged by what there is then: a later command may have run although an earlier one failed.
+    /// Runs commands about one volume, one after the other in one LVM process, and looks at its group afterwards. What
+    /// was done is judged by what there is then: a later command may have run although an earlier one failed.
     async fn change(
         &self,
         vg: &VgName,
         name: &LvName,
         mut commands: Vec<LvmCommand>,
-        is_done: impl FnOnce(Option<&LogicalVolume>, &Said<'_>) -> bool,
+        is_done: impl FnOnce(Option<&LogicalVolume>, &ChangeResult<'_>) -> bool,
     ) -> Changed {
         commands.push(LvmCommand::report([vg]));
         let changed = match self.run(&commands).await {
-            Ok(output) => Self::judge(vg, name, &commands, output, is_done),
+            Ok(output) => Self::evaluate(vg, name, &commands, output, is_done),
             Err(error) => Changed { done: Err(error), group: None },
         };
         self.runner.judged(&commands, changed.done.as_ref().err());
         changed
     }
 
-    /// What came of commands, the last of which is a report.
-    fn judge(
+    /// Evaluates the output of commands, the last of which is a report.
+    fn evaluate(
         vg: &VgName,
         name: &LvName,
         commands: &[LvmCommand],
         mut output: Output,
-        is_done: impl FnOnce(Option<&LogicalVolume>, &Said<'_>) -> bool,
+        is_done: impl FnOnce(Option<&LogicalVolume>, &ChangeResult<'_>) -> bool,
     ) -> Changed {
-        tracing::debug!(commands = %Listed(commands), said = said(&output), "changed LVM");
+        tracing::debug!(commands = %DisplayedChanges(commands), said = messages(&output), "changed LVM");
         let [first, .., _report] = commands else { return Changed { done: Ok(()), group: None } };
         if commands.len() > 2 {
-            forget_consequences(&mut output, vg, name);
+            remove_consequential_errors(&mut output, vg, name);
         }
         let found = match groups(first, &output) {
             Ok(groups) => groups.into_iter().find(|group| group.name == *vg),
             Err(error) => return Changed { done: Err(error), group: None },
         };
-        let complaint = Error::from_output(first, vg, Some(name), &output);
+        let error = Error::from_output(first, vg, Some(name), &output);
         let Some(group) = found else {
             let is_silent = output.code == Some(0) && output.stderr.is_empty();
             let absent = || report_error(first, ReportError::Absent(vg.clone()));
-            return Changed { done: Err(if is_silent { absent() } else { complaint }), group: None };
+            return Changed { done: Err(if is_silent { absent() } else { error }), group: None };
         };
         let volume = group.volume(name.as_str());
-        let done = if is_done(volume, &Said { output: &output, complaint: &complaint, group: &group }) {
+        let done = if is_done(volume, &ChangeResult { output: &output, error: &error, group: &group }) {
             Ok(())
-        } else if volume.is_some() && complaint.is_about_missing(vg, name) {
+        } else if volume.is_some() && error.means_not_found(vg, name) {
             // The report is newer.
             Err(Error::from_output(first, vg, None, &output))
         } else {
-            Err(complaint)
+            Err(error)
         };
         Changed { done, group: Some(group) }
     }
 
-    /// What was given to [`Self::new`].
+    /// Returns the runner that was given to [`Self::new`].
     pub fn runner(&self) -> &Arc<R> {
         &self.runner
     }
 
-    /// Asks LVM one question and tells the runner whether the answer could be used.
+    /// Runs one command, parses its output and tells the runner the outcome.
     async fn ask<T>(&self, command: &LvmCommand, parse: impl FnOnce(&Output) -> Result<T, Error>) -> Result<T, Error> {
         let commands = slice::from_ref(command);
         let answer = self.run(commands).await.and_then(|output| parse(&output));
@@ -271,7 +272,7 @@ impl<R: CommandRunner> Lvm<R> {
         answer
     }
 
-    /// The same with a parser for what a command writes when it succeeds.
+    /// Runs one command and parses its standard output, if it succeeded.
     pub(crate) async fn parse<T>(
         &self,
         command: &LvmCommand,
@@ -294,37 +295,37 @@ fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], E
     if output.code == Some(0) { Ok(&output.stdout) } else { Err(Error::failed(command, output)) }
 }
 
-/// What came of a change.
+/// Outcome of a change.
 #[derive(Debug)]
 #[must_use]
 pub struct Changed {
-    /// Whether what was wanted is there now, or why not.
+    /// Success if what was wanted is there now, else the reason.
     pub done: Result<(), Error>,
     /// The whole volume group afterwards, in either case; `None` when nobody knows.
     pub group: Option<VolumeGroup>,
 }
 
-fn unmark(vg: &VgName, name: &LvName, making: &Tag) -> LvmCommand {
+fn remove_making_tag(vg: &VgName, name: &LvName, making: &Tag) -> LvmCommand {
     LvmCommand::change_tags(vg, name, &[], slice::from_ref(making))
 }
 
-fn is_made(volume: Option<&LogicalVolume>, making: &Tag, said: &Said<'_>) -> bool {
-    volume.is_some_and(|volume| !volume.has_tag(making)) && said.is_created()
+fn is_complete(volume: Option<&LogicalVolume>, making: &Tag, result: &ChangeResult<'_>) -> bool {
+    volume.is_some_and(|volume| !volume.has_tag(making)) && result.is_created()
 }
 
-/// What LVM had to say about a change.
-struct Said<'a> {
+/// Output of the commands of a change, and the volume group afterwards.
+struct ChangeResult<'a> {
     output: &'a Output,
     /// As an error, which it may not be.
-    complaint: &'a Error,
+    error: &'a Error,
     /// The group afterwards.
     group: &'a VolumeGroup,
 }
 
-impl Said<'_> {
-    /// Whether `lvcreate` succeeded. A volume without the mark proves nothing: it may have been there before, and of one that
-    /// could not be wiped the next command took the mark away. LVM may be configured to say nothing about success
-    /// (lvm.conf(5) `log/silent`), never about failure.
+impl ChangeResult<'_> {
+    /// Tells whether `lvcreate` succeeded. A volume without the tag proves nothing: it may have been there before, and
+    /// of one that could not be wiped the next command took the tag away. LVM may be configured to say nothing about
+    /// success (lvm.conf(5) `log/silent`), never about failure.
     fn is_created(&self) -> bool {
         let says_so =
             String::from_utf8_lossy(&self.output.stdout).lines().any(|line| line.trim().ends_with(" created."));
@@ -333,8 +334,8 @@ impl Said<'_> {
     }
 }
 
-/// When nothing was created, what was to be done with it fails as well, which explains nothing.
-fn forget_consequences(output: &mut Output, vg: &VgName, name: &LvName) {
+/// Removes the errors of commands that failed only because an earlier one created nothing.
+fn remove_consequential_errors(output: &mut Output, vg: &VgName, name: &LvName) {
     let consequences = [
         format!("Failed to find logical volume \"{vg}/{name}\""),
         format!("Logical volume {name} not found in volume group {vg}."),
@@ -346,18 +347,18 @@ fn forget_consequences(output: &mut Output, vg: &VgName, name: &LvName) {
     }
 }
 
-/// All but the report, as one would type them.
-struct Listed<'a>(&'a [LvmCommand]);
+/// Displays commands that change something as one would type them.
+struct DisplayedChanges<'a>(&'a [LvmCommand]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for DisplayedChanges<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changes = self.0.iter().filter(|command| command.effect() == Effect::Change).map(LvmCommand::to_string);
         f.write_str(&changes.collect::<Vec<_>>().join("; "))
     }
 }
 
-/// What LVM wrote besides the report.
-fn said(output: &Output) -> String {
+/// Returns the lines that LVM wrote besides the report.
+fn messages(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
     let lines = text.lines().chain(output.stderr.lines()).map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with(report::PREFIX)).collect::<Vec<_>>().join("; ")

@@ -1,4 +1,4 @@
-//! What can go wrong with LVM, read from its exit status and its English messages.
+//! Errors of LVM, read from its exit status and its English messages.
 //!
 //! The runner sets `LC_ALL=C`, so that the messages are these.
 
@@ -9,16 +9,16 @@ use crate::{LvName, LvmCommand, Output, RunError, VgName};
 
 /// LVM's exit status for "the command failed" (`ECMD_FAILED`); a wrong command line gives 3.
 const EXIT_FAILED: i32 = 5;
-/// That of LVM's shell, whatever became of the commands in it.
+/// Exit status of LVM's shell, whatever became of the commands in it.
 const EXIT_SHELL: i32 = 0;
 /// Error texts travel in gRPC headers, which have a limit; LVM can repeat one warning a thousand times.
 const MAX_STDERR: usize = 1500;
 
-/// Why an LVM operation failed. `stderr` is what LVM said, on one line and of bounded length.
+/// Error of an LVM operation. `stderr` is LVM's standard error, on one line and of bounded length.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// LVM looked for the volume group and there is none. Its devices may be missing or unreadable: this does not mean that
-    /// the data is gone.
+    /// LVM looked for the volume group and there is none. Its devices may be missing or unreadable: this does not mean
+    /// that the data is gone.
     #[error("volume group {0} not found")]
     GroupNotFound(VgName),
     /// LVM read the volume group, and the logical volume is not in it.
@@ -42,7 +42,7 @@ pub enum Error {
     AlreadyExists {
         /// The LVM command's name.
         command: String,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
     /// The volume group has not enough free extents, or not where the layout needs them.
@@ -50,7 +50,7 @@ pub enum Error {
     NoSpace {
         /// The LVM command's name.
         command: String,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
     /// The volume is open or mounted, or another LVM command holds the lock of the volume group.
@@ -58,7 +58,7 @@ pub enum Error {
     Busy {
         /// The LVM command's name.
         command: String,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
     /// LVM refuses changes because physical volumes of the group are missing.
@@ -66,10 +66,11 @@ pub enum Error {
     Incomplete {
         /// The LVM command's name.
         command: String,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
-    /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was killed left it.
+    /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was
+    /// killed left it.
     #[error("{command}: {stderr}; {}", thin_device_remedy(vg, *id))]
     ThinDeviceExists {
         /// The LVM command's name.
@@ -78,7 +79,7 @@ pub enum Error {
         vg: VgName,
         /// Id of the device within its pool.
         id: u32,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
     /// LVM did not end in time.
@@ -94,7 +95,7 @@ pub enum Error {
     Run {
         /// The LVM command's name.
         command: String,
-        /// Why.
+        /// The reason.
         source: RunError,
     },
     /// Any other failure.
@@ -104,7 +105,7 @@ pub enum Error {
         command: String,
         /// Exit status; `None` when a signal ended it, 0 when it was one of several in a process.
         code: Option<i32>,
-        /// What LVM said.
+        /// LVM's standard error.
         stderr: String,
     },
     /// LVM ended well but its report makes no sense.
@@ -112,7 +113,7 @@ pub enum Error {
     Report {
         /// The LVM command's name.
         command: String,
-        /// What is wrong with it.
+        /// The reason.
         source: ReportError,
     },
 }
@@ -134,21 +135,21 @@ impl Error {
         }
     }
 
-    /// A failure that nothing more is known about than what LVM said.
+    /// Returns an error of which no more is known than LVM's standard error.
     pub(crate) fn failed(command: &LvmCommand, output: &Output) -> Self {
         Self::Exit { command: command.name().to_owned(), code: output.code, stderr: on_one_line(&output.stderr) }
     }
 
-    /// Whether this says that the volume is not there.
-    pub(crate) fn is_about_missing(&self, group: &VgName, volume: &LvName) -> bool {
+    /// Tells whether this says that the volume is not there.
+    pub(crate) fn means_not_found(&self, group: &VgName, volume: &LvName) -> bool {
         matches!(self, Self::VolumeNotFound { vg, name } if vg == group && name == volume)
     }
 
-    /// Why a command about this group, and possibly this volume in it, failed.
+    /// Returns the error of a failed command about this group, and possibly this volume in it.
     pub(crate) fn from_output(command: &LvmCommand, vg: &VgName, name: Option<&LvName>, output: &Output) -> Self {
         // Both mean "not there" only if LVM itself came to its end; a message alone may be about something else.
-        let is_lvms_word = matches!(output.code, Some(EXIT_FAILED | EXIT_SHELL));
-        let said = |text: &str| is_lvms_word && output.stderr.lines().any(|line| line.trim() == text);
+        let is_from_lvm = matches!(output.code, Some(EXIT_FAILED | EXIT_SHELL));
+        let said = |text: &str| is_from_lvm && output.stderr.lines().any(|line| line.trim() == text);
         if said(&format!("Volume group \"{vg}\" not found")) {
             return Self::GroupNotFound(vg.clone());
         }
@@ -191,12 +192,14 @@ fn thin_device_remedy(vg: &VgName, id: u32) -> String {
     )
 }
 
-/// Returns what helps with a thin pool whose kernel part and whose metadata disagree about the transaction, for which LVM has no command.
+/// Returns what helps with a thin pool whose kernel part and whose metadata disagree about the transaction, for which
+/// LVM has no command.
 fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
     stderr.contains("unexpected transaction id").then(|| {
         format!(
-            "an LVM that was killed left the pool with another transaction id than the metadata of {vg}: `vgcfgbackup -f FILE {vg}`, \
-             correct transaction_id in FILE, `vgcfgrestore --force --yes -f FILE {vg}` (docs/limits.md, step by step)"
+            "an LVM that was killed left the pool with another transaction id than the metadata of {vg}: \
+             `vgcfgbackup -f FILE {vg}`, correct transaction_id in FILE, `vgcfgrestore --force --yes -f FILE {vg}` \
+             (docs/limits.md, step by step)"
         )
     })
 }
@@ -211,7 +214,8 @@ enum Kind {
 
 impl Kind {
     fn of(stderr: &str) -> Option<Self> {
-        // LVM gives room as the reason for everything for which it makes no volume in a thin pool. Of these no room helps.
+        // LVM gives room as the reason for everything for which it makes no volume in a thin pool. Of these no room
+        // helps.
         let is_broken = |line: &str| {
             line.starts_with("WARNING: Thin pool ")
                 && ["unexpected transaction id", " is failed", " needs check", " is erroring"]
@@ -295,7 +299,8 @@ mod tests {
     #[case::full_pool("NoSpace", "  Free space in pool vg1/p is above threshold, new volumes are not allowed.\n")]
     #[case::full_pool_for_volumes(
         "NoSpace",
-        "  WARNING: Thin pool vg1/p is out of data space.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
+        "  WARNING: Thin pool vg1/p is out of data space.\n  Cannot create new thin volume, free space in thin pool \
+         vg1/p reached threshold.\n"
     )]
     #[case::exists("AlreadyExists", "  Logical Volume \"a\" already exists in volume group \"vg1\"\n")]
     #[case::exists_as_pool("AlreadyExists", "  Logical volume a already exists in Volume group vg1.\n")]
@@ -304,19 +309,24 @@ mod tests {
     #[case::used("Busy", "  Logical volume vg1/a is used by another device.\n")]
     #[case::locked(
         "Busy",
-        "  /run/lock/lvm/V_vg1: flock failed: Resource temporarily unavailable\n  Can't get lock for vg1.\n  Cannot process volume group vg1\n"
+        "  /run/lock/lvm/V_vg1: flock failed: Resource temporarily unavailable\n  Can't get lock for vg1.\n  Cannot \
+         process volume group vg1\n"
     )]
     #[case::incomplete(
         "Incomplete",
-        "  WARNING: Couldn't find device with uuid 2q00nI-QCf9.\n  WARNING: VG vg1 is missing PV 2q00nI-QCf9 (last written to /dev/loop1).\n  Cannot change VG vg1 while PVs are missing.\n  See vgreduce --removemissing and vgextend --restoremissing.\n  Cannot process volume group vg1\n"
+        "  WARNING: Couldn't find device with uuid 2q00nI-QCf9.\n  WARNING: VG vg1 is missing PV 2q00nI-QCf9 (last \
+         written to /dev/loop1).\n  Cannot change VG vg1 while PVs are missing.\n  See vgreduce --removemissing and \
+         vgextend --restoremissing.\n  Cannot process volume group vg1\n"
     )]
     #[case::broken_pool(
         "Exit",
-        "  WARNING: Thin pool vg1/p has unexpected transaction id 1, expecting 2.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
+        "  WARNING: Thin pool vg1/p has unexpected transaction id 1, expecting 2.\n  Cannot create new thin volume, \
+         free space in thin pool vg1/p reached threshold.\n"
     )]
     #[case::failed_pool(
         "Exit",
-        "  WARNING: Thin pool vg1/p is failed.\n  Cannot create new thin volume, free space in thin pool vg1/p reached threshold.\n"
+        "  WARNING: Thin pool vg1/p is failed.\n  Cannot create new thin volume, free space in thin pool vg1/p \
+         reached threshold.\n"
     )]
     #[case::other("Exit", "  Number of stripes (9) must not exceed number of physical volumes (1)\n")]
     #[case::silent("Exit", "")]

@@ -1,6 +1,7 @@
 //! LVM's own lock of a volume group, for what has to be done while no LVM command changes the group.
 //!
-//! LVM locks the file `V_NAME` in `global/locking_dir` (lvm.conf(5)) with flock(2), and removes the file when it lets go of it.
+//! LVM locks the file `V_NAME` in `global/locking_dir` (lvm.conf(5)) with flock(2), and removes the file when it lets
+//! go of it.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::VgName;
 
-/// How often somebody else's lock is looked at again.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Pause between two attempts to lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// LVM's lock of one volume group. Dropping it lets LVM commands about the group go on, which wait meanwhile.
 #[derive(Debug)]
@@ -20,19 +21,20 @@ pub struct GroupLock {
 }
 
 impl GroupLock {
-    /// Takes the lock of a group in this directory, for which it waits at most so long. Blocks the thread.
+    /// Acquires the lock of a volume group, a file in this directory. Blocks the thread for `timeout` at most.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] when somebody else still has the lock, [`io::ErrorKind::NotFound`] when there is no such directory.
-    pub(crate) fn take(directory: &Path, group: &VgName, patience: Duration) -> io::Result<Self> {
+    /// [`io::ErrorKind::TimedOut`] when somebody else still has the lock, [`io::ErrorKind::NotFound`] when there is no
+    /// such directory.
+    pub(crate) fn acquire(directory: &Path, group: &VgName, timeout: Duration) -> io::Result<Self> {
         let path = directory.join(format!("V_{group}"));
-        let deadline = Instant::now().checked_add(patience);
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             let file = File::options().read(true).append(true).create(true).open(&path)?;
             match file.try_lock() {
                 // Whoever had the lock may have removed the file: then the lock is one that nobody else looks for
-                Ok(()) if is_same(&file, &path) => return Ok(Self { _file: file }),
+                Ok(()) if is_same_file(&file, &path) => return Ok(Self { _file: file }),
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -41,12 +43,12 @@ impl GroupLock {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             // flock(2) cannot wait for a limited time
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 }
 
-fn is_same(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
     let of_path = std::fs::metadata(path).map(identity);
     file.metadata().map(identity).is_ok_and(|of_file| of_path.is_ok_and(|of_path| of_path == of_file))
@@ -65,12 +67,12 @@ mod tests {
     #[test]
     fn one_has_the_lock_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
-        let first = GroupLock::take(directory.path(), &vg(), SHORT).unwrap();
-        let second = GroupLock::take(directory.path(), &vg(), SHORT).unwrap_err();
+        let first = GroupLock::acquire(directory.path(), &vg(), SHORT).unwrap();
+        let second = GroupLock::acquire(directory.path(), &vg(), SHORT).unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::TimedOut);
-        GroupLock::take(directory.path(), &"vg2".parse().unwrap(), SHORT).unwrap();
+        GroupLock::acquire(directory.path(), &"vg2".parse().unwrap(), SHORT).unwrap();
         drop(first);
-        GroupLock::take(directory.path(), &vg(), SHORT).unwrap();
+        GroupLock::acquire(directory.path(), &vg(), SHORT).unwrap();
     }
 
     #[test]
@@ -81,7 +83,7 @@ mod tests {
         lvms.lock().unwrap();
         let waiting = std::thread::spawn({
             let directory = directory.path().to_owned();
-            move || GroupLock::take(&directory, &vg(), Duration::from_mins(1)).unwrap()
+            move || GroupLock::acquire(&directory, &vg(), Duration::from_mins(1)).unwrap()
         });
         std::fs::remove_file(&path).unwrap();
         drop(lvms);

@@ -1,4 +1,5 @@
-//! What the host's `lvm.conf` says about whether LVM does what it is told. An administrator may mean it, so it is told, never overridden.
+//! Settings of the host's `lvm.conf` that keep LVM from doing what it is told. An administrator may mean them, so they
+//! are reported, never overridden.
 
 use crate::VgName;
 
@@ -29,7 +30,7 @@ impl HostSettings {
         "activation/read_only_volume_list",
     ];
 
-    /// What `lvmconfig` wrote: `name=value` lines. A list that is not set is not written.
+    /// Parses the output of `lvmconfig`: `name=value` lines. A list that is not set is not written.
     pub(crate) fn parse(output: &[u8]) -> Self {
         let mut settings = Self::default();
         for line in String::from_utf8_lossy(output).lines() {
@@ -47,7 +48,7 @@ impl HostSettings {
         settings
     }
 
-    /// What will not work in these volume groups because of them, and the remedy, one sentence for each.
+    /// Returns one sentence for each setting that keeps LVM from working in these volume groups, with the remedy.
     pub fn obstacles(&self, groups: &[VgName]) -> Vec<String> {
         let mut obstacles = Vec::new();
         let mut tell = |is_so: bool, text: &str| {
@@ -87,12 +88,12 @@ impl HostSettings {
     }
 }
 
-/// Whether a list means all volumes of a group. Tags of the host (`@`) may mean them; whoever set them knows.
+/// Tells whether a list means all volumes of a group. Tags of the host (`@`) may mean them; whoever set them knows.
 fn names(list: &[String], group: &VgName) -> bool {
     list.iter().any(|entry| entry == group.as_str() || entry.starts_with('@'))
 }
 
-/// The words of `["a","b"]`, or of `"a"`.
+/// Parses the words of `["a","b"]`, or of `"a"`.
 fn list(value: &str) -> Vec<String> {
     let value = value.trim_start_matches('[').trim_end_matches(']');
     let words = value.split(',').map(|word| word.trim().trim_matches('"').to_owned());
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn each_obstacle_is_named_with_its_setting_and_its_remedy() {
         let told = obstacles(
-            "test=1\nmetadata_read_only=1\nlocking_type=4\nactivation=0\nvolume_list=[\"vg1\",\"vg2/a\"]\nread_only_volume_list=\"vg1\"\n",
+            "test=1\nmetadata_read_only=1\nlocking_type=4\nactivation=0\nvolume_list=[\"vg1\",\"vg2/a\"]\n\
+             read_only_volume_list=\"vg1\"\n",
         );
         let settings = [
             "global/test",

@@ -19,7 +19,7 @@ pub enum Layout {
     Known(Shape),
     /// One that is not computed, or that `lvcreate` refuses. Its capacity counts as all that is free.
     Unknown {
-        /// Why, naming the words, for people.
+        /// The reason, naming the words, for people.
         reason: String,
     },
 }
@@ -31,9 +31,9 @@ pub struct Shape {
     stripes: u64,
     copies: u64,
     policy: Policy,
-    /// Whether each image gets metadata in front of it; one that grows has it.
+    /// True if each image gets metadata in front of it; one that grows has it.
     metadata: bool,
-    /// Whether each image gets checksums beside it.
+    /// True if each image gets checksums beside it.
     integrity: bool,
 }
 
@@ -78,7 +78,7 @@ impl Layout {
     /// `lv_attr`.
     pub(crate) fn of_segment(segment: &Segment, allocation: char) -> Self {
         let images = u64::from(segment.images);
-        let (name, copies) = match &*segment.kind {
+        let (name, copies) = match &*segment.segment_type {
             "raid1" => ("raid1", images),
             // The old type: its log is there, or in memory.
             "mirror" => ("raid0", images),

@@ -1,9 +1,9 @@
-//! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and what went wrong is an
-//! [`Error`] variant instead of a text.
+//! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and what went wrong is
+//! an [`Error`] variant instead of a text.
 //!
-//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. What can be seen without LVM is seen
-//! through [`Devices`]. Apart from these the crate starts nothing, reads no environment and looks at no clock. All sizes are
-//! bytes.
+//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. What can be seen without LVM is
+//! seen through [`Devices`]. Apart from these the crate starts nothing, reads no environment and looks at no clock. All
+//! sizes are bytes.
 
 mod command;
 mod devices;
@@ -35,7 +35,7 @@ pub use name::{InvalidName, LvName, Tag, VgName};
 pub use report::ReportError;
 pub use runner::{CommandRunner, Output, RunError};
 pub use system::{PrefixError, SystemRunner};
-pub use thin_device::KeptThinDevice;
+pub use thin_device::ThinDeviceError;
 pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
 pub use wipe::{InvalidWipe, Wipe, Wipeable};
 

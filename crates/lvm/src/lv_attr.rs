@@ -42,7 +42,7 @@ character! {
         Cache = b'C',
         /// Mirrored in the old way.
         Mirror = b'm',
-        /// The same, not yet in sync.
+        /// Mirrored in the old way, not yet in sync.
         MirrorUnsynced = b'M',
         /// Has copy-on-write snapshots.
         Origin = b'o',
@@ -58,13 +58,13 @@ character! {
         Snapshot = b's',
         /// Copy-on-write snapshot that is being merged into its origin.
         SnapshotMerging = b'S',
-        /// Where extents are being moved.
+        /// Temporary volume of pvmove(8).
         Pvmove = b'p',
         /// Virtual.
         Virtual = b'v',
         /// Image inside a mirror or RAID.
         Image = b'i',
-        /// The same, not in sync.
+        /// Image inside a mirror or RAID, not in sync.
         ImageUnsynced = b'I',
         /// Log of a mirror.
         MirrorLog = b'l',
@@ -110,11 +110,11 @@ character! {
         Suspended = b's',
         /// Snapshot that ran full.
         InvalidSnapshot = b'I',
-        /// The same, suspended.
+        /// Snapshot that ran full, suspended.
         InvalidSuspendedSnapshot = b'S',
         /// Merging the snapshot failed.
         MergeFailed = b'm',
-        /// The same, suspended.
+        /// Merging the snapshot failed, suspended.
         MergeFailedSuspended = b'M',
         /// A device without tables.
         WithoutTables = b'd',
@@ -122,7 +122,7 @@ character! {
         InactiveTables = b'i',
         /// Thin pool whose metadata must be checked.
         CheckNeeded = b'c',
-        /// The same, suspended.
+        /// Thin pool whose metadata must be checked, suspended.
         CheckNeededSuspended = b'C',
         /// LVM could not find out.
         Unknown = b'X',
@@ -159,7 +159,7 @@ character! {
     }
 }
 
-/// What makes a volume abnormal; the text is what users read in the volume's condition.
+/// Abnormal condition of a volume; the text is what users read in the volume's condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Problem {
@@ -208,71 +208,71 @@ pub enum Problem {
 }
 
 impl LvAttr {
-    /// The ten characters.
+    /// Returns the ten characters.
     pub fn as_str(&self) -> &str {
         // Only ASCII gets in.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// What kind of volume it is.
+    /// Returns the type of the volume.
     pub fn volume_type(self) -> VolumeType {
         self.0[0].into()
     }
 
-    /// Who may write.
+    /// Returns the permissions of the volume.
     pub fn permissions(self) -> Permissions {
         self.0[1].into()
     }
 
-    /// Third character: the allocation policy, in lower case also where it is locked (lvs(8)).
+    /// Returns the third character: the allocation policy, in lower case also where it is locked (lvs(8)).
     pub(crate) fn allocation(self) -> char {
         let [_, _, policy, ..] = self.0;
         char::from(policy.to_ascii_lowercase())
     }
 
-    /// What the kernel has of it.
+    /// Returns the state of the volume in the kernel.
     pub fn state(self) -> State {
         self.0[4].into()
     }
 
-    /// What is wrong with it.
+    /// Returns the health of the volume.
     pub fn health(self) -> Health {
         self.0[8].into()
     }
 
-    /// Whether somebody has its block device open, for example because it is mounted.
+    /// Tells whether somebody has its block device open, for example because it is mounted.
     pub fn is_open(self) -> bool {
         self.0[5] == b'o'
     }
 
-    /// Whether LVM leaves it alone when it activates whole groups; thin snapshots are made so.
+    /// Tells whether LVM leaves it alone when it activates whole groups; thin snapshots are made so.
     pub fn skips_activation(self) -> bool {
         self.0[9] == b'k'
     }
 
-    /// Whether it is a thin volume.
+    /// Tells whether it is a thin volume.
     pub fn is_thin(self) -> bool {
         self.volume_type() == VolumeType::Thin
     }
 
-    /// Whether it is a thin pool.
+    /// Tells whether it is a thin pool.
     pub fn is_thin_pool(self) -> bool {
         self.volume_type() == VolumeType::ThinPool
     }
 
-    /// Whether it is a RAID, in sync or not.
+    /// Tells whether it is a RAID, in sync or not.
     pub fn is_raid(self) -> bool {
         matches!(self.volume_type(), VolumeType::Raid | VolumeType::RaidUnsynced)
     }
 
-    /// Whether blocks that it gives out for the first time read as zeros. True of thin pools and their volumes unless
-    /// somebody chose otherwise (`lvchange --zero n`).
+    /// Tells whether blocks that it gives out for the first time read as zeros. True of thin pools and their volumes
+    /// unless somebody chose otherwise (`lvchange --zero n`).
     pub fn zeroes_new_blocks(self) -> bool {
         self.0[7] == b'z'
     }
 
-    /// Whether what is written to its block device takes the place of all that was in it: linear, striped, mirrored, RAID.
-    /// What has a cache, a log or a map of its blocks in between may keep the old data.
+    /// Tells whether what is written to its block device takes the place of all that was in it: linear, striped,
+    /// mirrored, RAID. What has a cache, a log or a map of its blocks in between may keep the old data.
     pub fn is_overwritten_in_place(self) -> bool {
         matches!(
             self.volume_type(),
@@ -284,7 +284,7 @@ impl LvAttr {
         )
     }
 
-    /// Whether it is a pool or part of one: other volumes go when it goes.
+    /// Tells whether it is a pool or part of one: other volumes go when it goes.
     pub fn holds_volumes(self) -> bool {
         matches!(
             self.volume_type(),
@@ -296,8 +296,8 @@ impl LvAttr {
         )
     }
 
-    /// What is abnormal, the worst first; `None` while it can be used normally. A volume that is not active counts as
-    /// normal, see [`Self::state`].
+    /// Returns what is abnormal, the worst first; `None` while it can be used normally. A volume that is not active
+    /// counts as normal, see [`Self::state`].
     pub fn problem(self) -> Option<Problem> {
         self.general_problem()
             .or_else(|| self.problem_of_type())
@@ -314,7 +314,7 @@ impl LvAttr {
         }
     }
 
-    /// The same letter means different things for different types.
+    /// Returns what is abnormal by the type: the same letter means different things for different types.
     fn problem_of_type(self) -> Option<Problem> {
         match (self.0[0], self.0[8]) {
             (b't', b'F') => Some(Problem::ThinPoolFailed),

@@ -1,16 +1,16 @@
-//! LVM's metadata on a physical volume, as far as it tells whether anything has changed: which volume group, and the count
-//! of its changes.
+//! LVM's metadata on a physical volume, as far as it tells whether anything has changed: which volume group, and the
+//! count of its changes.
 //!
-//! A physical volume begins with a label, which says where its metadata areas are. Each area begins with a header, which
-//! says where in it the present metadata is: a text that begins with the group's identity and its `seqno`. LVM rewrites all
-//! of this with each change, whoever makes it, in whichever container, so it is the one place where nothing can be missed.
-//! Layout: LVM2, `lib/label/label.h` and `lib/format_text/layout.h`; numbers are little-endian.
+//! A physical volume begins with a label, which says where its metadata areas are. Each area begins with a header,
+//! which says where in it the present metadata is: a text that begins with the group's identity and its `seqno`. LVM
+//! rewrites all of this with each change, whoever makes it, in whichever container, so it is the one place where
+//! nothing can be missed. Layout: LVM2, `lib/label/label.h` and `lib/format_text/layout.h`; numbers are little-endian.
 
-/// The label stands in one of the first four sectors, and the areas usually begin behind it at 4096.
+/// Bytes in which the label stands: one of the first four sectors. The metadata areas usually begin behind it at 4096.
 pub(crate) const LABEL_SPACE: usize = 4 * SECTOR;
-/// Of a metadata area, at its start.
+/// Bytes of the header of a metadata area (`struct mda_header`).
 pub(crate) const HEADER: usize = 512;
-/// The identity and the count stand in the first lines of the text.
+/// Bytes of the metadata text that hold its first lines, with identity and count.
 pub(crate) const TEXT_HEAD: usize = 512;
 
 const SECTOR: usize = 512;
@@ -20,7 +20,7 @@ const AREA: &[u8] = b" LVM2 x[5A%r0N*>";
 /// `RAW_LOCN_IGNORED`: LVM keeps this area but does not write to it.
 const IGNORED: u32 = 1;
 
-/// Which metadata of which volume group.
+/// Version of the metadata of a volume group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     /// Identity of the group.
@@ -29,17 +29,18 @@ pub struct Version {
     pub seqno: u64,
 }
 
-/// A place on a device, in bytes.
+/// A range of bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Where it begins.
+pub struct ByteRange {
+    /// First byte.
     pub offset: u64,
     /// Its length.
     pub size: u64,
 }
 
-/// The metadata areas that the label in one of the first four sectors of a device names; `None` when there is no label.
-pub fn areas(start: &[u8]) -> Option<Vec<Extent>> {
+/// Returns the metadata areas that the label in one of the first four sectors of a device names; `None` when there is
+/// no label.
+pub fn areas(start: &[u8]) -> Option<Vec<ByteRange>> {
     let label = start.chunks(SECTOR).take(4).find(|sector| sector.starts_with(LABEL))?;
     if label.get(24..32)? != LABEL_TYPE {
         return None;
@@ -51,22 +52,22 @@ pub fn areas(start: &[u8]) -> Option<Vec<Extent>> {
     list(label, &mut place)
 }
 
-/// Extents up to the one that is zero.
-fn list(label: &[u8], place: &mut usize) -> Option<Vec<Extent>> {
-    let mut extents = Vec::new();
+/// Reads a list of ranges, which ends with a range at zero.
+fn list(label: &[u8], place: &mut usize) -> Option<Vec<ByteRange>> {
+    let mut ranges = Vec::new();
     loop {
-        let extent = Extent { offset: u64_at(label, *place)?, size: u64_at(label, place.checked_add(8)?)? };
+        let range = ByteRange { offset: u64_at(label, *place)?, size: u64_at(label, place.checked_add(8)?)? };
         *place = place.checked_add(16)?;
-        if extent.offset == 0 {
-            return Some(extents);
+        if range.offset == 0 {
+            return Some(ranges);
         }
-        extents.push(extent);
+        ranges.push(range);
     }
 }
 
-/// Where on the device the head of the present metadata is, by the header of an area: two pieces if it reaches over the end
-/// of the area, which is used like a ring. `None` when there is none.
-pub fn text_head(area: Extent, header: &[u8]) -> Option<Vec<Extent>> {
+/// Returns the ranges of the head of the present metadata, by the header of a metadata area: two pieces if it reaches
+/// over the end of the area, which is used like a ring. `None` when there is none.
+pub fn text_head(area: ByteRange, header: &[u8]) -> Option<Vec<ByteRange>> {
     if header.get(4..20)? != AREA {
         return None;
     }
@@ -79,14 +80,14 @@ pub fn text_head(area: Extent, header: &[u8]) -> Option<Vec<Extent>> {
     }
     let size = size.min(u64::try_from(TEXT_HEAD).ok()?);
     let first = size.min(area.size.checked_sub(offset)?);
-    let mut pieces = vec![Extent { offset: area.offset.checked_add(offset)?, size: first }];
+    let mut pieces = vec![ByteRange { offset: area.offset.checked_add(offset)?, size: first }];
     if first < size {
-        pieces.push(Extent { offset: area.offset.checked_add(ring)?, size: size.checked_sub(first)? });
+        pieces.push(ByteRange { offset: area.offset.checked_add(ring)?, size: size.checked_sub(first)? });
     }
     Some(pieces)
 }
 
-/// What the head of a metadata text says.
+/// Parses the version from the head of a metadata text.
 pub fn version(text: &[u8]) -> Option<Version> {
     let text = String::from_utf8_lossy(text);
     let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().strip_prefix('='));
@@ -108,9 +109,9 @@ mod tests {
 
     use super::*;
 
-    const AREA_AT_4096: Extent = Extent { offset: 4096, size: 0x000f_f000 };
+    const AREA_AT_4096: ByteRange = ByteRange { offset: 4096, size: 0x000f_f000 };
 
-    /// What `pvcreate` of LVM 2.03.16 writes, without what is not read here.
+    /// Returns what `pvcreate` of LVM 2.03.16 writes, without what is not read here.
     fn label() -> Vec<u8> {
         let mut start = vec![0; LABEL_SPACE];
         let mut put = |place: usize, bytes: &[u8]| start[place..place + bytes.len()].copy_from_slice(bytes);
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn the_header_says_where_the_text_is() {
         let head = text_head(AREA_AT_4096, &header(0x1000, 0x6cc, 0));
-        assert_eq!(head, Some(vec![Extent { offset: 0x2000, size: 512 }]));
+        assert_eq!(head, Some(vec![ByteRange { offset: 0x2000, size: 512 }]));
     }
 
     #[test]
@@ -155,7 +156,10 @@ mod tests {
         let head = text_head(AREA_AT_4096, &header(AREA_AT_4096.size - 100, 1000, 0)).unwrap();
         assert_eq!(
             head,
-            [Extent { offset: 4096 + AREA_AT_4096.size - 100, size: 100 }, Extent { offset: 4096 + 512, size: 412 }]
+            [
+                ByteRange { offset: 4096 + AREA_AT_4096.size - 100, size: 100 },
+                ByteRange { offset: 4096 + 512, size: 412 }
+            ]
         );
     }
 
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_area_beyond_all_disks_says_nothing() {
-        let area = Extent { offset: u64::MAX - 2000, size: 4096 };
+        let area = ByteRange { offset: u64::MAX - 2000, size: 4096 };
         assert_eq!(text_head(area, &header(1024, 600, 0)), None);
     }
 

@@ -31,7 +31,7 @@ macro_rules! name {
         pub struct $type(String);
 
         impl $type {
-            /// The name as LVM writes it.
+            /// Returns the name as LVM writes it.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -109,7 +109,8 @@ fn check_volume_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// LVM itself takes a leading hyphen in some versions and refuses it in others, and strips a leading `@`.
+/// Checks a tag against lvm(8). LVM itself takes a leading hyphen in some versions and refuses it in others, and strips
+/// a leading `@`.
 fn check_tag(tag: &str) -> Result<(), &'static str> {
     if tag.is_empty() {
         Err("it is empty")

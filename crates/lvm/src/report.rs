@@ -1,5 +1,5 @@
-//! LVM's reports with `--nameprefixes`: one line for each group, physical and logical volume, `LVM2_FIELD='value'` for each
-//! field. Lists are separated by commas, "none" is empty or -1.
+//! LVM's reports with `--nameprefixes`: one line for each group, physical and logical volume, `LVM2_FIELD='value'` for
+//! each field. Lists are separated by commas, "none" is empty or -1.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -22,9 +22,9 @@ pub enum ReportError {
     /// A number is none.
     #[error("{field} is {value:?}, which is not a number")]
     Number {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What stands there.
+        /// Its value.
         value: String,
     },
     /// A volume group name that nobody can have created.
@@ -35,7 +35,7 @@ pub enum ReportError {
     Attr {
         /// Of which volume.
         name: String,
-        /// What is wrong.
+        /// The reason.
         source: InvalidLvAttr,
     },
     /// A volume before the group that it belongs to.
@@ -44,19 +44,19 @@ pub enum ReportError {
     /// The group says that it has more, or fewer, volumes than follow.
     #[error("volume group {vg} has {counted} {what} and {listed} are listed")]
     Incomplete {
-        /// Which group.
+        /// The volume group.
         vg: VgName,
         /// Of what.
         what: &'static str,
-        /// How many there are.
+        /// Number by the group.
         counted: usize,
-        /// How many were read.
+        /// Number that was read.
         listed: usize,
     },
     /// The free areas of a physical volume are not what is free on it.
     #[error("physical volume {pv} of volume group {vg} has {free} bytes free and areas of {listed}")]
     Areas {
-        /// Which group.
+        /// The volume group.
         vg: VgName,
         /// Identity of the physical volume.
         pv: String,
@@ -73,17 +73,18 @@ pub enum ReportError {
     Absent(VgName),
 }
 
-/// The volume groups in the output of [`LvmCommand::report`](crate::LvmCommand::report), among whatever else commands wrote.
+/// Parses the volume groups in the output of [`LvmCommand::report`](crate::LvmCommand::report), among whatever else
+/// commands wrote.
 pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
     let output = String::from_utf8_lossy(output);
-    let mut groups: Vec<Listed> = Vec::new();
+    let mut groups: Vec<GroupReport> = Vec::new();
     for line in output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX)) {
         let fields = Fields::read(line)?;
         if fields.0.contains_key("VG_NAME") {
-            groups.push(Listed::read(&fields)?);
+            groups.push(GroupReport::read(&fields)?);
             continue;
         }
-        let Listed { group, areas, .. } = groups.last_mut().ok_or(ReportError::Order)?;
+        let GroupReport { group, areas, .. } = groups.last_mut().ok_or(ReportError::Order)?;
         if fields.0.contains_key("SEGTYPE") {
             let segment = fields.segment()?;
             let uuid = fields.get("LV_UUID")?;
@@ -99,17 +100,17 @@ pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
             group.volumes.push(fields.logical_volume()?);
         }
     }
-    groups.into_iter().map(Listed::complete).collect()
+    groups.into_iter().map(GroupReport::complete).collect()
 }
 
-/// The names in the output of [`LvmCommand::group_names`](crate::LvmCommand::group_names).
+/// Parses the names in the output of [`LvmCommand::group_names`](crate::LvmCommand::group_names).
 pub(crate) fn group_names(output: &[u8]) -> Result<Vec<VgName>, ReportError> {
     let output = String::from_utf8_lossy(output);
     let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
     lines.map(|line| Ok(VgName::try_from(Fields::read(line)?.text("VG_NAME")?)?)).collect()
 }
 
-/// What LVM's metadata says of the part that a volume has in a thin pool, or of a pool.
+/// A thin volume, or a thin pool, with its device and transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ThinVolume {
     /// Its name; hidden volumes in brackets.
@@ -123,13 +124,13 @@ pub(crate) struct ThinVolume {
 }
 
 impl ThinVolume {
-    /// Whether the volume has this thin device of the pool.
+    /// Tells whether the volume has this thin device of the pool.
     pub(crate) fn is_device(&self, pool: &LvName, id: u32) -> bool {
         self.pool.as_deref() == Some(pool.as_str()) && self.device == Some(id)
     }
 }
 
-/// The volumes in the output of [`LvmCommand::thin_ids`](crate::LvmCommand::thin_ids).
+/// Parses the volumes in the output of [`LvmCommand::thin_ids`](crate::LvmCommand::thin_ids).
 pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
     let output = String::from_utf8_lossy(output);
     let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
@@ -138,7 +139,7 @@ pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
             let fields = Fields::read(line)?;
             Ok(ThinVolume {
                 name: fields.get("LV_NAME")?.into(),
-                pool: fields.some("POOL_LV")?,
+                pool: fields.optional_text("POOL_LV")?,
                 device: fields.optional_number("THIN_ID")?,
                 transaction: fields.optional_number("TRANSACTION_ID")?,
             })
@@ -147,7 +148,7 @@ pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
 }
 
 /// A group, and how many volumes it says it has: a report that broke off must not look like a smaller group.
-struct Listed {
+struct GroupReport {
     group: VolumeGroup,
     pvs: usize,
     volumes: usize,
@@ -155,7 +156,7 @@ struct Listed {
     areas: Vec<(String, u64, u64)>,
 }
 
-impl Listed {
+impl GroupReport {
     fn read(fields: &Fields<'_>) -> Result<Self, ReportError> {
         let group = VolumeGroup {
             name: VgName::try_from(fields.text("VG_NAME")?)?,
@@ -229,8 +230,8 @@ impl<'a> Fields<'a> {
         self.get(field).map(str::to_owned)
     }
 
-    /// Nothing when it is empty.
-    fn some(&self, field: &'static str) -> Result<Option<Box<str>>, ReportError> {
+    /// Returns the text of a field; `None` when it is empty.
+    fn optional_text(&self, field: &'static str) -> Result<Option<Box<str>>, ReportError> {
         self.get(field).map(|value| (!value.is_empty()).then(|| value.into()))
     }
 
@@ -243,7 +244,7 @@ impl<'a> Fields<'a> {
         if self.get(field)?.is_empty() { Ok(None) } else { self.number(field).map(Some) }
     }
 
-    /// -1 or empty: there is no device.
+    /// Returns the number of a device; `None` when it is -1 or empty.
     fn device(&self, major: &'static str, minor: &'static str) -> Result<Option<Device>, ReportError> {
         Ok(match (self.get(major)?.parse(), self.get(minor)?.parse()) {
             (Ok(major), Ok(minor)) => Some(Device { major, minor }),
@@ -276,9 +277,9 @@ impl<'a> Fields<'a> {
             path: self.get("LV_PATH")?.into(),
             size: self.number("LV_SIZE")?,
             device: self.device("LV_KERNEL_MAJOR", "LV_KERNEL_MINOR")?,
-            origin: self.some("ORIGIN")?,
+            origin: self.optional_text("ORIGIN")?,
             origin_size: self.optional_number("ORIGIN_SIZE")?,
-            pool: self.some("POOL_LV")?,
+            pool: self.optional_text("POOL_LV")?,
             tags: self.get("LV_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(Box::from).collect(),
             attr,
             data_percent: self.optional_number("DATA_PERCENT")?,
@@ -289,7 +290,7 @@ impl<'a> Fields<'a> {
     }
 
     fn segment(&self) -> Result<Segment, ReportError> {
-        Ok(Segment { kind: self.get("SEGTYPE")?.into(), images: self.number("STRIPES")? })
+        Ok(Segment { segment_type: self.get("SEGTYPE")?.into(), images: self.number("STRIPES")? })
     }
 }
 
@@ -299,21 +300,28 @@ mod tests {
     use crate::Layout;
 
     /// As LVM 2.03.16 writes it after a change.
-    const REPORT: &str = r#"
-  Logical volume "z" created.
-  LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
-  LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+    const REPORT: &str = "
+  Logical volume \"z\" created.
+  LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' \
+    LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' \
+    LVM2_LV_COUNT='1'
+  LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' \
+    LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
-  LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''
+  LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' \
+    LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='a,topolvm.io/b=c' \
+    LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''
   
 
-  LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
-  LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
+    LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
+  LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_FREE='0' \
+    LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
   
-"#;
+";
 
-    /// The report with these values in place of the usual ones of its logical volume.
+    /// Returns the report with these values in place of the usual ones of its logical volume.
     fn report(changes: &[(&str, &str)]) -> String {
         REPORT
             .lines()

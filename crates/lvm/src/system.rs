@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use self::container::Place;
-use self::shell::{Limits, Ran, Shells};
+use self::container::Placement;
+use self::shell::{IdleShells, ShellResult, Timeouts};
 use self::shell_retry::ShellRetry;
 use crate::devices::{DeviceStatus, SystemDevices};
 use crate::metadata::Version;
@@ -28,29 +28,30 @@ use crate::{
     VgName, VolumeGroup, Wipeable,
 };
 
-/// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the messages
-/// English, which [`Error`](crate::Error) relies on.
+/// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the
+/// messages English, which [`Error`](crate::Error) relies on.
 const ENVIRONMENT: &[(&str, &str)] = &[("LC_ALL", "C"), ("PATH", SEARCH_PATH), ("LVM_SUPPRESS_FD_WARNINGS", "1")];
-/// Where programs are looked for that are given without a directory.
+/// Directories in which programs are looked for that are given without one.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Reports take milliseconds; this much only passes when devices hang.
 const READ_DEADLINE: Duration = Duration::from_mins(1);
 /// Changes may discard or wipe whole devices.
 const CHANGE_DEADLINE: Duration = Duration::from_mins(10);
-/// How long one of LVM's shells waits for more to do: volumes often come several at a time.
-const IDLE: Duration = Duration::from_secs(5);
-/// LVM ends at a safe point on SIGTERM. A report that ignores it that long is killed; a change never is, since LVM that is killed in
-/// the middle of a change of a thin pool leaves a pool that nobody can change any more.
+/// Timeout after which an idle shell of LVM ends: volumes often come several at a time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// LVM ends at a safe point on SIGTERM. A report that ignores it that long is killed; a change never is, since LVM that
+/// is killed in the middle of a change of a thin pool leaves a pool that nobody can change any more.
 const GRACE: Duration = Duration::from_secs(10);
-/// A new shell that says nothing for so long is none that can be talked to.
-const GREETING: Duration = Duration::from_secs(10);
-/// The longest script for a shell: half of what a pipe holds. All of it is in the pipe at once, so that a shell whose lvmd was killed finds
-/// whole commands there, never the beginning of one.
-const LONGEST_SCRIPT: usize = 32 << 10;
-/// Starts LVM so that it outlives lvmd: the pipes to a dead lvmd must not kill it (std gives children back the default of SIGPIPE), nor
-/// must the end of the container, whose control group it leaves if the first word names another. It takes the OOM protection of
-/// `systemd/lvmd.service` along, for an LVM that is killed is worse than any program that is.
-const SURVIVE: &str = r#"trap '' PIPE
+/// Timeout for the first answer of a new shell.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a script for a shell: half of what a pipe holds. All of it is in the pipe at once, so that a shell
+/// whose lvmd was killed finds whole commands there, never the beginning of one.
+const MAX_SCRIPT_BYTES: usize = 32 << 10;
+/// Starts LVM so that it outlives lvmd: the pipes to a dead lvmd must not kill it (std gives children back the default
+/// of SIGPIPE), nor must the end of the container, whose control group it leaves if the first word names another. It
+/// takes the OOM protection of `systemd/lvmd.service` along, for an LVM that is killed is worse than any program that
+/// is.
+const DETACHED: &str = r#"trap '' PIPE
 group=$1; shift
 [ -z "$group" ] || { echo 0 >"$group"; echo -900 >/proc/self/oom_score_adj; } 2>/dev/null
 exec "$@""#;
@@ -69,10 +70,11 @@ pub enum PrefixError {
 
 /// Starts LVM as a child process.
 ///
-/// Several commands are given to LVM's own shell on its standard input, so that they cost one process at most: the shell stays for
-/// some seconds and serves whoever comes next. Where LVM has no shell, or a command cannot be said in it, each gets a process. LVM
-/// never waits for an answer. Each process is in its own process group, so a signal at the terminal does not reach it, and one that
-/// is stopped takes along the `lvm` that `nsenter` started for it. What changes something outlives the death of this process.
+/// Several commands are given to LVM's own shell on its standard input, so that they cost one process at most: the
+/// shell stays for some seconds and serves whoever comes next. Where LVM has no shell, or a command cannot be said in
+/// it, each gets a process. LVM never waits for an answer. Each process is in its own process group, so a signal at the
+/// terminal does not reach it, and one that is stopped takes along the `lvm` that `nsenter` started for it. What
+/// changes something outlives the death of this process.
 #[derive(Clone, Debug)]
 pub struct SystemRunner {
     program: PathBuf,
@@ -80,20 +82,20 @@ pub struct SystemRunner {
     read_deadline: Duration,
     change_deadline: Duration,
     grace: Duration,
-    greeting: Duration,
+    handshake: Duration,
     shell_retry: Arc<ShellRetry>,
     owner: String,
-    place: Place,
-    shells: Arc<Shells>,
+    placement: Placement,
+    shells: Arc<IdleShells>,
     devices: Arc<SystemDevices>,
 }
 
 impl SystemRunner {
-    /// What stands before the LVM sub-command unless configured otherwise: the `lvm` of the host, in the host's namespaces,
+    /// Words before the LVM sub-command unless configured otherwise: the `lvm` of the host, in the host's namespaces,
     /// also when called from a container (with hostPID). On the host itself `nsenter` changes nothing.
     pub const DEFAULT_PREFIX: &[&str] = &["/usr/bin/nsenter", "-m", "-u", "-i", "-n", "-p", "-t", "1", "/sbin/lvm"];
 
-    /// A runner with this prefix, which ends with the `lvm` program. The first word is looked up once, now.
+    /// Returns a runner with this prefix, which ends with the `lvm` program. The first word is looked up once, now.
     pub fn new<S: AsRef<str>>(prefix: &[S]) -> Result<Self, PrefixError> {
         let mut words = prefix.iter().map(|word| word.as_ref().to_owned());
         let program = words.next().filter(|program| !program.is_empty()).ok_or(PrefixError::Empty)?;
@@ -101,11 +103,11 @@ impl SystemRunner {
         Ok(Self {
             program: resolve(&program).ok_or(PrefixError::NotFound(program))?,
             prefix: words.collect(),
-            greeting: GREETING,
+            handshake: HANDSHAKE_TIMEOUT,
             shell_retry: Arc::default(),
             owner: String::new(),
-            place: Place::Host,
-            shells: Shells::new(IDLE),
+            placement: Placement::Host,
+            shells: IdleShells::new(IDLE_TIMEOUT),
             devices,
             read_deadline: READ_DEADLINE,
             change_deadline: CHANGE_DEADLINE,
@@ -113,44 +115,44 @@ impl SystemRunner {
         })
     }
 
-    /// The same runner with other deadlines for commands that read and commands that change.
+    /// Returns the runner with other deadlines for commands that read and commands that change.
     #[must_use]
     pub fn with_deadlines(self, read: Duration, change: Duration) -> Self {
         Self { read_deadline: read, change_deadline: change, ..self }
     }
 
-    /// The same runner for an lvmd of this name, such as the path of its socket, by which it finds again what an earlier process of the
-    /// same name left running.
+    /// Returns the runner for an lvmd of this name, such as the path of its socket, by which it finds again what an
+    /// earlier process of the same name left running.
     #[must_use]
     pub fn with_owner(self, owner: impl Into<String>) -> Self {
         Self { owner: owner.into(), ..self }
     }
 
-    /// The same runner that, in a container, starts LVM outside of the container's control group, so that LVM is not killed in the middle
-    /// of a change when the container is. Says in the log when that cannot be done.
+    /// Returns the runner that, in a container, starts LVM outside of the container's control group, so that LVM is not
+    /// killed in the middle of a change when the container is. Says in the log when that cannot be done.
     #[must_use]
     pub fn outliving_container(self) -> Self {
-        let place = Place::find();
-        if let Place::Inside(why) = &place {
+        let placement = Placement::find();
+        if let Placement::Inside(why) = &placement {
             tracing::warn!(
                 %why,
-                "LVM is killed together with this container, which can leave a thin pool that has to be repaired by hand; give the pod \
-                 a long terminationGracePeriodSeconds and no liveness probe"
+                "LVM is killed together with this container, which can leave a thin pool that has to be repaired by \
+                 hand; give the pod a long terminationGracePeriodSeconds and no liveness probe"
             );
         }
-        Self { place, ..self }
+        Self { placement, ..self }
     }
 
     fn spawn(&self, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
         let failed = |source| RunError::Spawn { program: self.program.display().to_string(), source };
         // The shell would say it too, but as LVM's answer
         std::fs::metadata(&self.program).map_err(failed)?;
-        let group = match &self.place {
-            Place::Outside(group) => group.as_os_str(),
-            Place::Host | Place::Inside(_) => OsStr::new(""),
+        let group = match &self.placement {
+            Placement::Outside(group) => group.as_os_str(),
+            Placement::Host | Placement::Inside(_) => OsStr::new(""),
         };
         let mut command = command(SHELL);
-        command.args(["-c", SURVIVE, "lvm"]).arg(group).arg(&self.program);
+        command.args(["-c", DETACHED, "lvm"]).arg(group).arg(&self.program);
         command
             .args(&self.prefix)
             .args(args)
@@ -173,14 +175,14 @@ impl SystemRunner {
         if self.shell_retry.is_due()
             && let Some(script) = script(commands)
         {
-            let limits = Limits { deadline: self.deadline(effect), greeting: self.greeting, grace: self.grace };
+            let timeouts = Timeouts { deadline: self.deadline(effect), handshake: self.handshake, grace: self.grace };
             let start = || self.spawn(&[], Stdio::piped());
-            match self.shells.run(&script, effect, limits, start).await? {
-                Ran::Done(output) => {
+            match self.shells.run(&script, effect, timeouts, start).await? {
+                ShellResult::Done(output) => {
                     self.shell_retry.succeeded();
                     return Ok(output);
                 }
-                Ran::NoShell(why) => self.shell_retry.failed(why),
+                ShellResult::UnusableShell(why) => self.shell_retry.failed(why),
             }
         }
         self.run_each(commands, effect).await
@@ -188,8 +190,8 @@ impl SystemRunner {
 
     async fn run_one(&self, command: &LvmCommand, effect: Effect) -> Result<Output, RunError> {
         let child = self.spawn(&command.process_words(), Stdio::null())?;
-        let group = Group::of(&child, effect == Effect::Read);
-        end_of(child, group, self.deadline(effect), self.grace).await
+        let group = ProcessGroup::of(&child, effect == Effect::Read);
+        wait_for_end(child, group, self.deadline(effect), self.grace).await
     }
 
     /// Stops at the first change that fails. Reports run all the same: somebody must find out what there is now.
@@ -226,21 +228,22 @@ fn command_to_end(program: &str, args: &[&OsStr]) -> io::Result<bool> {
     Ok(command.status()?.success())
 }
 
-/// Where the devices are that `lvm` sees: in another mount namespace, behind the first process, if `nsenter` leads there.
+/// Returns the directory of the devices that `lvm` sees: in another mount namespace, behind the first process, if
+/// `nsenter` leads there.
 fn root_of_devices(program: &str) -> &'static str {
     let first_process = "/proc/1/root";
     let enters = Path::new(program).file_name().is_some_and(|name| name == "nsenter");
     if enters && Path::new(first_process).join("dev").is_dir() { first_process } else { "/" }
 }
 
-/// The commands as lines for LVM's shell, if all of them can be said there.
+/// Returns the commands as lines for LVM's shell, if all of them can be said there.
 fn script(commands: &[LvmCommand]) -> Option<String> {
     let mut script = String::new();
     for command in commands {
         script.push_str(&command.shell_line()?);
         script.push('\n');
     }
-    (script.len() <= LONGEST_SCRIPT).then_some(script)
+    (script.len() <= MAX_SCRIPT_BYTES).then_some(script)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
@@ -273,8 +276,8 @@ impl CommandRunner for SystemRunner {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = command.spawn();
         let child = spawned.map_err(|source| RunError::Spawn { program: program.to_owned(), source })?;
-        let group = Group::of(&child, true);
-        end_of(child, group, self.read_deadline, self.grace).await
+        let group = ProcessGroup::of(&child, true);
+        wait_for_end(child, group, self.read_deadline, self.grace).await
     }
 
     async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
@@ -303,14 +306,19 @@ impl Devices for SystemRunner {
         self.devices.hold(vg, volume)
     }
 
-    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
-        self.devices.lock_group(directory, vg, patience)
+    fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
+        self.devices.lock_group(directory, vg, timeout)
     }
 }
 
-/// Waits for the end, or brings it about at the deadline. Reads both pipes at the same time: LVM would wait for ever on one
-/// that is full, and be killed by writing to one that is closed.
-async fn end_of(child: Child, mut group: Group, deadline: Duration, grace: Duration) -> Result<Output, RunError> {
+/// Waits for the end, or brings it about at the deadline. Reads both pipes at the same time: LVM would wait for ever on
+/// one that is full, and be killed by writing to one that is closed.
+async fn wait_for_end(
+    child: Child,
+    mut group: ProcessGroup,
+    deadline: Duration,
+    grace: Duration,
+) -> Result<Output, RunError> {
     let ending = child.wait_with_output();
     tokio::pin!(ending);
     let ended = timeout(deadline, &mut ending).await;
@@ -329,19 +337,20 @@ async fn end_of(child: Child, mut group: Group, deadline: Duration, grace: Durat
 
 /// The processes of one command.
 #[derive(Debug)]
-struct Group {
+struct ProcessGroup {
     leader: Option<Pid>,
     /// It only reads: it may be killed, and is not needed when nobody waits for it.
     kill_on_drop: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     fn of(child: &Child, kill_on_drop: bool) -> Self {
         let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         Self { leader, kill_on_drop }
     }
 
-    /// While our end of the pipes is being read the group exists or has just ended, so the number is not somebody else's.
+    /// Sends a signal to all processes of the group. While our end of the pipes is being read the group exists or has
+    /// just ended, so the number is not somebody else's.
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
             // Fails only when all of them have ended.
@@ -359,7 +368,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if self.kill_on_drop {
             self.signal(Signal::KILL);

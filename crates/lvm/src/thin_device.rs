@@ -1,6 +1,6 @@
-//! Thin devices of which LVM's metadata knows nothing. LVM tells the kernel to make a device and notes afterwards that it did; killed in
-//! between it leaves a device whose id it chooses again for the next volume. A snapshot cannot be made then. A new volume is: LVM takes
-//! the device for it, with whatever was written there.
+//! Thin devices of which LVM's metadata knows nothing. LVM tells the kernel to make a device and notes afterwards that
+//! it did; killed in between it leaves a device whose id it chooses again for the next volume. A snapshot cannot be
+//! made then. A new volume is: LVM takes the device for it, with whatever was written there.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::report::{self, ThinVolume};
 use crate::volume::mapper_name;
 use crate::{Error, GroupLock, Host, LvName, Lvm, LvmCommand, Output, RunError, VgName};
 
-/// Behind the name of a pool's device: the layer that thin devices use.
+/// Suffix of the name of a pool's device: the layer that thin devices use.
 const POOL: &str = "-tpool";
-/// The same for the volume with its metadata.
+/// Suffix of the name of the device with a pool's metadata.
 const METADATA: &str = "_tmeta";
-/// How long LVM's lock of the group is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for LVM's lock of the group.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a thin device stays. Nothing was changed.
+/// Reason for which a thin device was not removed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum KeptThinDevice {
+pub enum ThinDeviceError {
     /// LVM's lock of the group cannot be had, so LVM may be about to use the device.
     #[error("cannot take LVM's lock of the volume group")]
     Lock(#[source] io::Error),
@@ -35,9 +35,9 @@ pub enum KeptThinDevice {
     /// One of them failed.
     #[error("{program} failed: {said}")]
     Program {
-        /// Which.
+        /// Its name.
         program: &'static str,
-        /// What it said.
+        /// Its standard error.
         said: String,
     },
     /// A volume has it, or LVM and the kernel disagree about more than this device, or it may hold data.
@@ -45,8 +45,8 @@ pub enum KeptThinDevice {
     Doubtful(String),
 }
 
-/// What is known of a pool for as long as the lock is held.
-struct Survey {
+/// State of a thin pool by LVM and the kernel, valid for as long as the lock is held.
+struct LockedPool {
     lock: GroupLock,
     volumes: Vec<ThinVolume>,
     status: ThinPoolStatus,
@@ -63,72 +63,73 @@ struct ThinDevice {
 }
 
 impl<R: Host> Lvm<R> {
-    /// Removes a thin device from a pool if it is proven, while LVM's lock keeps everybody else away, that no volume has it and that
-    /// nothing is lost with it: nobody ever wrote to it, or the transaction in which it was made never ended. LVM gives a device to nobody
-    /// before that.
-    pub async fn remove_unused_thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<(), KeptThinDevice> {
-        let Survey { lock, volumes, status } = self.survey(vg, pool).await?;
+    /// Removes a thin device from a pool if it is proven, while LVM's lock keeps everybody else away, that no volume
+    /// has it and that nothing is lost with it: nobody ever wrote to it, or the transaction in which it was made never
+    /// ended. LVM gives a device to nobody before that.
+    pub async fn remove_unused_thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<(), ThinDeviceError> {
+        let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         if let Some(owner) = volumes.iter().find(|volume| volume.is_device(pool, id)) {
-            return Err(KeptThinDevice::Doubtful(format!("volume {} has thin device {id}", owner.name)));
+            return Err(ThinDeviceError::Doubtful(format!("volume {} has thin device {id}", owner.name)));
         }
         check_unused(self.thin_device(vg, pool, id).await?, &status)?;
-        self.tell_thin_pool(vg, pool, &format!("delete {id}")).await?;
+        self.send_pool_message(vg, pool, &format!("delete {id}")).await?;
         drop(lock);
         Ok(())
     }
 
-    /// Whether the thin device of a volume that was just made in a pool is one that a killed LVM left: it was made in the last transaction,
-    /// whether before or when that was begun anew for this volume, so that no other volume ever had it.
+    /// Tells whether the thin device of a volume that was just made in a pool is one that a killed LVM left: it was
+    /// made in the last transaction, whether before or when that was begun anew for this volume, so that no other
+    /// volume ever had it.
     pub async fn has_thin_device_of_last_transaction(
         &self,
         vg: &VgName,
         pool: &LvName,
         name: &LvName,
-    ) -> Result<bool, KeptThinDevice> {
-        let Survey { lock, volumes, status } = self.survey(vg, pool).await?;
+    ) -> Result<bool, ThinDeviceError> {
+        let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         let volume = volumes.iter().find(|volume| *volume.name == *name.as_str());
-        let no_device = || KeptThinDevice::Doubtful(format!("LVM names no thin device of volume {name}"));
+        let no_device = || ThinDeviceError::Doubtful(format!("LVM names no thin device of volume {name}"));
         let id = volume.and_then(|volume| volume.device).ok_or_else(no_device)?;
         let device = self.thin_device(vg, pool, id).await?;
         drop(lock);
         Ok(device.is_some_and(|device| device.transaction.checked_add(1) == status.transaction))
     }
 
-    /// What LVM and the kernel say of a pool, while LVM's lock keeps everybody else away and both agree.
-    async fn survey(&self, vg: &VgName, pool: &LvName) -> Result<Survey, KeptThinDevice> {
+    /// Acquires LVM's lock of the group and reads the state of a pool. Fails when LVM and the kernel disagree about it.
+    async fn lock_pool(&self, vg: &VgName, pool: &LvName) -> Result<LockedPool, ThinDeviceError> {
         let directory = self.setting("global/locking_dir", |value| Some(PathBuf::from(value))).await?;
         let (runner, group) = (Arc::clone(self.runner()), vg.clone());
-        let locking = tokio::task::spawn_blocking(move || runner.lock_group(&directory, &group, PATIENCE));
-        let lock = locking.await.map_err(io::Error::other).flatten().map_err(KeptThinDevice::Lock)?;
+        let locking = tokio::task::spawn_blocking(move || runner.lock_group(&directory, &group, LOCK_TIMEOUT));
+        let lock = locking.await.map_err(io::Error::other).flatten().map_err(ThinDeviceError::Lock)?;
         let volumes = self.parse(&LvmCommand::thin_ids(vg), report::thin_ids).await?;
         let status = self.thin_pool_status(vg, pool).await?;
-        check_known(&volumes, &status, pool)?;
-        Ok(Survey { lock, volumes, status })
+        check_consistent(&volumes, &status, pool)?;
+        Ok(LockedPool { lock, volumes, status })
     }
 
-    async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, KeptThinDevice> {
+    async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, ThinDeviceError> {
         let said = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
         // START LENGTH TYPE and the status itself
         let status = said.split_once(" thin-pool ").map(|(_, status)| status);
-        let no_status = || KeptThinDevice::Doubtful(format!("not the status of a thin pool: {said}"));
+        let no_status = || ThinDeviceError::Doubtful(format!("not the status of a thin pool: {said}"));
         ThinPoolStatus::parse(status.ok_or_else(no_status)?).map_err(|_| no_status())
     }
 
-    /// What the pool's metadata says of a device, read from a snapshot of it, as the metadata of a pool in use must be.
-    async fn thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<Option<ThinDevice>, KeptThinDevice> {
-        self.tell_thin_pool(vg, pool, "reserve_metadata_snap").await?;
+    /// Reads a device from a snapshot of the pool's metadata, as the metadata of a pool in use must be read.
+    async fn thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<Option<ThinDevice>, ThinDeviceError> {
+        self.send_pool_message(vg, pool, "reserve_metadata_snap").await?;
         let metadata = format!("/dev/mapper/{}", mapper_name(vg, pool.as_str(), METADATA));
         let listed = ["--metadata-snap", "--no-headers", "--format", "DEV,MAPPED_BLOCKS,TRANSACTION", &metadata];
         let listed = self.program("thin_ls", &listed).await;
-        self.tell_thin_pool(vg, pool, "release_metadata_snap").await?;
+        self.send_pool_message(vg, pool, "release_metadata_snap").await?;
         Ok(thin_devices(&listed?)?.into_iter().find(|device| device.id == id))
     }
 
-    async fn tell_thin_pool(&self, vg: &VgName, pool: &LvName, message: &str) -> Result<(), KeptThinDevice> {
+    async fn send_pool_message(&self, vg: &VgName, pool: &LvName, message: &str) -> Result<(), ThinDeviceError> {
         self.program("dmsetup", &["message", &mapper_name(vg, pool.as_str(), POOL), "0", message]).await.map(drop)
     }
 
-    async fn program(&self, program: &'static str, args: &[&str]) -> Result<String, KeptThinDevice> {
+    async fn program(&self, program: &'static str, args: &[&str]) -> Result<String, ThinDeviceError> {
         let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
         let Output { code, stdout, stderr, .. } = self.runner().run_program(program, &args).await?;
         tracing::debug!(program, ?args, ?code, stderr, "ran");
@@ -136,14 +137,14 @@ impl<R: Host> Lvm<R> {
         if code == Some(0) {
             Ok(said)
         } else {
-            Err(KeptThinDevice::Program { program, said: stderr.trim().to_owned() })
+            Err(ThinDeviceError::Program { program, said: stderr.trim().to_owned() })
         }
     }
 }
 
-/// LVM and the kernel agree about which transaction was the last, and nobody else reads the pool's metadata.
-fn check_known(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -> Result<(), KeptThinDevice> {
-    let doubtful = |why: String| Err(KeptThinDevice::Doubtful(why));
+/// Checks that LVM and the kernel agree about the last transaction, and that nobody else reads the pool's metadata.
+fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -> Result<(), ThinDeviceError> {
+    let doubtful = |why: String| Err(ThinDeviceError::Doubtful(why));
     let noted = volumes.iter().find(|volume| *volume.name == *pool.as_str()).and_then(|pool| pool.transaction);
     if status.transaction.is_none() || status.transaction != noted {
         let text = |id: Option<u64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
@@ -152,32 +153,34 @@ fn check_known(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -
     }
     if status.has_metadata_snapshot {
         return doubtful(
-            "the pool has a metadata snapshot of another program; `dmsetup message VG-POOL-tpool 0 release_metadata_snap` gives it up"
+            "the pool has a metadata snapshot of another program; \
+             `dmsetup message VG-POOL-tpool 0 release_metadata_snap` gives it up"
                 .to_owned(),
         );
     }
     Ok(())
 }
 
-fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(), KeptThinDevice> {
+/// Checks that no data is lost with a device: nobody wrote to it, or its transaction never ended.
+fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(), ThinDeviceError> {
     match device {
         Some(device) if device.mapped_blocks == 0 || Some(device.transaction) == status.transaction => Ok(()),
-        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(KeptThinDevice::Doubtful(format!(
-            "thin device {id} was made in transaction {transaction}, which ended, and has {mapped_blocks} blocks: it may be a volume of older \
-             metadata"
+        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(ThinDeviceError::Doubtful(format!(
+            "thin device {id} was made in transaction {transaction}, which ended, and has {mapped_blocks} blocks: \
+             it may be a volume of older metadata"
         ))),
-        None => Err(KeptThinDevice::Doubtful("thin_ls does not list the device".to_owned())),
+        None => Err(ThinDeviceError::Doubtful("thin_ls does not list the device".to_owned())),
     }
 }
 
-fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, KeptThinDevice> {
+fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, ThinDeviceError> {
     let device = |line: &str| {
         let mut words = line.split_whitespace();
         let mut number = || words.next()?.parse::<u64>().ok();
         let (id, mapped_blocks, transaction) = (number()?, number()?, number()?);
         Some(ThinDevice { id: u32::try_from(id).ok()?, mapped_blocks, transaction })
     };
-    let unreadable = |line: &str| KeptThinDevice::Doubtful(format!("not a line of thin_ls: {line:?}"));
+    let unreadable = |line: &str| ThinDeviceError::Doubtful(format!("not a line of thin_ls: {line:?}"));
     listed.lines().map(|line| device(line).ok_or_else(|| unreadable(line))).collect()
 }
 
@@ -210,7 +213,7 @@ mod tests {
     #[case::failed("Fail", "at transaction none")]
     #[case::read_by_another("7 1/2 1/2 123 rw", "metadata snapshot")]
     fn a_pool_that_is_not_understood_is_left_alone(#[case] words: &str, #[case] expected: &str) {
-        let kept = check_known(&volumes(), &status(words), &"pool".parse().unwrap()).unwrap_err().to_string();
+        let kept = check_consistent(&volumes(), &status(words), &"pool".parse().unwrap()).unwrap_err().to_string();
         assert!(kept.contains(expected), "{kept}");
     }
 
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn a_device_that_only_the_kernel_knows_goes_if_nobody_can_have_used_it() {
         let status = status("7 1/2 1/2 - rw");
-        check_known(&volumes(), &status, &"pool".parse().unwrap()).unwrap();
+        check_consistent(&volumes(), &status, &"pool".parse().unwrap()).unwrap();
         let devices = thin_devices("  1   25600  0\n  2  0  3\n  3  12  7\n  4  12  3\n").unwrap();
         let kept: Vec<_> = devices
             .iter()

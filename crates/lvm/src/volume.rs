@@ -1,4 +1,4 @@
-//! What LVM says about volume groups and logical volumes.
+//! Volume groups, physical volumes, logical volumes and segments, as LVM reports them.
 
 use crate::{Layout, LvAttr, Tag, VgName};
 
@@ -17,7 +17,7 @@ pub struct VolumeGroup {
     pub free: u64,
     /// Bytes in one extent, the unit of allocation.
     pub extent_size: u64,
-    /// How many of its physical volumes cannot be found.
+    /// Number of its physical volumes that cannot be found.
     pub missing_pvs: u64,
     /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
@@ -38,7 +38,7 @@ pub struct PhysicalVolume {
     pub free: u64,
     /// The lengths in extents of its free areas, from its beginning to its end.
     pub free_areas: Vec<u64>,
-    /// Whether LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
+    /// True if LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
     pub allocatable: bool,
 }
 
@@ -73,13 +73,13 @@ pub struct LogicalVolume {
     pub tags: Box<[Box<str>]>,
     /// Type, state and health.
     pub attr: LvAttr,
-    /// How full it is, in percent: thin pools, thin volumes and snapshots.
+    /// Used data in percent: thin pools, thin volumes and snapshots.
     pub data_percent: Option<f64>,
-    /// How full the metadata of a thin pool is, in percent.
+    /// Used metadata of a thin pool in percent.
     pub metadata_percent: Option<f64>,
     /// Size in bytes of the metadata of a thin pool or cache pool.
     pub metadata_size: Option<u64>,
-    /// How its end is laid out, unless it is linear or thin.
+    /// Its last segment, unless that is linear or thin.
     pub segment: Option<Box<Segment>>,
 }
 
@@ -87,35 +87,35 @@ pub struct LogicalVolume {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// LVM's name of the type, for example `raid1`.
-    pub kind: Box<str>,
-    /// How many areas lie side by side: stripes, copies, parity.
+    pub segment_type: Box<str>,
+    /// Number of areas side by side: stripes, copies, parity.
     pub images: u16,
 }
 
 /// Number of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// Driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// Number of the device among those of the driver.
     pub minor: u32,
 }
 
 impl VolumeGroup {
-    /// Where LVM may make volumes now: nowhere while physical volumes are missing.
+    /// Returns the free areas in which LVM may make volumes: none while physical volumes are missing.
     pub fn free_areas(&self) -> FreeAreas<'_> {
         let usable = |pv: &&PhysicalVolume| pv.allocatable && self.missing_pvs == 0;
         let areas = self.pvs.iter().filter(usable).map(|pv| pv.free_areas.as_slice()).collect();
         FreeAreas { extent_size: self.extent_size, areas }
     }
 
-    /// The logical volume with this name.
+    /// Returns the logical volume with this name.
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| *volume.name == *name)
     }
 
-    /// Names of the snapshots that would go with `origin`: all copy-on-write snapshots, and the thin ones whose origin is
-    /// not in their own pool, which LVM calls external. Others live on without it.
+    /// Returns the names of the snapshots that would go with `origin`: all copy-on-write snapshots, and the thin ones
+    /// whose origin is not in their own pool, which LVM calls external. Others live on without it.
     pub fn snapshots_of<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a str> {
         let pool_of_origin = self.volume(origin).and_then(|origin| origin.pool.as_deref());
         self.volumes
@@ -127,8 +127,8 @@ impl VolumeGroup {
 }
 
 impl FreeAreas<'_> {
-    /// Bytes of the largest volume of this layout that can be made so that `spare` bytes of the free areas are left, wherever
-    /// these are.
+    /// Returns the bytes of the largest volume of this layout that can be made so that `spare` bytes of the free areas
+    /// are left, wherever these are.
     pub fn largest(&self, layout: &Layout, spare: u64) -> u64 {
         let free: u64 = self.areas.iter().copied().flatten().sum();
         let spare = spare
@@ -138,7 +138,7 @@ impl FreeAreas<'_> {
         layout.largest(self.extent_size, &self.areas).min(within).saturating_mul(self.extent_size)
     }
 
-    /// Whether a volume of this layout and so many bytes can be made.
+    /// Tells whether a volume of this layout and so many bytes can be made.
     pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
         self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.areas)
     }
@@ -150,8 +150,8 @@ pub(crate) fn mapper_name(vg: &VgName, name: &str, layer: &str) -> String {
 }
 
 impl LogicalVolume {
-    /// The layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID has its metadata
-    /// already.
+    /// Returns the layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID
+    /// has its metadata already.
     pub fn layout(&self) -> Layout {
         match &self.segment {
             None => Layout::parse(&[], None),
@@ -159,19 +159,20 @@ impl LogicalVolume {
         }
     }
 
-    /// Whether it carries the tag.
+    /// Tells whether it carries the tag.
     pub fn has_tag(&self, tag: &Tag) -> bool {
         self.tags.iter().any(|existing| **existing == *tag.as_str())
     }
 
-    /// The name that LVM gives its block device in device-mapper: group and volume with a dash in between, their own dashes
+    /// Returns the name of its block device in device-mapper: group and volume with a dash in between, their own dashes
     /// doubled. Of a thin pool LVM reports the layer that the thin volumes use.
     pub fn mapper_name(&self, vg: &VgName) -> String {
         let layer = if self.attr.is_thin_pool() { "-tpool" } else { "" };
         mapper_name(vg, &self.name, layer)
     }
 
-    /// Size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its origin.
+    /// Returns the size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its
+    /// origin.
     pub fn visible_size(&self) -> u64 {
         match (&self.origin, &self.pool, self.origin_size) {
             (Some(_), None, Some(origin_size)) => origin_size,

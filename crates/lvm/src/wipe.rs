@@ -15,10 +15,10 @@ use crate::Device;
 
 /// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
 const BLOCK: usize = 4096;
-/// So much is written at once.
+/// Bytes that are written at once.
 const ZEROS: usize = 1 << 20;
 
-/// How a volume is wiped.
+/// Method by which volumes of a class are wiped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wipe {
     /// The device is told that nothing is needed any more. Zeros are written where it does not take that.
@@ -27,7 +27,7 @@ pub enum Wipe {
     Zero,
 }
 
-/// Not a way to wipe.
+/// A word that names no method of wiping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is neither discard nor zero")]
 pub struct InvalidWipe;
@@ -53,9 +53,9 @@ impl FromStr for Wipe {
     }
 }
 
-/// A block device that is held to be wiped, and that nobody else can mount or wipe meanwhile.
+/// A block device that is open exclusively to be wiped: nobody else can mount or wipe it meanwhile.
 pub trait Wipeable: Send {
-    /// In bytes.
+    /// Returns its size in bytes.
     fn size(&self) -> u64;
 
     /// Wipes a range of bytes, which begins and ends at whole sectors. Blocks for as long as the device needs.
@@ -65,9 +65,9 @@ pub trait Wipeable: Send {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Ways in which Linux wipes, see `blkdev_fallocate` in the kernel's `block/fops.c`.
+/// Methods by which Linux wipes, see `blkdev_fallocate` in the kernel's `block/fops.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// Unmaps, where the device promises that zeros are read afterwards.
     Unmap,
     /// Discards, without a promise. Kernels since 6.13 do not offer it any more.
@@ -78,15 +78,15 @@ enum Way {
     Write,
 }
 
-impl Way {
-    fn first(how: Wipe) -> Self {
+impl Method {
+    fn preferred(how: Wipe) -> Self {
         match how {
             Wipe::Discard => Self::Unmap,
             Wipe::Zero => Self::ZeroRange,
         }
     }
 
-    /// What is tried when this one is not supported.
+    /// Returns the method to try when this one is not supported.
     fn next(self) -> Option<Self> {
         match self {
             Self::Unmap => Some(Self::Discard),
@@ -99,16 +99,16 @@ impl Way {
 
 /// A block device, or in tests a file.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ExclusiveDevice {
     file: File,
     size: u64,
-    /// The best way that was not found to be unsupported.
-    way: Option<(Wipe, Way)>,
+    /// The best method that was not found to be unsupported.
+    method: Option<(Wipe, Method)>,
     zeros: Vec<u8>,
 }
 
-impl Held {
-    /// Opens a device, unless somebody else has it for himself: it is mounted, in use by another device, or held like this.
+impl ExclusiveDevice {
+    /// Opens a device, exclusively. Fails while it is mounted, in use by another device, or open exclusively already.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         // On a block device O_EXCL without O_CREAT means this, see open(2).
         let flags = OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
@@ -116,7 +116,7 @@ impl Held {
             if error == Errno::INVAL { rustix::fs::open(path, flags, Mode::empty()) } else { Err(error) }
         })?;
         let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
-        Ok(Self { file: file.into(), size, way: None, zeros: Vec::new() })
+        Ok(Self { file: file.into(), size, method: None, zeros: Vec::new() })
     }
 
     pub(crate) fn device(&self) -> io::Result<Device> {
@@ -124,13 +124,13 @@ impl Held {
         Ok(Device { major: rustix::fs::major(device), minor: rustix::fs::minor(device) })
     }
 
-    fn by(&mut self, way: Way, offset: u64, length: u64) -> rustix::io::Result<()> {
+    fn wipe_with(&mut self, method: Method, offset: u64, length: u64) -> rustix::io::Result<()> {
         let keep = FallocateFlags::KEEP_SIZE;
-        let flags = match way {
-            Way::Unmap => keep | FallocateFlags::PUNCH_HOLE,
-            Way::Discard => keep | FallocateFlags::PUNCH_HOLE | FallocateFlags::NO_HIDE_STALE,
-            Way::ZeroRange => keep | FallocateFlags::ZERO_RANGE,
-            Way::Write => return self.write_zeros(offset, length),
+        let flags = match method {
+            Method::Unmap => keep | FallocateFlags::PUNCH_HOLE,
+            Method::Discard => keep | FallocateFlags::PUNCH_HOLE | FallocateFlags::NO_HIDE_STALE,
+            Method::ZeroRange => keep | FallocateFlags::ZERO_RANGE,
+            Method::Write => return self.write_zeros(offset, length),
         };
         loop {
             match fallocate(&self.file, flags, offset, length) {
@@ -162,22 +162,24 @@ impl Held {
     }
 }
 
-impl Wipeable for Held {
+impl Wipeable for ExclusiveDevice {
     fn size(&self) -> u64 {
         self.size
     }
 
     fn wipe(&mut self, how: Wipe, range: Range<u64>) -> io::Result<()> {
         let length = range.end.saturating_sub(range.start);
-        let mut way = self.way.filter(|(of, _)| *of == how).map_or_else(|| Way::first(how), |(_, way)| way);
+        let mut method =
+            self.method.filter(|(of, _)| *of == how).map_or_else(|| Method::preferred(how), |(_, method)| method);
         loop {
-            match (self.by(way, range.start, length), way.next()) {
+            match (self.wipe_with(method, range.start, length), method.next()) {
                 (Err(Errno::OPNOTSUPP | Errno::NOSYS), Some(next)) => {
-                    tracing::info!(?way, ?next, "the device does not offer this way of wiping; trying the next");
-                    way = next;
+                    let message = "the device does not offer this way of wiping; trying the next";
+                    tracing::info!(way = ?method, ?next, "{message}");
+                    method = next;
                 }
                 (done, _) => {
-                    self.way = Some((how, way));
+                    self.method = Some((how, method));
                     return Ok(done?);
                 }
             }
@@ -209,7 +211,7 @@ mod tests {
     #[rstest]
     fn what_is_wiped_reads_as_zeros_and_the_rest_stays(#[values(Wipe::Discard, Wipe::Zero)] how: Wipe) {
         let disk = disk();
-        let mut held = Held::open(disk.path()).unwrap();
+        let mut held = ExclusiveDevice::open(disk.path()).unwrap();
         assert_eq!(held.size(), 3 << 20);
         held.wipe(how, 4096..(2 << 20) + 4096).unwrap();
         held.flush().unwrap();
@@ -223,8 +225,8 @@ mod tests {
     #[test]
     fn zeros_are_written_where_nothing_else_works() {
         let disk = disk();
-        let mut held = Held::open(disk.path()).unwrap();
-        held.way = Some((Wipe::Zero, Way::Write));
+        let mut held = ExclusiveDevice::open(disk.path()).unwrap();
+        held.method = Some((Wipe::Zero, Method::Write));
         // Not a multiple of what is written at once.
         held.wipe(Wipe::Zero, 0..(2 << 20) + 8192).unwrap();
         let contents = fs::read(disk.path()).unwrap();
@@ -234,13 +236,14 @@ mod tests {
 
     #[test]
     fn a_way_of_discarding_is_followed_by_one_of_zeroing() {
-        let ways: Vec<_> = std::iter::successors(Some(Way::first(Wipe::Discard)), |way| way.next()).collect();
-        assert_eq!(ways, [Way::Unmap, Way::Discard, Way::ZeroRange, Way::Write]);
-        assert_eq!(Way::first(Wipe::Zero), Way::ZeroRange);
+        let ways: Vec<_> =
+            std::iter::successors(Some(Method::preferred(Wipe::Discard)), |method| method.next()).collect();
+        assert_eq!(ways, [Method::Unmap, Method::Discard, Method::ZeroRange, Method::Write]);
+        assert_eq!(Method::preferred(Wipe::Zero), Method::ZeroRange);
     }
 
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
-        assert_eq!(Held::open(Path::new("/dev/no-such-disk")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(ExclusiveDevice::open(Path::new("/dev/no-such-disk")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -1,4 +1,4 @@
-//! What the words of an `lvcreate` command line say about the layout.
+//! The layout that words of an `lvcreate` command line ask for.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ const WITHOUT_VALUE: &str = "\
     d|debug K|ignoreactivationskip ignoremonitoring nohints nolocking nosync noudevsync q|quiet v|verbose y|yes";
 /// Those that make something else than a plain new volume, or change what all others mean.
 const FOREIGN: &str = "\
-    H|cache cachedevice cachemetadataformat cachemode cachepolicy cachepool cachesettings cachesize cachevol c|chunksize \
-    compression config corelog deduplication devices devicesfile discards driverloaded errorwhenfull l|extents h|help \
-    longhelp mirrorlog pooldatavdo poolmetadatasize poolmetadataspare s|snapshot t|test T|thin thinpool vdo vdopool \
-    vdosettings version V|virtualsize";
+    H|cache cachedevice cachemetadataformat cachemode cachepolicy cachepool cachesettings cachesize cachevol \
+    c|chunksize compression config corelog deduplication devices devicesfile discards driverloaded errorwhenfull \
+    l|extents h|help longhelp mirrorlog pooldatavdo poolmetadatasize poolmetadataspare s|snapshot t|test T|thin \
+    thinpool vdo vdopool vdosettings version V|virtualsize";
 /// Those that may stand there more than once.
 const REPEATABLE: [&str; 4] = ["addtag", "debug", "quiet", "verbose"];
 /// Those that [`LvmCommand::create`](crate::LvmCommand::create) gives itself.
@@ -30,7 +30,7 @@ struct LvcreateOption {
     /// One letter, or empty.
     short: &'static str,
     long: &'static str,
-    /// Which of the lists it is in.
+    /// The list that it is in.
     list: &'static str,
 }
 

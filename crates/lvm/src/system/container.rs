@@ -1,5 +1,5 @@
-//! Where LVM runs so that the end of a container is not its end: a container runtime kills whatever is in the control group of a container
-//! (`cgroup.kill`), and the kernel whatever is in its process namespace.
+//! The control group for LVM that keeps it alive at the end of a container: a container runtime kills whatever is in
+//! the control group of a container (`cgroup.kill`), and the kernel whatever is in its process namespace.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ const CONTROL_GROUPS: &str = "sys/fs/cgroup";
 /// The control group for LVM, beside those of pods and services. Nothing in it is limited.
 const LVM: &str = "topolvm-lvm";
 
-/// Where LVM is started.
+/// Placement of LVM processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Where lvmd is: on the host, where the service manager leaves it alone.
+pub(super) enum Placement {
+    /// Beside lvmd on the host, where the service manager leaves it alone.
     Host,
     /// lvmd is in a container, and whoever writes 0 to this file of the host leaves it.
     Outside(PathBuf),
@@ -26,7 +26,7 @@ pub(super) enum Place {
     Inside(String),
 }
 
-impl Place {
+impl Placement {
     pub(super) fn find() -> Self {
         Self::seen_from(Path::new(HOST)).unwrap_or_else(|error| Self::Inside(error.to_string()))
     }

@@ -1,5 +1,5 @@
-//! LVM commands that an earlier lvmd started and that outlived it: killed, it leaves them to end by themselves. Its successor waits for
-//! them, since what they are about to change is not yet what it finds.
+//! LVM commands that an earlier lvmd started and that outlived it: killed, it leaves them to end by themselves. Its
+//! successor waits for them, since what they are about to change is not yet what it finds.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin
     }
 }
 
-/// The kernel makes the descriptor of a process readable when the process ends.
+/// Waits until the processes have ended: the kernel makes the descriptor of a process readable then.
 async fn until_ended(leftovers: &[Process]) {
     for leftover in leftovers {
         // Fails only when the runtime goes away
@@ -45,24 +45,24 @@ async fn until_ended(leftovers: &[Process]) {
     }
 }
 
-/// The processes that carry the name of the owner, without daemons that LVM has started (dmeventd), which lead sessions of their own and
-/// never end.
+/// Returns the processes that carry the name of the owner, without daemons that LVM has started (dmeventd), which lead
+/// sessions of their own and never end.
 fn find(owner: &str) -> io::Result<Vec<Process>> {
-    let mark = format!("{OWNER}={owner}");
+    let variable = format!("{OWNER}={owner}");
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else { continue };
-        let is_marked = || {
+        let has_variable = || {
             let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+            environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
         };
-        if !is_marked() || leads_session(pid) {
+        if !has_variable() || leads_session(pid) {
             continue;
         }
         // The number may be another's by now, but not any more once it is held
         if let Ok(process) = pidfd_open(pid, PidfdFlags::NONBLOCK)
-            && is_marked()
+            && has_variable()
         {
             found.push(Process::from_owned_fd_unchecked(process)?);
         }
@@ -70,8 +70,9 @@ fn find(owner: &str) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// Whether a process leads a session, as daemons do. proc(5): the session is the fourth after the name in parentheses. Not getsid(2), whose
-/// answer rustix cannot take when the session began outside of this process namespace.
+/// Tells whether a process leads a session, as daemons do. proc(5): the session is the fourth after the name in
+/// parentheses. Not getsid(2), whose answer rustix cannot take when the session began outside of this process
+/// namespace.
 fn leads_session(pid: Pid) -> bool {
     let pid = pid.as_raw_nonzero().to_string();
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

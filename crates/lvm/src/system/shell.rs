@@ -1,10 +1,11 @@
 //! LVM's own shells, which stay for a moment: most of the time of a short command is LVM's start.
 //!
-//! Where a process is cheap it saves half of the CPU time of a change without activation, and a third of its time
+//! Even with cheap processes it saves half of the CPU time of a change without activation, and a third of its time
 //! (docs/benchmarks.md, "LVM's kept shell"): it stays as long as that is more than 15 % of a change.
 //!
-//! A shell that waits holds no lock and no device, only some megabytes. It looks at the disks and at `lvm.conf` before each
-//! command as a new process would, and ends when its standard input does, so that none outlives whoever started it.
+//! A shell that waits holds no lock and no device, only some megabytes. It looks at the disks and at `lvm.conf` before
+//! each command as a new process would, and ends when its standard input does, so that none outlives whoever started
+//! it.
 
 use std::io;
 use std::process::ExitStatus;
@@ -17,50 +18,52 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::Group;
+use super::ProcessGroup;
 use crate::{Effect, Output, RunError};
 
 /// After so many times a shell is replaced, whatever it may have gathered.
 const USES: u32 = 1000;
-/// A line that no shell knows. It names what it does not know on standard error, by which the end of its work is noticed.
-const END: &str = "end-of-commands-";
-/// Prints one line about nothing, and then in which form this shell writes, which `lvm.conf` says and no command can change.
-const SAY_SOMETHING: &str = "formats\nlvmconfig --type full report/output_format log/report_command_log\n";
+/// A line that no shell knows. It names what it does not know on standard error, by which the end of its work is
+/// noticed.
+const END_MARKER: &str = "end-of-commands-";
+/// First lines for a new shell: prints one line about nothing, and then in which form this shell writes, which
+/// `lvm.conf` says and no command can change.
+const HANDSHAKE: &str = "formats\nlvmconfig --type full report/output_format log/report_command_log\n";
 /// The end of a question. It stands without a newline, and LVM waits.
 const QUESTION: &[u8] = b"[y/n]: ";
 const CHUNK: usize = 16 << 10;
 
 /// The shells that have nothing to do.
 #[derive(Debug)]
-pub(super) struct Shells {
-    /// How long a shell waits for more to do.
-    patience: Duration,
+pub(super) struct IdleShells {
+    /// Timeout after which an idle shell ends.
+    idle_timeout: Duration,
     idle: Mutex<Vec<(Instant, Shell)>>,
 }
 
-/// How long a shell may take.
+/// Timeouts of a shell.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct Timeouts {
     /// For its commands.
     pub(super) deadline: Duration,
     /// To say its first word.
-    pub(super) greeting: Duration,
+    pub(super) handshake: Duration,
     /// To end when it is told to.
     pub(super) grace: Duration,
 }
 
-/// What came of commands.
+/// Outcome of commands for a shell.
 #[derive(Debug)]
-pub(super) enum Ran {
+pub(super) enum ShellResult {
     /// They ran, or the program ended before.
     Done(Output),
     /// Nothing ran.
-    NoShell(NoShell),
+    UnusableShell(UnusableShell),
 }
 
-/// Why a shell cannot be used.
+/// Reason for which a shell cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoShell {
+pub(super) enum UnusableShell {
     /// There is none.
     #[error("this lvm has none, or one that does not answer like LVM's")]
     Missing,
@@ -69,38 +72,39 @@ pub(super) enum NoShell {
     Slow,
     /// Its reports would be in a form that is not understood here.
     #[error("lvm.conf sets report/output_format or log/report_command_log, which LVM's shell cannot be told otherwise")]
-    OtherForm,
+    OtherReportFormat,
 }
 
-impl Shells {
-    /// None yet. Each will wait so long for more to do.
-    pub(super) fn new(patience: Duration) -> Arc<Self> {
-        Arc::new(Self { patience, idle: Mutex::default() })
+impl IdleShells {
+    /// Returns no shells yet, with the timeout for those to come.
+    pub(super) fn new(idle_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self { idle_timeout, idle: Mutex::default() })
     }
 
-    /// Runs lines in a shell that waits, or in one that `start` starts. It is kept afterwards if nothing is wrong with it.
+    /// Runs lines in a shell that waits, or in one that `start` starts. It is kept afterwards if nothing is wrong with
+    /// it.
     pub(super) async fn run(
         self: &Arc<Self>,
         lines: &str,
         effect: Effect,
-        limits: Limits,
+        timeouts: Timeouts,
         start: impl FnOnce() -> Result<Child, RunError>,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<ShellResult, RunError> {
         let (mut shell, processes) = match self.take() {
             Some(shell) => (shell, 0),
-            None => match Shell::greet(start()?, limits).await? {
-                Greeting::Answered(shell) => (*shell, 1),
-                Greeting::Ended(output) => return Ok(Ran::Done(output)),
-                Greeting::NoShell(why) => return Ok(Ran::NoShell(why)),
+            None => match Shell::start_shell(start()?, timeouts).await? {
+                Handshake::Answered(shell) => (*shell, 1),
+                Handshake::Ended(output) => return Ok(ShellResult::Done(output)),
+                Handshake::UnusableShell(why) => return Ok(ShellResult::UnusableShell(why)),
             },
         };
         shell.group.kill_on_drop = effect == Effect::Read;
-        let output = shell.run(lines, limits).await?;
+        let output = shell.run(lines, timeouts).await?;
         shell.group.kill_on_drop = false;
         if shell.can_go_on() {
             self.put(shell);
         }
-        Ok(Ran::Done(Output { processes, ..output }))
+        Ok(ShellResult::Done(Output { processes, ..output }))
     }
 
     fn take(&self) -> Option<Shell> {
@@ -110,30 +114,30 @@ impl Shells {
 
     fn put(self: &Arc<Self>, shell: Shell) {
         self.idle.lock().push((Instant::now(), shell));
-        let (patience, shells) = (self.patience, Arc::downgrade(self));
+        let (idle_timeout, shells) = (self.idle_timeout, Arc::downgrade(self));
         #[expect(clippy::disallowed_methods, reason = "it ends by itself in a moment, and nothing depends on it")]
         let _ended_later = tokio::spawn(async move {
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(idle_timeout).await;
             if let Some(shells) = shells.upgrade() {
                 let mut idle = shells.idle.lock();
-                idle.retain(|(since, _)| since.elapsed() < patience);
+                idle.retain(|(since, _)| since.elapsed() < idle_timeout);
             }
         });
     }
 }
 
-/// What a new program says.
-enum Greeting {
+/// Outcome of starting a shell.
+enum Handshake {
     Answered(Box<Shell>),
     Ended(Output),
-    NoShell(NoShell),
+    UnusableShell(UnusableShell),
 }
 
 /// A running shell. Its standard input closes when this is dropped, and it ends.
 #[derive(Debug)]
 struct Shell {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
@@ -141,47 +145,49 @@ struct Shell {
 }
 
 impl Shell {
-    /// Talks to a program that was started without a command. The exit status 3, `EINVALID_CMD_LINE`, is that of an `lvm` without a
-    /// shell.
-    async fn greet(mut child: Child, limits: Limits) -> Result<Greeting, RunError> {
-        let group = Group::of(&child, true);
+    /// Talks to a program that was started without a command. The exit status 3, `EINVALID_CMD_LINE`, is that of an
+    /// `lvm` without a shell.
+    async fn start_shell(mut child: Child, timeouts: Timeouts) -> Result<Handshake, RunError> {
+        let group = ProcessGroup::of(&child, true);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (stdin @ Some(_), Some(stdout), Some(stderr)) = pipes else {
-            return Ok(Greeting::NoShell(NoShell::Missing));
+            return Ok(Handshake::UnusableShell(UnusableShell::Missing));
         };
         let mut shell = Self { child, group, stdin, stdout, stderr, uses: 0 };
-        let limits = Limits { deadline: limits.greeting.min(limits.deadline), ..limits };
-        let output = match shell.run(SAY_SOMETHING, limits).await {
-            Err(RunError::Timeout(_)) => return Ok(Greeting::NoShell(NoShell::Slow)),
+        let timeouts = Timeouts { deadline: timeouts.handshake.min(timeouts.deadline), ..timeouts };
+        let output = match shell.run(HANDSHAKE, timeouts).await {
+            Err(RunError::Timeout(_)) => return Ok(Handshake::UnusableShell(UnusableShell::Slow)),
             output => output?,
         };
         shell.group.kill_on_drop = false;
         Ok(match (shell.stdin.is_some(), output.code) {
-            // The line must have come before the end was noticed: were output held back, that of one change would be taken for that
-            // of the next
-            (true, _) if output.stdout.is_empty() => Greeting::NoShell(NoShell::Missing),
-            (true, _) if writes_another_form(&output.stdout) => Greeting::NoShell(NoShell::OtherForm),
-            (true, _) => Greeting::Answered(Box::new(shell)),
-            (false, Some(3)) => Greeting::NoShell(NoShell::Missing),
-            (false, _) => Greeting::Ended(Output { processes: 1, ..output }),
+            // The line must have come before the end was noticed: were output held back, that of one change would be
+            // taken for that of the next
+            (true, _) if output.stdout.is_empty() => Handshake::UnusableShell(UnusableShell::Missing),
+            (true, _) if writes_other_report_format(&output.stdout) => {
+                Handshake::UnusableShell(UnusableShell::OtherReportFormat)
+            }
+            (true, _) => Handshake::Answered(Box::new(shell)),
+            (false, Some(3)) => Handshake::UnusableShell(UnusableShell::Missing),
+            (false, _) => Handshake::Ended(Output { processes: 1, ..output }),
         })
     }
 
-    /// Runs lines. The status is that of the program when it has ended, else 0. Both pipes are read at the same time: LVM would wait
-    /// for ever on one that is full.
-    async fn run(&mut self, lines: &str, limits: Limits) -> Result<Output, RunError> {
+    /// Runs lines. The status is that of the program when it has ended, else 0. Both pipes are read at the same time:
+    /// LVM would wait for ever on one that is full.
+    async fn run(&mut self, lines: &str, timeouts: Timeouts) -> Result<Output, RunError> {
         self.uses = self.uses.saturating_add(1);
-        let end = format!("{END}{}", self.uses);
+        let end = format!("{END_MARKER}{}", self.uses);
         let Some(mut stdin) = self.stdin.take() else { return Ok(Output::default()) };
         let script = format!("{lines}{end}\n");
-        let mut said = Said::new(end);
+        let mut said = ShellOutput::new(end);
         let talking = async {
             // Fails when LVM has ended before it read everything; its output tells what it did
             let written = stdin.write_all(script.as_bytes());
             let (_written, stopped) = tokio::join!(written, said.read(&mut self.stdout, &mut self.stderr));
             stopped
         };
-        let stopped = timeout(limits.deadline, talking).await;
+        let stopped = timeout(timeouts.deadline, talking).await;
         let status = match stopped {
             Ok(Ok(Stopped::AtEnd)) => {
                 self.stdin = Some(stdin);
@@ -190,31 +196,31 @@ impl Shell {
             // Whoever is not answered says no
             Ok(Ok(Stopped::AtQuestion)) => {
                 drop(stdin);
-                Some(self.end(&mut said, limits).await?)
+                Some(self.end(&mut said, timeouts).await?)
             }
-            Ok(Ok(Stopped::Ended)) => Some(self.end(&mut said, limits).await?),
+            Ok(Ok(Stopped::Ended)) => Some(self.end(&mut said, timeouts).await?),
             Ok(Err(error)) => return Err(RunError::Read(error)),
             Err(_elapsed) => {
                 drop(stdin);
-                self.group.stop(said.read_all(&mut self.stdout, &mut self.stderr), limits.grace).await;
-                return Err(RunError::Timeout(limits.deadline));
+                self.group.stop(said.read_all(&mut self.stdout, &mut self.stderr), timeouts.grace).await;
+                return Err(RunError::Timeout(timeouts.deadline));
             }
         };
         Ok(said.into_output(status))
     }
 
     /// Waits for the end of a program whose input is closed, or that has closed its outputs.
-    async fn end(&mut self, said: &mut Said, limits: Limits) -> Result<ExitStatus, RunError> {
+    async fn end(&mut self, said: &mut ShellOutput, timeouts: Timeouts) -> Result<ExitStatus, RunError> {
         let ending = async {
             said.read_all(&mut self.stdout, &mut self.stderr).await?;
             self.child.wait().await
         };
         tokio::pin!(ending);
-        match timeout(limits.deadline, &mut ending).await {
+        match timeout(timeouts.deadline, &mut ending).await {
             Ok(status) => status.map_err(RunError::Read),
             Err(_elapsed) => {
-                self.group.stop(&mut ending, limits.grace).await;
-                Err(RunError::Timeout(limits.deadline))
+                self.group.stop(&mut ending, timeouts.grace).await;
+                Err(RunError::Timeout(timeouts.deadline))
             }
         }
     }
@@ -228,7 +234,7 @@ impl Shell {
     }
 }
 
-/// Why nothing more is read.
+/// Reason for which nothing more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
     /// All lines have been done.
@@ -239,14 +245,14 @@ enum Stopped {
     Ended,
 }
 
-/// What a shell has said since it was given lines.
-struct Said {
+/// Output of a shell since it was given lines.
+struct ShellOutput {
     end: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Said {
+impl ShellOutput {
     fn new(end: String) -> Self {
         Self { end, stdout: Vec::new(), stderr: Vec::new() }
     }
@@ -266,8 +272,8 @@ impl Said {
                     let read = read?;
                     err_open = read > 0;
                     self.stderr.extend(err.iter().take(read));
-                    if self.cut_end() {
-                        // Said before, and so in the pipe by now
+                    if self.remove_end_marker() {
+                        // ShellOutput before, and so in the pipe by now
                         drain(stdout, &mut self.stdout)?;
                         return Ok(Stopped::AtEnd);
                     }
@@ -285,8 +291,8 @@ impl Said {
         out.and(err).map(drop)
     }
 
-    /// Takes away the line about the end, if it has come.
-    fn cut_end(&mut self) -> bool {
+    /// Removes the line about the end, if it has come.
+    fn remove_end_marker(&mut self) -> bool {
         let mut lines = self.stderr.split_inclusive(|byte| *byte == b'\n');
         let is_end = |line: &&[u8]| {
             // Not `end-of-commands-11` for `end-of-commands-1`
@@ -309,8 +315,8 @@ impl Said {
     }
 }
 
-/// Whether a shell that said this about itself writes its reports as `--nameprefixes` alone would not.
-fn writes_another_form(said: &[u8]) -> bool {
+/// Tells whether a shell with these settings does not write its reports as `--nameprefixes` alone would not.
+fn writes_other_report_format(said: &[u8]) -> bool {
     let said = String::from_utf8_lossy(said);
     let mut settings = said.lines().filter_map(|line| line.trim().split_once('='));
     settings.any(|(name, value)| match name {

@@ -1,18 +1,18 @@
-//! When LVM's shell is tried again after it could not be used: a machine that was slow for a moment must not make all changes slow for
-//! ever.
+//! Back-off for LVM's shell after it could not be used: a machine that was slow for a moment must not make all changes
+//! slow for ever.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::shell::NoShell;
+use super::shell::UnusableShell;
 
 /// The first pause; each failure in a row doubles it ...
 const FIRST_PAUSE: Duration = Duration::from_mins(1);
 /// ... up to this.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
-/// Whether it is time to try.
+/// Back-off after failures of LVM's shell.
 #[derive(Debug)]
 pub(super) struct ShellRetry {
     first_pause: Duration,
@@ -21,7 +21,7 @@ pub(super) struct ShellRetry {
 
 #[derive(Debug, Default)]
 struct Failed {
-    /// How often in a row.
+    /// Number of failures in a row.
     times: u32,
     last: Option<Instant>,
 }
@@ -46,11 +46,12 @@ impl ShellRetry {
         *self.failed.lock() = Failed::default();
     }
 
-    pub(super) fn failed(&self, why: NoShell) {
+    pub(super) fn failed(&self, why: UnusableShell) {
         let mut failed = self.failed.lock();
         *failed = Failed { times: failed.times.saturating_add(1), last: Some(Instant::now()) };
         let pause = self.pause(failed.times);
-        tracing::info!(%why, again_in_seconds = pause.as_secs(), "LVM's shell cannot be used; every command gets a process of its own");
+        let again_in_seconds = pause.as_secs();
+        tracing::info!(%why, again_in_seconds, "LVM's shell cannot be used; every command gets a process of its own");
     }
 
     fn pause(&self, failures: u32) -> Duration {
@@ -69,7 +70,7 @@ mod tests {
         assert!(retry.is_due());
         let pauses = [1, 2, 3, 7, 40].map(|failures| retry.pause(failures).as_secs());
         assert_eq!(pauses, [60, 120, 240, 3600, 3600]);
-        retry.failed(NoShell::Slow);
+        retry.failed(UnusableShell::Slow);
         assert!(!retry.is_due());
         retry.succeeded();
         assert!(retry.is_due());

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A runner whose "lvm" is this shell script.
+/// Returns a runner whose "lvm" is this shell script.
 pub(super) fn program(dir: &TempDir, body: &str) -> SystemRunner {
     let path = dir.path().join("lvm");
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();

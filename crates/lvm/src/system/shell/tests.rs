@@ -1,4 +1,4 @@
-//! Shells that wait, work, hang, ask and die. Their "lvm" is a script.
+//! IdleShells that wait, work, hang, ask and die. Their "lvm" is a script.
 
 use std::fs;
 
@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::CommandRunner as _;
 use crate::system::tests::{change, program, read};
-use crate::system::{GRACE, IDLE, ShellRetry, SystemRunner};
+use crate::system::{GRACE, IDLE_TIMEOUT, ShellRetry, SystemRunner};
 
-/// A runner whose "lvm" notes its process id and is a shell that does this with each `$line`.
+/// Returns a runner whose "lvm" notes its process id and is a shell that does this with each `$line`.
 fn shell(dir: &TempDir, body: &str) -> SystemRunner {
     let body = format!(
         r#"here={}; echo $$ >>$here/started; [ $# = 0 ] || exit 9
@@ -25,13 +25,13 @@ fn shell(dir: &TempDir, body: &str) -> SystemRunner {
     program(dir, &body)
 }
 
-/// The process ids of the shells so far.
+/// Returns the process ids of the shells so far.
 fn started(dir: &TempDir) -> Vec<i32> {
     let text = fs::read_to_string(dir.path().join("started")).unwrap();
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// Whether it is gone, or a zombie for as long as nobody collects it.
+/// Tells whether a process is gone, or a zombie for as long as nobody collects it.
 fn is_gone(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.is_empty() || state.contains(") Z ")
@@ -131,10 +131,10 @@ async fn a_shell_that_hangs_is_stopped_at_the_deadline_and_replaced() {
 #[tokio::test]
 async fn shells_end_when_there_is_nothing_more_to_do_and_with_their_runner() {
     let dir = tempfile::tempdir().unwrap();
-    let runner = SystemRunner { shells: Shells::new(Duration::from_millis(20)), ..shell(&dir, "echo") };
+    let runner = SystemRunner { shells: IdleShells::new(Duration::from_millis(20)), ..shell(&dir, "echo") };
     runner.run(&[change(), change()]).await.unwrap();
     until_gone(started(&dir)[0]).await;
-    let runner = SystemRunner { shells: Shells::new(IDLE), ..runner };
+    let runner = SystemRunner { shells: IdleShells::new(IDLE_TIMEOUT), ..runner };
     runner.run(&[change(), change()]).await.unwrap();
     assert!(!is_gone(started(&dir)[1]));
     drop(runner);
@@ -169,7 +169,7 @@ async fn a_shell_that_was_slow_once_is_tried_again() {
         esac; done"#,
         dir.path().display()
     );
-    let hurried = SystemRunner { greeting: Duration::from_millis(100), ..program(&dir, &body) };
+    let hurried = SystemRunner { handshake: Duration::from_millis(100), ..program(&dir, &body) };
     let commands = [change(), change()];
     // Neither is asked in vain again and again: while the pause lasts each command gets a process
     for _ in 0..2 {
@@ -178,8 +178,8 @@ async fn a_shell_that_was_slow_once_is_tried_again() {
     }
     assert_eq!(started(&dir).len(), 5);
     let shell_retry = Arc::new(ShellRetry::new(Duration::ZERO));
-    shell_retry.failed(NoShell::Slow);
-    let later = SystemRunner { greeting: GRACE, shell_retry, ..hurried };
+    shell_retry.failed(UnusableShell::Slow);
+    let later = SystemRunner { handshake: GRACE, shell_retry, ..hurried };
     let output = later.run(&commands).await.unwrap();
     assert_eq!((output.processes, output.stdout), (1, b"lvremove\nlvremove\n".to_vec()));
 }
