@@ -10,9 +10,9 @@ use tonic::{Code, Request, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::Volumes;
-use topolvm_node::capacity::Pools;
+use topolvm_node::capacity::DeviceClasses;
 use topolvm_node::csi::{Agent, NodeService};
-use topolvm_node::lvmd::Lvmd;
+use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_node::mount::SystemMounter;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
@@ -55,7 +55,7 @@ fn a_link_to_another_volume() {
         let classes = Config::parse("lvmd.yaml", CLASS).unwrap().classes;
         let maker = Maker::new(Path::new("lvmd.sock"));
         let engine = Engine::start(lvm(), classes, maker, &tasks, shutdown.clone()).await.unwrap();
-        let lvmd = Lvmd::over(routes(&engine));
+        let lvmd = LvmdClient::over(routes(&engine));
         let (api, mut own) = (ApiServer::new(), LogicalVolumeWriter::default());
         let volume = logical_volume("pvc-1").on("n1").uid("v1").ready("v1", "64Mi").build();
         api.apply_json(volume.clone());
@@ -63,8 +63,8 @@ fn a_link_to_another_volume() {
             own.apply(event);
         }
         let volumes = Volumes::new(ApiFlavor::TopoLvm, own.as_reader(), api.client(), "n1".to_owned());
-        let pools = watch::Sender::new(Pools::default());
-        let agent = Agent::new(volumes, lvmd, SystemMounter::new(), pools.subscribe(), "/dev/topolvm".into(), false);
+        let device_classes = watch::Sender::new(DeviceClasses::default());
+        let agent = Agent::new(volumes, lvmd, SystemMounter::new(), device_classes.subscribe(), "/dev/topolvm".into(), false);
         let node = NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone());
         let publish = async |access_type| -> Result<(), Status> {
             node.node_publish_volume(Request::new(publish(access_type))).await.map(drop)
