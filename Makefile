@@ -4,7 +4,6 @@ ONLY ?=
 TIME ?= 600
 SEED ?=
 SEQUENCES ?=
-comma := ,
 LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb dist cluster cluster-down prerequisites
@@ -42,31 +41,16 @@ soak: prerequisites ## Everything is killed at random moments: real LVM for half
 	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
 	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)))
 
-# Cargo does not know of files that the linker reads: a flag that changes with them makes it link again
-linked_anew_with = -C metadata=$(firstword $(shell cksum $1))
-
-# The linker that comes with Rust, whose options these are, is what Rust uses by itself on x86-64
-lld = $(if $(filter x86_64,$(shell uname -m)),$1)
-
-# lvmd alone has everything in it, so that it runs on each Linux of its architecture, and as little of it as can be is resident. The others look up
-# names of hosts, for which a static C library would need its shared one. ICF folds functions with the same code.
-LVMD_LINK := -C target-feature=+crt-static $(patsubst %,-C link-arg=-Wl$(comma)%,$(call lld,-z$(comma)pack-relative-relocs --icf=all \
-	--symbol-ordering-file=$(CURDIR)/crates/lvmd/c-functions --no-warn-symbol-ordering)) $(call linked_anew_with,crates/lvmd/c-functions)
-
-# What the others do not come to while they run is not resident
-LINK := $(patsubst %,-C link-arg=-Wl$(comma)%,$(call lld,--icf=all -T$(comma)$(CURDIR)/linker/idle-code.ld)) $(call linked_anew_with,linker/idle-code.ld)
-
-# One by one: built together, each would get the features of libraries that any of them needs, the Kubernetes client first
 build: lvmd ## The programs, optimised, in target/release
-	for program in topolvm-node topolvm-controller topolvm-scheduler; \
-		do cargo rustc --locked --release -p $$program --bin $$program -- $(LINK) || exit; done
-	cargo rustc --locked --release -p kubectl-topolvm --bin kubectl-topolvm
+	cargo build --locked --release -p topolvm-node -p topolvm-controller -p topolvm-scheduler -p kubectl-topolvm
 
 images: prerequisites build ## The container image with its bill of materials, in target/images; no container engine is needed
 	cargo xtask images
 
+# With its C library inside, lvmd runs on each Linux of its architecture. The others look up names of hosts, for which
+# glibc loads its shared libraries.
 lvmd:
-	cargo rustc --locked --release -p lvmd --bin lvmd -- $(LVMD_LINK)
+	cargo rustc --locked --release -p lvmd --bin lvmd -- -C target-feature=+crt-static
 
 deb: prerequisites lvmd ## The Debian package of lvmd with its systemd unit, in target/debian
 	cargo xtask deb

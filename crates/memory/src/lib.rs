@@ -1,9 +1,5 @@
 //! Gives memory that is not needed back to the kernel.
 
-mod program;
-
-pub use program::page_out_program;
-
 /// Gives back what the C library keeps of memory that is free, wherever it lies. glibc itself gives back only the end of its heap, and after
 /// a long list or report, whose pieces lie between others, most of that would stay. Takes microseconds for each megabyte in use.
 pub fn trim() {
@@ -31,7 +27,7 @@ mod tests {
     use std::fs;
 
     /// What this process has resident of a kind, as `/proc/self/status` calls it.
-    pub(crate) fn resident_kib(kind: &str) -> u64 {
+    fn resident_kib(kind: &str) -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(kind)).unwrap();
         line.trim_matches([':', '\t', ' ']).trim_end_matches(" kB").parse().unwrap()

@@ -108,9 +108,6 @@ async fn give_memory_back(shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut interval = tokio::time::interval(MEMORY_INTERVAL);
     // The first comes at once
     interval.tick().await;
-    if shutdown.run_until_cancelled(interval.tick()).await.is_some() {
-        memory::page_out_program();
-    }
     while shutdown.run_until_cancelled(interval.tick()).await.is_some() {
         memory::trim();
     }

@@ -8,6 +8,7 @@ pub mod install;
 pub mod lvmd;
 mod memory;
 mod metrics;
+pub mod scheduler;
 
 use std::fmt;
 

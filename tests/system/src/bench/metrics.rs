@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to be there, and to answer.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The page that a program serves at `/metrics`.
 pub(super) fn read(address: SocketAddr) -> Result<String> {
@@ -20,8 +21,8 @@ pub(super) fn read(address: SocketAddr) -> Result<String> {
     Ok(page)
 }
 
-/// A program answers its callers a moment before it answers here.
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to a server that has just been started, or to one that serves its callers a moment before it serves this address.
+pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let start = Instant::now();
     loop {
         match TcpStream::connect_timeout(&address, TIMEOUT) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use system_tests::bench::{Figure, agent, cluster, create, images, install, lvmd};
+use system_tests::bench::{Figure, agent, cluster, create, images, install, lvmd, scheduler};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -35,10 +35,11 @@ struct Part {
     measure: fn(&Path, &Wanted<'_>) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: agent::run },
+    Part { families: &scheduler::FAMILIES, measure: |directory, _| scheduler::run(directory) },
     Part { families: &cluster::FAMILIES, measure: cluster::run },
     Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
     Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
