@@ -6,7 +6,7 @@ SEED ?=
 SEQUENCES ?=
 LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
 
-.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb dist cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb plugin dist cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -55,7 +55,15 @@ lvmd:
 deb: prerequisites lvmd ## The Debian package of lvmd with its systemd unit, in target/debian
 	cargo xtask deb
 
-dist: prerequisites build ## A release in target/dist; PROGRAMS_ONLY=1 leaves out what every architecture shares
+# Runs on each Linux of its architecture, whatever its C library
+MUSL := $(shell uname -m)-unknown-linux-musl
+
+plugin: ## The kubectl plugin as a static program, in target/ARCHITECTURE-unknown-linux-musl/release
+	./xtask/prerequisites musl
+	if command -v rustup >/dev/null; then rustup target add $(MUSL); fi
+	CC_$(subst -,_,$(MUSL))=musl-gcc cargo build --locked --release -p kubectl-topolvm --target $(MUSL)
+
+dist: prerequisites build plugin ## A release in target/dist; PROGRAMS_ONLY=1 leaves out what every architecture shares
 	cargo xtask dist $(if $(PROGRAMS_ONLY),--programs-only)
 
 cluster: prerequisites ## Start a cluster with the product and leave it up; DIR=... says where

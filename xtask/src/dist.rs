@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     copy(&target.join(program.output()).join(&package), &output.join(package))?;
     let of = |what: &str| output.join(format!("{what}-{VERSION}-{architecture}.tar.gz"));
     pack_programs(&programs, &of("topolvm"))?;
-    pack_plugin(&programs, &of(PLUGIN))?;
+    pack_plugin(&directory_of_plugin(program, &target), &of(PLUGIN))?;
     if !options.programs_only {
         render_manifests(&output)?;
         pack_chart(&tools::repository().join("charts/topolvm"), &output)?;
@@ -79,10 +79,20 @@ fn pack_programs(programs: &Path, path: &Path) -> anyhow::Result<()> {
     archive.write(path)
 }
 
+/// Returns where the plugin is: of a release the static one of `make plugin`.
+fn directory_of_plugin(program: deb::Program, target: &Path) -> PathBuf {
+    match program {
+        deb::Program::Release => {
+            target.join(format!("{}-unknown-linux-musl", std::env::consts::ARCH)).join(program.profile())
+        }
+        deb::Program::Debug => target.join(program.profile()),
+    }
+}
+
 /// The plugin as krew takes it, with manual pages and completions.
-fn pack_plugin(programs: &Path, path: &Path) -> anyhow::Result<()> {
+fn pack_plugin(directory: &Path, path: &Path) -> anyhow::Result<()> {
     let mut archive = Archive::new(tools::source_date_epoch()?)?;
-    archive.add_file(&programs.join(PLUGIN), PLUGIN)?;
+    archive.add_file(&directory.join(PLUGIN), PLUGIN)?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut kubectl_topolvm::Args::command(), PLUGIN, &mut script);

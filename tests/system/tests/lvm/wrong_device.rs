@@ -64,7 +64,8 @@ fn a_link_to_another_volume() {
         }
         let volumes = Volumes::new(ApiFlavor::TopoLvm, own.as_reader(), api.client(), "n1".to_owned());
         let device_classes = watch::Sender::new(DeviceClasses::default());
-        let agent = Agent::new(volumes, lvmd, SystemMounter::new(), device_classes.subscribe(), "/dev/topolvm".into(), false);
+        let agent =
+            Agent::new(volumes, lvmd, SystemMounter::new(), device_classes.subscribe(), "/dev/topolvm".into(), false);
         let node = NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone());
         let publish = async |access_type| -> Result<(), Status> {
             node.node_publish_volume(Request::new(publish(access_type))).await.map(drop)

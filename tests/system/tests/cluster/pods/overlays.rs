@@ -101,7 +101,11 @@ fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) 
     let authority = json!([{"op": "add", "path": path, "value": authority}]);
     let patches = vec![patch("MutatingWebhookConfiguration", Some("topolvm-hook"), &authority)];
     let kustomization = Kustomization { base: "overlays/extender-manual-secret", patches, ..Kustomization::default() };
-    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("secret"))?)?;
+    let directory = kustomization.write(&scratch.join("secret"))?;
+    // Old pods put the authority of their own certificate back while they run, so that it is applied again after them
+    for _ in 0..2 {
+        topolvm::roll_out(&shared.cluster, &directory)?;
+    }
     wait_for_webhook(shared)?;
     job(shared, node, TopoLvm)
 }
