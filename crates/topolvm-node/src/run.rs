@@ -13,7 +13,7 @@ use tonic::service::Routes;
 use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
-use topolvm_runtime::grpc::{RpcMetrics, observed, serve_kubelet};
+use topolvm_runtime::grpc::{RpcMetrics, observed, serve_any_authority};
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, unix};
 
 use crate::args::{Args, Config, Embedded, LvmdConfig};
@@ -136,7 +136,7 @@ pub async fn start<M: Mounter, R: Host + Clone>(
         let ends_lvmd = lvmd_shutdown.drop_guard();
         async move {
             let _ends_lvmd = ends_lvmd;
-            serve_kubelet(listener, csi, &metrics, shutdown).await
+            serve_any_authority(listener, csi, &metrics, shutdown).await
         }
     });
     metrics.start(registry, AccessReviews::new(client.clone()), tasks, shutdown);

@@ -30,8 +30,8 @@ pub async fn serve(
     serve_connections(listener, |connection| connection, routes, metrics, shutdown).await
 }
 
-/// Serves as [`serve`] does on a socket of kubelet, whose `:authority` may be a path.
-pub async fn serve_kubelet(
+/// Serves as [`serve`] does, also clients whose `:authority` is a path: kubelet, and TopoLVM's agent.
+pub async fn serve_any_authority(
     listener: Listener,
     routes: Routes,
     metrics: &RpcMetrics,
