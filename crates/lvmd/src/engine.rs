@@ -20,11 +20,12 @@ mod wiping;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
 use lvm::{Changed, Device, Host, LogicalVolume, LvName, Lvm, VgName, VolumeGroup};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use tokio::sync::watch;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 use tracing::Instrument as _;
@@ -186,7 +187,7 @@ impl<R: Host> Engine<R> {
         for group in found {
             self.look_after(group);
         }
-        *self.inner.classes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(classes);
+        *self.inner.classes.write() = Arc::new(classes);
         self.publish();
         Ok(())
     }
@@ -296,15 +297,15 @@ impl<R: Host> Engine<R> {
     }
 
     fn classes(&self) -> Arc<DeviceClasses> {
-        Arc::clone(&self.inner.classes.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.inner.classes.read())
     }
 
     fn groups(&self) -> BTreeMap<VgName, Arc<Group>> {
-        self.inner.groups.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.groups.read().clone()
     }
 
-    fn write_groups(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<VgName, Arc<Group>>> {
-        self.inner.groups.write().unwrap_or_else(PoisonError::into_inner)
+    fn write_groups(&self) -> RwLockWriteGuard<'_, BTreeMap<VgName, Arc<Group>>> {
+        self.inner.groups.write()
     }
 
     /// The class of a request.
@@ -318,7 +319,7 @@ impl<R: Host> Engine<R> {
     }
 
     fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
-        let groups = self.inner.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.inner.groups.read();
         groups.get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
     }
 

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::{Device, DeviceStatus, Devices, LogicalVolume, PhysicalVolume, Version, VgName, VolumeGroup};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
@@ -143,7 +144,7 @@ impl Group {
 
     /// What LVM last said; `None` when it said that there is no such group.
     pub(crate) fn get(&self) -> Option<Arc<VolumeGroup>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).group.clone()
+        self.known.read().group.clone()
     }
 
     /// What LVM last said. The error is that there is no such group.
@@ -153,23 +154,23 @@ impl Group {
 
     /// Whether a volume of this name was in the group before it went.
     pub(crate) fn had(&self, name: &str) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         known.gone.as_ref().is_some_and(|gone| gone.volume(name).is_some())
     }
 
     /// Why nobody knows whether it is still so.
     pub(crate) fn staleness(&self) -> Option<String> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).stale.clone()
+        self.known.read().stale.clone()
     }
 
     /// Whether that is because LVM did not end in time.
     pub(crate) fn is_slow(&self) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).is_slow
+        self.known.read().is_slow
     }
 
     /// How long ago LVM said so.
     pub(crate) fn age(&self) -> Duration {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).since.elapsed()
+        self.known.read().since.elapsed()
     }
 
     /// Takes what LVM said in a report.
@@ -223,8 +224,8 @@ impl Group {
         true
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write()
     }
 
     /// Whether the metadata on the disks is the one that is known.
@@ -247,7 +248,7 @@ impl Group {
     /// How the devices look.
     pub(crate) async fn look<D: Devices>(&self, devices: &Arc<D>) -> io::Result<Looks> {
         let (group, disks) = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             (known.group.clone(), known.disks.clone())
         };
         let mut looks = Looks::default();

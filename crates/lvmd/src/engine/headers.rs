@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::join_all;
 use lvm::{Devices, PhysicalVolume, Version};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::group::PATIENCE;
@@ -34,7 +35,7 @@ impl Headers {
     /// [`io::ErrorKind::TimedOut`], and from then on at once, until it has answered.
     pub(super) async fn versions<D: Devices>(&self, devices: &Arc<D>, pvs: &[PhysicalVolume]) -> Vec<Read> {
         let disks: Vec<_> = {
-            let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut disks = self.disks.lock();
             disks.retain(|uuid, _| pvs.iter().any(|pv| pv.uuid == *uuid));
             pvs.iter().map(|pv| (pv, Arc::clone(disks.entry(pv.uuid.clone()).or_default()))).collect()
         };

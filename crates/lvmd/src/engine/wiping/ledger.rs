@@ -1,7 +1,8 @@
 //! How far wiping has come in one volume group, and what went wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ToWipe;
 
@@ -60,6 +61,6 @@ impl Ledger {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
