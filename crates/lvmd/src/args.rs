@@ -7,7 +7,7 @@ use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::NotifyArgs;
 use topolvm_runtime::{LogArgs, RetiredArgs};
 
-/// Where the configuration file is unless a flag says otherwise.
+/// The default of `--config`.
 pub const DEFAULT_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 
 /// Manages the logical volumes of a node for TopoLVM, behind a gRPC unix socket.

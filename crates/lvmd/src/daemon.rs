@@ -1,4 +1,5 @@
-//! lvmd without a socket: the engine and all that goes with it, whoever calls its services.
+//! lvmd without its socket: the engine with metrics, health and configuration reload, for the program and for
+//! topolvm-node.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -12,32 +13,33 @@ use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use crate::device_class::DeviceClasses;
 use crate::engine::{Engine, StartError};
-use crate::marks::Maker;
 use crate::metrics::{ConfigMetrics, EngineMetrics, LvmMetrics, Metered};
-use crate::reload::{Place, Reload};
+use crate::reload::{Mode, Reload};
 use crate::settings::Settings;
+use crate::tags::InstanceId;
 use crate::{health, routes};
 
-/// What the start may take longer when LVM still works for an earlier process: its deadline and the time to end.
-const LEFTOVERS: Duration = Duration::from_mins(13);
+/// Extension of systemd's start timeout while LVM still works for an earlier process: LVM's own timeout and the time to
+/// end.
+const LEFTOVER_TIMEOUT: Duration = Duration::from_mins(13);
 
-/// Everything around an engine that may not run yet.
+/// The parts around an engine that may not have started yet.
 #[derive(Debug)]
 pub(crate) struct Daemon<R> {
     runner: Metered<R>,
-    maker: PathBuf,
+    instance: PathBuf,
     reload: Reload,
     metrics: EngineMetrics<Metered<R>>,
     systemd: Systemd,
 }
 
 impl<R: Host + Clone> Daemon<R> {
-    /// Adds the metrics to the registry and begins to watch the configuration file: from now on SIGHUP does not end the process. `maker`
-    /// is what tells its volumes from those of other lvmds, see [`Maker::new`].
+    /// Adds the metrics to the registry and begins to watch the configuration file: from now on SIGHUP does not end the
+    /// process. `instance` tells its volumes from those of other lvmds, see [`InstanceId::new`].
     pub(crate) fn new(
         settings: Settings<R>,
-        place: Place,
-        maker: &Path,
+        mode: Mode,
+        instance: &Path,
         systemd: Systemd,
         registry: &mut Registry,
     ) -> anyhow::Result<Self> {
@@ -47,47 +49,57 @@ impl<R: Host + Clone> Daemon<R> {
         }
         let runner = Metered::new(runner, LvmMetrics::register(registry));
         let config_metrics = ConfigMetrics::register(registry, SystemTime::now);
-        let reload = Reload::new(file, config, place, systemd.clone(), config_metrics)?;
-        Ok(Self { runner, maker: maker.to_owned(), reload, metrics: EngineMetrics::register(registry), systemd })
+        let reload = Reload::new(file, config, mode, systemd.clone(), config_metrics)?;
+        Ok(Self { runner, instance: instance.to_owned(), reload, metrics: EngineMetrics::register(registry), systemd })
     }
 
-    /// Waits until LVM commands that an earlier process left running have ended, ten minutes at most: until then nobody knows what there
-    /// is.
+    /// Waits until LVM commands that an earlier process left running have ended, ten minutes at most: until then they
+    /// may change volume groups.
     pub(crate) async fn wait_for_leftovers(&self) {
         let begin = |commands| {
             tracing::warn!(commands, "waiting for LVM commands that an earlier lvmd left running");
-            self.systemd.extend_start(LEFTOVERS);
+            self.systemd.extend_start(LEFTOVER_TIMEOUT);
             self.systemd.status("waits for LVM commands that an earlier lvmd left running");
         };
         self.runner.wait_for_leftovers(begin).await;
     }
 
-    /// Starts the engine. A failure leaves nothing behind, and it can be tried again.
+    /// Starts the engine. A failure leaves nothing behind, and the start can be retried.
     pub(crate) async fn start(
         &self,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Result<Engine<Metered<R>>, StartError> {
-        let (lvm, maker) = (Lvm::new(self.runner.clone()), Maker::new(&self.maker));
-        Engine::start(lvm, self.reload.classes().clone(), maker, tasks, shutdown.clone()).await
+        let (lvm, instance) = (Lvm::new(self.runner.clone()), InstanceId::new(&self.instance));
+        Engine::start(lvm, self.reload.classes().clone(), instance, tasks, shutdown.clone()).await
     }
 
-    /// Waits until there are other device classes to start with.
-    pub(crate) async fn reconfigured(&mut self) {
-        self.reload.other_classes().await;
+    /// Waits until the configuration file has other device classes, for an engine that has not started.
+    pub(crate) async fn wait_for_new_classes(&mut self) {
+        self.reload.wait_for_new_classes().await;
     }
 
-    /// Looks after an engine that was started, and gives what it offers: its services and their health.
-    pub(crate) fn look_after(self, engine: &Engine<Metered<R>>, tasks: &Tasks, shutdown: &CancellationToken) -> Routes {
+    /// Starts the tasks that report the health of an engine and reload its configuration. Returns the gRPC services of
+    /// the engine and of its health.
+    pub(crate) fn serve_engine(
+        self,
+        engine: &Engine<Metered<R>>,
+        tasks: &Tasks,
+        shutdown: &CancellationToken,
+    ) -> Routes {
         self.metrics.show(engine);
         let (reporter, health_service) = tonic_health::server::health_reporter();
-        let (works, troubles) = (engine.works(), engine.troubles());
-        let (tell, obstacles) = watch::channel(Vec::new());
+        let (obstacles_sender, lvm_conf_obstacles) = watch::channel(Vec::new());
+        let lvm = Lvm::new(self.runner.clone());
         let groups = self.reload.classes().volume_groups();
-        tasks.spawn("lvm.conf", tell_obstacles(Lvm::new(self.runner.clone()), groups, tell, shutdown.clone()));
-        let told = health::Told { works, troubles, obstacles, standing: self.reload.standing() };
-        let report = health::report(reporter, self.systemd, told, shutdown.clone());
-        tasks.spawn("health", report);
+        tasks.spawn("lvm.conf", publish_obstacles(lvm, groups, obstacles_sender, shutdown.clone()));
+        let sources = health::Sources {
+            lvm_works: engine.lvm_works(),
+            storage_problems: engine.storage_problems(),
+            lvm_conf_obstacles,
+            reload: self.reload.status(),
+        };
+        tasks.spawn("health", health::report(reporter, self.systemd, sources, shutdown.clone()));
         let reconfigure = {
             let engine = engine.clone();
             move |classes: DeviceClasses| {
@@ -95,13 +107,14 @@ impl<R: Host + Clone> Daemon<R> {
                 async move { Ok(engine.reconfigure(classes).await?) }
             }
         };
-        tasks.spawn("configuration", self.reload.follow(reconfigure, shutdown.clone()));
+        tasks.spawn("configuration", self.reload.run(reconfigure, shutdown.clone()));
         routes(engine).add_service(health_service).prepare()
     }
 }
 
-/// Asks once what the host's `lvm.conf` says about whether LVM does what it is told, and tells what stands in the way.
-async fn tell_obstacles<R: Host>(
+/// Asks LVM once for the settings of the host's `lvm.conf`, and publishes those that keep LVM from doing what lvmd
+/// tells it.
+async fn publish_obstacles<R: Host>(
     lvm: Lvm<R>,
     groups: Vec<VgName>,
     obstacles: watch::Sender<Vec<String>>,

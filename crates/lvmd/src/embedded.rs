@@ -1,4 +1,4 @@
-//! lvmd in the process of its client: the same services, called without a socket.
+//! lvmd embedded in the process of its client: the same services, called without a socket.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -9,25 +9,25 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::body::Body;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{CancellationToken, Tasks, error_chain};
+use topolvm_runtime::{Backoff, CancellationToken, Tasks, error_chain};
 use tower::{Service, ServiceExt as _};
 
 use crate::daemon::Daemon;
-use crate::grpc::{Offer, not_started};
-use crate::reload::Place;
+use crate::grpc::{EmbeddedServices, not_started};
+use crate::reload::Mode;
 use crate::settings::Settings;
 
-/// Pauses between attempts to start while a volume group is missing or LVM does not work, which nothing but LVM itself can tell.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Back-off of the start while a volume group is missing or LVM does not work, which nothing but LVM itself can tell.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Starts lvmd in this process and returns its gRPC services at once. They answer `Unavailable` until its volume groups were found: a
-/// client that starts at the boot of a machine must not fail because of a disk that comes a little later.
+/// Starts lvmd in this process and returns its gRPC services at once. They answer `Unavailable` until its volume groups
+/// were found: a client that starts at the boot of a machine must not fail because of a disk that comes a little later.
 ///
-/// `maker` tells what this lvmd makes from what others make on the same volume groups: the path of the client's own socket, say.
+/// `instance` tells the volumes of this lvmd from those of others on the same volume groups: the path of the client's
+/// own socket, say.
 pub fn embed<R: Host + Clone>(
     settings: Settings<R>,
-    maker: &Path,
+    instance: &Path,
     registry: &mut Registry,
     tasks: &Tasks,
     shutdown: CancellationToken,
@@ -42,16 +42,16 @@ pub fn embed<R: Host + Clone>(
     + Sync
     + use<R>,
 > {
-    let daemon = Daemon::new(settings, Place::Embedded, maker, Systemd::default(), registry)?;
-    let (offer, offered) = watch::channel(Offer::Starting);
-    tasks.spawn("embedded lvmd", run(daemon, offer, tasks.clone(), shutdown));
+    let daemon = Daemon::new(settings, Mode::Embedded, instance, Systemd::default(), registry)?;
+    let (sender, receiver) = watch::channel(EmbeddedServices::Starting);
+    tasks.spawn("embedded lvmd", run(daemon, sender, tasks.clone(), shutdown));
     Ok(tower::service_fn(move |request| {
-        let offered = offered.borrow().clone();
+        let services = receiver.borrow().clone();
         async move {
-            match offered {
-                Offer::Started(routes) => routes.oneshot(request).await,
-                Offer::Starting => Ok(not_started("it is starting")),
-                Offer::Failed(reason) => Ok(not_started(&reason)),
+            match services {
+                EmbeddedServices::Started(routes) => routes.oneshot(request).await,
+                EmbeddedServices::Starting => Ok(not_started("it is starting")),
+                EmbeddedServices::Failed(reason) => Ok(not_started(&reason)),
             }
         }
     }))
@@ -59,32 +59,32 @@ pub fn embed<R: Host + Clone>(
 
 async fn run<R: Host + Clone>(
     mut daemon: Daemon<R>,
-    offer: watch::Sender<Offer>,
+    services: watch::Sender<EmbeddedServices>,
     tasks: Tasks,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let starting = async {
         daemon.wait_for_leftovers().await;
-        let mut pause = FIRST_PAUSE;
-        let mut said = String::new();
+        let mut backoff = BACKOFF;
+        let mut logged = String::new();
         loop {
             let error = match daemon.start(&tasks, &shutdown).await {
                 Ok(engine) => return engine,
                 Err(error) => error_chain(&error),
             };
-            if said != error {
+            if logged != error {
                 tracing::error!(error, "the embedded lvmd cannot start; trying again");
-                error.clone_into(&mut said);
+                error.clone_into(&mut logged);
             }
-            offer.send_replace(Offer::Failed(error));
+            services.send_replace(EmbeddedServices::Failed(error));
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-                () = daemon.reconfigured() => pause = FIRST_PAUSE,
+                () = tokio::time::sleep(backoff.fail()) => {}
+                () = daemon.wait_for_new_classes() => backoff.reset(),
             }
         }
     };
     let Some(engine) = shutdown.run_until_cancelled(starting).await else { return Ok(()) };
-    offer.send_replace(Offer::Started(daemon.look_after(&engine, &tasks, &shutdown)));
+    services.send_replace(EmbeddedServices::Started(daemon.serve_engine(&engine, &tasks, &shutdown)));
     tracing::info!("the embedded lvmd works");
     shutdown.cancelled().await;
     Ok(())

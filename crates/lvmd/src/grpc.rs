@@ -1,4 +1,5 @@
-//! The gRPC services: translate, call the engine, translate.
+//! The gRPC services: translate requests, call the engine, translate answers. Each error becomes a status by its
+//! `GrpcCode`.
 
 mod lv_service;
 mod message;
@@ -15,24 +16,25 @@ use topolvm_runtime::grpc::into_status;
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
-/// `proto.LVService` and `proto.VGService`, to be served on a socket or called in the same process.
+/// Returns `proto.LVService` and `proto.VGService`, to be served on a socket or called in the same process.
 pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
 }
 
-/// What somebody who calls without a socket can call.
+/// The services of an embedded lvmd, which may not have started yet.
 #[derive(Clone, Debug)]
-pub(crate) enum Offer {
-    /// Nothing yet.
+pub(crate) enum EmbeddedServices {
+    /// The first attempt to start is running.
     Starting,
-    /// Nothing, and why.
+    /// The last attempt failed, for this reason.
     Failed(String),
-    /// All services.
+    /// The services.
     Started(Routes),
 }
 
-/// The answer while there is nothing to call. Clients try again, as with a socket on which nobody listens.
+/// Returns the answer of an lvmd that has not started: `Unavailable`, as of a socket on which nobody listens. Clients
+/// try again.
 pub(crate) fn not_started(reason: &str) -> http::Response<Body> {
     Status::unavailable(format!("not started: {reason}")).into_http()
 }

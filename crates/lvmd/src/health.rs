@@ -1,4 +1,4 @@
-//! How lvmd is, told to those who ask: `grpc.health.v1.Health`, the line in `systemctl status`, and `lvmd health`.
+//! The health of lvmd: `grpc.health.v1.Health`, the line in `systemctl status`, and `lvmd health`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,117 +9,120 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_check_response::ServingStatus as Answer;
+use tonic_health::pb::health_check_response::ServingStatus as CheckResult;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::HealthReporter;
 use topolvm_runtime::CancellationToken;
 use topolvm_runtime::systemd::Systemd;
 
-use crate::reload::Standing;
+use crate::reload::ReloadStatus;
 
-/// Whether lvmd answers, as TopoLVM's lvmd means it. Agents ask for it when they are probed: one that is ended because
-/// LVM fails does not get further with the next process. A reporter says that this serves as long as there is one.
+/// The service name for the process: serving as long as lvmd answers, as TopoLVM's lvmd means it. Agents ask for it
+/// when they are probed, and would be ended because LVM fails, which helps nobody.
 const PROCESS: &str = "";
-/// Whether LVM works: the services that need it.
+/// The service names for LVM: those of the gRPC services that need it.
 const SERVICES: [&str; 2] = ["proto.LVService", "proto.VGService"];
-/// Whether the configuration file as it is now is in use: with the previous one all goes on.
+/// The service name for the configuration: serving while the file as it is now is in use.
 const CONFIGURATION: &str = "configuration";
-/// Whether nothing is wrong with what LVM works on: other volumes are not affected.
+/// The service name for the storage: serving while no problem is known. Volumes without a problem are not affected.
 const STORAGE: &str = "storage";
-/// kubelet waits a second for a probe unless told otherwise; a person can wait for a slow one.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a call. kubelet waits a second for a probe unless told otherwise; a person can wait longer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is told to those who ask.
+/// The sources of the health.
 #[derive(Debug)]
-pub(crate) struct Told {
-    /// Whether LVM answers, or may yet.
-    pub(crate) works: watch::Receiver<bool>,
-    /// What is wrong with the storage.
-    pub(crate) troubles: watch::Receiver<Vec<String>>,
-    /// What the host's `lvm.conf` keeps LVM from doing.
-    pub(crate) obstacles: watch::Receiver<Vec<String>>,
-    /// Which configuration is in use.
-    pub(crate) standing: watch::Receiver<Standing>,
+pub(crate) struct Sources {
+    /// True while LVM works or is only slow.
+    pub(crate) lvm_works: watch::Receiver<bool>,
+    /// Problems of the storage, one sentence each.
+    pub(crate) storage_problems: watch::Receiver<Vec<String>>,
+    /// Settings of the host's `lvm.conf` that keep LVM from its work, one sentence each.
+    pub(crate) lvm_conf_obstacles: watch::Receiver<Vec<String>>,
+    /// The result of the last reload of the configuration.
+    pub(crate) reload: watch::Receiver<ReloadStatus>,
 }
 
-/// The services are serving as long as LVM does not fail. A slow one is named as wrong with the storage: a probe that
-/// ended lvmd for it would only make it wait again.
+/// Reports the health to the gRPC health service and to systemd, now and after each change, until the shutdown begins.
+/// A slow LVM is a problem of the storage and no failure of LVM: a probe that ended lvmd for it would only make it wait
+/// again.
 pub(crate) async fn report(
     reporter: HealthReporter,
     systemd: Systemd,
-    told: Told,
+    sources: Sources,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Told { mut works, mut troubles, mut obstacles, mut standing } = told;
+    let Sources { mut lvm_works, mut storage_problems, mut lvm_conf_obstacles, mut reload } = sources;
     let status = |good| if good { ServingStatus::Serving } else { ServingStatus::NotServing };
     loop {
-        let (lvm_works, configuration) = (*works.borrow_and_update(), standing.borrow_and_update().clone());
-        let storage = [&obstacles.borrow_and_update()[..], &troubles.borrow_and_update()[..]].concat();
+        let (works, reloaded) = (*lvm_works.borrow_and_update(), reload.borrow_and_update().clone());
+        let problems =
+            [&lvm_conf_obstacles.borrow_and_update()[..], &storage_problems.borrow_and_update()[..]].concat();
         for service in SERVICES {
-            reporter.set_service_status(service, status(lvm_works)).await;
+            reporter.set_service_status(service, status(works)).await;
         }
-        reporter.set_service_status(CONFIGURATION, status(configuration.failure.is_none())).await;
-        reporter.set_service_status(STORAGE, status(storage.is_empty())).await;
-        systemd.status(&sentence(lvm_works, &storage, &configuration));
+        reporter.set_service_status(CONFIGURATION, status(reloaded.failure.is_none())).await;
+        reporter.set_service_status(STORAGE, status(problems.is_empty())).await;
+        systemd.status(&status_line(works, &problems, &reloaded));
         tokio::select! {
             // The engine goes away during the shutdown, which is no failure.
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            changed = works.changed() => changed.context("the engine is gone")?,
-            changed = troubles.changed() => changed.context("the engine is gone")?,
-            changed = obstacles.changed() => changed.context("nobody asks LVM for its settings")?,
-            changed = standing.changed() => changed.context("nobody follows the configuration")?,
+            changed = lvm_works.changed() => changed.context("the engine is gone")?,
+            changed = storage_problems.changed() => changed.context("the engine is gone")?,
+            changed = lvm_conf_obstacles.changed() => changed.context("nobody asks LVM for its settings")?,
+            changed = reload.changed() => changed.context("nobody follows the configuration")?,
         }
     }
 }
 
-/// How lvmd is, in one line.
-fn sentence(lvm_works: bool, troubles: &[String], configuration: &Standing) -> String {
+/// Returns the line in `systemctl status`.
+fn status_line(lvm_works: bool, problems: &[String], reload: &ReloadStatus) -> String {
     let mut text = if lvm_works { "LVM works".to_owned() } else { "LVM does not work, the log says why".to_owned() };
-    for trouble in troubles {
+    for problem in problems {
         text += "; ";
-        text += trouble;
+        text += problem;
     }
-    if let Some(failure) = &configuration.failure {
+    if let Some(failure) = &reload.failure {
         text += "; the previous configuration is in use: ";
         text += failure;
     }
-    if !configuration.needs_restart.is_empty() {
+    if !reload.needs_restart.is_empty() {
         text += "; restart to use the new ";
-        text += &configuration.needs_restart.join(", ");
+        text += &reload.needs_restart.join(", ");
     }
     text
 }
 
-/// Whether the lvmd behind a socket answers, whatever it answers.
-pub(crate) async fn answers(socket: &Path) -> anyhow::Result<()> {
-    check(&mut connect(socket).await?, PROCESS, socket).await.map(drop)
+/// Fails if the lvmd behind a socket does not answer, whatever it answers.
+pub(crate) async fn ping(socket: &Path) -> anyhow::Result<()> {
+    call_check(&mut connect(socket).await?, PROCESS, socket).await.map(drop)
 }
 
-/// Asks the lvmd behind a socket whether it is well.
-pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
+/// Fails if the lvmd behind a socket does not answer or its LVM does not work. Prints problems that affect only a part.
+pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
     let name = socket.display();
     let mut client = connect(socket).await?;
-    if check(&mut client, PROCESS, socket).await? != Answer::Serving {
+    if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
         bail!("lvmd on {name} is not serving; its log says why");
     }
     for service in SERVICES {
-        if check(&mut client, service, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+        if call_check(&mut client, service, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
             bail!("lvmd on {name} is not serving {service}: LVM does not work; its log says why");
         }
     }
-    // An lvmd of another make does not know this service
-    if check(&mut client, CONFIGURATION, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+    // TopoLVM's lvmd has no such service.
+    if call_check(&mut client, CONFIGURATION, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
         writeln!(
             std::io::stdout(),
             "LVM works, but lvmd on {name} uses its previous configuration: the new one cannot work, its log says why"
         )
         .context("cannot write to standard output")?;
     }
-    if check(&mut client, STORAGE, socket).await.is_ok_and(|answer| answer == Answer::NotServing) {
+    if call_check(&mut client, STORAGE, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
         writeln!(
             std::io::stdout(),
-            "LVM works, but something is wrong with the storage of lvmd on {name}: its log and `systemctl status` say what"
+            "LVM works, but something is wrong with the storage of lvmd on {name}: its log and `systemctl status` say \
+             what"
         )
         .context("cannot write to standard output")?;
     }
@@ -129,15 +132,15 @@ pub(crate) async fn ask(socket: &Path) -> anyhow::Result<()> {
 async fn connect(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {
     let name = socket.display();
     let channel = Endpoint::try_from(format!("unix:{name}"))?
-        .connect_timeout(PATIENCE)
-        .timeout(PATIENCE)
+        .connect_timeout(CALL_TIMEOUT)
+        .timeout(CALL_TIMEOUT)
         .connect()
         .await
         .with_context(|| format!("no lvmd listens on {name}"))?;
     Ok(HealthClient::new(channel))
 }
 
-async fn check(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> anyhow::Result<Answer> {
+async fn call_check(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> anyhow::Result<CheckResult> {
     let answer = client
         .check(HealthCheckRequest { service: service.to_owned() })
         .await
@@ -150,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_for_systemctl_says_all_that_is_wrong() {
-        assert_eq!(sentence(true, &[], &Standing::default()), "LVM works");
+    fn the_status_line_names_all_problems() {
+        assert_eq!(status_line(true, &[], &ReloadStatus::default()), "LVM works");
         let disks = ["a disk is missing".to_owned(), "so is another".to_owned()];
-        assert_eq!(sentence(true, &disks, &Standing::default()), "LVM works; a disk is missing; so is another");
-        let standing =
-            Standing { failure: Some("lvmd.yaml:1: no".to_owned()), needs_restart: vec!["socket-name", "b"] };
-        let expected = "LVM does not work, the log says why; the previous configuration is in use: lvmd.yaml:1: no; restart to use \
-                        the new socket-name, b";
-        assert_eq!(sentence(false, &[], &standing), expected);
+        assert_eq!(status_line(true, &disks, &ReloadStatus::default()), "LVM works; a disk is missing; so is another");
+        let reload =
+            ReloadStatus { failure: Some("lvmd.yaml:1: no".to_owned()), needs_restart: vec!["socket-name", "b"] };
+        let expected = "LVM does not work, the log says why; the previous configuration is in use: lvmd.yaml:1: no; \
+                        restart to use the new socket-name, b";
+        assert_eq!(status_line(false, &[], &reload), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration while lvmd runs: read again on SIGHUP and when its file changes. One that cannot work changes nothing.
+//! Reloads the configuration on SIGHUP and when its file changes. An invalid one changes nothing.
 
 use std::path::PathBuf;
 
@@ -13,38 +13,38 @@ use crate::config::{self, Config};
 use crate::device_class::DeviceClasses;
 use crate::metrics::ConfigMetrics;
 
-/// What came of reading the configuration last.
+/// The result of the last reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Why it was not taken over; the previous one is in use then.
+pub(crate) struct ReloadStatus {
+    /// The reason for which the configuration was not applied; the previous one is in use then.
     pub(crate) failure: Option<String>,
-    /// Keys that have another value than at the start of the process and take effect at the next one.
+    /// Keys that have changed since the start of the process and take effect at the next one.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
-/// Where lvmd is called.
+/// The way in which clients call lvmd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On its socket.
-    Socket,
-    /// In the process of its client, so that nothing about the socket matters.
+pub(crate) enum Mode {
+    /// On its own socket.
+    Standalone,
+    /// In the process of its client, so that no setting of the socket matters.
     Embedded,
 }
 
-/// Follows the configuration file.
+/// The configuration and the watch of its file.
 #[derive(Debug)]
 pub(crate) struct Reload {
     path: PathBuf,
-    place: Place,
+    mode: Mode,
     files: Files,
     hangup: Signal,
-    /// What the process was started with.
+    /// The configuration that the process was started with.
     first: Config,
-    /// What is in use.
+    /// The configuration in use.
     current: Config,
     systemd: Systemd,
     metrics: ConfigMetrics,
-    standing: watch::Sender<Standing>,
+    status: watch::Sender<ReloadStatus>,
 }
 
 impl Reload {
@@ -52,12 +52,12 @@ impl Reload {
     pub(crate) fn new(
         path: PathBuf,
         config: Config,
-        place: Place,
+        mode: Mode,
         systemd: Systemd,
         metrics: ConfigMetrics,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            place,
+            mode,
             files: Files::watch([path.clone()]),
             path,
             hangup: signal(SignalKind::hangup()).context("cannot handle SIGHUP")?,
@@ -65,33 +65,32 @@ impl Reload {
             current: config,
             systemd,
             metrics,
-            standing: watch::Sender::default(),
+            status: watch::Sender::default(),
         })
     }
 
-    /// What came of reading the configuration last, now and later.
-    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    /// Subscribes to the result of the last reload.
+    pub(crate) fn status(&self) -> watch::Receiver<ReloadStatus> {
+        self.status.subscribe()
     }
 
-    /// The device classes that are in use, or are to be.
+    /// Returns the device classes of the configuration in use.
     pub(crate) fn classes(&self) -> &DeviceClasses {
         &self.current.classes
     }
 
-    /// Waits until the file says something else, for somebody who does not use any of it yet. When it is dropped before it is
-    /// done, nothing is lost.
-    pub(crate) async fn other_classes(&mut self) {
+    /// Waits until the file has other device classes, for an engine that has not started. Cancel safe.
+    pub(crate) async fn wait_for_new_classes(&mut self) {
         let before = self.current.classes.clone();
         while self.current.classes == before {
-            self.told().await;
-            self.read_again(&|_| async { Ok(()) }).await;
+            self.wait_for_change().await;
+            self.reload(&|_| async { Ok(()) }).await;
         }
     }
 
-    /// Hands other device classes to `apply`, which takes them over as a whole or not at all, until the shutdown begins. It may be
-    /// dropped then.
-    pub(crate) async fn follow<F>(
+    /// Reloads the file after each change until the shutdown begins, and hands other device classes to `apply`, which
+    /// uses all of them or fails. At the shutdown `apply` may be dropped.
+    pub(crate) async fn run<F>(
         mut self,
         apply: impl Fn(DeviceClasses) -> F,
         shutdown: CancellationToken,
@@ -99,34 +98,34 @@ impl Reload {
     where
         F: Future<Output = anyhow::Result<()>>,
     {
-        let following = async {
-            // Written between the start of the process and the watch
+        let reloads = async {
+            // The file may have changed between the start of the process and the watch.
             if config::load(&self.path).ok().as_ref() != Some(&self.current) {
-                self.read_again(&apply).await;
+                self.reload(&apply).await;
             }
             loop {
-                self.told().await;
-                self.read_again(&apply).await;
+                self.wait_for_change().await;
+                self.reload(&apply).await;
             }
         };
-        shutdown.run_until_cancelled(following).await;
+        shutdown.run_until_cancelled(reloads).await;
         Ok(())
     }
 
-    /// Waits until it is time to read.
-    async fn told(&mut self) {
+    /// Waits for SIGHUP or a change of the file.
+    async fn wait_for_change(&mut self) {
         tokio::select! {
             _ = self.hangup.recv() => {}
             () = self.files.changed() => {}
         }
     }
 
-    async fn read_again<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F)
+    async fn reload<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F)
     where
         F: Future<Output = anyhow::Result<()>>,
     {
         self.systemd.reloading();
-        let result = self.take_over(apply).await;
+        let result = self.load_and_apply(apply).await;
         self.metrics.record(result.is_ok());
         let failure = result.err().map(|error| error_chain(&*error));
         if let Some(error) = &failure {
@@ -137,11 +136,11 @@ impl Reload {
             let keys = needs_restart.join(", ");
             tracing::warn!(keys, "settings were changed that take effect at the next start; restart this program");
         }
-        self.standing.send_replace(Standing { failure, needs_restart });
+        self.status.send_replace(ReloadStatus { failure, needs_restart });
         self.systemd.ready();
     }
 
-    async fn take_over<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F) -> anyhow::Result<()>
+    async fn load_and_apply<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<()>>,
     {
@@ -161,14 +160,14 @@ impl Reload {
         Ok(())
     }
 
-    /// Settings that only a start uses. Exhaustive, so that a new one is thought of.
+    /// Returns the changed keys that only a start uses. The pattern is exhaustive, so that no new key is forgotten.
     fn needs_restart(&self) -> Vec<&'static str> {
         let Config { socket, peers, lvm_command_prefix, classes: _, warnings: _ } = &self.current;
-        let listens = self.place == Place::Socket;
+        let has_socket = self.mode == Mode::Standalone;
         [
-            ("socket-name", listens && *socket != self.first.socket),
-            ("allowed-uids", listens && peers.uids != self.first.peers.uids),
-            ("allowed-gids", listens && peers.gids != self.first.peers.gids),
+            ("socket-name", has_socket && *socket != self.first.socket),
+            ("allowed-uids", has_socket && peers.uids != self.first.peers.uids),
+            ("allowed-gids", has_socket && peers.gids != self.first.peers.gids),
             ("lvm-command-prefix", *lvm_command_prefix != self.first.lvm_command_prefix),
         ]
         .into_iter()

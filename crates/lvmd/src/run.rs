@@ -14,22 +14,22 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Command};
 use crate::config::{self, Config, InvalidConfig};
 use crate::daemon::Daemon;
-use crate::reload::Place;
+use crate::reload::Mode;
 use crate::settings::Settings;
-use crate::{check, health};
+use crate::{check_config, health};
 
-/// What the command line asks for, checked.
+/// The command to run, with its checked arguments.
 #[derive(Debug)]
 pub enum Job {
     /// Serve.
     Serve(Box<Server>),
-    /// Ask the lvmd behind this socket whether it is well.
+    /// Ask the lvmd behind this socket for its health.
     Health(PathBuf),
-    /// Say what a configuration means.
-    Describe(Box<Config>),
+    /// Describe a configuration.
+    CheckConfig(Box<Config>),
 }
 
-/// Everything that the server needs.
+/// The checked arguments of the server.
 #[derive(Debug)]
 pub struct Server {
     settings: Settings,
@@ -53,8 +53,8 @@ impl Program for Args {
         let invalid = |error: InvalidConfig| ConfigError::new(error.to_string());
         let read = |path: &Path| config::load(path).map_err(invalid);
         match self.command {
-            Some(Command::Health) => Ok(Job::Health(config::socket(&self.config).map_err(invalid)?)),
-            Some(Command::CheckConfig { file }) => Ok(Job::Describe(Box::new(read(&file.unwrap_or(self.config))?))),
+            Some(Command::Health) => Ok(Job::Health(config::load_socket(&self.config).map_err(invalid)?)),
+            Some(Command::CheckConfig { file }) => Ok(Job::CheckConfig(Box::new(read(&file.unwrap_or(self.config))?))),
             None => Ok(Job::Serve(Box::new(Server {
                 settings: Settings::read(self.config, &self.lvm_path)?,
                 metrics_address: self.metrics_bind_address,
@@ -66,9 +66,9 @@ impl Program for Args {
     async fn run(job: Job, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
         let answer = match job {
             Job::Serve(server) => return serve(*server, &tasks, &shutdown).await,
-            Job::Health(socket) => health::ask(&socket).await,
-            Job::Describe(config) => {
-                let text = check::describe(&config);
+            Job::Health(socket) => health::check_health(&socket).await,
+            Job::CheckConfig(config) => {
+                let text = check_config::describe(&config);
                 std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
             }
         };
@@ -83,13 +83,13 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let (socket, peers) = (settings.config.socket.clone(), settings.config.peers.clone());
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
-    let daemon = Daemon::new(settings, Place::Socket, &socket, systemd.clone(), &mut registry)?;
+    let daemon = Daemon::new(settings, Mode::Standalone, &socket, systemd.clone(), &mut registry)?;
     daemon.wait_for_leftovers().await;
     let engine = daemon.start(tasks, shutdown).await?;
     let listener = unix::listen_for(&socket, peers).await.context("socket-name in the configuration file")?;
     tracing::info!(socket = %socket.display(), "listening");
 
-    let routes = daemon.look_after(&engine, tasks, shutdown);
+    let routes = daemon.serve_engine(&engine, tasks, shutdown);
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve_any_authority(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();
@@ -97,13 +97,14 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
         Ok(admin::serve_metrics(metrics_address, Arc::new(registry), token).await?)
     });
     systemd.ready();
-    // A process that hangs is started anew; one whose LVM does not work is not: another process would not get further
-    let watchdog = systemd.watchdog(move || alive(socket.clone()), shutdown.clone());
+    // systemd restarts a process that hangs, and not one whose LVM does not work: another process would not get
+    // further.
+    let watchdog = systemd.watchdog(move || ping(socket.clone()), shutdown.clone());
     tasks.spawn("watchdog", watchdog);
     Ok(())
 }
 
-/// Whether this process still accepts connections and answers.
-async fn alive(socket: PathBuf) -> anyhow::Result<()> {
-    health::answers(&socket).await
+/// Fails if this process does not accept connections and answer any more.
+async fn ping(socket: PathBuf) -> anyhow::Result<()> {
+    health::ping(&socket).await
 }

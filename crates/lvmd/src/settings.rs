@@ -1,4 +1,4 @@
-//! What flags and the configuration file say, checked: the same for the program and inside of topolvm-node.
+//! The checked settings from flags and configuration file, for the program and for topolvm-node.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,20 @@ use topolvm_runtime::ConfigError;
 
 use crate::config::{self, Config};
 
-/// Where the configuration is, what it says, and how LVM is reached.
+/// The configuration, its file, and the runner of LVM commands.
 #[derive(Clone, Debug)]
 pub struct Settings<R = SystemRunner> {
-    /// Where the configuration was read, and is read again.
+    /// The configuration file, which is reloaded from there.
     pub file: PathBuf,
     /// The configuration.
     pub config: Config,
-    /// What runs LVM.
+    /// The runner of LVM commands.
     pub runner: R,
 }
 
 impl Settings {
-    /// Reads and checks a configuration file. `lvm_path` is the path of the lvm program on the host; empty for the configured one.
+    /// Loads and checks a configuration file. `lvm_path` is the path of the lvm program on the host; empty for the
+    /// configured one.
     pub fn read(file: PathBuf, lvm_path: &str) -> Result<Self, ConfigError> {
         let config = config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
         let prefix = lvm_command(config.lvm_command_prefix.as_deref(), lvm_path)?;
@@ -29,7 +30,7 @@ impl Settings {
     }
 }
 
-/// The words before the LVM sub-command.
+/// Returns the words before the LVM sub-command.
 fn lvm_command(configured: Option<&[String]>, lvm_path: &str) -> Result<Vec<String>, ConfigError> {
     match (configured, lvm_path) {
         (Some(prefix), "") => Ok(prefix.to_vec()),

@@ -1,5 +1,5 @@
-//! YAML as a tree that knows its lines, read the way existing configuration files rely on: keys in any case, unknown keys
-//! reported but harmless, and every mistake reported instead of the first one only.
+//! Parses YAML into a tree with line numbers, as existing configuration files rely on: keys in any case, unknown keys
+//! give warnings, and all mistakes are reported instead of the first one only.
 
 use std::fmt;
 
@@ -24,23 +24,23 @@ enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// What was found wrong in a file, or odd.
+/// The errors and warnings about a file, with its lines.
 #[derive(Debug)]
-pub(crate) struct Findings {
+pub(crate) struct Diagnostics {
     file: String,
     /// Mistakes that make the file unusable.
-    pub(crate) problems: Vec<String>,
-    /// Oddities that change nothing.
+    pub(crate) errors: Vec<String>,
+    /// Mistakes that change nothing.
     pub(crate) warnings: Vec<String>,
 }
 
-impl Findings {
+impl Diagnostics {
     pub(crate) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), problems: Vec::new(), warnings: Vec::new() }
+        Self { file: file.to_owned(), errors: Vec::new(), warnings: Vec::new() }
     }
 
-    pub(crate) fn problem(&mut self, line: u64, message: impl fmt::Display) {
-        self.problems.push(format!("{}:{line}: {message}", self.file));
+    pub(crate) fn error(&mut self, line: u64, message: impl fmt::Display) {
+        self.errors.push(format!("{}:{line}: {message}", self.file));
     }
 
     pub(crate) fn warning(&mut self, line: u64, message: impl fmt::Display) {
@@ -48,7 +48,7 @@ impl Findings {
     }
 }
 
-/// The keys of one mapping; what is taken out is understood, what is left at the end is not.
+/// The keys of one mapping that were not taken yet; those that are left at the end are unknown.
 #[derive(Debug)]
 pub(crate) struct Fields {
     pub(crate) line: u64,
@@ -62,41 +62,41 @@ impl Node {
             .map(|node| node.unwrap_or(Self { line: 1, value: Value::Map(Vec::new()) }))
     }
 
-    /// This value as a mapping; anything else is a problem.
-    pub(crate) fn fields(self, what: &str, findings: &mut Findings) -> Option<Fields> {
+    /// Returns this value as a mapping; anything else is an error.
+    pub(crate) fn fields(self, what: &str, diagnostics: &mut Diagnostics) -> Option<Fields> {
         match self.value {
             Value::Map(entries) => Some(Fields { line: self.line, entries }),
             Value::Null => Some(Fields { line: self.line, entries: Vec::new() }),
             Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
-                findings.problem(self.line, format!("{what} must be a mapping of keys to values"));
+                diagnostics.error(self.line, format!("{what} must be a mapping of keys to values"));
                 None
             }
         }
     }
 
-    fn number(self, what: &str, max: u64, findings: &mut Findings) -> Option<u64> {
+    fn number(self, what: &str, max: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
         if let Value::Integer(number) = self.value
             && let Ok(number) = u64::try_from(number)
             && number <= max
         {
             return Some(number);
         }
-        findings.problem(self.line, format!("{what} must be a whole number from 0 to {max}"));
+        diagnostics.error(self.line, format!("{what} must be a whole number from 0 to {max}"));
         None
     }
 
-    /// A string.
-    pub(crate) fn text(self, what: &str, findings: &mut Findings) -> Option<String> {
+    /// Returns this value as a string.
+    pub(crate) fn text(self, what: &str, diagnostics: &mut Diagnostics) -> Option<String> {
         match self.value {
             Value::Text(text) => Some(text),
             // Existing files say `stripe-size: 4`.
             Value::Integer(number) => Some(number.to_string()),
             Value::Null | Value::Bool(_) | Value::Float(_) => {
-                findings.problem(self.line, format!("{what} must be a string; put it in quotes"));
+                diagnostics.error(self.line, format!("{what} must be a string; put it in quotes"));
                 None
             }
             Value::List(_) | Value::Map(_) => {
-                findings.problem(self.line, format!("{what} must be a string"));
+                diagnostics.error(self.line, format!("{what} must be a string"));
                 None
             }
         }
@@ -104,7 +104,8 @@ impl Node {
 }
 
 impl Fields {
-    /// The value of a key; absent and null are the same. Of a key that is given twice in different case, the last counts.
+    /// Takes the value of a key; absent and null are the same. Of a key that is given twice in different case, the last
+    /// counts.
     pub(crate) fn take(&mut self, key: &str) -> Option<Node> {
         let mut found = None;
         self.entries.retain(|(name, node)| {
@@ -117,67 +118,67 @@ impl Fields {
         found.filter(|node| !matches!(node.value, Value::Null))
     }
 
-    /// A string.
-    pub(crate) fn text(&mut self, key: &str, findings: &mut Findings) -> Option<String> {
-        self.take(key)?.text(key, findings)
+    /// Takes a string.
+    pub(crate) fn text(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<String> {
+        self.take(key)?.text(key, diagnostics)
     }
 
-    /// A list of whole numbers from 0 to `max`.
-    pub(crate) fn numbers(&mut self, key: &str, max: u32, findings: &mut Findings) -> Vec<u32> {
-        let items = self.list(key, findings).unwrap_or_default();
+    /// Takes a list of whole numbers from 0 to `max`.
+    pub(crate) fn numbers(&mut self, key: &str, max: u32, diagnostics: &mut Diagnostics) -> Vec<u32> {
+        let items = self.list(key, diagnostics).unwrap_or_default();
         let what = format!("each entry of {key}");
-        let number = |item: Node| item.number(&what, max.into(), findings).and_then(|number| number.try_into().ok());
+        let number = |item: Node| item.number(&what, max.into(), diagnostics).and_then(|number| number.try_into().ok());
         items.into_iter().filter_map(number).collect()
     }
 
-    /// True or false.
-    pub(crate) fn flag(&mut self, key: &str, findings: &mut Findings) -> Option<bool> {
+    /// Takes true or false.
+    pub(crate) fn flag(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<bool> {
         let node = self.take(key)?;
         if let Value::Bool(flag) = node.value {
             return Some(flag);
         }
-        findings.problem(node.line, format!("{key} must be true or false"));
+        diagnostics.error(node.line, format!("{key} must be true or false"));
         None
     }
 
-    /// A whole number from 0 to `max`.
-    pub(crate) fn number(&mut self, key: &str, max: u64, findings: &mut Findings) -> Option<u64> {
-        self.take(key)?.number(key, max, findings)
+    /// Takes a whole number from 0 to `max`.
+    pub(crate) fn number(&mut self, key: &str, max: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
+        self.take(key)?.number(key, max, diagnostics)
     }
 
-    /// A number with or without a fraction, as the shortest decimal text that stands for it.
-    pub(crate) fn decimal(&mut self, key: &str, findings: &mut Findings) -> Option<String> {
+    /// Takes a number with or without a fraction, as the shortest decimal text of it.
+    pub(crate) fn decimal(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<String> {
         let node = self.take(key)?;
         match node.value {
             Value::Integer(number) => Some(number.to_string()),
             Value::Float(number) => Some(number.to_string()),
             Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
-                findings.problem(node.line, format!("{key} must be a number"));
+                diagnostics.error(node.line, format!("{key} must be a number"));
                 None
             }
         }
     }
 
-    /// A list of strings.
-    pub(crate) fn texts(&mut self, key: &str, findings: &mut Findings) -> Option<Vec<String>> {
-        let items = self.list(key, findings)?;
-        Some(items.into_iter().filter_map(|item| item.text(&format!("each entry of {key}"), findings)).collect())
+    /// Takes a list of strings.
+    pub(crate) fn texts(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<Vec<String>> {
+        let items = self.list(key, diagnostics)?;
+        Some(items.into_iter().filter_map(|item| item.text(&format!("each entry of {key}"), diagnostics)).collect())
     }
 
-    /// A list.
-    pub(crate) fn list(&mut self, key: &str, findings: &mut Findings) -> Option<Vec<Node>> {
+    /// Takes a list.
+    pub(crate) fn list(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<Vec<Node>> {
         let node = self.take(key)?;
         if let Value::List(items) = node.value {
             return Some(items);
         }
-        findings.problem(node.line, format!("{key} must be a list"));
+        diagnostics.error(node.line, format!("{key} must be a list"));
         None
     }
 
-    /// Warns about every key that nobody took.
-    pub(crate) fn finish(self, findings: &mut Findings) {
+    /// Warns about every key that was not taken.
+    pub(crate) fn finish(self, diagnostics: &mut Diagnostics) {
         for (key, node) in self.entries {
-            findings.warning(node.line, format!("unknown key {key:?} is ignored"));
+            diagnostics.warning(node.line, format!("unknown key {key:?} is ignored"));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The keys of the configuration file, as they are read and as the documentation lists them.
+//! The keys of the configuration file, for the parser and for the generated part of docs/lvmd.md.
 
 /// A key of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it is when it is absent; empty when it has to be there or there is nothing then.
+    /// Its default; empty for none.
     pub default: &'static str,
-    /// What it means, in Markdown.
+    /// Its meaning, in Markdown.
     pub meaning: &'static str,
 }
 
@@ -18,7 +18,8 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
 pub(super) const SOCKET_NAME: Key = key(
     "socket-name",
     super::DEFAULT_SOCKET,
-    "where to listen. A missing directory is made with mode 0700; the socket has mode 0600. Without meaning in an embedded lvmd",
+    "where to listen. A missing directory is made with mode 0700; the socket has mode 0600. Without meaning in an \
+     embedded lvmd",
 );
 pub(super) const DEVICE_CLASSES: Key = key("device-classes", "", "a list; at least one");
 pub(super) const OPTION_CLASSES: Key =
@@ -32,7 +33,8 @@ pub(super) const ALLOWED_GIDS: Key = key("allowed-gids", "", "the same for group
 pub(super) const LVM_COMMAND_PREFIX: Key = key(
     "lvm-command-prefix",
     "",
-    "a list: the words before the LVM sub-command, **including** the `lvm` program, as `[\"/sbin/lvm\"]`. Without it `nsenter` into the \
+    "a list: the words before the LVM sub-command, **including** the `lvm` program, as `[\"/sbin/lvm\"]`. Without it \
+     `nsenter` into the \
      namespaces of process 1 and then `/sbin/lvm`",
 );
 
@@ -41,7 +43,8 @@ pub(super) const CLASS_NAME: Key =
 pub(super) const VOLUME_GROUP: Key = key(
     "volume-group",
     "",
-    "where its volumes live. It must exist before lvmd starts. One thick class and any number of thin ones, each with a pool of its own, can \
+    "where its volumes live. It must exist before lvmd starts. One thick class and any number of thin ones, each with \
+     a pool of its own, can \
      share it",
 );
 pub(super) const DEFAULT: Key =
@@ -49,7 +52,8 @@ pub(super) const DEFAULT: Key =
 pub(super) const SPARE_GB: Key = key(
     "spare-gb",
     "10",
-    "GiB that are never given away: of the volume group, or of what the thin pool promises. A thin class without it keeps nothing",
+    "GiB that are never given away: of the volume group, or of what the thin pool promises. A thin class without it \
+     keeps nothing",
 );
 pub(super) const STRIPE: Key = key(
     "stripe",
@@ -63,7 +67,8 @@ pub(super) const LVCREATE_OPTIONS: Key =
 pub(super) const WIPE: Key = key(
     "wipe",
     "none",
-    "`none`, `discard` or `zero`: what happens to the contents of a removed volume before its room is given away, see [Wiping](#wiping)",
+    "`none`, `discard` or `zero`: what happens to the contents of a removed volume before its extents are given to others, \
+     see [Wiping](#wiping)",
 );
 pub(super) const TYPE: Key = key("type", "thick", "`thick` or `thin`");
 pub(super) const THIN_POOL: Key = key("thin-pool", "", "the thin pool; needed by thin classes, ignored by thick ones");

@@ -1,4 +1,4 @@
-//! What is accepted, what is refused, and with which words.
+//! Tests of the configuration file: valid and invalid ones, and the messages.
 
 use lvm::Wipe;
 use rstest::rstest;
@@ -106,7 +106,8 @@ fn users_and_groups_that_may_use_the_socket_are_numbers() {
 fn a_thin_class_keeps_only_a_spare_that_is_written_down() {
     let pool = "type: thin, thin-pool: {name: pool, overprovision-ratio: 1.0}";
     let classes = classes(&format!(
-        "{{name: plain, volume-group: vg, {pool}}}, {{name: kept, volume-group: vg2, spare-gb: 3, {pool}}}, {{name: thick, volume-group: vg}}"
+        "{{name: plain, volume-group: vg, {pool}}}, {{name: kept, volume-group: vg2, spare-gb: 3, {pool}}}, {{name: \
+         thick, volume-group: vg}}"
     ))
     .unwrap();
     let spare = |class: &str| classes.get(class).unwrap().spare >> 30;
@@ -145,7 +146,8 @@ fn unknown_keys_are_reported_and_harmless() {
 #[test]
 fn of_option_classes_with_one_name_the_last_counts() {
     let config = parse(
-        "device-classes: [{name: a, volume-group: vg}]\nlvcreate-option-classes: [{name: o, options: [one]}, {name: o, options: [two]}]",
+        "device-classes: [{name: a, volume-group: vg}]\nlvcreate-option-classes: [{name: o, options: [one]}, {name: o, \
+         options: [two]}]",
     )
     .unwrap();
     assert_eq!(&**config.classes.options("o").unwrap(), ["two"]);
@@ -194,7 +196,8 @@ fn one_thick_and_several_thin_classes_share_a_volume_group() {
 #[test]
 fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
     let config = parse(
-        "device-classes: [{name: a, volume-group: vg, stripe: 2, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}]",
+        "device-classes: [{name: a, volume-group: vg, stripe: 2, type: thin, thin-pool: {name: p, overprovision-ratio: \
+         2}}]",
     )
     .unwrap();
     assert_eq!(config.classes.get("a").unwrap().striping, None);
@@ -253,7 +256,8 @@ fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
     "overprovision-ratio must be a number"
 )]
 #[case::same_pool(
-    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}, {name: b, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 3}}",
+    "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}, {name: b, volume-group: \
+     vg, type: thin, thin-pool: {name: p, overprovision-ratio: 3}}",
     r#"device class "b": thin pool vg/p belongs to device class "a" already"#
 )]
 #[case::stripe_size(
@@ -286,7 +290,8 @@ fn a_name_of_63_characters_is_the_longest() {
 #[test]
 fn all_mistakes_are_reported_together_with_their_lines() {
     let problems = parse(
-        "device-classes:\n- name: ssd\n  volume-group: vg\n  spare-gb: many\n- name: hdd\n- name: hdd\n  volume-group: vg\n  type: fat\n",
+        "device-classes:\n- name: ssd\n  volume-group: vg\n  spare-gb: many\n- name: hdd\n- name: hdd\n  volume-group: \
+         vg\n  type: fat\n",
     )
     .unwrap_err();
     insta::assert_snapshot!(problems.join("\n"), @r#"

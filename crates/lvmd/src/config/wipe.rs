@@ -1,19 +1,19 @@
-//! The `wipe` of a device class.
+//! Parses the `wipe` of a device class.
 
 use lvm::Wipe;
 
-use crate::yaml::{Findings, Node};
+use crate::yaml::{Diagnostics, Node};
 
-/// How volumes are wiped; `None` for not at all, or when that is not what the file says.
-pub(super) fn read(node: Node, class: &str, findings: &mut Findings) -> Option<Wipe> {
+/// Parses how volumes are wiped; `None` for not at all, or after an error.
+pub(super) fn parse(node: Node, class: &str, diagnostics: &mut Diagnostics) -> Option<Wipe> {
     let line = node.line;
-    let text = node.text("wipe", findings)?;
+    let text = node.text("wipe", diagnostics)?;
     if text == "none" {
         return None;
     }
     let wipe = text.parse();
     if wipe.is_err() {
-        findings.problem(line, format!("device class {class:?}: wipe {text:?} is unknown; use none, discard or zero"));
+        diagnostics.error(line, format!("device class {class:?}: wipe {text:?} is unknown; use none, discard or zero"));
     }
     wipe.ok()
 }

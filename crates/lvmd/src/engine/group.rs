@@ -1,65 +1,62 @@
-//! What lvmd knows of one volume group, and how it makes sure that this is still so.
+//! The cache and the lock of one volume group.
 //!
-//! Reads are answered from here without an LVM process. LVM counts the changes of a group's metadata and writes the count on
-//! the physical volumes with each of them; as long as the count there is the one that is known here, nothing has changed,
-//! whoever else may be at work. What is not in the metadata, which devices there are and how they are, comes from
-//! device-mapper.
+//! Reads are answered from the cache without an LVM process. LVM counts the changes of a group's metadata and writes
+//! the count on the physical volumes with each of them; as long as the count there is the cached one, nothing has
+//! changed, whoever else may be at work. What is not in the metadata, which devices there are and in which condition,
+//! comes from device-mapper.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lvm::{Device, DeviceStatus, Devices, LogicalVolume, PhysicalVolume, Version, VgName, VolumeGroup};
-use parking_lot::{RwLock, RwLockWriteGuard};
+use lvm::{Device, DeviceStatus, Devices, LogicalVolume, LvName, PhysicalVolume, VgName, VolumeGroup};
+use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
-use super::headers::{self, Headers};
-use super::wiping::Ledger;
+use super::device_snapshot::{DeviceSnapshot, Freshness, is_version_of, newest_version};
+use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
+use super::wipe_progress::WipeProgress;
 use crate::error::Error;
-
-/// Disks answer in milliseconds. One that takes longer is as good as unreadable.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One volume group.
 #[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) name: VgName,
+pub(super) struct Group {
+    pub(super) name: VgName,
     /// Held from the check of the free space to the end of the change. The only lock that is held across an await.
-    turn: Arc<Mutex<()>>,
-    headers: Headers,
+    change_lock: Arc<Mutex<()>>,
+    headers: MetadataHeaders,
     /// Held while somebody asks device-mapper, which answers also while a disk hangs.
-    mapper: Arc<Mutex<()>>,
-    known: RwLock<Known>,
-    /// Somebody should look at LVM again.
-    pub(crate) doubt: Notify,
-    /// LVM was asked.
-    pub(super) news: Notify,
-    /// What was wiped.
-    pub(super) ledger: Ledger,
+    device_mapper_lock: Arc<Mutex<()>>,
+    cache: RwLock<Cache>,
+    /// Notified when the cache has become stale.
+    pub(super) refresh_needed: Notify,
+    /// Notified when LVM has reported on the group.
+    pub(super) refreshed: Notify,
+    pub(super) wipe_progress: WipeProgress,
 }
 
 #[derive(Debug)]
-struct Known {
-    /// `None` when LVM said that there is no such group.
-    group: Option<Arc<VolumeGroup>>,
-    /// What was in it before that.
-    gone: Option<Arc<VolumeGroup>>,
-    /// When LVM said so.
-    since: Instant,
-    /// Why nobody knows whether it is still so.
-    stale: Option<String>,
-    /// LVM did not fail, it did not end in time.
+struct Cache {
+    /// The last report of LVM; `None` when LVM said that there is no such group.
+    report: Option<Arc<VolumeGroup>>,
+    /// The last report on a group that has gone since.
+    lost: Option<Arc<VolumeGroup>>,
+    /// Time of the last report of LVM.
+    reported_at: Instant,
+    /// The failure of LVM since then: the report may be outdated.
+    stale_reason: Option<String>,
+    /// True if that failure is a timeout.
     is_slow: bool,
-    /// How the devices looked before LVM was asked, or should look by what it said.
-    looks: Looks,
-    /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to answer, or
-    /// a group that only has another name, comes back without any device coming or going.
+    /// The devices at the time of the report.
+    devices: DeviceSnapshot,
+    /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to
+    /// answer, or a group that only has another name, comes back without any device coming or going.
     disks: Option<Disks>,
 }
 
-/// The physical volumes of a group and its identity.
+/// The physical volumes of a group and LVM's UUID of the group.
 #[derive(Clone, Debug)]
 struct Disks {
     vg_uuid: String,
@@ -67,7 +64,7 @@ struct Disks {
 }
 
 impl Disks {
-    /// Those of the group; a missing one where it was before.
+    /// Returns the disks of the group, a missing one where it was before.
     fn of(group: &VolumeGroup, before: Option<&Self>) -> Self {
         let last_seen = |pv: &PhysicalVolume| {
             let mut earlier = before.into_iter().flat_map(|before| &before.pvs);
@@ -77,146 +74,123 @@ impl Disks {
     }
 }
 
-/// How the devices of a group look without LVM.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Looks {
-    /// The newest metadata on any physical volume.
-    newest: Option<Version>,
-    /// Which physical volumes can be read, by identity.
-    readable: BTreeMap<String, bool>,
-    /// Where the volumes are, by their names in device-mapper.
-    mapped: HashMap<String, Device>,
-    /// What the kernel says of thin pools and RAIDs, by volume.
-    conditions: BTreeMap<String, String>,
-    /// How full the thin pools are, in percent: data and metadata.
-    fills: BTreeMap<String, (f64, f64)>,
-    /// All block devices, as long as one of the group is not there.
-    population: Option<String>,
-}
-
-/// What a look at the devices says about what is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It is still so.
-    Current,
-    /// Something has changed.
-    Outdated,
-    /// The devices do not tell.
-    Blind,
-}
-
 impl Group {
-    /// A group of which LVM said this just now.
-    pub(crate) fn new(name: VgName, group: Option<VolumeGroup>) -> Self {
-        let known = Known {
-            group: None,
-            gone: None,
-            since: Instant::now(),
-            stale: None,
+    /// Caches a report that LVM has just given.
+    pub(super) fn new(name: VgName, report: Option<VolumeGroup>) -> Self {
+        let cache = Cache {
+            report: None,
+            lost: None,
+            reported_at: Instant::now(),
+            stale_reason: None,
             is_slow: false,
-            looks: Looks::default(),
+            devices: DeviceSnapshot::default(),
             disks: None,
         };
-        let known = RwLock::new(known);
-        let new = Self {
+        let group = Self {
             name,
-            turn: Arc::default(),
-            headers: Headers::default(),
-            mapper: Arc::default(),
-            known,
-            doubt: Notify::new(),
-            news: Notify::new(),
-            ledger: Ledger::default(),
+            change_lock: Arc::default(),
+            headers: MetadataHeaders::default(),
+            device_mapper_lock: Arc::default(),
+            cache: RwLock::new(cache),
+            refresh_needed: Notify::new(),
+            refreshed: Notify::new(),
+            wipe_progress: WipeProgress::default(),
         };
-        new.learn(group);
-        new
+        group.store_report(report);
+        group
     }
 
-    /// The right to change the group.
-    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.turn).lock_owned().await
+    /// Waits for the lock under which the group is changed.
+    pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.change_lock).lock_owned().await
     }
 
-    /// The same, unless somebody has it.
-    pub(crate) fn free_turn(&self) -> Option<OwnedMutexGuard<()>> {
-        Arc::clone(&self.turn).try_lock_owned().ok()
+    /// Takes the same lock, unless somebody holds it.
+    pub(super) fn try_lock(&self) -> Option<OwnedMutexGuard<()>> {
+        Arc::clone(&self.change_lock).try_lock_owned().ok()
     }
 
-    /// What LVM last said; `None` when it said that there is no such group.
-    pub(crate) fn get(&self) -> Option<Arc<VolumeGroup>> {
-        self.known.read().group.clone()
+    /// Returns the last report of LVM; `None` when LVM said that there is no such group.
+    pub(super) fn cached(&self) -> Option<Arc<VolumeGroup>> {
+        self.cache.read().report.clone()
     }
 
-    /// What LVM last said. The error is that there is no such group.
-    pub(crate) fn known(&self) -> Result<Arc<VolumeGroup>, Error> {
-        self.get().ok_or_else(|| Error::VolumeGroupMissing(self.name.clone()))
+    /// Returns the last report of LVM. Fails with [`Error::VolumeGroupMissing`] when LVM said that there is no such
+    /// group.
+    pub(super) fn try_cached(&self) -> Result<Arc<VolumeGroup>, Error> {
+        self.cached().ok_or_else(|| Error::VolumeGroupMissing(self.name.clone()))
     }
 
-    /// Whether a volume of this name was in the group before it went.
-    pub(crate) fn had(&self, name: &str) -> bool {
-        let known = self.known.read();
-        known.gone.as_ref().is_some_and(|gone| gone.volume(name).is_some())
+    /// Returns a volume that was just created or changed from the report that came with the change.
+    pub(super) fn created_volume(&self, name: &LvName) -> Result<LogicalVolume, Error> {
+        let vanished = || Error::Vanished { vg: self.name.clone(), name: name.clone() };
+        self.try_cached()?.volume(name.as_str()).cloned().ok_or_else(vanished)
     }
 
-    /// Why nobody knows whether it is still so.
-    pub(crate) fn staleness(&self) -> Option<String> {
-        self.known.read().stale.clone()
+    /// Returns whether a volume of this name was in the group before the group went.
+    pub(super) fn lost_volume(&self, name: &str) -> bool {
+        self.cache.read().lost.as_ref().is_some_and(|lost| lost.volume(name).is_some())
     }
 
-    /// Whether that is because LVM did not end in time.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.known.read().is_slow
+    /// Returns why the report may be outdated: the failure of LVM since then.
+    pub(super) fn stale_reason(&self) -> Option<String> {
+        self.cache.read().stale_reason.clone()
     }
 
-    /// How long ago LVM said so.
-    pub(crate) fn age(&self) -> Duration {
-        self.known.read().since.elapsed()
+    /// Returns whether that failure is a timeout.
+    pub(super) fn is_slow(&self) -> bool {
+        self.cache.read().is_slow
     }
 
-    /// Takes what LVM said in a report.
-    pub(crate) fn learn(&self, group: Option<VolumeGroup>) {
-        let mut known = self.write();
-        if let Some(group) = &group {
-            known.looks.expect(group);
-            known.disks = Some(Disks::of(group, known.disks.as_ref()));
+    /// Returns the time since the last report of LVM.
+    pub(super) fn age(&self) -> Duration {
+        self.cache.read().reported_at.elapsed()
+    }
+
+    /// Stores a report of LVM.
+    pub(super) fn store_report(&self, report: Option<VolumeGroup>) {
+        let mut cache = self.cache.write();
+        if let Some(report) = &report {
+            cache.devices.set_reported(report);
+            cache.disks = Some(Disks::of(report, cache.disks.as_ref()));
         }
-        let before = std::mem::replace(&mut known.group, group.map(Arc::new));
-        known.gone = if known.group.is_some() { None } else { before.or_else(|| known.gone.take()) };
-        known.since = Instant::now();
-        known.stale = None;
-        known.is_slow = false;
-        drop(known);
-        self.news.notify_one();
+        let before = std::mem::replace(&mut cache.report, report.map(Arc::new));
+        cache.lost = if cache.report.is_some() { None } else { before.or_else(|| cache.lost.take()) };
+        cache.reported_at = Instant::now();
+        cache.stale_reason = None;
+        cache.is_slow = false;
+        drop(cache);
+        self.refreshed.notify_one();
     }
 
-    /// Takes how the devices looked before that report: what is odd now and stays so is no news.
-    pub(crate) fn accept(&self, looks: Looks) {
-        self.write().looks = looks;
+    /// Stores the snapshot of the devices that was taken just before the report.
+    pub(super) fn store_device_snapshot(&self, snapshot: DeviceSnapshot) {
+        self.cache.write().devices = snapshot;
     }
 
-    /// Notes that LVM could not be asked, and returns whether that is news.
-    pub(crate) fn doubt(&self, why: &str, is_slow: bool) -> bool {
-        let was_certain = {
-            let mut known = self.write();
-            known.is_slow = is_slow;
-            known.stale.replace(why.to_owned()).is_none()
+    /// Notes that LVM failed to report. Returns whether the cache was not stale before.
+    pub(super) fn mark_stale(&self, why: &str, is_slow: bool) -> bool {
+        let was_fresh = {
+            let mut cache = self.cache.write();
+            cache.is_slow = is_slow;
+            cache.stale_reason.replace(why.to_owned()).is_none()
         };
-        self.doubt.notify_one();
-        was_certain
+        self.refresh_needed.notify_one();
+        was_fresh
     }
 
-    /// Takes over how full the thin pools are; returns whether that is news.
-    pub(crate) fn fill(&self, fills: &BTreeMap<String, (f64, f64)>) -> bool {
-        let mut known = self.write();
-        let Some(group) = &mut known.group else { return false };
-        let is_news = |group: &VolumeGroup, name: &String, fill: (f64, f64)| {
-            let volume = group.volume(name);
+    /// Stores the fill of the thin pools in percent, data and metadata. Returns whether any differs.
+    pub(super) fn store_pool_fills(&self, fills: &BTreeMap<String, (f64, f64)>) -> bool {
+        let mut cache = self.cache.write();
+        let Some(report) = &mut cache.report else { return false };
+        let differs = |report: &VolumeGroup, name: &String, fill: (f64, f64)| {
+            let volume = report.volume(name);
             volume.is_some_and(|volume| volume.data_percent.zip(volume.metadata_percent) != Some(fill))
         };
-        if !fills.iter().any(|(name, fill)| is_news(group, name, *fill)) {
+        if !fills.iter().any(|(name, fill)| differs(report, name, *fill)) {
             return false;
         }
-        for volume in &mut Arc::make_mut(group).volumes {
+        for volume in &mut Arc::make_mut(report).volumes {
             if let Some((data, metadata)) = fills.get(&*volume.name) {
                 (volume.data_percent, volume.metadata_percent) = (Some(*data), Some(*metadata));
             }
@@ -224,158 +198,80 @@ impl Group {
         true
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write()
-    }
-
-    /// Whether the metadata on the disks is the one that is known.
-    pub(crate) async fn check<D: Devices>(&self, devices: &Arc<D>) -> Verdict {
-        // Whether a disk that was missing is back LVM alone can tell.
-        let is_certain = |group: &Arc<VolumeGroup>| group.missing_pvs == 0 && self.staleness().is_none();
-        let Some(group) = self.get().filter(is_certain) else { return Verdict::Blind };
-        let read = self.headers.versions(devices, &group.pvs).await;
-        // LVM would hang as well, in the middle of a change. A report has a short deadline.
+    /// Compares the metadata headers on the disks with the cached report.
+    pub(super) async fn compare_metadata<D: Devices>(&self, devices: &Arc<D>) -> Freshness {
+        // Only LVM can tell whether a disk that was missing is back.
+        let is_reliable = |group: &Arc<VolumeGroup>| group.missing_pvs == 0 && self.stale_reason().is_none();
+        let Some(group) = self.cached().filter(is_reliable) else { return Freshness::Unknown };
+        let headers = self.headers.read(devices, &group.pvs).await;
+        // LVM would hang on the disk as well, in the middle of a change. A report has a short timeout.
         let hangs =
-            |(_, version): &headers::Read| matches!(version, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-        match newest(&group.uuid, &read) {
-            _ if read.iter().any(hangs) => Verdict::Blind,
-            None => Verdict::Blind,
-            Some(newest) if is_of(&newest, &group) => Verdict::Current,
-            Some(_) => Verdict::Outdated,
+            |(_, version): &HeaderRead| matches!(version, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        match newest_version(&group.uuid, &headers) {
+            _ if headers.iter().any(hangs) => Freshness::Unknown,
+            None => Freshness::Unknown,
+            Some(newest) if is_version_of(&newest, &group) => Freshness::Current,
+            Some(_) => Freshness::Outdated,
         }
     }
 
-    /// How the devices look.
-    pub(crate) async fn look<D: Devices>(&self, devices: &Arc<D>) -> io::Result<Looks> {
+    /// Takes a snapshot of the group's devices: metadata headers, device-mapper and the kernel's status.
+    pub(super) async fn take_device_snapshot<D: Devices>(&self, devices: &Arc<D>) -> io::Result<DeviceSnapshot> {
         let (group, disks) = {
-            let known = self.known.read();
-            (known.group.clone(), known.disks.clone())
+            let cache = self.cache.read();
+            (cache.report.clone(), cache.disks.clone())
         };
-        let mut looks = Looks::default();
-        if let Some(Disks { vg_uuid, pvs }) = disks {
-            let read = self.headers.versions(devices, &pvs).await;
-            looks.newest = newest(&vg_uuid, &read);
-            looks.readable = read.into_iter().map(|(pv, version)| (pv, version.is_ok())).collect();
-        }
-        see(&self.mapper, devices, move |devices| looks.complete(devices, group.as_deref())).await
+        let snapshot = match disks {
+            Some(Disks { vg_uuid, pvs }) => {
+                DeviceSnapshot::of_headers(&vg_uuid, self.headers.read(devices, &pvs).await)
+            }
+            None => DeviceSnapshot::default(),
+        };
+        self.ask_device_mapper(devices, move |devices| snapshot.with_device_mapper(devices, group.as_deref())).await
     }
 
-    /// What these looks say about what is known. What was odd before LVM was last asked is no news.
-    pub(crate) fn judge(&self, now: Looks) -> Verdict {
-        let mut known = self.write();
-        let group = known.group.clone();
-        let current = group.as_ref().zip(now.newest.as_ref()).map(|(group, newest)| is_of(newest, group));
-        let before = &known.looks;
-        // Also on the disks of a group that is not there, which may have come back.
-        let is_rewritten = (current == Some(false) || group.is_none()) && before.newest != now.newest;
-        let has_moved = group.as_deref().is_some_and(|group| {
-            group.volumes.iter().any(|volume| {
-                let name = volume.mapper_name(&group.name);
-                let device = now.mapped.get(&name);
-                device != volume.device.as_ref() && device != before.mapped.get(&name)
-            })
-        });
-        if is_rewritten
-            || has_moved
-            || differs(&before.readable, &now.readable)
-            || differs(&before.conditions, &now.conditions)
-            || before.population.is_some() && before.population != now.population
-        {
-            return Verdict::Outdated;
+    /// Compares a new snapshot of the devices with the one at the time of the cached report.
+    pub(super) fn compare_devices(&self, snapshot: DeviceSnapshot) -> Freshness {
+        let mut cache = self.cache.write();
+        let freshness = snapshot.compare(&cache.devices, cache.report.as_deref());
+        if freshness != Freshness::Outdated {
+            cache.devices = snapshot;
         }
-        // LVM goes without a disk that answers again until somebody tells it to look.
-        let is_doubtful =
-            now.readable.values().all(|readable| *readable) && group.is_some_and(|group| group.missing_pvs > 0);
-        known.looks = now;
-        // What LVM was asked about already, and it did not help: an old disk with metadata of its own.
-        if current == Some(true) && !is_doubtful { Verdict::Current } else { Verdict::Blind }
+        freshness
     }
 
-    /// What the kernel says of a volume's device; `None` when it has none.
-    pub(crate) async fn status<D: Devices>(
+    /// Returns the kernel's status of a volume's device; `None` when it has none.
+    pub(super) async fn device_status<D: Devices>(
         &self,
         devices: &Arc<D>,
         group: &Arc<VolumeGroup>,
         volume: &LogicalVolume,
     ) -> io::Result<Option<DeviceStatus>> {
         let (group, volume) = (Arc::clone(group), volume.clone());
-        see(&self.mapper, devices, move |devices| devices.status(&group, &volume)).await
+        self.ask_device_mapper(devices, move |devices| devices.status(&group, &volume)).await
     }
 
-    /// Where the devices of the group are now.
-    pub(crate) async fn devices<D: Devices>(&self, devices: &Arc<D>) -> io::Result<HashMap<String, Device>> {
-        see(&self.mapper, devices, Devices::mapped).await
-    }
-}
-
-/// Asks device-mapper in a thread of its own, one question at a time.
-async fn see<D: Devices, T: Send + 'static>(
-    eyes: &Arc<Mutex<()>>,
-    devices: &Arc<D>,
-    look: impl FnOnce(&D) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let seen = async {
-        let eyes = Arc::clone(eyes).lock_owned().await;
-        let devices = Arc::clone(devices);
-        let looking = tokio::task::spawn_blocking(move || {
-            let seen = look(&devices);
-            drop(eyes);
-            seen
-        });
-        looking.await.map_err(io::Error::other)?
-    };
-    timeout(PATIENCE, seen).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-}
-
-fn is_of(version: &Version, group: &VolumeGroup) -> bool {
-    version.vg_uuid == group.uuid && version.seqno == group.seqno
-}
-
-/// Whether anything that is in both is not the same. What is new was made, and known, since.
-fn differs<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String, V>) -> bool {
-    now.iter().any(|(key, value)| before.get(key).is_some_and(|before| before != value))
-}
-
-/// The newest metadata of the group, or else of another that took its place.
-fn newest(vg_uuid: &str, read: &[headers::Read]) -> Option<Version> {
-    let newest = read.iter().filter_map(|(_, version)| version.as_ref().ok()?.clone());
-    newest.max_by_key(|version| (version.vg_uuid == vg_uuid, version.seqno))
-}
-
-impl Looks {
-    /// Adds what device-mapper says.
-    fn complete(mut self, devices: &impl Devices, group: Option<&VolumeGroup>) -> io::Result<Self> {
-        let looks = &mut self;
-        if let Some(group) = group {
-            looks.mapped = devices.mapped()?;
-            for volume in group.volumes.iter().filter(|volume| volume.attr.is_thin_pool() || volume.attr.is_raid()) {
-                let (fill, condition) = match devices.status(group, volume) {
-                    Ok(Some(DeviceStatus { fill, condition, .. })) => (fill, condition),
-                    Ok(None) => (None, "inactive".to_owned()),
-                    Err(error) => (None, error.to_string()),
-                };
-                looks.fills.extend(fill.map(|fill| (volume.name.to_string(), fill)));
-                looks.conditions.insert(volume.name.to_string(), condition);
-            }
-        }
-        if group.is_none_or(|group| group.missing_pvs > 0) || looks.readable.values().any(|readable| !readable) {
-            looks.population = Some(devices.population()?);
-        }
-        Ok(self)
+    /// Returns the devices of the machine's volumes by their names in device-mapper.
+    pub(super) async fn mapped_devices<D: Devices>(&self, devices: &Arc<D>) -> io::Result<HashMap<String, Device>> {
+        self.ask_device_mapper(devices, Devices::mapped).await
     }
 
-    /// Sets what LVM just said, so that everything else is news.
-    fn expect(&mut self, group: &VolumeGroup) {
-        let is_there = |pv: &PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
-        for (pv, is_there) in group.pvs.iter().map(is_there) {
-            self.readable.entry(pv).or_insert(is_there);
-        }
-        let device_of = |volume: &LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
-        self.mapped = group.volumes.iter().filter_map(device_of).collect();
-    }
-
-    /// How full the thin pools are, in percent: data and metadata.
-    pub(crate) fn fills(&self) -> &BTreeMap<String, (f64, f64)> {
-        &self.fills
+    /// Asks device-mapper in a thread of its own, one question at a time, with a timeout.
+    async fn ask_device_mapper<D: Devices, T: Send + 'static>(
+        &self,
+        devices: &Arc<D>,
+        question: impl FnOnce(&D) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let answer = async {
+            let lock = Arc::clone(&self.device_mapper_lock).lock_owned().await;
+            let devices = Arc::clone(devices);
+            let asking = tokio::task::spawn_blocking(move || {
+                let answer = question(&devices);
+                drop(lock);
+                answer
+            });
+            asking.await.map_err(io::Error::other)?
+        };
+        timeout(READ_TIMEOUT, answer).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 }

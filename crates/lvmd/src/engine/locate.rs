@@ -1,79 +1,79 @@
-//! Where a volume is that a request names together with a device class: where the class keeps its volumes, or, when the class
-//! meant another place earlier or is no longer configured, wherever lvmd made it. topolvm-node names a volume by its object's UID,
-//! so it is the one volume of that name on the machine.
+//! Locates the volume of a request that names a device class and a volume: where the class has its volumes, or, when
+//! the class had another place before or is no longer configured, wherever lvmd created it. topolvm-node names a volume
+//! by the UID of its object, so it is the one volume of that name on the machine.
 
 use std::sync::Arc;
 
 use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
 
-use super::change::existing;
 use super::group::Group;
-use super::{Engine, available, place};
+use super::state::Engine;
 use crate::device_class::DeviceClass;
 use crate::error::Error;
-use crate::marks;
+use crate::tags;
 
-/// Where a volume may be in its group.
+/// The part of a volume group in which the volume of a request may lie.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// Where this class keeps its volumes.
-    OfClass(Arc<DeviceClass>),
-    /// Anywhere, if it is one that lvmd or TopoLVM made.
-    Anywhere(Sought),
+pub(super) enum Scope {
+    /// The place where this class has its volumes.
+    Class(Arc<DeviceClass>),
+    /// Anywhere, if lvmd or TopoLVM created it: the search through the machine found it in this group.
+    Machine(RequestedClass),
 }
 
-/// A volume that is searched for.
+/// The state of the device class of a request. It decides which volumes outside of the class a search takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sought {
-    /// Of a class that is configured, and may have had its volumes elsewhere before.
-    OfClass,
-    /// Of a class that is no longer configured, or was never.
-    OfFormerClass,
+pub(super) enum RequestedClass {
+    /// The class is configured, and may have had its volumes elsewhere before.
+    Configured,
+    /// The class is no longer configured, or never was.
+    NotConfigured,
 }
 
 impl<R: Host> Engine<R> {
-    /// Does something to a volume where it is, when it is the turn of its group: where its class keeps volumes, or else where the
-    /// search finds it. When it is found nowhere, the error is that of the first place, so that [`Error::VolumeNotFound`] is a
+    /// Runs a change of a volume under the lock of its group: where its class has volumes, or else where the search
+    /// finds it. When it is found nowhere, the error is that of the first place, so that [`Error::VolumeNotFound`] is a
     /// proof for the whole machine.
-    pub(super) async fn where_it_is<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    pub(super) async fn change_volume<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &self,
         class: &str,
         name: &LvName,
-        change: impl FnOnce(Self, Arc<Group>, Place) -> F + Clone,
+        change: impl FnOnce(Self, Arc<Group>, Scope) -> F + Clone,
     ) -> Result<T, Error> {
-        let sought = self.sought(class);
-        let first = match self.place_of(class) {
+        let requested = self.requested_class(class);
+        let in_class = match self.group_of_class(class) {
             Ok((group, class)) => {
                 let change = change.clone();
-                self.change(group, |engine, group| change(engine, group, Place::OfClass(class))).await
+                self.with_lock(group, |engine, group| change(engine, group, Scope::Class(class))).await
             }
             Err(error) => Err(error),
         };
-        match first {
-            Err(error) if may_be_elsewhere(&error) => match self.search(name, sought).await? {
+        match in_class {
+            Err(error) if may_be_elsewhere(&error) => match self.search_machine(name, requested).await? {
                 Some(group) => {
-                    tracing::info!(vg = %group.name, %name, class, "the volume is not where its device class has volumes now");
-                    self.change(group, |engine, group| change(engine, group, Place::Anywhere(sought))).await
+                    let vg = &group.name;
+                    tracing::info!(%vg, %name, class, "the volume is not where its device class has volumes now");
+                    self.with_lock(group, |engine, group| change(engine, group, Scope::Machine(requested))).await
                 }
                 None => Err(error),
             },
-            first => first,
+            in_class => in_class,
         }
     }
 
-    /// The volume of a request, and the class that has its volumes where it is.
-    pub(super) fn find_in<'a>(
+    /// Returns the volume of a request from its group, and the class whose volumes lie where it lies.
+    pub(super) fn find_in_scope<'a>(
         &self,
-        place: &Place,
+        scope: &Scope,
         known: &'a VolumeGroup,
         name: &LvName,
     ) -> Result<(&'a LogicalVolume, Option<Arc<DeviceClass>>), Error> {
-        match place {
-            Place::OfClass(class) => Ok((existing(class, known, name)?, Some(Arc::clone(class)))),
-            Place::Anywhere(sought) => {
+        match scope {
+            Scope::Class(class) => Ok((find_in_class(class, known, name)?, Some(Arc::clone(class)))),
+            Scope::Machine(requested) => {
                 let not_found = || Error::VolumeNotFound { vg: known.name.clone(), name: name.clone() };
                 let volume = known.volume(name.as_str()).ok_or_else(not_found)?;
-                if !self.is_it(known, volume, *sought)? {
+                if !self.matches_request(known, volume, *requested)? {
                     return Err(not_found());
                 }
                 Ok((volume, self.class_that_owns(&known.name, volume)))
@@ -81,56 +81,17 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// A volume for somebody who only asks, from what is known. LVM is asked only when nobody knows the volume.
-    pub async fn find(&self, class: &str, name: &LvName) -> Result<Option<LogicalVolume>, Error> {
-        let first = match self.place_of(class) {
-            Ok((group, class)) => self.known_volume(&group, name).await.and_then(|(known, volume)| {
-                // That a pool is missing and that it is empty are not the same.
-                available(&class, &known)?;
-                Ok(volume.filter(|volume| class.owns(volume)))
-            }),
-            Err(error) => Err(error),
-        };
-        if let Ok(Some(volume)) = first {
-            return Ok(Some(volume));
-        }
-        let sought = self.sought(class);
-        match self.search_known(name, sought)? {
-            Some(group) => Ok(self.known_volume(&group, name).await?.1),
-            None => match self.search_others(name, sought).await? {
-                Some(group) => Ok(self.known_volume(&group, name).await?.1),
-                None => first,
-            },
-        }
-    }
-
-    async fn known_volume(
-        &self,
-        group: &Arc<Group>,
-        name: &LvName,
-    ) -> Result<(Arc<VolumeGroup>, Option<LogicalVolume>), Error> {
-        let devices = self.mapped(group).await;
-        if devices.is_none() {
-            self.ask_lvm_once(group).await?;
-        }
-        let known = group.known()?;
-        let mut volume = known.volume(name.as_str()).filter(|volume| !marks::is_hidden(volume)).cloned();
-        if let Some(volume) = &mut volume {
-            place(volume, &known.name, devices.as_ref());
-        }
-        Ok((known, volume))
-    }
-
-    /// A volume that was made before its class meant another group, and of which the client does not know, is not made again.
-    pub(super) fn check_not_made_elsewhere(&self, own: &Group, name: &LvName) -> Result<(), Error> {
-        if !marks::is_object_uid(name.as_str()) {
+    /// Refuses to create a volume that exists already in another group: it was created before its class had another
+    /// group, and the client never got the answer.
+    pub(super) fn check_not_created_elsewhere(&self, own: &Group, name: &LvName) -> Result<(), Error> {
+        if !tags::is_object_uid(name.as_str()) {
             return Ok(());
         }
         for group in self.groups().values().filter(|group| group.name != own.name) {
-            let Some(known) = group.get() else { continue };
+            let Some(known) = group.cached() else { continue };
             if let Some(volume) = known.volume(name.as_str())
-                && marks::is_managed(volume)
-                && !marks::is_hidden(volume)
+                && tags::is_managed(volume)
+                && !tags::is_hidden(volume)
             {
                 let difference = "is where its device class had its volumes before; remove it first".to_owned();
                 return Err(Error::AlreadyExists { vg: group.name.clone(), name: name.clone(), difference });
@@ -139,48 +100,53 @@ impl<R: Host> Engine<R> {
         Ok(())
     }
 
-    fn sought(&self, class: &str) -> Sought {
-        if self.class(class).is_ok() { Sought::OfClass } else { Sought::OfFormerClass }
+    pub(super) fn requested_class(&self, class: &str) -> RequestedClass {
+        if self.class(class).is_ok() { RequestedClass::Configured } else { RequestedClass::NotConfigured }
     }
 
-    fn place_of(&self, class: &str) -> Result<(Arc<Group>, Arc<DeviceClass>), Error> {
+    pub(super) fn group_of_class(&self, class: &str) -> Result<(Arc<Group>, Arc<DeviceClass>), Error> {
         let class = self.class(class)?;
         Ok((self.group(&class.volume_group)?, class))
     }
 
-    /// The group of a volume, wherever it is on the machine. `None` is proof that it is in no group that LVM finds, and was in
-    /// none that has gone since this process began. A group that cannot be read proves nothing and is an error.
-    async fn search(&self, name: &LvName, sought: Sought) -> Result<Option<Arc<Group>>, Error> {
+    /// Searches all volume groups of the machine for a volume and returns its group. `None` is proof that the volume is
+    /// in no group that LVM finds, and was in none that has gone since this process began. A group that cannot be read
+    /// proves nothing and is an error.
+    async fn search_machine(&self, name: &LvName, requested: RequestedClass) -> Result<Option<Arc<Group>>, Error> {
         let mut unreadable = None;
         for group in self.groups().values() {
-            let _turn = group.turn().await;
+            let _lock = group.lock().await;
             if let Err(error) = self.current(group).await
                 && !matches!(error, Error::VolumeGroupMissing(_))
             {
                 unreadable = Some(error);
             }
         }
-        match (self.search_known(name, sought), unreadable) {
+        match (self.search_cached_groups(name, requested), unreadable) {
             (Ok(Some(group)), _) => Ok(Some(group)),
             (Err(error), _) | (Ok(None), Some(error)) => Err(error),
-            (Ok(None), None) => self.search_others(name, sought).await,
+            (Ok(None), None) => self.search_other_groups(name, requested).await,
         }
     }
 
-    /// The same in the groups that are known, and by what is known of them.
-    fn search_known(&self, name: &LvName, sought: Sought) -> Result<Option<Arc<Group>>, Error> {
+    /// Searches the cached reports of all tracked groups for a volume and returns its group.
+    pub(super) fn search_cached_groups(
+        &self,
+        name: &LvName,
+        requested: RequestedClass,
+    ) -> Result<Option<Arc<Group>>, Error> {
         let mut found = Vec::new();
         let mut missing = None;
         for group in self.groups().into_values() {
-            match group.get() {
+            match group.cached() {
                 Some(known) => {
                     if let Some(volume) = known.volume(name.as_str())
-                        && self.is_it(&known, volume, sought)?
+                        && self.matches_request(&known, volume, requested)?
                     {
                         found.push(group);
                     }
                 }
-                None if group.had(name.as_str()) => missing = Some(group.name.clone()),
+                None if group.lost_volume(name.as_str()) => missing = Some(group.name.clone()),
                 None => {}
             }
         }
@@ -195,48 +161,83 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// The same in all other groups of the machine, for which LVM is asked. A group with such a volume is looked after from now on.
-    async fn search_others(&self, name: &LvName, sought: Sought) -> Result<Option<Arc<Group>>, Error> {
-        let known: Vec<_> = self.groups().into_keys().collect();
-        for group in self.inner.lvm.volume_groups_except(&known).await? {
+    /// Asks LVM for all groups that are not tracked, searches them for a volume, and tracks its group from then on.
+    pub(super) async fn search_other_groups(
+        &self,
+        name: &LvName,
+        requested: RequestedClass,
+    ) -> Result<Option<Arc<Group>>, Error> {
+        let tracked: Vec<_> = self.groups().into_keys().collect();
+        for group in self.inner.lvm.volume_groups_except(&tracked).await? {
             if let Some(volume) = group.volume(name.as_str())
-                && self.is_it(&group, volume, sought)?
+                && self.matches_request(&group, volume, requested)?
             {
                 let vg = group.name.clone();
-                self.look_after(group);
+                self.track_group(group);
                 return self.group(&vg).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Whether a volume of the sought name is the sought one. A UUID is the name of one volume only; another name may have been
-    /// given in two classes, and counts if one of the two is no longer configured. Volumes that TopoLVM made carry no tag of lvmd's and
-    /// are known by their UUID; where no class has volumes an administrator must say so.
-    fn is_it(&self, group: &VolumeGroup, volume: &LogicalVolume, sought: Sought) -> Result<bool, Error> {
+    /// Returns whether a volume that has the requested name is the requested one. A UUID is the name of one volume
+    /// only; another name may have been given in two classes, and counts if one of the two is no longer configured.
+    /// Volumes that TopoLVM created carry no tag of lvmd's and are known by their UUID; where no class has volumes an
+    /// administrator must tag them.
+    fn matches_request(
+        &self,
+        group: &VolumeGroup,
+        volume: &LogicalVolume,
+        requested: RequestedClass,
+    ) -> Result<bool, Error> {
         if volume.attr.holds_volumes() {
             return Ok(false);
         }
-        let is_uid = marks::is_object_uid(&volume.name);
+        let is_uid = tags::is_object_uid(&volume.name);
         let has_class = self.class_that_owns(&group.name, volume).is_some();
-        if marks::is_managed(volume) || !is_uid {
-            let is_alone = is_uid || !has_class || sought == Sought::OfFormerClass;
-            return Ok(marks::is_managed(volume) && is_alone);
+        if tags::is_managed(volume) || !is_uid {
+            let is_unique = is_uid || !has_class || requested == RequestedClass::NotConfigured;
+            return Ok(tags::is_managed(volume) && is_unique);
         }
         if has_class {
             return Ok(true);
         }
         let (vg, name) = (group.name.clone(), volume.name.parse()?);
         let why = format!(
-            "has the name that is asked for, but no device class has volumes there and lvmd did not make it; if it is the volume, say so with \
-             `lvchange --addtag {} {vg}/{name}`, or rename it",
-            marks::MANAGED
+            "has the name that is asked for, but no device class has volumes there and lvmd did not make it; if it is \
+             the \
+             volume, say so with `lvchange --addtag {} {vg}/{name}`, or rename it",
+            tags::MANAGED
         );
         Err(Error::NotAllowed { vg, name, why })
     }
 }
 
-/// Whether somebody who did not find a volume has to look elsewhere.
+/// Returns a volume of a class. Fails for a volume of this name in another pool, or in none: it may be somebody else's,
+/// and nobody may conclude that the wanted one is gone.
+fn find_in_class<'a>(class: &DeviceClass, group: &'a VolumeGroup, name: &LvName) -> Result<&'a LogicalVolume, Error> {
+    let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
+    let not_allowed = |why| Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why };
+    let volume = group.volume(name.as_str()).ok_or_else(not_found)?;
+    // Volumes that hold other volumes are the administrator's: removing a pool removes everything in it.
+    if volume.attr.holds_volumes() {
+        return Err(not_allowed("holds other volumes and is not touched".to_owned()));
+    }
+    if !class.owns(volume) {
+        return Err(Error::Elsewhere { vg: group.name.clone(), name: name.clone(), why: not_in_place(class) });
+    }
+    Ok(volume)
+}
+
+/// Says that a volume of the class's group does not lie where the class has its volumes.
+pub(super) fn not_in_place(class: &DeviceClass) -> String {
+    match &class.thin_pool {
+        Some(pool) => format!("is not in thin pool {}, where device class {} keeps its volumes", pool.name, class.name),
+        None => format!("is in a thin pool, where device class {} keeps no volumes", class.name),
+    }
+}
+
+/// Returns whether a volume that was not found in its class has to be searched for elsewhere.
 fn may_be_elsewhere(error: &Error) -> bool {
     matches!(
         error,

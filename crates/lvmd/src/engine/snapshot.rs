@@ -1,17 +1,19 @@
-//! Thin snapshots. A snapshot that is larger than its source is how a volume is restored or cloned.
+//! Creates thin snapshots. A snapshot that is larger than its source is how a volume is restored or cloned.
 
 use std::sync::Arc;
 
 use lvm::{Host, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGroup};
 
 use super::group::Group;
-use super::locate::Place;
-use super::making::Vacancy;
-use super::{Engine, available};
-use crate::device_class::{DeviceClass, Room};
-use crate::engine::change::{check_complete, check_pool, check_pool_takes_more, rounded};
+use super::locate::Scope;
+use super::preconditions::{
+    check_no_missing_pvs, check_pool_accepts_volumes, check_pool_zeroes, free_bytes, round_up_to_extents,
+};
+use super::state::Engine;
+use super::unfinished::NameState;
+use crate::device_class::{DeviceClass, FreeSpace};
 use crate::error::Error;
-use crate::marks;
+use crate::tags;
 
 /// A snapshot that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,88 +26,96 @@ pub struct CreateSnapshot {
     pub device_class: String,
     /// Size in bytes; it is rounded up to whole extents. 0 for that of the source.
     pub bytes: u64,
-    /// Whether it can be written to.
+    /// True if it can be written to.
     pub writable: bool,
     /// Tags to put on it.
     pub tags: Vec<Tag>,
 }
 
 impl<R: Host> Engine<R> {
-    /// Creates a snapshot. That it exists already is success: the answer to an earlier request was lost.
+    /// Creates a snapshot. Returns an existing one if it is the wanted one: the answer to an earlier request was lost.
     pub async fn snapshot(&self, wanted: CreateSnapshot) -> Result<LogicalVolume, Error> {
         let (class, source) = (wanted.device_class.clone(), wanted.source.clone());
-        self.where_it_is(&class, &source, async move |engine: Self, group: Arc<Group>, place: Place| {
-            engine.snapshot_in_turn(&group, &place, &wanted).await
+        self.change_volume(&class, &source, async move |engine: Self, group: Arc<Group>, scope: Scope| {
+            engine.snapshot_in_group(&group, &scope, &wanted).await
         })
         .await
     }
 
-    async fn snapshot_in_turn(
+    async fn snapshot_in_group(
         &self,
         group: &Group,
-        place: &Place,
+        scope: &Scope,
         wanted: &CreateSnapshot,
     ) -> Result<LogicalVolume, Error> {
-        let pool = match place {
-            Place::OfClass(class) => match &class.thin_pool {
+        let pool = match scope {
+            Scope::Class(class) => match &class.thin_pool {
                 Some(pool) => pool.name.to_string(),
                 None => return Err(Error::ThickClass(class.name.clone())),
             },
             // LVM puts a snapshot into the pool of its source, whatever the class says.
-            Place::Anywhere(_) => {
+            Scope::Machine(_) => {
                 let known = self.current(group).await?;
-                let (source, _) = self.find_in(place, &known, &wanted.source)?;
+                let (source, _) = self.find_in_scope(scope, &known, &wanted.source)?;
                 let not_thin = || Error::ThickSource { vg: group.name.clone(), name: wanted.source.clone() };
                 source.pool.as_deref().filter(|_| source.attr.is_thin()).ok_or_else(not_thin)?.to_owned()
             }
         };
-        let is_here = |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(&*pool);
-        let fits = |known: &VolumeGroup, existing: &LogicalVolume| {
-            if is_here(existing) { difference(known, existing, wanted) } else { Some("is in another pool".to_owned()) }
+        let is_in_pool = |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(&*pool);
+        let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| {
+            if is_in_pool(existing) {
+                find_mismatch(known, existing, wanted)
+            } else {
+                Some("is in another pool".to_owned())
+            }
         };
-        let known = match self.vacancy(group, is_here, &wanted.name, fits).await? {
-            Vacancy::Taken(existing) => return Ok(*existing),
-            Vacancy::Free(known) => known,
+        let known = match self.prepare_name(group, is_in_pool, &wanted.name, mismatch).await? {
+            NameState::Exists(existing) => return Ok(*existing),
+            NameState::Free(known) => known,
         };
-        let (source, class) = self.find_source(place, &known, &wanted.source)?;
+        let (source, class) = self.find_source(scope, &known, &wanted.source)?;
         let size = source.size;
         let bytes = match wanted.bytes {
             0 => Some(size),
             bytes if bytes < size => return Err(Error::SmallerThanSource { requested: bytes, source_size: size }),
-            bytes => rounded(&known, bytes, 1),
+            bytes => round_up_to_extents(&known, bytes, 1),
         };
-        check_complete(&known)?;
+        check_no_missing_pvs(&known)?;
         let free = match class.as_deref() {
             Some(class) => {
-                check_pool(class, &known)?;
-                check_pool_takes_more(class, &known)?;
-                available(class, &known)?
+                check_pool_zeroes(class, &known)?;
+                check_pool_accepts_volumes(class, &known)?;
+                free_bytes(class, &known)?
             }
-            None => Room::without_class(source, &known).free,
+            None => FreeSpace::without_class(source, &known).bytes,
         };
         let Some(bytes) = bytes.filter(|bytes| *bytes <= free) else {
             return Err(Error::NoSpace { free, requested: wanted.bytes.max(size) });
         };
-        let making = self.inner.maker.mark()?;
+        let making = self.inner.instance.new_making_tag()?;
         let snapshot = NewSnapshot {
             vg: &group.name,
             source: &wanted.source,
             name: &wanted.name,
-            tags: &marks::begin(&wanted.tags, &making, Some(&wanted.source), None)?,
+            tags: &tags::of_new_volume(&wanted.tags, &making, Some(&wanted.source), None)?,
             read_only: !wanted.writable,
         };
         let larger = Some(bytes).filter(|bytes| *bytes > size);
-        let mut made = self.made(group, &wanted.name, self.inner.lvm.snapshot(&snapshot, larger, &making).await).await;
-        if self.removes_obstacle(group, Some(&pool.parse()?), &mut made).await {
-            made = self.made(group, &wanted.name, self.inner.lvm.snapshot(&snapshot, larger, &making).await).await;
+        let attempt = async || {
+            let changed = self.inner.lvm.snapshot(&snapshot, larger, &making).await;
+            self.finish_creation(group, &wanted.name, changed).await
+        };
+        let mut created = attempt().await;
+        if self.remove_blocking_thin_device(group, Some(&pool.parse()?), &mut created).await {
+            created = attempt().await;
         }
-        made
+        created
     }
 
-    /// A volume that can have snapshots, and the class that has its volumes there.
+    /// Returns the source of a snapshot, and the class whose volumes lie where it lies.
     fn find_source<'a>(
         &self,
-        place: &Place,
+        scope: &Scope,
         group: &'a VolumeGroup,
         name: &LvName,
     ) -> Result<(&'a LogicalVolume, Option<Arc<DeviceClass>>), Error> {
@@ -113,23 +123,23 @@ impl<R: Host> Engine<R> {
         if !group.volume(name.as_str()).ok_or_else(not_found)?.attr.is_thin() {
             return Err(Error::ThickSource { vg: group.name.clone(), name: name.clone() });
         }
-        let (source, class) = self.find_in(place, group, name)?;
-        if marks::is_half_made(source) {
-            let why = "is half made and has nothing to take a snapshot of".to_owned();
+        let (source, class) = self.find_in_scope(scope, group, name)?;
+        if tags::is_unfinished(source) {
+            let why = "is unfinished and has nothing to take a snapshot of".to_owned();
             return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
         }
         Ok((source, class))
     }
 }
 
-/// Why an existing volume cannot be the wanted snapshot.
-fn difference(group: &VolumeGroup, existing: &LogicalVolume, wanted: &CreateSnapshot) -> Option<String> {
+/// Says why an existing volume is not the wanted snapshot.
+fn find_mismatch(group: &VolumeGroup, existing: &LogicalVolume, wanted: &CreateSnapshot) -> Option<String> {
     let writable = existing.attr.permissions() == Permissions::Writable;
-    if !marks::is_snapshot_of(existing, &wanted.source) {
+    if !tags::is_snapshot_of(existing, &wanted.source) {
         Some(format!("is no snapshot of {}", wanted.source))
     } else if writable != wanted.writable {
         Some(if writable { "is writable" } else { "is read-only" }.to_owned())
-    } else if rounded(group, wanted.bytes, 1).is_none_or(|bytes| bytes > existing.size) {
+    } else if round_up_to_extents(group, wanted.bytes, 1).is_none_or(|bytes| bytes > existing.size) {
         Some(format!("has only {} bytes", existing.size))
     } else {
         None

@@ -1,27 +1,28 @@
-//! Volumes that wait for ever. LVM suspends a volume for a moment while it takes a snapshot of it or grows it; an LVM that is
-//! killed then leaves whoever uses the volume waiting.
+//! Resumes volumes that a killed LVM left suspended. LVM suspends a volume for a moment while it takes a snapshot of it
+//! or grows it; when it is killed just then, every process that uses the volume waits for ever.
 
 use lvm::{Host, LvName, State};
 use topolvm_runtime::error_chain;
 
-use super::Engine;
 use super::group::Group;
-use crate::marks;
+use super::state::Engine;
+use crate::tags;
 
 impl<R: Host> Engine<R> {
-    /// Lets volumes go on that were left suspended. LVM has the lock of the group for as long as it suspends something, and for
-    /// a report, so what a report shows as suspended nobody will let go on. Only lvmd's own: somebody may have suspended
-    /// another one on purpose. The caller has the group's turn.
+    /// Resumes the suspended volumes that lvmd created; others may be suspended on purpose. LVM holds the lock of the
+    /// group for as long as it suspends something, and for a report, so nobody else will resume what a report shows as
+    /// suspended. The caller holds the group's lock.
     pub(super) async fn resume_suspended(&self, group: &Group) {
-        let Some(known) = group.get() else { return };
+        let Some(known) = group.cached() else { return };
         let suspended =
-            known.volumes.iter().filter(|volume| marks::is_managed(volume) && volume.attr.state() == State::Suspended);
+            known.volumes.iter().filter(|volume| tags::is_managed(volume) && volume.attr.state() == State::Suspended);
         let names: Vec<LvName> = suspended.filter_map(|volume| volume.name.parse().ok()).collect();
         for name in names {
-            tracing::warn!(vg = %group.name, %name, "an LVM that was killed left this volume suspended; it goes on now");
-            if let Err(error) = self.take(group, self.inner.lvm.refresh(&group.name, &name).await) {
+            tracing::warn!(vg = %group.name, %name, "resuming a volume that a killed LVM left suspended");
+            if let Err(error) = self.store_outcome(group, self.inner.lvm.refresh(&group.name, &name).await) {
                 let error = error_chain(&error);
-                tracing::error!(vg = %group.name, %name, error, "a volume stays suspended and all who use it wait; see `dmsetup info`");
+                let vg = &group.name;
+                tracing::error!(%vg, %name, error, "cannot resume a volume; all who use it wait, see `dmsetup info`");
             }
         }
     }

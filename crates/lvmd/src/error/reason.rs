@@ -1,11 +1,12 @@
-//! The machine-readable endings of requests: what stands in `google.rpc.ErrorInfo` beside the code. Clients rely on these words.
+//! The reason of each error: a word for programs, sent in `google.rpc.ErrorInfo` beside the gRPC code. Clients rely on
+//! these words.
 
 use super::Error;
 
-/// Whose words they are.
+/// The domain of the reasons in `google.rpc.ErrorInfo`.
 pub(super) const DOMAIN: &str = "lvmd.topolvm.io";
 
-/// The word for an error; none for what is a mistake of lvmd itself.
+/// Returns the reason of an error; `None` for a mistake of lvmd itself.
 pub(super) fn of(error: &Error) -> Option<&'static str> {
     Some(match error {
         // The proof that a volume is gone, and never said of anything else.
@@ -15,7 +16,7 @@ pub(super) fn of(error: &Error) -> Option<&'static str> {
         Error::VolumeGroupMissing(_) => "VG_NOT_FOUND",
         Error::PhysicalVolumesMissing { .. } => "VG_INCOMPLETE",
         Error::ThinPoolMissing { .. } => "THIN_POOL_NOT_FOUND",
-        Error::LeakingPool { .. } => "THIN_POOL_DOES_NOT_ZERO",
+        Error::PoolDoesNotZero { .. } => "THIN_POOL_DOES_NOT_ZERO",
         Error::AlreadyExists { .. } => "LV_EXISTS",
         Error::NoSpace { .. } | Error::PoolFull { .. } => "NO_SPACE",
         Error::PoolBroken { .. } => "THIN_POOL_BROKEN",

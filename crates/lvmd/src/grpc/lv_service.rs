@@ -12,17 +12,17 @@ use tracing::Span;
 use super::message;
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
-use crate::operation;
+use crate::process_count;
 
-/// The log shows this much of a name; LVM's own are no longer.
-const MAX_NAME: usize = 128;
+/// Characters of a name that are logged; LVM's own names are no longer.
+const MAX_LOGGED_NAME: usize = 128;
 
 pub(super) struct LvApi<R>(pub(super) Engine<R>);
 
 impl<R: Host> LvApi<R> {
-    /// Says in the line that the call leaves in the log what it is about.
-    fn about(&self, class: &str, volume: &str) {
-        let shown = |name: &str| name.chars().take(MAX_NAME).collect::<String>();
+    /// Adds the volume, its class and its group to the log line of the call.
+    fn record_target(&self, class: &str, volume: &str) {
+        let shown = |name: &str| name.chars().take(MAX_LOGGED_NAME).collect::<String>();
         let span = Span::current();
         span.record("volume", shown(volume));
         match self.0.class(class) {
@@ -37,9 +37,9 @@ impl<R: Host> LvApi<R> {
     }
 }
 
-/// Makes a change, and says in the log how many LVM processes it took.
-async fn change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let (result, processes) = operation::counted(change).await;
+/// Runs a change, and adds the number of its LVM processes to the log line of the call.
+async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let (result, processes) = process_count::count(change).await;
     Span::current().record("lvm_processes", processes);
     result
 }
@@ -47,26 +47,26 @@ async fn change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, 
 #[tonic::async_trait]
 impl<R: Host> LvService for LvApi<R> {
     async fn create_lv(&self, request: Request<CreateLvRequest>) -> Result<Response<CreateLvResponse>, Status> {
-        self.about(&request.get_ref().device_class, &request.get_ref().name);
+        self.record_target(&request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_volume(request.into_inner())?;
-        let volume = change(self.0.create(wanted)).await?;
+        let volume = run_change(self.0.create(wanted)).await?;
         Ok(Response::new(CreateLvResponse { volume: Some(message::volume(volume)) }))
     }
 
     async fn remove_lv(&self, request: Request<RemoveLvRequest>) -> Result<Response<Empty>, Status> {
         let RemoveLvRequest { name, device_class } = request.into_inner();
-        self.about(&device_class, &name);
+        self.record_target(&device_class, &name);
         let name = message::checked_name(name)?;
-        change(self.0.remove(&device_class, name)).await?;
+        run_change(self.0.remove(&device_class, name)).await?;
         Ok(Response::new(Empty {}))
     }
 
     async fn resize_lv(&self, request: Request<ResizeLvRequest>) -> Result<Response<ResizeLvResponse>, Status> {
         let ResizeLvRequest { name, device_class, size_bytes } = request.into_inner();
-        self.about(&device_class, &name);
+        self.record_target(&device_class, &name);
         let name = message::checked_name(name)?;
         let bytes = u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?;
-        let volume = change(self.0.resize(&device_class, name, bytes)).await?;
+        let volume = run_change(self.0.resize(&device_class, name, bytes)).await?;
         Ok(Response::new(ResizeLvResponse { size_bytes: message::signed(volume.visible_size()) }))
     }
 
@@ -74,9 +74,9 @@ impl<R: Host> LvService for LvApi<R> {
         &self,
         request: Request<CreateLvSnapshotRequest>,
     ) -> Result<Response<CreateLvSnapshotResponse>, Status> {
-        self.about(&request.get_ref().device_class, &request.get_ref().name);
+        self.record_target(&request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_snapshot(request.into_inner())?;
-        let snapshot = change(self.0.snapshot(wanted)).await?;
+        let snapshot = run_change(self.0.snapshot(wanted)).await?;
         Ok(Response::new(CreateLvSnapshotResponse { snapshot: Some(message::volume(snapshot)) }))
     }
 }

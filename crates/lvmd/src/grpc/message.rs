@@ -1,23 +1,24 @@
-//! Between messages and the engine's types.
+//! Checks request messages and turns them into the engine's types, and the engine's types into answers.
 
 use lvm::{LogicalVolume, LvName, Tag};
 use topolvm_proto::lvmd as proto;
 
+use crate::capacity::{Capacity, ClassCapacity};
 use crate::engine::{CreateSnapshot, CreateVolume};
 use crate::error::InvalidRequest;
-use crate::marks;
-use crate::usage::{ClassUsage, Usage};
+use crate::tags;
 
-/// Sizes are multiples of this: the largest sector size that is in use.
+/// Sizes of new volumes are multiples of this many bytes: the largest sector size that is in use.
 const SECTOR: u64 = 4096;
 
-/// The metadata of all volumes of a group shares one area of 1 MiB on each disk, of which LVM uses half at a time; when it is
-/// full, the group cannot be changed any more. The longest names of Kubernetes in all tags of ours take a third of this.
+/// Most tags of a request. The metadata of all volumes of a group shares one area of 1 MiB on each disk, of which LVM
+/// uses half at a time; when it is full, the group cannot be changed any more. The longest names of Kubernetes in all
+/// tags of topolvm-node take a third of this.
 const MAX_TAGS: usize = 32;
-/// In all, of the tags of a request.
+/// Most characters of all tags of a request together.
 const MAX_TAG_BYTES: usize = 4096;
 
-/// A request that can be carried out, whatever the state of the node.
+/// Parses a request for a volume.
 pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVolume, InvalidRequest> {
     let proto::CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes } = request;
     let bytes = u64::try_from(size_bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(SECTOR));
@@ -30,7 +31,7 @@ pub(super) fn create_volume(request: proto::CreateLvRequest) -> Result<CreateVol
     })
 }
 
-/// The same for a snapshot.
+/// Parses a request for a snapshot.
 pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result<CreateSnapshot, InvalidRequest> {
     let proto::CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes } = request;
     Ok(CreateSnapshot {
@@ -47,14 +48,14 @@ pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result
     })
 }
 
-/// A name that a volume can have which somebody was told about.
+/// Parses the name of a volume. Names of volumes that are being wiped are reserved.
 pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
     let name = LvName::try_from(name)?;
-    if marks::is_aside_name(&name) { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
+    if tags::is_wiping_name(&name) { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
 }
 
 fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {
-    // An empty tag says nothing; old clients echo the one that old servers put into their lists.
+    // Old clients send back the empty tag that old servers put into their lists.
     let tags: Vec<_> = tags.into_iter().filter(|tag| !tag.is_empty()).collect();
     if tags.len() > MAX_TAGS {
         return Err(InvalidRequest::TooManyTags { tags: tags.len(), most: MAX_TAGS });
@@ -68,10 +69,10 @@ fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {
 
 fn checked_tag(tag: String) -> Result<Tag, InvalidRequest> {
     let tag = Tag::try_from(tag)?;
-    if marks::is_reserved(&tag) { Err(InvalidRequest::ReservedTag(tag.to_string())) } else { Ok(tag) }
+    if tags::is_reserved(&tag) { Err(InvalidRequest::ReservedTag(tag.to_string())) } else { Ok(tag) }
 }
 
-/// Sizes of volumes are below 2^63: LVM's own limit is 8 EiB.
+/// Converts a size for a message. Sizes of volumes are below 2^63: LVM's own limit is 8 EiB.
 pub(super) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -88,27 +89,27 @@ pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
     }
 }
 
-pub(super) fn watch_response(usage: &Usage) -> proto::WatchResponse {
-    let default = usage.default_class();
+pub(super) fn watch_response(capacity: &Capacity) -> proto::WatchResponse {
+    let default = capacity.default_class();
     proto::WatchResponse {
-        free_bytes: default.map_or(0, |class| class.free),
-        items: usage.classes.iter().map(watch_item).collect(),
+        free_bytes: default.map_or(0, |class| class.free_bytes),
+        items: capacity.classes.iter().map(watch_item).collect(),
         default_class: default.map_or_else(String::new, |class| class.name.clone()),
     }
 }
 
-fn watch_item(class: &ClassUsage) -> proto::WatchItem {
+fn watch_item(class: &ClassCapacity) -> proto::WatchItem {
     proto::WatchItem {
-        // Of a thin class this is what the group itself has left, as TopoLVM's exporter expects; of another what can be made,
-        // because TopoLVM's agent publishes it as the capacity.
-        free_bytes: if class.thin.is_some() { class.group_free } else { class.free },
-        volume_group_free_bytes: class.group_free,
+        // Of a thin class the free bytes of the group itself, as TopoLVM's exporter expects; of a thick one the free
+        // bytes of the class, because TopoLVM's agent publishes them as the capacity.
+        free_bytes: if class.thin.is_some() { class.group_free_bytes } else { class.free_bytes },
+        volume_group_free_bytes: class.group_free_bytes,
         device_class: class.name.clone(),
         size_bytes: class.size,
         thin_pool: class.thin.as_ref().map(|thin| proto::ThinPoolItem {
             data_percent: thin.data_percent,
             metadata_percent: thin.metadata_percent,
-            overprovision_bytes: class.free,
+            overprovision_bytes: class.free_bytes,
             size_bytes: thin.size,
             attr: thin.attr.map(|attr| attr.to_string()).unwrap_or_default(),
         }),

@@ -33,13 +33,13 @@ impl<R: Host> VgService for VgApi<R> {
         &self,
         request: Request<GetFreeBytesRequest>,
     ) -> Result<Response<GetFreeBytesResponse>, Status> {
-        let free_bytes = self.0.free(&request.into_inner().device_class)?;
+        let free_bytes = self.0.free_bytes(&request.into_inner().device_class)?;
         Ok(Response::new(GetFreeBytesResponse { free_bytes }))
     }
 
     async fn watch(&self, _request: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
-        let usages = self.0.watch();
-        let messages = usages.map(|usage| Ok(message::watch_response(&*usage?)));
+        let capacities = self.0.watch_capacity();
+        let messages = capacities.map(|capacity| Ok(message::watch_response(&*capacity?)));
         Ok(Response::new(messages.boxed()))
     }
 }

@@ -1,4 +1,4 @@
-//! What a changed file does to an lvmd that runs.
+//! Tests of the configuration reload.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::*;
 /// A file that is followed, and the device classes that were applied.
 struct Following {
     dir: TempDir,
-    standing: watch::Receiver<Standing>,
+    status: watch::Receiver<ReloadStatus>,
     applied: mpsc::UnboundedReceiver<Vec<String>>,
     registry: Registry,
-    /// What `apply` answers.
+    /// The answer of `apply`.
     answer: Arc<Mutex<Result<(), &'static str>>>,
     _task: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
@@ -37,8 +37,8 @@ impl Following {
         let config = Config::parse("lvmd.yaml", read).unwrap();
         let mut registry = Registry::default();
         let metrics = ConfigMetrics::register(&mut registry, || UNIX_EPOCH + Duration::from_secs(7));
-        let reload = Reload::new(path, config, Place::Socket, Systemd::default(), metrics).unwrap();
-        let standing = reload.standing();
+        let reload = Reload::new(path, config, Mode::Standalone, Systemd::default(), metrics).unwrap();
+        let status = reload.status();
         let (sender, applied) = mpsc::unbounded_channel();
         let answer = Arc::new(Mutex::new(Ok(())));
         let answers = Arc::clone(&answer);
@@ -51,8 +51,8 @@ impl Following {
             }
         };
         #[expect(clippy::disallowed_methods, reason = "the end of the runtime ends it")]
-        let task = tokio::spawn(reload.follow(apply, CancellationToken::new()));
-        Self { dir, standing, applied, registry, answer, _task: task }
+        let task = tokio::spawn(reload.run(apply, CancellationToken::new()));
+        Self { dir, status, applied, registry, answer, _task: task }
     }
 
     fn path(&self) -> PathBuf {
@@ -60,15 +60,15 @@ impl Following {
     }
 
     /// Puts a file there and waits until it was read.
-    async fn write(&mut self, text: &str) -> Standing {
+    async fn write(&mut self, text: &str) -> ReloadStatus {
         write(&self.path(), text);
         self.read().await
     }
 
-    async fn read(&mut self) -> Standing {
-        let changed = tokio::time::timeout(Duration::from_secs(20), self.standing.changed()).await;
+    async fn read(&mut self) -> ReloadStatus {
+        let changed = tokio::time::timeout(Duration::from_secs(20), self.status.changed()).await;
         changed.expect("the change was not noticed").unwrap();
-        self.standing.borrow_and_update().clone()
+        self.status.borrow_and_update().clone()
     }
 
     fn metric(&self, name: &str) -> String {
@@ -88,8 +88,8 @@ fn write(path: &Path, text: &str) {
 #[tokio::test]
 async fn other_device_classes_are_applied() {
     let mut following = Following::start();
-    let standing = following.write("device-classes: [{name: two, volume-group: vg}]").await;
-    assert_eq!(standing, Standing::default());
+    let status = following.write("device-classes: [{name: two, volume-group: vg}]").await;
+    assert_eq!(status, ReloadStatus::default());
     assert_eq!(following.applied.recv().await.unwrap(), ["two"]);
     assert_eq!(following.metric("success_timestamp_seconds"), "7.0");
 }
@@ -97,16 +97,16 @@ async fn other_device_classes_are_applied() {
 #[tokio::test]
 async fn a_file_that_cannot_work_changes_nothing_until_it_is_right() {
     let mut following = Following::start();
-    let standing = following.write("device-classes: []").await;
-    let failure = standing.failure.unwrap();
+    let status = following.write("device-classes: []").await;
+    let failure = status.failure.unwrap();
     assert!(failure.contains("lvmd.yaml:1: there is no device class"), "{failure}");
     assert_eq!(following.metric("successful"), "0");
     fs::remove_file(following.path()).unwrap();
     let failure = following.read().await.failure.unwrap();
     assert!(failure.contains("cannot read the configuration file"), "{failure}");
     // What is in use already is not applied again
-    let standing = following.write(ONE).await;
-    assert_eq!(standing, Standing::default());
+    let status = following.write(ONE).await;
+    assert_eq!(status, ReloadStatus::default());
     assert_eq!(following.metric("successful"), "1");
     following.applied.try_recv().unwrap_err();
 }
@@ -116,12 +116,12 @@ async fn device_classes_that_cannot_be_used_are_tried_again_at_the_next_reading(
     let mut following = Following::start();
     *following.answer.lock().await = Err("there is no volume group vg2");
     let other = "device-classes: [{name: two, volume-group: vg2}]";
-    let standing = following.write(other).await;
-    assert_eq!(standing.failure.unwrap(), "its device classes cannot be used: there is no volume group vg2");
+    let status = following.write(other).await;
+    assert_eq!(status.failure.unwrap(), "its device classes cannot be used: there is no volume group vg2");
     assert_eq!(following.metric("successful"), "0");
     *following.answer.lock().await = Ok(());
-    let standing = following.write(other).await;
-    assert_eq!(standing, Standing::default());
+    let status = following.write(other).await;
+    assert_eq!(status, ReloadStatus::default());
     assert_eq!(following.applied.recv().await.unwrap(), ["two"]);
     assert_eq!(following.applied.recv().await.unwrap(), ["two"]);
 }
@@ -131,11 +131,11 @@ async fn settings_for_the_start_are_named_until_they_are_as_they_were() {
     let mut following = Following::start();
     let changed =
         format!("socket-name: /x\nallowed-uids: [1]\nallowed-gids: [1]\nlvm-command-prefix: [/sbin/lvm]\n{ONE}");
-    let standing = following.write(&changed).await;
+    let status = following.write(&changed).await;
     let keys = ["socket-name", "allowed-uids", "allowed-gids", "lvm-command-prefix"];
-    assert_eq!((standing.failure, &standing.needs_restart[..]), (None, &keys[..]));
+    assert_eq!((status.failure, &status.needs_restart[..]), (None, &keys[..]));
     following.applied.try_recv().unwrap_err();
-    assert_eq!(following.write(ONE).await, Standing::default());
+    assert_eq!(following.write(ONE).await, ReloadStatus::default());
 }
 
 #[tokio::test]

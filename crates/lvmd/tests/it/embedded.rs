@@ -1,11 +1,11 @@
-//! The engine in somebody else's process.
+//! lvmd embedded in another process.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Config, Engine, Maker, Settings, StartError, embed};
+use lvmd::{Config, Engine, InstanceId, Settings, StartError, embed};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use topolvm_proto::lvmd::GetFreeBytesRequest;
@@ -19,7 +19,8 @@ async fn start(lvm: FakeLvm) -> Result<Engine<FakeLvm>, StartError> {
     let shutdown = CancellationToken::new();
     let config = "device-classes: [{name: ssd, volume-group: vg1}, {name: hdd, volume-group: vg2}]";
     let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
-    Engine::start(Lvm::new(lvm), classes, Maker::new(Path::new(SOCKET)), &Tasks::new(shutdown.clone()), shutdown).await
+    Engine::start(Lvm::new(lvm), classes, InstanceId::new(Path::new(SOCKET)), &Tasks::new(shutdown.clone()), shutdown)
+        .await
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Other device classes than before: while lvmd runs, and after it was started again.
+//! Device classes that are added and removed, while lvmd runs and across its restart.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ const OTHER_CONFIG: &str = "device-classes: [{name: fast, volume-group: vg-ssd, 
 async fn new_classes_take_effect_at_once() {
     let node = Node::start().await;
     node.lvm.add_group("vg-new", 5 * GIB, 1);
-    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 2}, {name: new, volume-group: vg-new, spare-gb: 0}]";
+    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 2}, {name: new, \
+         volume-group: vg-new, spare-gb: 0}]";
     node.engine.reconfigure(parse(config)).await.unwrap();
     assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
     assert_eq!(node.free("new").await.unwrap(), 5 * GIB);
@@ -44,7 +45,8 @@ async fn watchers_learn_of_new_classes() {
 #[tokio::test(start_paused = true)]
 async fn classes_without_a_volume_group_change_nothing() {
     let node = Node::start().await;
-    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 2}, {name: new, volume-group: vg-new}]";
+    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 2}, {name: new, \
+         volume-group: vg-new}]";
     let error = node.engine.reconfigure(parse(config)).await.unwrap_err();
     assert!(matches!(&error, StartError::NoVolumeGroup { class, .. } if class == "new"), "{error}");
     assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);

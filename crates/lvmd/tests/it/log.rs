@@ -1,4 +1,4 @@
-//! The line that each change leaves in the log.
+//! The log line of each change.
 
 #![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
@@ -54,7 +54,15 @@ async fn each_change_leaves_one_line_that_says_what_where_and_at_what_cost() {
 
     let create =
         |gib: i64| CreateLvRequest { name: "u1".to_owned(), size_bytes: gib << 30, ..CreateLvRequest::default() };
-    let about = |method: &str, processes: u32| json!({"method": method, "device_class": "ssd", "volume_group": "vg-ssd", "volume": "u1", "lvm_processes": processes});
+    let about = |method: &str, processes: u32| {
+        json!({
+            "method": method,
+            "device_class": "ssd",
+            "volume_group": "vg-ssd",
+            "volume": "u1",
+            "lvm_processes": processes
+        })
+    };
     lv.create_lv(create(1)).await.unwrap();
     assert_eq!(calls(&log), [json!(["INFO", "done", null, about("CreateLV", 1)])]);
     lv.create_lv(create(1)).await.unwrap();

@@ -37,7 +37,8 @@ async fn a_class_says_how_its_volumes_are_made() {
     node.create("hdd", "a", GIB).await.unwrap();
     assert_eq!(
         node.created(),
-        "lvcreate -n a -L 1073741824b -W y -y --addtag topolvm.io/managed-by=lvmd --addtag 'topolvm.io/making=/run/topolvm/lvmd.sock#' -i 2 -I 64k --readahead=8 vg-hdd"
+        "lvcreate -n a -L 1073741824b -W y -y --addtag topolvm.io/managed-by=lvmd --addtag \
+         'topolvm.io/making=/run/topolvm/lvmd.sock#' -i 2 -I 64k --readahead=8 vg-hdd"
     );
 }
 
@@ -296,7 +297,7 @@ async fn options_that_lvm_does_not_know_are_the_administrators_fault() {
     let status = node.create_with(request).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
     assert!(status.message().contains("unrecognized option '--bogus'"), "{status}");
-    assert!(*node.engine.works().borrow(), "LVM itself is well");
+    assert!(*node.engine.lvm_works().borrow(), "LVM itself is well");
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,14 +342,15 @@ async fn growing_beyond_the_free_space_names_what_is_missing() {
 async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the_remedy() {
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
-    let mut troubles = node.engine.troubles();
+    let mut problems = node.engine.storage_problems();
     node.lvm.miss_pvs("vg-hdd", 1);
-    let said = "volume group vg-hdd lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disks back, or give them up with `vgreduce --removemissing vg-hdd`";
-    assert_eq!(*troubles.wait_for(|troubles| !troubles.is_empty()).await.unwrap(), [said]);
+    let said = "volume group vg-hdd lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disks \
+         back, or give them up with `vgreduce --removemissing vg-hdd`";
+    assert_eq!(*problems.wait_for(|problems| !problems.is_empty()).await.unwrap(), [said]);
     assert_eq!(node.free("hdd").await.unwrap(), 0);
-    let usage = node.engine.usage();
-    assert_eq!((usage.classes[1].free, usage.classes[1].size), (0, 20 * GIB));
-    assert!(usage.classes[0].free > 0, "other groups are not affected");
+    let capacity = node.engine.capacity();
+    assert_eq!((capacity.classes[1].free_bytes, capacity.classes[1].size), (0, 20 * GIB));
+    assert!(capacity.classes[0].free_bytes > 0, "other groups are not affected");
     for status in [node.create("hdd", "b", GIB).await.unwrap_err(), node.resize("hdd", "a", 2 << 30).await.unwrap_err()]
     {
         assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, said));
@@ -358,7 +360,7 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
     node.remove("hdd", "a").await.unwrap();
 
     node.lvm.miss_pvs("vg-hdd", 0);
-    troubles.wait_for(Vec::is_empty).await.unwrap();
+    problems.wait_for(Vec::is_empty).await.unwrap();
     assert_eq!(node.free("hdd").await.unwrap(), 20 * GIB);
 }
 
@@ -369,8 +371,8 @@ async fn nothing_is_promised_out_of_a_thin_pool_in_a_group_with_missing_disks() 
     node.lvm.miss_pvs("vg", 1);
     node.notice().await;
     assert_eq!(node.free("thin").await.unwrap(), 0);
-    let class = node.engine.usage().classes[1].clone();
-    assert_eq!((class.group_free, class.thin.unwrap().size), (0, 4 * GIB));
+    let class = node.engine.capacity().classes[1].clone();
+    assert_eq!((class.group_free_bytes, class.thin.unwrap().size), (0, 4 * GIB));
     assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
 }
 
@@ -400,7 +402,7 @@ async fn a_volume_that_cannot_be_activated_is_not_given_to_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_gives_up_leaves_no_half_made_volume() {
+async fn a_client_that_gives_up_leaves_no_unfinished_volume() {
     let node = Node::start().await;
     let mut pause = node.lvm.pause("lvcreate");
     tokio::select! {

@@ -3,20 +3,20 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a panic is the right answer")]
 
 mod embedded;
+mod external_changes;
 mod former_classes;
 mod log;
 mod lv_service;
-mod making;
 mod metrics;
 mod model;
 mod moved_classes;
 mod node;
-mod outside;
 mod program;
 mod removal;
 mod service;
 mod snapshot;
 mod thin;
+mod unfinished;
 mod unit_file;
 mod vg_service;
 mod watch;

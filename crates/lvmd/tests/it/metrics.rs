@@ -1,4 +1,4 @@
-//! What the metrics tell of volume groups and device classes.
+//! Metrics of volume groups, device classes and LVM processes.
 
 use std::time::Duration;
 

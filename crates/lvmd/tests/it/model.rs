@@ -1,4 +1,4 @@
-//! Whatever happens, in the end lvmd knows what there is.
+//! A property test: after any sequence of requests, crashes and external changes lvmd knows what there is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,9 +53,9 @@ impl Life {
             (_, Err(status)) => assert_ne!(status.code(), Code::Unknown, "{status}"),
             (_, Ok(None)) => {}
         }
-        // Nothing but the volume that was asked for is touched: what is half made nobody was told about.
+        // Nothing but the volume that was asked for is touched: what is unfinished nobody was told about.
         let asked = request.name();
-        for (name, volume) in before.iter().filter(|(name, volume)| *name != asked && !is_half_made(volume)) {
+        for (name, volume) in before.iter().filter(|(name, volume)| *name != asked && !is_unfinished(volume)) {
             let mut volume = volume.clone();
             if after.get(name).is_some_and(|after| after.origin.is_none()) {
                 volume.origin = None;
@@ -102,14 +102,14 @@ fn contents(lvm: &FakeLvm) -> BTreeMap<String, FakeVolume> {
     lvm.volumes("vg").into_iter().filter_map(|name| lvm.volume("vg", &name).map(|volume| (name, volume))).collect()
 }
 
-fn is_half_made(volume: &FakeVolume) -> bool {
+fn is_unfinished(volume: &FakeVolume) -> bool {
     volume.tags.iter().any(|tag| tag.starts_with("topolvm.io/making="))
 }
 
 /// A volume that was given to somebody is there, ready and large enough.
 fn check_made(lvm: &FakeLvm, made: &LogicalVolume, name: &str, gib: u64) {
     let there = lvm.volume("vg", name).expect("it was given to somebody and is not there");
-    assert!(!is_half_made(&there), "{there:?}");
+    assert!(!is_unfinished(&there), "{there:?}");
     assert!(there.bytes() >= gib * GIB);
     assert_eq!(made.size_bytes, i64::try_from(there.bytes()).unwrap());
 }
@@ -163,7 +163,7 @@ fn there(lvm: &FakeLvm, class: &str) -> (Listed, u64) {
         "other" => (10 * GIB).saturating_sub(promised),
         _ => lvm.free("vg").saturating_sub(GIB),
     };
-    let shown = own.into_iter().filter(|(_, volume)| !is_half_made(volume)).map(|(name, volume)| {
+    let shown = own.into_iter().filter(|(_, volume)| !is_unfinished(volume)).map(|(name, volume)| {
         let device = if volume.active { (253, volume.minor) } else { (0, 0) };
         (name.clone(), volume.bytes(), volume.tags.clone(), device)
     });
@@ -212,15 +212,15 @@ fn live(steps: &[Step]) {
     for class in CLASSES {
         assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
     }
-    assert!(*life.node.engine.works().borrow());
+    assert!(*life.node.engine.lvm_works().borrow());
     for name in NAMES {
         happen(&lvm, &Event::Open { name, open: false });
     }
-    if contents(&lvm).values().any(is_half_made) {
+    if contents(&lvm).values().any(is_unfinished) {
         life.wait(Duration::from_mins(11));
     }
-    let left: Vec<_> = contents(&lvm).into_iter().filter(|(_, volume)| is_half_made(volume)).collect();
-    assert!(left.is_empty(), "half made: {left:?}");
+    let left: Vec<_> = contents(&lvm).into_iter().filter(|(_, volume)| is_unfinished(volume)).collect();
+    assert!(left.is_empty(), "unfinished: {left:?}");
     for class in CLASSES {
         assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
     }

@@ -1,5 +1,4 @@
-//! Device classes that mean another place than before: what was made there is found, and nothing is taken for gone that is only
-//! elsewhere.
+//! Device classes that got another volume group or thin pool: their old volumes are found, and never reported as gone.
 
 use rstest::rstest;
 use tonic::{Code, Status};
@@ -14,9 +13,14 @@ const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const COPY: &str = "1c6b3a5f-9e65-4a6d-8b1f-8e9f7a4d3c2b";
 /// `ssd`, the default class, has its volumes in the other group now, and `hdd` is gone.
 const MOVED: &str = "device-classes: [{name: ssd, volume-group: vg-hdd, default: true, spare-gb: 0}]";
+/// Of the thin configuration the class `other` alone.
+const ONLY_OTHER: &str = r"
+device-classes:
+  - {name: other, volume-group: vg, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
+";
 /// The default class is another one.
-const OTHER_DEFAULT: &str = "device-classes: [{name: ssd, volume-group: vg-ssd, spare-gb: 1}, {name: hdd, volume-group: vg-hdd, \
-                             default: true, spare-gb: 0}]";
+const OTHER_DEFAULT: &str = "device-classes: [{name: ssd, volume-group: vg-ssd, spare-gb: 1}, {name: hdd, \
+                             volume-group: vg-hdd, default: true, spare-gb: 0}]";
 
 async fn look_up(node: &Node, class: &str, name: &str) -> Result<Option<LogicalVolume>, Status> {
     let request = GetLvListRequest { device_class: class.to_owned(), name: name.to_owned() };
@@ -82,7 +86,7 @@ async fn existing_volumes_of_a_class_that_is_gone_are_found_and_grown_and_no_new
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     node.create("thick", "b", GIB).await.unwrap();
-    let next = node.restart("device-classes: [{name: other, volume-group: vg, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}]").await;
+    let next = node.restart(ONLY_OTHER).await;
     for (class, name) in [("thin", "a"), ("thick", "b")] {
         assert_eq!(look_up(&next, class, name).await.unwrap().unwrap().name, name);
         assert_eq!(next.resize(class, name, 2 << 30).await.unwrap(), 2 << 30);
@@ -153,7 +157,7 @@ async fn what_topolvm_made_is_known_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unmarked_volume_in_a_group_without_classes_is_neither_removed_nor_taken_for_gone() {
+async fn an_untagged_volume_in_a_group_without_classes_is_neither_removed_nor_taken_for_gone() {
     let node = Node::start().await;
     node.lvm.add_group("vg-other", 5 * GIB, 1);
     node.lvm.add_volume("vg-other", UID, FakeVolume::thick(GIB));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Config, DeviceClasses, Engine, Maker};
+use lvmd::{Config, DeviceClasses, Engine, InstanceId};
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
@@ -18,15 +18,15 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// The tag of every volume that lvmd made.
+/// The tag of every volume that lvmd created.
 pub(crate) const MANAGED: &str = "topolvm.io/managed-by=lvmd";
-/// The socket that a node's lvmd has, and so its name as a maker of volumes.
+/// The socket of a node's lvmd, and so the name of its instance in tags.
 pub(crate) const SOCKET: &str = "/run/topolvm/lvmd.sock";
 /// The socket of another lvmd on the same machine.
 pub(crate) const OTHER_SOCKET: &str = "/run/other/lvmd.sock";
-/// The tag of a volume that the node's lvmd was making when it died.
+/// The making tag of a volume that the node's lvmd was creating when it died.
 pub(crate) const MAKING: &str = "topolvm.io/making=/run/topolvm/lvmd.sock#1.0";
-/// The same of the other lvmd.
+/// The making tag of the other lvmd.
 pub(crate) const OTHER_MAKING: &str = "topolvm.io/making=/run/other/lvmd.sock#1.0";
 
 /// `ssd`, the default, keeps 1 GiB of 10; `hdd` keeps nothing of 20.
@@ -39,12 +39,13 @@ lvcreate-option-classes:
   - {name: wrong, options: [--bogus]}
 ";
 
-/// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with its 4,
-/// of which 1 is kept; the pool of `other` promises 10 GiB with its 1.
+/// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with
+/// its 4, of which 1 is kept; the pool of `other` promises 10 GiB with its 1.
 pub(crate) const THIN_CONFIG: &str = r"
 device-classes:
   - {name: thick, volume-group: vg, spare-gb: 1}
-  - {name: thin, volume-group: vg, default: true, spare-gb: 1, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+  - {name: thin, volume-group: vg, default: true, spare-gb: 1, type: thin,
+     thin-pool: {name: pool, overprovision-ratio: 1.5}}
   - {name: other, volume-group: vg, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
 
@@ -92,8 +93,8 @@ impl Node {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let classes = parse(config);
-        let maker = Maker::new(Path::new(socket));
-        let engine = Engine::start(Lvm::new(lvm.clone()), classes, maker, &tasks, shutdown.clone()).await.unwrap();
+        let instance = InstanceId::new(Path::new(socket));
+        let engine = Engine::start(Lvm::new(lvm.clone()), classes, instance, &tasks, shutdown.clone()).await.unwrap();
         let routes = lvmd::routes(&engine).prepare();
         Self {
             lvm,
@@ -111,7 +112,7 @@ impl Node {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 
-    /// The first `lvcreate`, without the number of the attempt in the mark.
+    /// The first `lvcreate`, without the number of the attempt in the making tag.
     pub(crate) fn created(&self) -> String {
         let commands = self.lvm.commands();
         let created = commands.iter().find(|command| command.starts_with("lvcreate")).unwrap();

@@ -17,12 +17,16 @@ use topolvm_proto::lvmd::{Empty, RemoveLvRequest, ResizeLvRequest};
 
 /// A group of 10 GiB, half of it free, on a disk that cannot be read.
 const GROUP: &str = r"
-  LVM2_VG_NAME='myvg1' LVM2_VG_UUID='u' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='10737418240' LVM2_VG_FREE='5368709120' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='$count'
-  LVM2_PV_NAME='/dev/no-such-disk' LVM2_PV_UUID='p' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='5368709120' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_VG_NAME='myvg1' LVM2_VG_UUID='u' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='10737418240' LVM2_VG_FREE='5368709120' \
+  LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='$count'
+  LVM2_PV_NAME='/dev/no-such-disk' LVM2_PV_UUID='p' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='5368709120' \
+  LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
   LVM2_PV_UUID='p' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='1280'";
 /// The volume in it.
 const VOLUME: &str = r"
-  LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''";
+  LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' \
+  LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' \
+  LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''";
 
 /// A directory with a fake lvm, a configuration that uses it, and the place of the socket.
 pub(crate) struct Place {
@@ -323,7 +327,8 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     let request = RemoveLvRequest { name: "a".to_owned(), ..RemoveLvRequest::default() };
     client.remove_lv(request.clone()).await.unwrap();
     let said = fs::read_to_string(place.path("said")).unwrap();
-    // Without the settings that each command carries, and without the question for those of the host, which is asked at some time
+    // Without the settings that each command carries, and without the question for those of the host, which is asked at
+    // some time
     let plain = |line: &str| {
         let (before, rest) = line.split_once(" --config ").unwrap_or((line, ""));
         let after = rest.split_once("report_command_log=0").or_else(|| rest.split_once("wait_for_locks=1'"));
@@ -332,7 +337,8 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     };
     let names: Vec<_> = said.lines().filter(|line| !line.starts_with("lvmconfig")).map(plain).collect();
     let report = "fullreport --noheadings --nameprefixes";
-    // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell was told.
+    // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell
+    // was told.
     let others = "vgs --noheadings --nameprefixes";
     let greeting = ["formats", "end-of-commands-1"];
     let change = ["lvremove -f -S", report, "end-of-commands-2"];

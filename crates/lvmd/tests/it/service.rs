@@ -126,7 +126,8 @@ async fn the_health_service_knows_whether_the_configuration_is_in_use() {
     assert_eq!(tokio::task::spawn_blocking(move || server.stop()).await.unwrap(), Some(0));
 }
 
-/// What a gRPC server answers to the beginning of HTTP/2, as this user. Only this thread becomes it. `None` when we are not root.
+/// The server's answer to the beginning of HTTP/2, as this user. Only this thread becomes it. `None` when we are
+/// not root.
 fn greeted_as(uid: u32, socket: &Path) -> Option<Vec<u8>> {
     let socket = socket.to_owned();
     let greeting = std::thread::spawn(move || {
@@ -169,7 +170,8 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     Command::new("mkfifo").args([&begun, &go]).status().unwrap();
     let report = fs::read_to_string(place.path("lvm")).unwrap();
     place.lvm(&format!(
-        "[ $# -gt 0 ] || exit 3\ncase $1 in lvcreate) echo begun >{}; read line <{}; echo 'disk on fire' >&2; exit 5;; esac\n{report}",
+        "[ $# -gt 0 ] || exit 3\ncase $1 in lvcreate) echo begun >{}; read line <{}; echo 'disk on fire' >&2; exit 5;; \
+         esac\n{report}",
         begun.display(),
         go.display()
     ));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use lvm::Lvm;
-use lvmd::{Config, Engine, Maker, StartError};
+use lvmd::{Config, Engine, InstanceId, StartError};
 use rstest::rstest;
 use tonic::Code;
 use topolvm_proto::lvmd::{Empty, ThinPoolItem, WatchItem, WatchResponse};
@@ -221,16 +221,21 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
     let lvm = FakeLvm::new().with_group("vg", GIB);
     // A volume of that name is no pool.
     lvm.add_volume("vg", "p", FakeVolume::thick(EXTENT));
-    let error =
-        Engine::start(Lvm::new(lvm), classes, Maker::new(Path::new(SOCKET)), &Tasks::new(shutdown.clone()), shutdown)
-            .await
-            .map(drop)
-            .unwrap_err();
+    let error = Engine::start(
+        Lvm::new(lvm),
+        classes,
+        InstanceId::new(Path::new(SOCKET)),
+        &Tasks::new(shutdown.clone()),
+        shutdown,
+    )
+    .await
+    .map(drop)
+    .unwrap_err();
     assert!(matches!(error, StartError::NoThinPool { .. }), "{error}");
     assert!(error.to_string().contains("`lvcreate -T vg/p -L SIZE`"), "{error}");
 }
 
-/// What the class `thin` may give away, as its watchers and the others hear it.
+/// The free bytes of the class `thin`, as watchers and other clients get them.
 async fn promised(node: &Node) -> u64 {
     let free = node.free("thin").await.unwrap();
     let message = watched(node).await;

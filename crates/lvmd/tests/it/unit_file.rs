@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A copy of the unit that starts the lvmd of this build, because `verify` wants the program to be there. With a drop-in, if any.
+/// A copy of the unit that starts the lvmd of this build, because `verify` wants the program to be there. With a
+/// drop-in, if any.
 fn unit(drop_in: &str) -> TempDir {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/lvmd.service");
     let text = fs::read_to_string(source).unwrap();
@@ -18,7 +19,7 @@ fn unit(drop_in: &str) -> TempDir {
     dir
 }
 
-/// What `systemd-analyze` says about it; `None` on a machine without.
+/// The output of `systemd-analyze` about it; `None` on a machine without.
 fn analyze(unit: &TempDir, args: &[&str]) -> Option<Output> {
     let analyzed = Command::new("systemd-analyze").args(args).arg(unit.path().join("lvmd.service")).output();
     if analyzed.is_err() {
@@ -27,7 +28,7 @@ fn analyze(unit: &TempDir, args: &[&str]) -> Option<Output> {
     analyzed.ok()
 }
 
-/// How exposed it is: 0 is not at all, 10 is entirely.
+/// Its exposure level: 0 is not at all, 10 is entirely.
 fn assert_exposure(drop_in: &str, most: f64) {
     if let Some(output) = analyze(&unit(drop_in), &["security", "--offline=true", "--no-pager"]) {
         let text = String::from_utf8(output.stdout).unwrap();

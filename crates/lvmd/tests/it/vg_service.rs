@@ -1,4 +1,4 @@
-//! Listing volumes and asking for free space.
+//! Lists of volumes and free space.
 
 use std::time::Duration;
 
@@ -129,13 +129,13 @@ async fn reads_go_on_with_what_was_known_while_lvm_fails(#[case] fault: Fault) {
     node.lvm.break_down("fullreport", fault);
     node.lvm.add_volume("vg-ssd", "b", FakeVolume::thick(GIB));
     node.notice().await;
-    assert_eq!(*node.engine.works().borrow(), is_slow);
+    assert_eq!(*node.engine.lvm_works().borrow(), is_slow);
     assert_eq!(node.list("ssd").await.unwrap().len(), 1);
     assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
     assert!(matches!(code(node.create("ssd", "c", GIB).await), Code::Internal | Code::DeadlineExceeded));
     node.lvm.heal();
     sleep(Duration::from_mins(1)).await;
-    assert!(*node.engine.works().borrow());
+    assert!(*node.engine.lvm_works().borrow());
     assert_eq!(node.list("ssd").await.unwrap().len(), 2);
     assert_eq!(node.free("ssd").await.unwrap(), 7 * GIB);
 }
@@ -170,7 +170,8 @@ async fn reads_do_not_wait_for_a_change_and_never_show_half_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_free_and_what_can_be_made_of_it_are_told_apart() {
-    let config = "device-classes: [{name: raid, volume-group: vg-hdd, default: true, spare-gb: 4, lvcreate-options: [--type=raid1]}]";
+    let config = "device-classes: [{name: raid, volume-group: vg-hdd, default: true, spare-gb: 4, lvcreate-options: \
+         [--type=raid1]}]";
     let node = Node::start().await.restart(config).await;
     let message = node.vg.clone().watch(Empty {}).await.unwrap().into_inner().message().await.unwrap().unwrap();
     // Half of 20 GiB without the spare, less an extent of metadata.

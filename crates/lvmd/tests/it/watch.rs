@@ -1,4 +1,4 @@
-//! Watching the room in the device classes.
+//! The stream of the capacity of the device classes, and the health.
 
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ async fn a_stream_ends_when_the_process_is_about_to() {
 #[tokio::test(start_paused = true)]
 async fn health_follows_lvm() {
     let node = Node::start().await;
-    let mut works = node.engine.works();
+    let mut works = node.engine.lvm_works();
     assert!(*works.borrow_and_update());
     node.lvm.break_down("fullreport", Fault::says("no"));
     node.lvm.extend_group("vg-ssd", GIB);
@@ -178,16 +178,16 @@ async fn health_follows_lvm() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_lvm_is_not_a_dead_one() {
     let node = Node::start().await;
-    let troubles = node.engine.troubles();
+    let problems = node.engine.storage_problems();
     node.lvm.break_down("fullreport", Fault::Timeout);
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
-    assert!(*node.engine.works().borrow());
-    let told = troubles.borrow().join("\n");
+    assert!(*node.engine.lvm_works().borrow());
+    let told = problems.borrow().join("\n");
     assert!(told.contains("does not answer in time about volume group vg-ssd"), "{told}");
     node.lvm.heal();
     sleep(Duration::from_mins(1)).await;
-    assert!(troubles.borrow().is_empty());
+    assert!(problems.borrow().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,7 +199,7 @@ async fn requests_that_cannot_be_granted_say_nothing_about_health() {
     node.lvm.lose_group("vg-hdd");
     node.notice().await;
     code(node.free("hdd").await);
-    assert!(*node.engine.works().borrow());
+    assert!(*node.engine.lvm_works().borrow());
 }
 
 #[tokio::test(start_paused = true)]

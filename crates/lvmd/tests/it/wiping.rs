@@ -1,4 +1,4 @@
-//! What was on a removed volume is wiped before anybody gets its room.
+//! Wiping of removed volumes before their extents are given to others.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_volume_without_a_wish_to_wipe_is_removed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removing_answers_when_the_volume_is_marked_and_before_it_is_wiped() {
+async fn removing_answers_when_the_volume_is_tagged_and_before_it_is_wiped() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(512 * MIB);
@@ -215,7 +215,7 @@ async fn a_volume_of_a_class_that_was_renamed_is_wiped_as_the_new_one_says() {
 
 /// It answers an error, the next lvmd finds the tag, and nobody is told of the volume under its old name.
 #[tokio::test(start_paused = true)]
-async fn a_crash_between_mark_and_rename_leaves_a_volume_that_is_wiped() {
+async fn a_crash_between_tag_and_rename_leaves_a_volume_that_is_wiped() {
     let node = start().await;
     let tags = vec![MANAGED.to_owned(), WIPING.to_owned()];
     node.lvm.add_volume("vg-ssd", "a", FakeVolume { tags, broken_at: Some(0), ..FakeVolume::thick(GIB) });
@@ -232,7 +232,7 @@ async fn a_crash_between_mark_and_rename_leaves_a_volume_that_is_wiped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removing_again_what_has_the_mark_and_not_the_name_is_success() {
+async fn removing_again_what_has_the_tag_and_not_the_name_is_success() {
     let node = start().await;
     let tags = vec![MANAGED.to_owned(), WIPING.to_owned()];
     node.lvm.add_volume("vg-ssd", "a", FakeVolume { tags, broken_at: Some(0), ..FakeVolume::thick(GIB) });
@@ -242,7 +242,7 @@ async fn removing_again_what_has_the_mark_and_not_the_name_is_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_that_fails_does_not_keep_a_renamed_volume_from_being_wiped() {
+async fn a_tag_that_fails_does_not_keep_a_renamed_volume_from_being_wiped() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     // LVM's shell goes on with the rename.
@@ -272,19 +272,19 @@ async fn a_device_that_cannot_be_written_keeps_its_room_and_is_tried_again() {
     node.create("ssd", "a", GIB).await.unwrap();
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.broken_at = Some(100 * MIB));
     let free = node.free("ssd").await.unwrap();
-    let mut troubles = node.engine.troubles();
+    let mut problems = node.engine.storage_problems();
     node.remove("ssd", "a").await.unwrap();
-    troubles.wait_for(|troubles| !troubles.is_empty()).await.unwrap();
+    problems.wait_for(|problems| !problems.is_empty()).await.unwrap();
     let (name, _) = only(&node, "vg-ssd");
     let expected = format!("vg-ssd/{name} cannot be wiped: cannot wipe it at byte 100663296: Input/output error");
-    assert_eq!(*troubles.borrow(), [expected]);
+    assert_eq!(*problems.borrow(), [expected]);
     sleep(Duration::from_hours(1)).await;
     assert_eq!(node.free("ssd").await.unwrap(), free);
-    assert!(*node.engine.works().borrow(), "other volumes are not affected");
+    assert!(*node.engine.lvm_works().borrow(), "other volumes are not affected");
 
     node.lvm.edit_volume("vg-ssd", &name, |volume| volume.broken_at = None);
     all_wiped(&node, "vg-ssd").await;
-    assert_eq!(*troubles.wait_for(Vec::is_empty).await.unwrap(), Vec::<String>::new());
+    assert_eq!(*problems.wait_for(Vec::is_empty).await.unwrap(), Vec::<String>::new());
     assert_eq!(node.lvm.removed_unwiped("vg-ssd"), Vec::<String>::new());
 }
 
@@ -342,11 +342,11 @@ async fn what_another_lvmd_is_still_wiping_is_not_taken_over() {
     node.lvm.add_volume("vg-ssd", "x", FakeVolume { tags, held: true, ..FakeVolume::thick(GIB) });
     sleep(Duration::from_hours(2)).await;
     assert_eq!(node.lvm.volume("vg-ssd", "x").unwrap().wiped, 0);
-    assert_eq!(*node.engine.troubles().borrow(), Vec::<String>::new());
+    assert_eq!(*node.engine.storage_problems().borrow(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_with_the_mark_that_lvmd_did_not_make_is_left_alone() {
+async fn a_volume_with_the_tag_that_lvmd_did_not_make_is_left_alone() {
     let node = start().await;
     node.lvm.add_volume("vg-ssd", "x", FakeVolume { tags: vec![WIPING.to_owned()], ..FakeVolume::thick(GIB) });
     sleep(Duration::from_hours(1)).await;
@@ -394,7 +394,7 @@ async fn the_metrics_tell_what_is_left_to_wipe() {
         node.lvm.edit_volume("vg-ssd", &name, |volume| volume.broken_at = Some(GIB - 1));
     }
     stop.resume();
-    node.engine.troubles().wait_for(|troubles| troubles.len() == 2).await.unwrap();
+    node.engine.storage_problems().wait_for(|problems| problems.len() == 2).await.unwrap();
     assert_eq!(metrics(&node, labels), ["2.0", &format!("{}.0", 2 * GIB), "2"]);
 }
 
@@ -432,8 +432,9 @@ async fn a_pool_that_stops_zeroing_stops_everything_that_would_leak() {
     node.lvm.edit_volume("vg", "pool", |pool| "twi-aot---".clone_into(&mut pool.attr));
     node.lvm.extend_group("vg", GIB);
     node.notice().await;
-    let remedy = "thin pool vg/pool does not zero the blocks that it gives out, but wipe is zero; run `lvchange --zero y vg/pool`";
-    assert_eq!(*node.engine.troubles().borrow(), [remedy]);
+    let remedy = "thin pool vg/pool does not zero the blocks that it gives out, but wipe is zero; run `lvchange \
+         --zero y vg/pool`";
+    assert_eq!(*node.engine.storage_problems().borrow(), [remedy]);
     let status = node.create("thin", "b", GIB).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, remedy));
     assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
@@ -447,6 +448,7 @@ async fn a_pool_that_does_not_zero_is_refused_as_configuration() {
     let error = node.engine.reconfigure(parse(&config)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "device class \"thin\": wipe is zero, but thin pool vg/pool gives out blocks as they are; run `lvchange --zero y vg/pool` or take wipe out of the configuration"
+        "device class \"thin\": wipe is zero, but thin pool vg/pool gives out blocks as they are; run `lvchange --zero \
+         y vg/pool` or take wipe out of the configuration"
     );
 }

@@ -1,4 +1,4 @@
-//! `lvmd check-config`: what a configuration file means, without touching LVM.
+//! `lvmd check-config`: describes a configuration, without touching LVM.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use lvm::{Layout, Wipe};
 
 use crate::config::Config;
 
-/// A summary for people.
+/// Describes a configuration for people, with its warnings.
 pub(crate) fn describe(config: &Config) -> String {
     let mut text = String::new();
     for warning in &config.warnings {

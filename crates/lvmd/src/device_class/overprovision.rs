@@ -1,20 +1,20 @@
-//! How much more than its size a thin pool promises.
+//! The overprovision ratio: how many times its size a thin pool may promise, in exact decimal arithmetic.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Ratios are kept in millionths, so that sizes are computed in whole numbers and come out the same everywhere.
 const ONE: u64 = 1_000_000;
-/// Digits after the point that make a difference.
+/// Digits after the point that count.
 const DIGITS: usize = 6;
 
 /// `overprovision-ratio`: 1 or more, to six digits after the point; further digits are cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overprovision {
+pub struct OverprovisionRatio {
     millionths: u64,
 }
 
-/// A ratio that is none.
+/// The errors of an invalid overprovision ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRatio {
     /// Not a decimal number, or one without end.
@@ -25,15 +25,15 @@ pub enum InvalidRatio {
     TooSmall,
 }
 
-impl Overprovision {
-    /// Bytes that a pool of `bytes` promises in all, rounded down to whole bytes.
-    pub fn of(self, bytes: u64) -> u64 {
+impl OverprovisionRatio {
+    /// Returns the bytes that a pool of this many bytes may promise, rounded down to whole bytes.
+    pub fn apply(self, bytes: u64) -> u64 {
         let promised = u128::from(bytes) * u128::from(self.millionths) / u128::from(ONE);
         u64::try_from(promised).unwrap_or(u64::MAX)
     }
 }
 
-impl FromStr for Overprovision {
+impl FromStr for OverprovisionRatio {
     type Err = InvalidRatio;
 
     fn from_str(text: &str) -> Result<Self, InvalidRatio> {
@@ -55,7 +55,7 @@ impl FromStr for Overprovision {
     }
 }
 
-impl fmt::Display for Overprovision {
+impl fmt::Display for OverprovisionRatio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = format!("{:06}", self.millionths % ONE);
         let fraction = fraction.trim_end_matches('0');
@@ -82,7 +82,7 @@ mod tests {
     #[case("1.0000019", 1_000_000, 1_000_001)]
     #[case("2", u64::MAX, u64::MAX)]
     fn the_promise_is_exact(#[case] ratio: &str, #[case] pool: u64, #[case] promised: u64) {
-        assert_eq!(ratio.parse::<Overprovision>().unwrap().of(pool), promised);
+        assert_eq!(ratio.parse::<OverprovisionRatio>().unwrap().apply(pool), promised);
     }
 
     #[rstest]
@@ -94,15 +94,15 @@ mod tests {
     #[case("inf", InvalidRatio::NoNumber)]
     #[case("1e3", InvalidRatio::NoNumber)]
     #[case("99999999999999999999", InvalidRatio::NoNumber)]
-    fn what_is_no_ratio_is_refused(#[case] ratio: &str, #[case] expected: InvalidRatio) {
-        assert_eq!(ratio.parse::<Overprovision>(), Err(expected));
+    fn an_invalid_ratio_is_refused(#[case] ratio: &str, #[case] expected: InvalidRatio) {
+        assert_eq!(ratio.parse::<OverprovisionRatio>(), Err(expected));
     }
 
     #[rstest]
     #[case("1", "1.0")]
     #[case("2.50", "2.5")]
     #[case("1.000001", "1.000001")]
-    fn it_is_written_as_one_reads_it(#[case] ratio: &str, #[case] text: &str) {
-        assert_eq!(ratio.parse::<Overprovision>().unwrap().to_string(), text);
+    fn a_ratio_is_printed_without_trailing_zeros(#[case] ratio: &str, #[case] text: &str) {
+        assert_eq!(ratio.parse::<OverprovisionRatio>().unwrap().to_string(), text);
     }
 }

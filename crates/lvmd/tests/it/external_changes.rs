@@ -1,4 +1,4 @@
-//! What others do to the volume groups, and what it costs to notice it.
+//! Detection of external changes of volume groups, and the number of LVM processes that it takes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::node::{CONFIG, GIB, Node, code};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// How often LVM was asked about a group without changing anything.
+/// The number of reports that LVM was asked for without a change.
 fn reports(node: &Node, vg: &str) -> usize {
     let asked = |command: &&String| command.starts_with("fullreport") && command.ends_with(vg);
     node.lvm.commands().iter().filter(asked).count()
@@ -79,7 +79,7 @@ async fn two_lvmds_in_turn_never_give_away_more_than_there_is() {
     }
 }
 
-/// The mark is that of the one that makes the volume: the other neither takes nor removes it.
+/// The making tag names the lvmd that creates the volume: the other neither takes nor removes it.
 #[tokio::test(start_paused = true)]
 async fn what_one_lvmd_is_making_the_other_does_not_touch() {
     let one = Node::start().await;
@@ -226,7 +226,7 @@ async fn a_group_that_is_lost_and_comes_back_is_seen_within_two_seconds() {
     node.lvm.lose_group("vg-ssd");
     node.notice().await;
     assert_eq!(code(node.free("ssd").await), Code::FailedPrecondition);
-    assert!(*node.engine.works().borrow(), "LVM itself is well");
+    assert!(*node.engine.lvm_works().borrow(), "LVM itself is well");
     node.lvm.add_group("vg-ssd", 12 * GIB, 1);
     node.notice().await;
     assert_eq!(node.free("ssd").await.unwrap(), 11 * GIB);
@@ -335,7 +335,8 @@ async fn a_disk_that_hangs_hides_neither_device_mapper_nor_other_groups() {
     let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
     lvm.add_group("vg", 20 * GIB, 2);
     lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));
-    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1}, {name: thin, volume-group: vg, \
+    let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1}, {name: thin, \
+         volume-group: vg, \
                   type: thin, thin-pool: {name: pool, overprovision-ratio: 1}}]";
     let node = Node::start_with(lvm, config).await;
     let mut watch = node.vg.clone().watch(Empty {}).await.unwrap().into_inner();

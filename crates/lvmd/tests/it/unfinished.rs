@@ -1,4 +1,4 @@
-//! Volumes that a crash left half made are recognised, never given to anybody, and removed.
+//! Volumes that a crash left unfinished are recognised, never given to anybody, and removed.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use topolvm_testkit::lvm::{FakeVolume, Fault};
 
 use crate::node::{CONFIG, GIB, MAKING, MANAGED, Node, OTHER_MAKING, THIN_CONFIG, code, snapshot_request};
 
-/// Between two looks at LVM although nothing seems to have changed.
-const SAFETY: Duration = Duration::from_mins(10);
+/// Between two refreshes although nothing seems to have changed.
+const REFRESH_INTERVAL: Duration = Duration::from_mins(10);
 
-fn half_made(volume: FakeVolume) -> FakeVolume {
+fn unfinished(volume: FakeVolume) -> FakeVolume {
     FakeVolume { tags: vec![MANAGED.to_owned(), MAKING.to_owned()], ..volume }
 }
 
-fn half_made_by_another(volume: FakeVolume) -> FakeVolume {
+fn unfinished_by_another(volume: FakeVolume) -> FakeVolume {
     FakeVolume { tags: vec![MANAGED.to_owned(), OTHER_MAKING.to_owned()], ..volume }
 }
 
-fn is_mark(tag: &str) -> bool {
+fn is_making_tag(tag: &str) -> bool {
     tag.starts_with("topolvm.io/making=/run/topolvm/lvmd.sock#")
 }
 
@@ -34,28 +34,28 @@ async fn wait_until_gone(node: &Node, vg: &str, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_marked_until_it_is_ready() {
+async fn a_volume_has_the_making_tag_until_it_is_ready() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
     node.lvm.after("lvcreate", move |_| {
         let tags = lvm.volume("vg-ssd", "a").unwrap().tags;
-        assert!(tags.len() == 2 && tags[0] == MANAGED && is_mark(&tags[1]), "{tags:?}");
+        assert!(tags.len() == 2 && tags[0] == MANAGED && is_making_tag(&tags[1]), "{tags:?}");
     });
     node.create("ssd", "a", GIB).await.unwrap();
     assert_eq!(node.lvm.volume("vg-ssd", "a").unwrap().tags, [MANAGED]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_has_a_mark_of_its_own() {
+async fn every_attempt_has_its_own_making_tag() {
     let node = Node::start().await;
     for _ in 0..2 {
         node.create("ssd", "a", GIB).await.unwrap();
         node.remove("ssd", "a").await.unwrap();
     }
     let commands = node.lvm.commands();
-    let mut unmarked: Vec<_> = commands.iter().filter(|command| command.starts_with("lvchange")).collect();
-    unmarked.dedup();
-    assert_eq!(unmarked.len(), 2, "{unmarked:?}");
+    let mut untagged: Vec<_> = commands.iter().filter(|command| command.starts_with("lvchange")).collect();
+    untagged.dedup();
+    assert_eq!(untagged.len(), 2, "{untagged:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,10 +73,10 @@ async fn creating_costs_one_process() {
 #[case::thick("thick", FakeVolume::thick(GIB))]
 #[case::thin("thin", FakeVolume::thin(GIB, "pool"))]
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &str, #[case] volume: FakeVolume) {
+async fn an_unfinished_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &str, #[case] volume: FakeVolume) {
     let node = Node::start_thin().await;
     node.notice().await;
-    node.lvm.add_volume("vg", "a", half_made(volume));
+    node.lvm.add_volume("vg", "a", unfinished(volume));
     node.notice().await;
     let old = node.lvm.volume("vg", "a").unwrap().minor;
     assert_eq!(node.list(class).await.unwrap(), [], "it is not there for anybody");
@@ -87,30 +87,30 @@ async fn a_half_made_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_makes_room_for_itself() {
+async fn an_unfinished_volume_makes_room_for_itself() {
     let node = Node::start().await;
-    node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(9 * GIB)));
+    node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(9 * GIB)));
     node.create("ssd", "a", 9 * GIB).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_snapshot_is_made_anew_and_not_taken_as_it_is() {
+async fn an_unfinished_snapshot_is_made_anew_and_not_taken_as_it_is() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
-    // It looks right in everything but the mark.
+    // It looks right in everything but the making tag.
     let volume = FakeVolume { origin: Some("a".to_owned()), ..FakeVolume::thin(GIB, "pool") };
-    node.lvm.add_volume("vg", "s", half_made(volume));
+    node.lvm.add_volume("vg", "s", unfinished(volume));
     let old = node.lvm.volume("vg", "s").unwrap().minor;
     node.snapshot(snapshot_request("s")).await.unwrap();
     assert_ne!(node.lvm.volume("vg", "s").unwrap().minor, old);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_can_be_removed_and_nothing_else() {
+async fn an_unfinished_volume_can_be_removed_and_nothing_else() {
     let node = Node::start_thin().await;
     // The look at the start is over.
     node.notice().await;
-    node.lvm.add_volume("vg", "a", half_made(FakeVolume::thin(GIB, "pool")));
+    node.lvm.add_volume("vg", "a", unfinished(FakeVolume::thin(GIB, "pool")));
     assert_eq!(code(node.resize("thin", "a", 2 << 30).await), Code::FailedPrecondition);
     assert_eq!(code(node.snapshot(snapshot_request("s")).await), Code::FailedPrecondition);
     node.remove("thin", "a").await.unwrap();
@@ -135,13 +135,13 @@ fn larger_snapshot() -> CreateLvSnapshotRequest {
 #[case::begun("lvcreate")]
 #[case::grown("lvextend")]
 #[tokio::test(start_paused = true)]
-async fn what_a_crash_left_half_made_is_gone_after_the_next_start(#[case] command: &str) {
+async fn what_a_crash_left_unfinished_is_gone_after_the_next_start(#[case] command: &str) {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     crash_after(&node, command);
     code(node.snapshot(larger_snapshot()).await);
     node.lvm.heal();
-    assert!(node.lvm.volume("vg", "s").unwrap().tags.iter().any(|tag| is_mark(tag)));
+    assert!(node.lvm.volume("vg", "s").unwrap().tags.iter().any(|tag| is_making_tag(tag)));
 
     let next = node.restart(THIN_CONFIG).await;
     wait_until_gone(&next, "vg", "s").await;
@@ -166,13 +166,13 @@ async fn asking_again_after_a_crash_gives_the_whole_snapshot(#[case] command: &s
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_start_removes_half_made_volumes_of_every_kind_and_nothing_else() {
+async fn the_next_start_removes_unfinished_volumes_of_every_kind_and_nothing_else() {
     let node = Node::start_thin().await;
-    node.lvm.add_volume("vg", "thick", half_made(FakeVolume::thick(GIB)));
-    node.lvm.add_volume("vg", "thin", half_made(FakeVolume::thin(GIB, "pool2")));
+    node.lvm.add_volume("vg", "thick", unfinished(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg", "thin", unfinished(FakeVolume::thin(GIB, "pool2")));
     // Marks of others are not ours.
     node.lvm.add_volume("vg", "theirs", FakeVolume { tags: vec![MAKING.to_owned()], ..FakeVolume::thick(GIB) });
-    node.lvm.add_volume("vg", "other", half_made_by_another(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg", "other", unfinished_by_another(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg", "ready", FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) });
     node.lvm.add_volume("vg", "plain", FakeVolume::thick(GIB));
     let next = node.restart(THIN_CONFIG).await;
@@ -183,14 +183,14 @@ async fn the_next_start_removes_half_made_volumes_of_every_kind_and_nothing_else
 
 /// An lvcreate lives on when lvmd is killed, and may do its work after the next lvmd has looked.
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_that_appears_later_is_removed_within_ten_minutes() {
+async fn an_unfinished_volume_that_appears_later_is_removed_within_ten_minutes() {
     let node = Node::start().await;
     node.notice().await;
-    node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     node.notice().await;
     assert_eq!(node.list("ssd").await.unwrap(), []);
     assert!(node.lvm.volume("vg-ssd", "a").is_some());
-    sleep(SAFETY).await;
+    sleep(REFRESH_INTERVAL).await;
     assert!(node.lvm.volume("vg-ssd", "a").is_none());
     assert_eq!(node.free("ssd").await.unwrap(), 9 * GIB);
 }
@@ -198,7 +198,7 @@ async fn a_half_made_volume_that_appears_later_is_removed_within_ten_minutes() {
 #[tokio::test(start_paused = true)]
 async fn what_another_lvmd_is_making_is_left_alone() {
     let node = Node::start().await;
-    node.lvm.add_volume("vg-ssd", "a", half_made_by_another(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg-ssd", "a", unfinished_by_another(FakeVolume::thick(GIB)));
     let next = node.restart(CONFIG).await;
     next.notice().await;
     assert_eq!(next.list("ssd").await.unwrap(), []);
@@ -217,13 +217,13 @@ async fn what_another_lvmd_is_making_is_left_alone() {
 async fn what_another_lvmd_was_making_for_twenty_minutes_is_removed() {
     let node = Node::start().await;
     // Between the looks at 0 and at 10 minutes.
-    sleep(SAFETY / 2).await;
-    node.lvm.add_volume("vg-ssd", "a", half_made_by_another(FakeVolume::thick(GIB)));
+    sleep(REFRESH_INTERVAL / 2).await;
+    node.lvm.add_volume("vg-ssd", "a", unfinished_by_another(FakeVolume::thick(GIB)));
     for sweep in 1..=2 {
-        sleep(SAFETY).await;
-        assert!(node.lvm.volume("vg-ssd", "a").is_some(), "it was seen half made by {sweep} sweeps only");
+        sleep(REFRESH_INTERVAL).await;
+        assert!(node.lvm.volume("vg-ssd", "a").is_some(), "it was seen unfinished by {sweep} sweeps only");
     }
-    sleep(SAFETY).await;
+    sleep(REFRESH_INTERVAL).await;
     assert!(node.lvm.volume("vg-ssd", "a").is_none());
     node.create("ssd", "a", GIB).await.unwrap();
 }
@@ -231,20 +231,20 @@ async fn what_another_lvmd_was_making_for_twenty_minutes_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn what_another_lvmd_makes_ready_in_time_is_not_removed() {
     let node = Node::start_thin().await;
-    sleep(SAFETY / 2).await;
-    node.lvm.add_volume("vg", "a", half_made_by_another(FakeVolume::thick(GIB)));
-    sleep(SAFETY).await;
+    sleep(REFRESH_INTERVAL / 2).await;
+    node.lvm.add_volume("vg", "a", unfinished_by_another(FakeVolume::thick(GIB)));
+    sleep(REFRESH_INTERVAL).await;
     node.lvm.edit_volume("vg", "a", |volume| volume.tags.retain(|tag| tag != OTHER_MAKING));
     node.lvm.add_volume("vg", "b", FakeVolume::thick(GIB));
-    sleep(2 * SAFETY).await;
+    sleep(2 * REFRESH_INTERVAL).await;
     assert!(node.lvm.volume("vg", "a").is_some(), "it became ready");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_that_cannot_be_removed_does_not_keep_lvmd_from_starting() {
+async fn an_unfinished_volume_that_cannot_be_removed_does_not_keep_lvmd_from_starting() {
     let node = Node::start().await;
-    node.lvm.add_volume("vg-ssd", "a", FakeVolume { open: true, ..half_made(FakeVolume::thick(GIB)) });
-    node.lvm.add_volume("vg-ssd", "b", half_made(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg-ssd", "a", FakeVolume { open: true, ..unfinished(FakeVolume::thick(GIB)) });
+    node.lvm.add_volume("vg-ssd", "b", unfinished(FakeVolume::thick(GIB)));
     let next = node.restart(CONFIG).await;
     wait_until_gone(&next, "vg-ssd", "b").await;
     assert_eq!(next.lvm.volumes("vg-ssd"), ["a"]);
@@ -253,9 +253,9 @@ async fn a_half_made_volume_that_cannot_be_removed_does_not_keep_lvmd_from_start
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_volume_with_snapshots_is_left_to_the_administrator() {
+async fn an_unfinished_volume_with_snapshots_is_left_to_the_administrator() {
     let node = Node::start().await;
-    node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg-ssd", "backup", FakeVolume::snapshot(GIB, "a"));
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::FailedPrecondition);
     assert_eq!(node.lvm.volumes("vg-ssd"), ["a", "backup"]);
@@ -289,14 +289,15 @@ async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_could_not_be_wiped_is_removed_although_its_mark_is_gone() {
+async fn a_volume_that_could_not_be_wiped_is_removed_although_its_making_tag_is_gone() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvcreate", 1, Fault::says("Aborting. Failed to wipe start of new LV."));
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
     assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
 }
 
-/// LVM suspends the source of a snapshot for a moment. Were it killed then, whoever uses the source would wait for ever.
+/// LVM suspends the source of a snapshot for a moment. Were it killed then, whoever uses the source would wait for
+/// ever.
 #[rstest]
 #[case::at_the_next_start(true)]
 #[case::when_lvm_is_asked_next(false)]
@@ -315,7 +316,8 @@ async fn a_volume_that_was_left_suspended_goes_on(#[case] restarts: bool) {
     assert_eq!(&node.lvm.volume("vg", "theirs").unwrap().attr[4..5], "s", "nobody knows why");
 }
 
-/// The one before us is about to say that a volume is ready, while we, started on the same socket, are about to remove it.
+/// The one before us is about to say that a volume is ready, while we, started on the same socket, are about to remove
+/// it.
 #[rstest]
 #[case::at_the_start(true)]
 #[case::when_it_is_asked_for(false)]
@@ -323,7 +325,7 @@ async fn a_volume_that_was_left_suspended_goes_on(#[case] restarts: bool) {
 async fn a_volume_that_becomes_ready_just_before_it_is_removed_stays(#[case] at_the_start: bool) {
     let node = Node::start().await;
     node.notice().await;
-    node.lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+    node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     let made = node.lvm.volume("vg-ssd", "a").unwrap().uuid;
     let lvm = node.lvm.clone();
     node.lvm.before("lvremove", move |_| {
@@ -346,7 +348,7 @@ async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
     let lvm = node.lvm.clone();
     node.lvm.after("lvcreate", move |_| {
         lvm.lose_volume("vg-ssd", "a");
-        lvm.add_volume("vg-ssd", "a", half_made(FakeVolume::thick(GIB)));
+        lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     });
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Unavailable);
     assert!(node.lvm.volume("vg-ssd", "a").is_some());

@@ -1,0 +1,127 @@
+//! The capacity of each device class, and the stream of it for `Watch`.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _, stream};
+use lvm::{LogicalVolume, LvAttr, VolumeGroup};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use topolvm_runtime::CancellationToken;
+
+use crate::device_class::{DeviceClass, ThinPool};
+use crate::error::Error;
+use crate::tags;
+
+/// The capacity of all device classes at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capacity {
+    /// One entry for each class, in the order of the configuration.
+    pub classes: Vec<ClassCapacity>,
+}
+
+/// The capacity of one device class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassCapacity {
+    /// Name of the class.
+    pub name: String,
+    /// True if it is the default class.
+    pub default: bool,
+    /// Free bytes, after the spare. 0 while the volume group, one of its physical volumes or the thin
+    /// pool is missing.
+    pub free_bytes: u64,
+    /// Bytes that are free in the volume group, less the spare of a thick class: more than can be made of them where
+    /// volumes are striped or RAID. 0 like `free_bytes`.
+    pub group_free_bytes: u64,
+    /// Size of the volume group in bytes. 0 while it is missing.
+    pub size: u64,
+    /// Number of volumes, also of those that lvmd did not create, but not of those that are being wiped.
+    pub volumes: u64,
+    /// A hash of the volumes and their names, so that watchers hear of every volume that comes, goes or is renamed,
+    /// also where that takes no space.
+    pub names_hash: u64,
+    /// The thin pool of a thin class.
+    pub thin: Option<ThinPoolUsage>,
+}
+
+/// The fill of a thin pool. All 0 while the pool is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThinPoolUsage {
+    /// Size of the pool in bytes.
+    pub size: u64,
+    /// Fill of its data in percent.
+    pub data_percent: f64,
+    /// Fill of its metadata in percent.
+    pub metadata_percent: f64,
+    /// Its `lv_attr`; `None` while the pool is missing.
+    pub attr: Option<LvAttr>,
+}
+
+impl ClassCapacity {
+    /// Returns the capacity of a class from the report on its volume group; `None` for a missing group.
+    pub(crate) fn of(class: &DeviceClass, group: Option<&VolumeGroup>) -> Self {
+        let free_bytes = |group: &VolumeGroup| {
+            class.free_bytes(group).unwrap_or_else(|pool| {
+                tracing::error!(
+                    class = class.name, vg = %group.name, pool = %pool.name,
+                    "thin pool not found; its capacity is 0"
+                );
+                0
+            })
+        };
+        let is_there = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_wiping(volume);
+        Self {
+            name: class.name.clone(),
+            default: class.default,
+            free_bytes: group.map_or(0, free_bytes),
+            group_free_bytes: group.map_or(0, |group| class.group_free_bytes(group)),
+            size: group.map_or(0, |group| group.size),
+            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
+            names_hash: group.map_or(0, |group| hash_names(group.volumes.iter().filter(is_there))),
+            thin: class.thin_pool.as_ref().map(|pool| ThinPoolUsage::of(pool, group)),
+        }
+    }
+}
+
+/// Hashes UUIDs and names in LVM's order, which is that of the names.
+fn hash_names<'a>(volumes: impl Iterator<Item = &'a LogicalVolume>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    volumes.for_each(|volume| (&volume.uuid, &volume.name).hash(&mut hasher));
+    hasher.finish()
+}
+
+fn count(items: impl Iterator) -> u64 {
+    u64::try_from(items.count()).unwrap_or(u64::MAX)
+}
+
+impl ThinPoolUsage {
+    fn of(pool: &ThinPool, group: Option<&VolumeGroup>) -> Self {
+        let Some(pool) = group.and_then(|group| pool.find(group)) else {
+            return Self::default();
+        };
+        Self {
+            size: pool.size,
+            // LVM says nothing while the pool is not active.
+            data_percent: pool.data_percent.unwrap_or(0.0),
+            metadata_percent: pool.metadata_percent.unwrap_or(0.0),
+            attr: Some(pool.attr),
+        }
+    }
+}
+
+impl Capacity {
+    /// Returns the default class, if there is one.
+    pub fn default_class(&self) -> Option<&ClassCapacity> {
+        self.classes.iter().find(|class| class.default)
+    }
+}
+
+/// Streams the capacity now and after each change; a consumer that is too slow for several changes gets the last one.
+/// Ends with an error when the shutdown begins, so that a client knows it must come back.
+pub(crate) fn watch(
+    capacity: &watch::Sender<Arc<Capacity>>,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Result<Arc<Capacity>, Error>> + Send + use<> {
+    let until_shutdown = WatchStream::new(capacity.subscribe()).take_until(shutdown.cancelled_owned());
+    until_shutdown.map(Ok).chain(stream::iter([Err(Error::Stopping)]))
+}

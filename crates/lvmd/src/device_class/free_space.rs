@@ -1,0 +1,94 @@
+//! Computes the free bytes of a device class, thick or thin. Creation, growth, `GetFreeBytes` and `Watch` all use it.
+
+use lvm::{FreeAreas, Layout, LogicalVolume, VolumeGroup};
+
+use super::{DeviceClass, ThinPool};
+
+/// The free space of a device class.
+#[derive(Debug)]
+pub struct FreeSpace<'a> {
+    /// Bytes of the largest volume that can be created, after the spare.
+    pub bytes: u64,
+    /// The areas where a thick volume can lie; `None` in a thin pool.
+    areas: Option<FreeAreas<'a>>,
+}
+
+impl<'a> FreeSpace<'a> {
+    /// Returns the space into which a volume can grow where no class has its volumes any more: what is free in the
+    /// group, or what is physically free in the thin pool, because no ratio says how much more the pool may promise.
+    pub fn without_class(volume: &LogicalVolume, group: &'a VolumeGroup) -> Self {
+        if group.missing_pvs > 0 {
+            return Self { bytes: 0, areas: None };
+        }
+        match &volume.pool {
+            None => {
+                let areas = group.free_areas();
+                Self { bytes: areas.largest(&volume.layout(), 0), areas: Some(areas) }
+            }
+            Some(pool) => Self { bytes: group.volume(pool).map_or(0, unwritten_bytes), areas: None },
+        }
+    }
+
+    /// Returns whether a volume of this many bytes can be created. LVM's allocator is greedy: now and then it cannot
+    /// create a size although it can create a larger one.
+    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
+        bytes <= self.bytes && self.areas.as_ref().is_none_or(|areas| areas.fits(layout, bytes))
+    }
+}
+
+impl DeviceClass {
+    /// Returns the free bytes of the class, after the spare: the size of the largest volume that fits into the volume
+    /// group, or the size of the thin pool times its overprovision ratio less the sizes of all volumes in it, snapshots
+    /// in full. 0 while physical volumes of the group are missing or LVM creates no volumes in the pool. The error is a
+    /// thin pool that the group does not have.
+    pub fn free_bytes(&self, group: &VolumeGroup) -> Result<u64, &ThinPool> {
+        Ok(self.free_space(&self.layout, group)?.bytes)
+    }
+
+    /// Returns the same for volumes of any layout.
+    pub fn free_space<'a>(&self, layout: &Layout, group: &'a VolumeGroup) -> Result<FreeSpace<'a>, &ThinPool> {
+        let space = match &self.thin_pool {
+            None => {
+                let areas = group.free_areas();
+                FreeSpace { bytes: areas.largest(layout, self.spare), areas: Some(areas) }
+            }
+            Some(pool) => FreeSpace { bytes: self.free_bytes_of_pool(pool, group)?, areas: None },
+        };
+        // LVM creates nothing in a group that lacks physical volumes.
+        Ok(if group.missing_pvs > 0 { FreeSpace { bytes: 0, ..space } } else { space })
+    }
+
+    fn free_bytes_of_pool<'p>(&self, pool: &'p ThinPool, group: &VolumeGroup) -> Result<u64, &'p ThinPool> {
+        let found = pool.find(group).ok_or(pool)?;
+        // What LVM would not create is not free, whatever the pool may promise.
+        if pool.refusal(found).is_some() {
+            return Ok(0);
+        }
+        let promised = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
+        let promised = promised.fold(0, u64::saturating_add);
+        Ok(pool.overprovision.apply(found.size).saturating_sub(promised).saturating_sub(self.spare))
+    }
+
+    /// Returns the bytes that are free in the group, less the spare of a thick class, whatever can be created of them.
+    /// 0 while physical volumes are missing.
+    pub fn group_free_bytes(&self, group: &VolumeGroup) -> u64 {
+        match &self.thin_pool {
+            _ if group.missing_pvs > 0 => 0,
+            Some(_) => group.free,
+            None => group.free.saturating_sub(self.spare),
+        }
+    }
+}
+
+/// Returns the bytes of a thin pool that nothing was written to.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "LVM tells the fill in percent only"
+)]
+fn unwritten_bytes(pool: &LogicalVolume) -> u64 {
+    let used = pool.data_percent.unwrap_or(100.0).clamp(0.0, 100.0);
+    (pool.size as f64 * (100.0 - used) / 100.0) as u64
+}

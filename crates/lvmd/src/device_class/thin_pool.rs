@@ -1,0 +1,74 @@
+//! The thin pool of a device class, and when LVM refuses to create volumes in it.
+
+use lvm::{LogicalVolume, LvName, Problem, VolumeGroup};
+
+use super::overprovision::OverprovisionRatio;
+
+/// The thin pool of a thin class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThinPool {
+    /// Its name in the volume group.
+    pub name: LvName,
+    /// Its overprovision ratio: it may promise this many times its size.
+    pub overprovision: OverprovisionRatio,
+    /// Percentage of its data or metadata above which LVM creates no volumes in it (lvm.conf(5)
+    /// `activation/thin_pool_autoextend_threshold`).
+    pub threshold: u32,
+}
+
+/// The reason for which LVM creates no volumes in a thin pool, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PoolRefusal {
+    /// More space helps.
+    Full(String),
+    /// Only a repair helps.
+    Broken(String),
+}
+
+/// LVM's own threshold: a pool takes volumes until it is full.
+pub(crate) const DEFAULT_THRESHOLD: u32 = 100;
+/// Bytes of metadata that must be free before LVM creates a thin volume, or a quarter of the metadata if that is less
+/// (LVM2, `thin_pool_metadata_min_threshold`).
+const MIN_FREE_METADATA: u64 = 4 << 20;
+
+impl ThinPool {
+    /// Returns the pool from a report, if it is in the group and is a thin pool.
+    pub fn find<'a>(&self, group: &'a VolumeGroup) -> Option<&'a LogicalVolume> {
+        group.volume(self.name.as_str()).filter(|volume| volume.attr.is_thin_pool())
+    }
+
+    /// Returns why LVM creates no volumes in this pool now; `None` while it does. The conditions are those of LVM2,
+    /// `thin_pool_below_threshold`. The cached fill of the pool is at most some seconds old.
+    pub(crate) fn refusal(&self, pool: &LogicalVolume) -> Option<PoolRefusal> {
+        match pool.attr.problem() {
+            Some(problem @ (Problem::ThinPoolFailed | Problem::CheckNeeded)) => {
+                return Some(PoolRefusal::Broken(problem.to_string()));
+            }
+            // The kernel makes the metadata read-only when they are full.
+            Some(problem @ (Problem::ThinPoolOutOfDataSpace | Problem::ThinPoolMetadataReadOnly)) => {
+                return Some(PoolRefusal::Full(problem.to_string()));
+            }
+            Some(_) | None => {}
+        }
+        let threshold = f64::from(self.threshold.min(DEFAULT_THRESHOLD));
+        let max_metadata = 100.0 - pool.metadata_size.map_or(25.0, min_free_metadata_percent);
+        let (data, metadata) = (pool.data_percent.unwrap_or(0.0), pool.metadata_percent.unwrap_or(0.0));
+        if data >= 100.0 || data > threshold {
+            Some(PoolRefusal::Full(format!(
+                "{data} % of its data are used, and LVM makes no volumes above {threshold} %"
+            )))
+        } else if metadata > threshold || metadata >= max_metadata {
+            let max = threshold.min(max_metadata);
+            Some(PoolRefusal::Full(format!(
+                "{metadata} % of its metadata are used, and LVM makes no volumes above {max:.2} %"
+            )))
+        } else {
+            None
+        }
+    }
+}
+
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
+fn min_free_metadata_percent(size: u64) -> f64 {
+    (MIN_FREE_METADATA as f64 * 100.0 / size.max(1) as f64).min(25.0)
+}

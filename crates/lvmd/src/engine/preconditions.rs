@@ -1,0 +1,48 @@
+//! Checks that must pass before lvmd changes a volume group: LVM would refuse the change, or data would be shown to
+//! others.
+
+use lvm::VolumeGroup;
+
+use crate::device_class::{DeviceClass, PoolRefusal, ThinPool};
+use crate::error::Error;
+
+/// Refuses a volume group that lacks physical volumes: LVM changes nothing in it.
+pub(super) fn check_no_missing_pvs(group: &VolumeGroup) -> Result<(), Error> {
+    match group.missing_pvs {
+        0 => Ok(()),
+        missing => Err(Error::PhysicalVolumesMissing { vg: group.name.clone(), missing }),
+    }
+}
+
+/// Refuses a thin pool that does not zero its blocks although its class wipes: new volumes would show the contents of
+/// removed ones.
+pub(super) fn check_pool_zeroes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
+    match class.pool_without_zeroing(group) {
+        Some(pool) => Err(Error::PoolDoesNotZero { vg: group.name.clone(), pool: pool.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a thin pool that is full or broken: LVM creates nothing in it.
+pub(super) fn check_pool_accepts_volumes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
+    let Some((pool, refusal)) = class.refusing_pool(group) else { return Ok(()) };
+    let (vg, pool) = (group.name.clone(), pool.name.clone());
+    Err(match refusal {
+        PoolRefusal::Full(why) => Error::PoolFull { vg, pool, why },
+        PoolRefusal::Broken(why) => Error::PoolBroken { vg, pool, why },
+    })
+}
+
+/// Returns the free bytes of a device class, after the spare; see [`DeviceClass::free_bytes`].
+pub(super) fn free_bytes(class: &DeviceClass, group: &VolumeGroup) -> Result<u64, Error> {
+    class.free_bytes(group).map_err(|pool| thin_pool_missing(pool, group))
+}
+
+pub(super) fn thin_pool_missing(pool: &ThinPool, group: &VolumeGroup) -> Error {
+    Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() }
+}
+
+/// Rounds a size in bytes up as LVM does: to whole extents, the same number on every stripe.
+pub(super) fn round_up_to_extents(group: &VolumeGroup, bytes: u64, stripes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(group.extent_size.checked_mul(stripes)?)
+}

@@ -1,0 +1,83 @@
+//! Answers questions about volumes and free space from the cache. LVM is asked only when device-mapper cannot say which
+//! devices there are, or when no cached group has the volume.
+
+use std::sync::Arc;
+
+use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
+
+use super::activate::set_device;
+use super::group::Group;
+use super::preconditions::free_bytes;
+use super::state::Engine;
+use crate::error::Error;
+use crate::tags;
+
+impl<R: Host> Engine<R> {
+    /// Lists the volumes of a class, also those that lvmd did not create: everything in its thin pool, or everything in
+    /// its volume group that is not part of a thin pool.
+    pub async fn list(&self, class: &str) -> Result<Vec<LogicalVolume>, Error> {
+        let class = self.class(class)?;
+        let group = self.group(&class.volume_group)?;
+        let devices = self.mapped_devices(&group).await;
+        if devices.is_none() {
+            self.lock_and_refresh(&group).await?;
+        }
+        let known = group.try_cached()?;
+        // A missing thin pool is an error, not an empty list.
+        free_bytes(&class, &known)?;
+        let is_listed = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_hidden(volume);
+        let mut volumes: Vec<_> = known.volumes.iter().filter(is_listed).cloned().collect();
+        for volume in &mut volumes {
+            set_device(volume, &known.name, devices.as_ref());
+        }
+        Ok(volumes)
+    }
+
+    /// Returns a volume by class and name: from the place of the class, from another cached group, or from any other
+    /// group of the machine, for which LVM is asked.
+    pub async fn find(&self, class: &str, name: &LvName) -> Result<Option<LogicalVolume>, Error> {
+        let in_class = match self.group_of_class(class) {
+            Ok((group, class)) => self.cached_volume(&group, name).await.and_then(|(known, volume)| {
+                // A missing thin pool is an error, not an empty list.
+                free_bytes(&class, &known)?;
+                Ok(volume.filter(|volume| class.owns(volume)))
+            }),
+            Err(error) => Err(error),
+        };
+        if let Ok(Some(volume)) = in_class {
+            return Ok(Some(volume));
+        }
+        let requested = self.requested_class(class);
+        let elsewhere = match self.search_cached_groups(name, requested)? {
+            Some(group) => Some(group),
+            None => self.search_other_groups(name, requested).await?,
+        };
+        match elsewhere {
+            Some(group) => Ok(self.cached_volume(&group, name).await?.1),
+            None => in_class,
+        }
+    }
+
+    /// Returns the free bytes of a device class, after the spare.
+    pub fn free_bytes(&self, class: &str) -> Result<u64, Error> {
+        let class = self.class(class)?;
+        free_bytes(&class, &*self.group(&class.volume_group)?.try_cached()?)
+    }
+
+    async fn cached_volume(
+        &self,
+        group: &Arc<Group>,
+        name: &LvName,
+    ) -> Result<(Arc<VolumeGroup>, Option<LogicalVolume>), Error> {
+        let devices = self.mapped_devices(group).await;
+        if devices.is_none() {
+            self.lock_and_refresh(group).await?;
+        }
+        let known = group.try_cached()?;
+        let mut volume = known.volume(name.as_str()).filter(|volume| !tags::is_hidden(volume)).cloned();
+        if let Some(volume) = &mut volume {
+            set_device(volume, &known.name, devices.as_ref());
+        }
+        Ok((known, volume))
+    }
+}

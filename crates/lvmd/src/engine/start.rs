@@ -1,0 +1,158 @@
+//! Starts the engine, and replaces its device classes while it runs.
+
+use std::sync::Arc;
+
+use lvm::{Host, LvName, Lvm, VgName, VolumeGroup};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use topolvm_runtime::{CancellationToken, Tasks, error_chain};
+
+use super::state::{Engine, Inner};
+use super::unconfigured_groups;
+use crate::device_class::DeviceClasses;
+use crate::error::Error;
+use crate::tags::InstanceId;
+
+/// The errors of a start of the engine and of a change of its device classes.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The volume group of a device class does not exist.
+    #[error(
+        "device class {class:?}: there is no volume group {vg}; create it with `vgcreate {vg} DEVICE...` or correct \
+         volume-group in the configuration"
+    )]
+    NoVolumeGroup {
+        /// The class.
+        class: String,
+        /// Its volume group.
+        vg: VgName,
+    },
+    /// The thin pool of a thin class does not exist.
+    #[error(
+        "device class {class:?}: there is no thin pool {vg}/{pool}; create it with `lvcreate -T {vg}/{pool} -L SIZE` \
+         or \
+         correct thin-pool in the configuration"
+    )]
+    NoThinPool {
+        /// The class.
+        class: String,
+        /// Its volume group.
+        vg: VgName,
+        /// Its pool.
+        pool: LvName,
+    },
+    /// The class wipes, but its thin pool would show the contents of removed volumes to new ones.
+    #[error(
+        "device class {class:?}: wipe is zero, but thin pool {vg}/{pool} gives out blocks as they are; run \
+         `lvchange --zero y {vg}/{pool}` or take wipe out of the configuration"
+    )]
+    PoolDoesNotZero {
+        /// The class.
+        class: String,
+        /// Its volume group.
+        vg: VgName,
+        /// Its pool.
+        pool: LvName,
+    },
+    /// LVM does not work at all.
+    #[error("LVM does not work; try the same on the command line")]
+    Lvm(#[source] lvm::Error),
+}
+
+impl<R: Host> Engine<R> {
+    /// Checks that LVM works and that every class has its volume group and thin pool, then starts the background tasks
+    /// of each volume group. These first remove the volumes that an earlier process of this instance left unfinished.
+    pub async fn start(
+        lvm: Lvm<R>,
+        classes: DeviceClasses,
+        instance: InstanceId,
+        tasks: &Tasks,
+        shutdown: CancellationToken,
+    ) -> Result<Self, StartError> {
+        let engine = Self {
+            inner: Arc::new(Inner {
+                lvm,
+                classes: RwLock::default(),
+                groups: RwLock::default(),
+                instance,
+                tasks: tasks.clone(),
+                shutdown,
+                capacity: watch::Sender::default(),
+                lvm_works: watch::Sender::new(true),
+                storage_problems: watch::Sender::default(),
+            }),
+        };
+        engine.reconfigure(classes).await?;
+        if let Err(error) = engine.track_unconfigured_groups().await {
+            let retries = unconfigured_groups::retry(engine.clone(), error, engine.inner.shutdown.clone());
+            tasks.spawn("unconfigured volume groups", retries);
+        }
+        Ok(engine)
+    }
+
+    /// Replaces the device classes if each of the new ones has its volume group and thin pool; otherwise changes
+    /// nothing. Volumes of a class that is no longer configured stay, and can be found, grown and removed.
+    pub async fn reconfigure(&self, classes: DeviceClasses) -> Result<(), StartError> {
+        let tracked = self.groups();
+        let used = classes.volume_groups();
+        let new: Vec<_> = used.iter().filter(|group| !tracked.contains_key(*group)).cloned().collect();
+        let mut found = Vec::new();
+        for result in self.inner.lvm.volume_groups(&new).await {
+            match result {
+                Ok(group) => found.push(group),
+                Err(lvm::Error::GroupNotFound(vg)) => return Err(no_volume_group(&classes, vg)),
+                Err(error) => return Err(StartError::Lvm(error)),
+            }
+        }
+        for group in tracked.values().filter(|group| used.contains(&group.name)) {
+            let _lock = group.lock().await;
+            match self.current(group).await {
+                Ok(group) => check_thin_pools(&classes, &group)?,
+                Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
+                Err(_) => return Err(no_volume_group(&classes, group.name.clone())),
+            }
+        }
+        for group in &found {
+            check_thin_pools(&classes, group)?;
+        }
+        let classes = self.with_thin_pool_threshold(classes).await;
+        for group in found {
+            self.track_group(group);
+        }
+        *self.inner.classes.write() = Arc::new(classes);
+        self.publish();
+        Ok(())
+    }
+
+    /// Returns the classes with the host's `activation/thin_pool_autoextend_threshold` (lvm.conf(5)) in the thin ones.
+    async fn with_thin_pool_threshold(&self, mut classes: DeviceClasses) -> DeviceClasses {
+        if classes.iter().any(|class| class.thin_pool.is_some()) {
+            match self.inner.lvm.thin_pool_threshold().await {
+                Ok(threshold) => classes.set_thin_pool_threshold(threshold),
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "cannot read thin_pool_autoextend_threshold from LVM; 100 % is assumed");
+                }
+            }
+        }
+        classes
+    }
+}
+
+fn no_volume_group(classes: &DeviceClasses, vg: VgName) -> StartError {
+    let class = classes.iter().find(|class| class.volume_group == vg);
+    StartError::NoVolumeGroup { class: class.map(|class| class.name.clone()).unwrap_or_default(), vg }
+}
+
+fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
+    for class in classes.iter().filter(|class| class.volume_group == group.name) {
+        let (vg, name) = (group.name.clone(), class.name.clone());
+        if let Some(pool) = class.thin_pool.as_ref().filter(|pool| pool.find(group).is_none()) {
+            return Err(StartError::NoThinPool { class: name, vg, pool: pool.name.clone() });
+        }
+        if let Some(pool) = class.pool_without_zeroing(group) {
+            return Err(StartError::PoolDoesNotZero { class: name, vg, pool: pool.name.clone() });
+        }
+    }
+    Ok(())
+}

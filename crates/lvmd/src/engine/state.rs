@@ -1,0 +1,159 @@
+//! The state that all operations of the engine share: device classes, cached volume groups, and what watchers are told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use lvm::{Device, Host, LogicalVolume, Lvm, VgName};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use topolvm_runtime::{CancellationToken, Tasks};
+
+use super::group::Group;
+use super::storage_health;
+use crate::capacity::{self, Capacity, ClassCapacity};
+use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::error::Error;
+use crate::tags::InstanceId;
+
+/// The state of the cache of one volume group, for metrics.
+pub(crate) struct GroupStatus {
+    pub(crate) name: VgName,
+    /// Time since LVM last reported on the group.
+    pub(crate) age: Duration,
+    /// True if LVM failed when it was last asked about the group.
+    pub(crate) is_stale: bool,
+    /// Number of missing physical volumes in the last report.
+    pub(crate) missing_pvs: u64,
+}
+
+/// Device classes on top of LVM. Clones share everything.
+pub struct Engine<R> {
+    pub(super) inner: Arc<Inner<R>>,
+}
+
+pub(super) struct Inner<R> {
+    pub(super) lvm: Lvm<R>,
+    pub(super) classes: RwLock<Arc<DeviceClasses>>,
+    pub(super) groups: RwLock<BTreeMap<VgName, Arc<Group>>>,
+    pub(super) instance: InstanceId,
+    pub(super) tasks: Tasks,
+    pub(super) shutdown: CancellationToken,
+    pub(super) capacity: watch::Sender<Arc<Capacity>>,
+    pub(super) lvm_works: watch::Sender<bool>,
+    pub(super) storage_problems: watch::Sender<Vec<String>>,
+}
+
+impl<R> Clone for Engine<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<R> fmt::Debug for Engine<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("instance", &self.inner.instance).finish_non_exhaustive()
+    }
+}
+
+impl<R: Host> Engine<R> {
+    /// Returns the capacity of all device classes. A missing volume group has none.
+    pub fn capacity(&self) -> Capacity {
+        let groups = self.groups();
+        let capacity_of = |class: &Arc<DeviceClass>| {
+            let group = groups.get(&class.volume_group).and_then(|group| group.cached());
+            ClassCapacity::of(class, group.as_deref())
+        };
+        Capacity { classes: self.classes().iter().map(capacity_of).collect() }
+    }
+
+    /// Streams the capacity of all device classes: now, and after each change until the shutdown begins.
+    pub fn watch_capacity(&self) -> impl Stream<Item = Result<Arc<Capacity>, Error>> + Send + use<R> {
+        capacity::watch(&self.inner.capacity, self.inner.shutdown.clone())
+    }
+
+    /// Subscribes to the health of LVM: false while LVM fails for a volume group that a device class needs.
+    pub fn lvm_works(&self) -> watch::Receiver<bool> {
+        self.inner.lvm_works.subscribe()
+    }
+
+    /// Subscribes to the problems of the storage, one sentence each: missing disks, a hanging LVM, volumes that cannot
+    /// be wiped.
+    pub fn storage_problems(&self) -> watch::Receiver<Vec<String>> {
+        self.inner.storage_problems.subscribe()
+    }
+
+    /// Returns the state of the cache of each volume group.
+    pub(crate) fn group_status(&self) -> Vec<GroupStatus> {
+        let groups = self.groups();
+        let status = |group: &Arc<Group>| GroupStatus {
+            name: group.name.clone(),
+            age: group.age(),
+            is_stale: group.stale_reason().is_some(),
+            missing_pvs: group.cached().map_or(0, |group| group.missing_pvs),
+        };
+        groups.values().map(status).collect()
+    }
+
+    /// Returns the device class of a request; the empty name is the default class.
+    pub(crate) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
+        self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
+    }
+
+    /// Returns the configured class whose volumes lie where this volume lies.
+    pub(super) fn class_that_owns(&self, vg: &VgName, volume: &LogicalVolume) -> Option<Arc<DeviceClass>> {
+        self.classes().iter().find(|class| class.volume_group == *vg && class.owns(volume)).cloned()
+    }
+
+    /// Returns whether a configured class uses the volume group.
+    pub(super) fn is_used(&self, group: &Group) -> bool {
+        self.classes().uses(&group.name)
+    }
+
+    pub(super) fn classes(&self) -> Arc<DeviceClasses> {
+        Arc::clone(&self.inner.classes.read())
+    }
+
+    pub(super) fn groups(&self) -> BTreeMap<VgName, Arc<Group>> {
+        self.inner.groups.read().clone()
+    }
+
+    pub(super) fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
+        self.inner.groups.read().get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
+    }
+
+    /// Returns the devices of the group's volumes as device-mapper has them now. `None` when device-mapper cannot be
+    /// asked: a cached device could be somebody else's data by now.
+    pub(super) async fn mapped_devices(&self, group: &Group) -> Option<HashMap<String, Device>> {
+        group.mapped_devices(self.devices()).await.ok()
+    }
+
+    pub(super) fn devices(&self) -> &Arc<R> {
+        self.inner.lvm.runner()
+    }
+
+    /// Publishes capacity and health from the cache to all watchers that they differ for.
+    pub(super) fn publish(&self) {
+        // Computed inside, so that of two that publish at the same time the second publishes what both have stored.
+        self.inner.capacity.send_if_modified(|published| {
+            let capacity = self.capacity();
+            let differs = **published != capacity;
+            *published = Arc::new(capacity);
+            differs
+        });
+        self.inner.lvm_works.send_if_modified(|published| {
+            // A slow LVM is not dead: whoever ends lvmd for it only makes it wait once more.
+            let fails = |group: &Group| group.stale_reason().is_some() && !group.is_slow() && self.is_used(group);
+            let works = !self.groups().values().any(|group| fails(group));
+            std::mem::replace(published, works) != works
+        });
+        self.inner.storage_problems.send_if_modified(|published| {
+            let problems = storage_health::find_problems(&self.groups(), &self.classes());
+            let differs = *published != problems;
+            *published = problems;
+            differs
+        });
+    }
+}

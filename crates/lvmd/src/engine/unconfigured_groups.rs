@@ -1,0 +1,51 @@
+//! Finds volume groups that no device class names but that have volumes of lvmd's: volumes that are still used, and
+//! volumes that an earlier process was wiping.
+
+use std::time::Duration;
+
+use lvm::{Host, VgName};
+use topolvm_runtime::{Backoff, CancellationToken, error_chain};
+
+use super::state::Engine;
+use crate::tags;
+
+/// Back-off after LVM failed.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
+
+/// Retries [`Engine::track_unconfigured_groups`] after it failed at the start of the process, until it succeeds.
+pub(super) async fn retry<R: Host>(
+    engine: Engine<R>,
+    mut failure: lvm::Error,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let retries = async {
+        let mut backoff = BACKOFF;
+        loop {
+            let error = error_chain(&failure);
+            tracing::warn!(error, "cannot look for volumes of lvmd's in other volume groups");
+            tokio::time::sleep(backoff.fail()).await;
+            match engine.track_unconfigured_groups().await {
+                Ok(()) => return,
+                Err(error) => failure = error,
+            }
+        }
+    };
+    shutdown.run_until_cancelled(retries).await;
+    shutdown.cancelled().await;
+    Ok(())
+}
+
+impl<R: Host> Engine<R> {
+    /// Looks through all volume groups of the machine once, and tracks those that have volumes of lvmd's.
+    pub(super) async fn track_unconfigured_groups(&self) -> Result<(), lvm::Error> {
+        let tracked: Vec<VgName> = self.groups().into_keys().collect();
+        for group in self.inner.lvm.volume_groups_except(&tracked).await? {
+            if group.volumes.iter().any(tags::is_managed) {
+                tracing::warn!(vg = %group.name, "volumes that lvmd made are in a volume group without a device class");
+                self.track_group(group);
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Counts and times LVM commands and processes.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lvm::{
+    CommandRunner, Device, DeviceStatus, Devices, GroupLock, LogicalVolume, LvmCommand, Output, PhysicalVolume,
+    RunError, Version, VgName, VolumeGroup, Wipeable,
+};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use topolvm_runtime::doubling_buckets;
+
+use crate::process_count;
+
+/// The metrics of LVM commands and processes.
+#[derive(Clone, Debug)]
+pub struct LvmMetrics {
+    commands: Family<Outcome, Counter>,
+    seconds: Family<Command, Histogram>,
+    processes: Family<Command, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    command: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Command {
+    command: String,
+}
+
+impl LvmMetrics {
+    /// Creates the metrics and adds them to the registry.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            commands: Family::default(),
+            processes: Family::default(),
+            // 5 ms to 82 s: from a report to a discard of a large volume
+            seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.005, 15))),
+        };
+        registry.register(
+            "topolvm_lvm_commands",
+            "Changes and reports that LVM was asked for, by the first command and the outcome",
+            metrics.commands.clone(),
+        );
+        registry.register(
+            "topolvm_lvm_command_seconds",
+            "Time that they took, by the first command",
+            metrics.seconds.clone(),
+        );
+        registry.register(
+            "topolvm_lvm_processes",
+            "LVM processes that were started, by the first command; a shell of LVM that waits for more serves several \
+             changes",
+            metrics.processes.clone(),
+        );
+        metrics
+    }
+}
+
+/// A command runner that counts and times the commands of another one.
+#[derive(Clone, Debug)]
+pub struct Metered<R> {
+    inner: R,
+    metrics: LvmMetrics,
+}
+
+impl<R> Metered<R> {
+    /// Counts the commands of `inner`.
+    pub fn new(inner: R, metrics: LvmMetrics) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+impl<R: CommandRunner> CommandRunner for Metered<R> {
+    async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
+        let start = Instant::now();
+        let result = self.inner.run(commands).await;
+        let name = commands.first().map_or("", LvmCommand::name).to_owned();
+        let seconds = start.elapsed().as_secs_f64();
+        self.metrics.seconds.get_or_create(&Command { command: name.clone() }).observe(seconds);
+        let processes = match &result {
+            Ok(output) => output.processes,
+            Err(RunError::Spawn { .. }) => 0,
+            Err(RunError::Timeout(_) | RunError::Read(_)) => 1,
+        };
+        process_count::add(processes);
+        self.metrics.processes.get_or_create(&Command { command: name }).inc_by(processes.into());
+        result
+    }
+
+    async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
+        self.inner.run_program(program, args).await
+    }
+
+    fn judged(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {
+        let outcome = match failure {
+            None => "ok",
+            Some(lvm::Error::Timeout { .. }) => "timeout",
+            Some(lvm::Error::Run { .. }) => "not_run",
+            Some(_) => "failed",
+        };
+        let command = commands.first().map_or("", LvmCommand::name).to_owned();
+        self.metrics.commands.get_or_create(&Outcome { command, outcome }).inc();
+        self.inner.judged(commands, failure);
+    }
+
+    async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
+        self.inner.wait_for_leftovers(begin).await;
+    }
+}
+
+impl<R: Devices> Devices for Metered<R> {
+    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
+        self.inner.version(pv)
+    }
+
+    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
+        self.inner.status(vg, volume)
+    }
+
+    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
+        self.inner.mapped()
+    }
+
+    fn population(&self) -> io::Result<String> {
+        self.inner.population()
+    }
+
+    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
+        self.inner.hold(vg, volume)
+    }
+
+    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
+        self.inner.lock_group(directory, vg, patience)
+    }
+}

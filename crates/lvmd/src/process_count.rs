@@ -1,0 +1,37 @@
+//! Counts the LVM processes that a request starts, for the field `lvm_processes` of its log line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+tokio::task_local! {
+    // A change runs in a task of its own, under a lock, through a runner that all changes share: only the task knows
+    // the request.
+    static PROCESSES: Arc<AtomicU32>;
+}
+
+/// Runs some work, and returns its result with the number of LVM processes that it started.
+pub(crate) async fn count<T>(work: impl Future<Output = T>) -> (T, u32) {
+    let processes = Arc::<AtomicU32>::default();
+    let result = PROCESSES.scope(Arc::clone(&processes), work).await;
+    (result, processes.load(Ordering::Relaxed))
+}
+
+/// Runs work in another task that counts its LVM processes with the counter of the request; with none if there is no
+/// request.
+pub(crate) async fn count_for<T>(processes: Option<Arc<AtomicU32>>, work: impl Future<Output = T>) -> T {
+    match processes {
+        Some(processes) => PROCESSES.scope(processes, work).await,
+        None => work.await,
+    }
+}
+
+/// Returns the counter of the present request, to hand to [`count_for`] in another task.
+pub(crate) fn counter() -> Option<Arc<AtomicU32>> {
+    PROCESSES.try_with(Arc::clone).ok()
+}
+
+/// Adds LVM processes to the counter of the present request.
+pub(crate) fn add(number: u32) {
+    // Background work has no counter.
+    let _counted = PROCESSES.try_with(|processes| processes.fetch_add(number, Ordering::Relaxed));
+}
