@@ -47,7 +47,7 @@ pub trait Devices: Send + Sync + 'static {
     fn mapped(&self) -> io::Result<HashMap<String, Device>>;
 
     /// Returns the kernel's list of partitions, which changes whenever a block device comes or goes.
-    fn population(&self) -> io::Result<String>;
+    fn partitions(&self) -> io::Result<String>;
 
     /// Opens the block device of a logical volume exclusively, to wipe it. Fails with [`io::ErrorKind::ResourceBusy`]
     /// while it is mounted or open exclusively already, by whomever.
@@ -170,7 +170,7 @@ impl Devices for SystemDevices {
         Ok(devices.into_iter().map(|(name, (major, minor))| (name, Device { major, minor })).collect())
     }
 
-    fn population(&self) -> io::Result<String> {
+    fn partitions(&self) -> io::Result<String> {
         std::fs::read_to_string(self.path("/proc/partitions"))
     }
 

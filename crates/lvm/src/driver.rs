@@ -170,7 +170,14 @@ impl<R: CommandRunner> Lvm<R> {
 
     /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What
     /// somebody else gave its name to meanwhile gets no tag.
-    pub async fn set_aside(&self, vg: &VgName, name: &LvName, uuid: &str, tags: &[Tag], new: &LvName) -> Changed {
+    pub async fn rename_with_tags(
+        &self,
+        vg: &VgName,
+        name: &LvName,
+        uuid: &str,
+        tags: &[Tag],
+        new: &LvName,
+    ) -> Changed {
         let mut commands = Vec::new();
         if !tags.is_empty() {
             commands.push(LvmCommand::add_tags(vg, uuid, tags));
@@ -220,7 +227,7 @@ impl<R: CommandRunner> Lvm<R> {
             Ok(output) => Self::evaluate(vg, name, &commands, output, is_done),
             Err(error) => Changed { done: Err(error), group: None },
         };
-        self.runner.judged(&commands, changed.done.as_ref().err());
+        self.runner.record_outcome(&commands, changed.done.as_ref().err());
         changed
     }
 
@@ -268,7 +275,7 @@ impl<R: CommandRunner> Lvm<R> {
     async fn ask<T>(&self, command: &LvmCommand, parse: impl FnOnce(&Output) -> Result<T, Error>) -> Result<T, Error> {
         let commands = slice::from_ref(command);
         let answer = self.run(commands).await.and_then(|output| parse(&output));
-        self.runner.judged(commands, answer.as_ref().err());
+        self.runner.record_outcome(commands, answer.as_ref().err());
         answer
     }
 

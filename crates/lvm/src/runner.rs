@@ -60,13 +60,13 @@ pub trait CommandRunner: Send + Sync + 'static {
 
     /// Receives the outcome of commands from whoever evaluated it: in LVM's shell the exit status says nothing. `None`
     /// is success.
-    fn judged(&self, commands: &[LvmCommand], failure: Option<&Error>) {
+    fn record_outcome(&self, commands: &[LvmCommand], failure: Option<&Error>) {
         let _ = (commands, failure);
     }
 
     /// Waits until LVM commands that an earlier process left running have ended, but not for ever. Tells `begin` how
     /// many there are, if there are any.
-    fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) -> impl Future<Output = ()> + Send {
+    fn wait_for_orphans(&self, begin: impl FnOnce(usize) + Send) -> impl Future<Output = ()> + Send {
         drop(begin);
         std::future::ready(())
     }

@@ -1,7 +1,7 @@
 //! The runner that starts real LVM processes.
 
 mod container;
-mod leftovers;
+mod orphans;
 mod shell;
 mod shell_retry;
 
@@ -158,7 +158,7 @@ impl SystemRunner {
             .args(args)
             .env_clear()
             .envs(ENVIRONMENT.iter().copied())
-            .env(leftovers::OWNER, &self.owner)
+            .env(orphans::OWNER, &self.owner)
             .current_dir("/")
             .process_group(0)
             .stdin(stdin)
@@ -280,8 +280,8 @@ impl CommandRunner for SystemRunner {
         wait_for_end(child, group, self.read_deadline, self.grace).await
     }
 
-    async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
-        leftovers::wait(&self.owner, self.change_deadline, self.grace, begin).await;
+    async fn wait_for_orphans(&self, begin: impl FnOnce(usize) + Send) {
+        orphans::wait(&self.owner, self.change_deadline, self.grace, begin).await;
     }
 }
 
@@ -298,8 +298,8 @@ impl Devices for SystemRunner {
         self.devices.mapped()
     }
 
-    fn population(&self) -> io::Result<String> {
-        self.devices.population()
+    fn partitions(&self) -> io::Result<String> {
+        self.devices.partitions()
     }
 
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {

@@ -55,13 +55,13 @@ impl<R: Host + Clone> Daemon<R> {
 
     /// Waits until LVM commands that an earlier process left running have ended, ten minutes at most: until then they
     /// may change volume groups.
-    pub(crate) async fn wait_for_leftovers(&self) {
+    pub(crate) async fn wait_for_orphans(&self) {
         let begin = |commands| {
             tracing::warn!(commands, "waiting for LVM commands that an earlier lvmd left running");
             self.systemd.extend_start(LEFTOVER_TIMEOUT);
             self.systemd.status("waits for LVM commands that an earlier lvmd left running");
         };
-        self.runner.wait_for_leftovers(begin).await;
+        self.runner.wait_for_orphans(begin).await;
     }
 
     /// Starts the engine. A failure leaves nothing behind, and the start can be retried.

@@ -64,7 +64,7 @@ async fn run<R: Host + Clone>(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let starting = async {
-        daemon.wait_for_leftovers().await;
+        daemon.wait_for_orphans().await;
         let mut backoff = BACKOFF;
         let mut logged = String::new();
         loop {

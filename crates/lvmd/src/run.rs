@@ -84,7 +84,7 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let daemon = Daemon::new(settings, Mode::Standalone, &socket, systemd.clone(), &mut registry)?;
-    daemon.wait_for_leftovers().await;
+    daemon.wait_for_orphans().await;
     let engine = daemon.start(tasks, shutdown).await?;
     let listener = unix::listen_for(&socket, peers).await.context("socket-name in the configuration file")?;
     tracing::info!(socket = %socket.display(), "listening");

@@ -326,7 +326,7 @@ impl Devices for FakeLvm {
         Ok(mapped.collect())
     }
 
-    fn population(&self) -> io::Result<String> {
+    fn partitions(&self) -> io::Result<String> {
         let state = self.state();
         let disks: BTreeMap<_, _> =
             state.groups.values().map(|group| (&group.uuid, group.pvs - group.missing_pvs)).collect();

@@ -64,7 +64,7 @@ impl DeviceSnapshot {
             }
         }
         if group.is_none_or(|group| group.missing_pvs > 0) || self.readable.values().any(|readable| !readable) {
-            self.block_devices = Some(devices.population()?);
+            self.block_devices = Some(devices.partitions()?);
         }
         Ok(self)
     }

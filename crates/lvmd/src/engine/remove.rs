@@ -77,7 +77,8 @@ impl<R: Host> Engine<R> {
         }
         let wiping_tags = self.inner.instance.wiping_tags(how)?;
         let wiping_name = tags::wiping_name(volume)?;
-        let renamed = self.inner.lvm.set_aside(&group.name, name, &volume.uuid, &wiping_tags, &wiping_name).await;
+        let renamed =
+            self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, &wiping_tags, &wiping_name).await;
         Ok(self.store_outcome(group, renamed)?)
     }
 
@@ -90,7 +91,7 @@ impl<R: Host> Engine<R> {
         name: &LvName,
     ) -> Result<(), Error> {
         let wiping_name = tags::wiping_name(volume)?;
-        let renamed = self.inner.lvm.set_aside(&group.name, name, &volume.uuid, &[], &wiping_name).await;
+        let renamed = self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, &[], &wiping_name).await;
         Ok(self.store_outcome(group, renamed)?)
     }
 

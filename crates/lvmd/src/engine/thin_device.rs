@@ -69,7 +69,7 @@ impl<R: Host> Engine<R> {
                     "LVM made a volume of a thin device with data in it, which may be an older volume"
                 );
                 let kept = tags::found_name(&volume)?;
-                self.store_outcome(group, self.inner.lvm.set_aside(vg, name, &volume.uuid, &[], &kept).await)?;
+                self.store_outcome(group, self.inner.lvm.rename_with_tags(vg, name, &volume.uuid, &[], &kept).await)?;
                 let managed = tags::MANAGED.parse()?;
                 let untagged = self.inner.lvm.change_tags(vg, &kept, &[], slice::from_ref(&managed)).await;
                 self.store_outcome(group, untagged)?;

@@ -101,7 +101,7 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
         self.inner.run_program(program, args).await
     }
 
-    fn judged(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {
+    fn record_outcome(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {
         let outcome = match failure {
             None => "ok",
             Some(lvm::Error::Timeout { .. }) => "timeout",
@@ -110,11 +110,11 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
         };
         let command = commands.first().map_or("", LvmCommand::name).to_owned();
         self.metrics.commands.get_or_create(&Outcome { command, outcome }).inc();
-        self.inner.judged(commands, failure);
+        self.inner.record_outcome(commands, failure);
     }
 
-    async fn wait_for_leftovers(&self, begin: impl FnOnce(usize) + Send) {
-        self.inner.wait_for_leftovers(begin).await;
+    async fn wait_for_orphans(&self, begin: impl FnOnce(usize) + Send) {
+        self.inner.wait_for_orphans(begin).await;
     }
 }
 
@@ -131,8 +131,8 @@ impl<R: Devices> Devices for Metered<R> {
         self.inner.mapped()
     }
 
-    fn population(&self) -> io::Result<String> {
-        self.inner.population()
+    fn partitions(&self) -> io::Result<String> {
+        self.inner.partitions()
     }
 
     fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {

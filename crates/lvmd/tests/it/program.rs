@@ -16,14 +16,14 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{Empty, RemoveLvRequest, ResizeLvRequest};
 
 /// A group of 10 GiB, half of it free, on a disk that cannot be read.
-const GROUP: &str = r"
+const GROUP: &str = "
   LVM2_VG_NAME='myvg1' LVM2_VG_UUID='u' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='10737418240' LVM2_VG_FREE='5368709120' \
   LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' LVM2_LV_COUNT='$count'
   LVM2_PV_NAME='/dev/no-such-disk' LVM2_PV_UUID='p' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='5368709120' \
   LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
   LVM2_PV_UUID='p' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='1280'";
 /// The volume in it.
-const VOLUME: &str = r"
+const VOLUME: &str = "
   LVM2_LV_UUID='l' LVM2_LV_NAME='a' LVM2_LV_PATH='/dev/myvg1/a' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' \
   LVM2_LV_KERNEL_MINOR='3' LVM2_ORIGIN='' LVM2_ORIGIN_SIZE='' LVM2_POOL_LV='' LVM2_LV_TAGS='' \
   LVM2_LV_ATTR='-wi-a-----' LVM2_DATA_PERCENT='' LVM2_METADATA_PERCENT='' LVM2_LV_METADATA_SIZE=''";

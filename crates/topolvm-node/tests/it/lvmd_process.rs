@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lvm::Lvm;
-use lvmd::{Config, Engine, Maker, routes};
+use lvmd::{Config, Engine, InstanceId, routes};
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
@@ -58,10 +58,15 @@ impl LvmdProcess {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
-        let engine =
-            Engine::start(Lvm::new(lvm.clone()), classes, Maker::new(Path::new("lvmd.sock")), &tasks, shutdown.clone())
-                .await
-                .unwrap();
+        let engine = Engine::start(
+            Lvm::new(lvm.clone()),
+            classes,
+            InstanceId::new(Path::new("lvmd.sock")),
+            &tasks,
+            shutdown.clone(),
+        )
+        .await
+        .unwrap();
         let (health, service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
         Self { routes: routes(&engine).add_service(service), tasks, shutdown }

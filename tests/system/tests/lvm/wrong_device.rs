@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
-use lvmd::{Config, Engine, Maker, routes};
+use lvmd::{Config, Engine, InstanceId, routes};
 use tokio::sync::watch;
 use tonic::{Code, Request, Status};
 use topolvm_api::ApiFlavor;
@@ -53,7 +53,7 @@ fn a_link_to_another_volume() {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let classes = Config::parse("lvmd.yaml", CLASS).unwrap().classes;
-        let maker = Maker::new(Path::new("lvmd.sock"));
+        let maker = InstanceId::new(Path::new("lvmd.sock"));
         let engine = Engine::start(lvm(), classes, maker, &tasks, shutdown.clone()).await.unwrap();
         let lvmd = LvmdClient::over(routes(&engine));
         let (api, mut own) = (ApiServer::new(), LogicalVolumeWriter::default());

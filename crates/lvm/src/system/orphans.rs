@@ -15,22 +15,22 @@ pub(super) const OWNER: &str = "TOPOLVM_LVMD_SOCKET";
 
 /// Waits until all of an owner have ended. What still runs at the deadline is asked to end, and then left alone.
 pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin: impl FnOnce(usize) + Send) {
-    let leftovers = find(owner).unwrap_or_else(|error| {
+    let orphans = find(owner).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look for LVM commands that an earlier lvmd left running");
         Vec::new()
     });
-    if leftovers.is_empty() {
+    if orphans.is_empty() {
         return;
     }
-    begin(leftovers.len());
-    if timeout(deadline, until_ended(&leftovers)).await.is_ok() {
+    begin(orphans.len());
+    if timeout(deadline, until_ended(&orphans)).await.is_ok() {
         return;
     }
-    for leftover in &leftovers {
+    for orphan in &orphans {
         // Fails when it has just ended
-        let _ = pidfd_send_signal(leftover, Signal::TERM);
+        let _ = pidfd_send_signal(orphan, Signal::TERM);
     }
-    if timeout(grace, until_ended(&leftovers)).await.is_err() {
+    if timeout(grace, until_ended(&orphans)).await.is_err() {
         tracing::error!(
             "an LVM command that an earlier lvmd started does not end; what it holds locked cannot be changed"
         );
@@ -38,10 +38,10 @@ pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin
 }
 
 /// Waits until the processes have ended: the kernel makes the descriptor of a process readable then.
-async fn until_ended(leftovers: &[Process]) {
-    for leftover in leftovers {
+async fn until_ended(orphans: &[Process]) {
+    for orphan in orphans {
         // Fails only when the runtime goes away
-        let _ended = leftover.readable().await;
+        let _ended = orphan.readable().await;
     }
 }
 
@@ -107,13 +107,13 @@ mod tests {
         drop(running);
 
         let (begun, said) = mpsc::channel();
-        runner.clone().with_owner("another").wait_for_leftovers(|_| panic!("it is not theirs")).await;
-        let mut waiting = Box::pin(runner.wait_for_leftovers(|number| begun.send(number).unwrap()));
+        runner.clone().with_owner("another").wait_for_orphans(|_| panic!("it is not theirs")).await;
+        let mut waiting = Box::pin(runner.wait_for_orphans(|number| begun.send(number).unwrap()));
         let is_early = timeout(Duration::from_millis(50), &mut waiting).await.is_ok();
         assert!(!is_early && said.try_recv().unwrap() > 0);
         tokio::fs::write(&go, "\n").await.unwrap();
         waiting.await;
-        runner.wait_for_leftovers(|_| panic!("all have ended")).await;
+        runner.wait_for_orphans(|_| panic!("all have ended")).await;
     }
 
     #[tokio::test]
@@ -133,7 +133,7 @@ mod tests {
             _ = tokio::fs::read(&started) => {}
         }
         let later = runner.clone().with_deadlines(Duration::from_millis(10), Duration::from_millis(10));
-        let (output, ()) = tokio::join!(running, later.wait_for_leftovers(|_| {}));
+        let (output, ()) = tokio::join!(running, later.wait_for_orphans(|_| {}));
         assert_eq!(output.unwrap().code, None);
     }
 }
