@@ -1,7 +1,7 @@
-//! Gives memory that is not needed back to the kernel.
+//! Gives free memory of the heap back to the kernel.
 
-/// Gives back what the C library keeps of memory that is free, wherever it lies. glibc itself gives back only the end of its heap, and after
-/// a long list or report, whose pieces lie between others, most of that would stay. Takes microseconds for each megabyte in use.
+/// Gives all free memory of the heap back to the kernel, wherever it lies. glibc itself gives back only the end of the
+/// heap, so that most of what a long list or report took would stay. Takes microseconds for each megabyte in use.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     glibc::malloc_trim(0);

@@ -11,8 +11,8 @@ use crate::{LogArgs, RetiredArgs, Tasks};
 
 /// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
 const EXIT_USAGE: u8 = 64;
-/// How often memory that is free is given back to the kernel, which takes microseconds.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often free memory of the heap is given back to the kernel, which takes microseconds.
+const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A configuration that cannot work, as one sentence that says what to change.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +103,9 @@ pub fn main<P: Program>() -> ExitCode {
     }
 }
 
-/// What only the start needed is given back after it, and what was needed for a moment, as for a list of all volumes, a moment later.
-async fn give_memory_back(shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut interval = tokio::time::interval(MEMORY_INTERVAL);
+/// Gives back again and again what was needed for a moment only: by the start, or for a list of all volumes.
+async fn trim_heap(shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut interval = tokio::time::interval(TRIM_INTERVAL);
     // The first comes at once
     interval.tick().await;
     while shutdown.run_until_cancelled(interval.tick()).await.is_some() {
@@ -119,7 +119,7 @@ async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let tasks = Tasks::new(shutdown.clone());
-    tasks.spawn("memory", give_memory_back(shutdown.clone()));
+    tasks.spawn("memory", trim_heap(shutdown.clone()));
     let program = async {
         let starting = P::run(config, tasks.clone(), shutdown.clone());
         if let Some(started) = shutdown.run_until_cancelled(starting).await {
