@@ -1,11 +1,8 @@
-//! Free bytes per device class as a Node's annotations carry them.
+//! Capacity annotations of Nodes: free bytes per device class.
 
 use std::collections::BTreeMap;
 
-use crate::ApiFlavor;
-
-/// What stands for the default class in an annotation's name. It is no valid class name, so that the two cannot collide.
-pub const DEFAULT_DEVICE_CLASS_KEY: &str = "00default";
+use crate::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY};
 
 /// Free bytes of each device class of one node, the default class under the empty name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,12 +17,12 @@ impl NodeCapacity {
         self.free.insert(class.to_owned(), free_bytes);
     }
 
-    /// Free bytes of a class, where the node has it.
+    /// Returns the free bytes of a class; none if the node does not have the class.
     pub fn free(&self, device_class: &str) -> Option<u64> {
         self.free.get(device_class).copied()
     }
 
-    /// Reads the annotations of a Node. An annotation that is no number is left out, as if the class were not there.
+    /// Parses the annotations of a Node. An annotation that is no number is left out, as if the class did not exist.
     pub fn from_annotations(flavor: ApiFlavor, annotations: &BTreeMap<String, String>) -> Self {
         let mut capacity = Self::default();
         for (key, value) in annotations {
@@ -36,7 +33,7 @@ impl NodeCapacity {
         capacity
     }
 
-    /// The annotations to write. The one of the default class is always there, 0 where there is no default class.
+    /// Returns the annotations to write. That of the default class is always there, 0 if there is no default class.
     pub fn to_annotations(&self, flavor: ApiFlavor) -> BTreeMap<String, String> {
         let mut annotations: BTreeMap<_, _> =
             self.free.iter().map(|(class, bytes)| (flavor.capacity_annotation(class), bytes.to_string())).collect();

@@ -1,4 +1,4 @@
-//! The condition `Ready` of a LogicalVolume: what its other fields say, for people and for `kubectl wait`.
+//! The condition `Ready` of a LogicalVolume, computed from spec and status, for people and for `kubectl wait`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -7,10 +7,10 @@ use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
-/// How many characters the message of a condition may have (apimachinery, `metav1.Condition`); more would be refused.
+/// Longest message of a condition in characters (apimachinery, `metav1.Condition`); a longer one would be refused.
 pub(crate) const LONGEST_MESSAGE: usize = 32_768;
 
-/// How far the node agent is with what an object asks for: the `reason` of its condition `Ready`.
+/// Readiness of a LogicalVolume: the `reason` of its condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The volume is there and has its size. The only one with which the condition is `True`.
@@ -28,7 +28,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// What an object with this status has come to.
+    /// Returns the readiness of an object with this status.
     pub fn of(volume: &LogicalVolume, status: &LogicalVolumeStatus) -> Self {
         let is_made = !status.volume_id.is_empty();
         if status.code != 0 {
@@ -43,7 +43,7 @@ impl Readiness {
         }
     }
 
-    /// As the condition spells it.
+    /// Returns the `reason` of the condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::VolumeReady => "VolumeReady",
@@ -56,8 +56,8 @@ impl Readiness {
     }
 }
 
-/// The condition that belongs to a status about to be written to `volume`. Its time is that of the condition which `volume`
-/// has, as long as the one is as true as the other, and otherwise `now`. Whether the volume is lost no other field of the status says.
+/// Returns the condition for a status that is about to be written to `volume`. Its time is that of the condition of
+/// `volume`, if both have the same truth, and otherwise `now`. No other field of the status says that a volume is lost.
 pub fn ready_condition(
     volume: &LogicalVolume,
     status: &LogicalVolumeStatus,
@@ -80,18 +80,18 @@ pub fn ready_condition(
     }
 }
 
-/// What to do about a volume that LVM on the node has no more.
+/// Returns the message about a volume that LVM on the node no longer has, with the remedy.
 pub fn lost_message(volume: &LogicalVolume) -> String {
     format!(
-        "LVM on node {} has no logical volume {} any more; if it was renamed, rename it back with lvrename; if it was removed, restore the metadata \
-         of its volume group with vgcfgrestore, or delete the claim",
+        "LVM on node {} has no logical volume {} any more; if it was renamed, rename it back with lvrename; if it was \
+         removed, restore the metadata of its volume group with vgcfgrestore, or delete the claim",
         volume.spec.node_name,
         volume.volume_id().unwrap_or_else(|| volume.uid()),
     )
 }
 
 impl LogicalVolume {
-    /// Whether its condition says that LVM has its volume no more.
+    /// Returns true if the condition says that LVM no longer has the volume.
     pub fn is_lost(&self) -> bool {
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
         conditions.any(|condition| condition.type_ == READY && condition.reason == Readiness::VolumeLost.as_str())

@@ -12,10 +12,10 @@ use crate::ApiFlavor;
 use crate::condition::LONGEST_MESSAGE;
 use crate::logical_volume::{KIND, PLURAL, VERSION};
 
-/// What people type for `logicalvolumes`.
+/// Short name of `logicalvolumes` for kubectl.
 const SHORT_NAME: &str = "lv";
 
-/// The CustomResourceDefinition for one API group.
+/// Returns the CustomResourceDefinition for one API group.
 ///
 /// Beyond what TopoLVM installs it has a short name, printer columns, conditions, rules that what decides where a
 /// volume is stays as it is (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.32; the
@@ -80,7 +80,7 @@ pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
     }
 }
 
-/// The structural schema, the same for both groups.
+/// Returns the structural schema, the same for both groups.
 fn schema() -> JSONSchemaProps {
     let quantity = |description: &str| JSONSchemaProps {
         any_of: Some(vec![typed_only("integer"), typed_only("string")]),
@@ -128,8 +128,8 @@ fn schema() -> JSONSchemaProps {
     schema
 }
 
-/// A field of the spec that cannot be changed: its volume would be looked for where it is not. TopoLVM writes the whole spec when it
-/// changes the size, and leaves out what is empty, so an empty field is as good as none.
+/// Returns the rule that a field of the spec cannot be changed: its volume would be looked for in another place.
+/// TopoLVM writes the whole spec when it changes the size, without empty fields, so an empty field is the same as none.
 fn stays(field: &str) -> ValidationRule {
     let value = |of: &str| format!("(has({of}.{field}) ? {of}.{field} : '')");
     ValidationRule {
@@ -140,7 +140,7 @@ fn stays(field: &str) -> ValidationRule {
     }
 }
 
-/// Standard conditions, validated like those of Kubernetes' own kinds.
+/// Returns the schema of standard conditions, validated like those of Kubernetes' own kinds.
 fn conditions() -> JSONSchemaProps {
     let text = |description: &str, most: i64, pattern: Option<&str>| JSONSchemaProps {
         max_length: Some(most),
@@ -203,10 +203,13 @@ fn typed(type_: &str, description: &str) -> JSONSchemaProps {
     JSONSchemaProps { description: Some(description.to_owned()), ..typed_only(type_) }
 }
 
-/// What Kubernetes accepts as a quantity.
-const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+/// Regular expression of Kubernetes for a quantity.
+const QUANTITY_PATTERN: &str = concat!(
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))",
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+);
 
-/// What Kubernetes accepts as the type of a condition (apimachinery, `metav1.Condition`): a name, with a DNS prefix or without.
+/// Regular expression of Kubernetes for the type of a condition (apimachinery, `metav1.Condition`).
 const CONDITION_TYPE_PATTERN: &str =
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 

@@ -2,20 +2,22 @@
 
 use std::fmt;
 
-/// Label on LogicalVolumes that says who made them.
+/// Label on LogicalVolumes with the program that created them.
 pub const CREATED_BY_LABEL: &str = "app.kubernetes.io/created-by";
 /// Value of [`CREATED_BY_LABEL`]; the same in both flavors.
 pub const CREATED_BY: &str = "topolvm-controller";
-/// Annotation with which kube-scheduler tells the provisioner which node a claim is for.
+/// Annotation of a claim with the node that kube-scheduler has selected.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// Pod annotation that nudges kubelet to resize a filesystem. Not switched by the flavor.
+/// Pod annotation whose change makes kubelet sync the pod and grow a filesystem; the same in both flavors.
 pub const RESIZEFS_REQUESTED_AT: &str = "topolvm.io/last-resizefs-requested-at";
-/// Where the CSI services listen unless told otherwise.
+/// Name of the default class in a capacity annotation. It is no valid class name, so that the two cannot collide.
+pub const DEFAULT_DEVICE_CLASS_KEY: &str = "00default";
+/// Default socket of the CSI services.
 pub const DEFAULT_CSI_SOCKET: &str = "/run/topolvm/csi-topolvm.sock";
-/// Where lvmd listens unless told otherwise.
+/// Default socket of lvmd.
 pub const DEFAULT_LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
 
-/// Which API group a deployment uses. One process serves exactly one.
+/// API group that a deployment uses. One process serves exactly one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ApiFlavor {
     /// `topolvm.io`.
@@ -41,8 +43,8 @@ macro_rules! names {
 }
 
 impl ApiFlavor {
-    /// The flavor that the environment variable `USE_LEGACY` selects: any non-empty value, even `false`, means legacy,
-    /// as existing deployments rely on.
+    /// Returns the flavor that the environment variable `USE_LEGACY` selects: any non-empty value, even `false`, is
+    /// legacy, as existing deployments rely on.
     pub fn from_use_legacy(value: Option<&str>) -> Self {
         match value {
             None | Some("") => Self::TopoLvm,
@@ -79,7 +81,7 @@ impl ApiFlavor {
         /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem
         /// to make on it. Taken away when that has been made.
         reformat = "", "/reformat";
-        /// LogicalVolume annotation that tells the node agent to keep its hands off; only its presence counts.
+        /// LogicalVolume annotation with which the node agent leaves an object alone; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.
         logical_volume_finalizer = "", "/logicalvolume";
@@ -91,13 +93,13 @@ impl ApiFlavor {
         node_finalizer = "", "/node";
         /// Finalizer that TopoLVM has put on claims at times.
         pvc_finalizer = "", "/pvc";
-        /// Namespace label that keeps the webhook away with the value `ignore`.
+        /// Namespace label that exempts a namespace from the webhook with the value `ignore`.
         webhook_label = "", "/webhook";
     }
 
-    /// The Node or Pod annotation that carries the capacity of a device class. The empty name is the default class.
+    /// Returns the Node or Pod annotation with the capacity of a device class. The empty name is the default class.
     pub fn capacity_annotation(self, device_class: &str) -> String {
-        let class = if device_class.is_empty() { crate::DEFAULT_DEVICE_CLASS_KEY } else { device_class };
+        let class = if device_class.is_empty() { DEFAULT_DEVICE_CLASS_KEY } else { device_class };
         format!("{}{class}", self.capacity_prefix())
     }
 }

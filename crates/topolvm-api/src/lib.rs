@@ -1,4 +1,4 @@
-//! What all programs agree on: names per API group, the `LogicalVolume` type, quantity arithmetic and the codec of node
+//! Types and names that all programs share: names per API group, `LogicalVolume`, quantities and the codec of node
 //! capacities.
 //!
 //! This crate is pure: it spawns no task, opens no file or socket and reads neither the environment nor the clock.
@@ -11,12 +11,12 @@ mod logical_volume;
 mod mkfs_options;
 mod quantity;
 
-pub use capacity::{DEFAULT_DEVICE_CLASS_KEY, NodeCapacity};
+pub use capacity::NodeCapacity;
 pub use condition::{Readiness, lost_message, ready_condition};
 pub use crd::crd;
 pub use flavor::{
-    ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, RESIZEFS_REQUESTED_AT,
-    SELECTED_NODE,
+    ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
+    RESIZEFS_REQUESTED_AT, SELECTED_NODE,
 };
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
 pub use mkfs_options::{MkfsOptionError, MkfsOptions};

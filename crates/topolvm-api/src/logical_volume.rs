@@ -24,15 +24,15 @@ pub struct LogicalVolume {
     /// Standard object metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     #[serde(default)]
     pub spec: LogicalVolumeSpec,
-    /// What there is; written by the node agent only.
+    /// Observed state; written by the node agent only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<LogicalVolumeStatus>,
 }
 
-/// What is wanted.
+/// Desired state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogicalVolumeSpec {
@@ -54,12 +54,12 @@ pub struct LogicalVolumeSpec {
     /// Name of the LogicalVolume that this one is a snapshot or clone of.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// How a snapshot may be used: `ro` or `rw`.
+    /// Access to a snapshot or clone: `ro` or `rw`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub access_type: String,
 }
 
-/// What there is.
+/// Observed state of a LogicalVolume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogicalVolumeStatus {
@@ -69,19 +69,19 @@ pub struct LogicalVolumeStatus {
     /// gRPC code of the last attempt; 0 (OK) is left out.
     #[serde(default, skip_serializing_if = "is_ok")]
     pub code: i32,
-    /// Why the last attempt failed.
+    /// Error message of the last attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Real size in bytes, rounded up by LVM. Objects of old versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_size: Option<Quantity>,
-    /// The same for people and for `kubectl wait`, see [`ready_condition`](crate::ready_condition). Objects that TopoLVM
-    /// wrote lack it.
+    /// The same for people and for `kubectl wait`, see [`ready_condition`](crate::ready_condition). Objects that
+    /// TopoLVM wrote lack it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// How a snapshot may be used.
+/// Access to a snapshot or clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessType {
     /// Only read: snapshots.
@@ -91,7 +91,7 @@ pub enum AccessType {
 }
 
 impl AccessType {
-    /// As `spec.accessType` and lvmd's `access_type` spell it.
+    /// Returns the value in `spec.accessType` and lvmd's `access_type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "ro",
@@ -99,7 +99,7 @@ impl AccessType {
         }
     }
 
-    /// Reads `ro` or `rw`.
+    /// Parses `ro` or `rw`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "ro" => Some(Self::ReadOnly),
@@ -110,7 +110,7 @@ impl AccessType {
 }
 
 impl LogicalVolume {
-    /// An object to create: `metadata.name` and `spec.name` are the given name.
+    /// Makes an object to create; `metadata.name` is `spec.name`.
     pub fn new(flavor: ApiFlavor, spec: LogicalVolumeSpec) -> Self {
         Self {
             types: Some(TypeMeta { api_version: Self::api_version(&flavor).into_owned(), kind: KIND.to_owned() }),
@@ -120,47 +120,47 @@ impl LogicalVolume {
         }
     }
 
-    /// Name of the object. Empty only for an object that no API server has seen.
+    /// Returns the name of the object; empty only if no API server has seen it.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// UID of the object, which is the LV's name in LVM. Empty only for an object that no API server has seen.
+    /// Returns the UID of the object, which is the LV's name in LVM; empty only if no API server has seen it.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Id of the volume, once it exists.
+    /// Returns the id of the volume; none until it exists.
     pub fn volume_id(&self) -> Option<&str> {
         self.status.as_ref().map(|status| status.volume_id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// Real size in bytes, where it is known and readable.
+    /// Returns the real size in bytes; none if it is not known.
     pub fn current_bytes(&self) -> Option<u64> {
         crate::parse_bytes(self.status.as_ref()?.current_size.as_ref()?).ok()
     }
 
-    /// The failure that the node agent reported, as gRPC code and message.
+    /// Returns the failure that the node agent reported, as gRPC code and message.
     pub fn failure(&self) -> Option<(i32, &str)> {
         self.status.as_ref().filter(|status| status.code != 0).map(|status| (status.code, status.message.as_str()))
     }
 
-    /// Whether this is a snapshot and not a volume: a copy that is only read.
+    /// Returns true for a snapshot, which is a copy that is only read and no volume.
     pub fn is_snapshot(&self) -> bool {
         !self.spec.source.is_empty() && self.spec.access_type == AccessType::ReadOnly.as_str()
     }
 
-    /// Whether the object is on its way out.
+    /// Returns true if the object has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The value of an annotation; an empty one counts as none.
+    /// Returns the value of an annotation; an empty one counts as none.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether the object has the finalizer.
+    /// Returns true if the object has the finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.metadata.finalizers.iter().flatten().any(|name| name == finalizer)
     }
@@ -213,7 +213,10 @@ mod tests {
         let json = serde_json::json!({
             "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
             "metadata": {"name": "pvc-1", "uid": "u-1", "finalizers": ["topolvm.io/logicalvolume"]},
-            "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd", "source": "pvc-0", "accessType": "rw"},
+            "spec": {
+                "name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd", "source": "pvc-0",
+                "accessType": "rw",
+            },
             "status": {"volumeID": "u-1", "code": 8, "message": "full", "currentSize": "1059Mi"},
         });
         let volume: LogicalVolume = serde_json::from_value(json.clone()).unwrap();

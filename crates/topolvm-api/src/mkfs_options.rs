@@ -1,5 +1,5 @@
-//! Options for mkfs, as a StorageClass gives them. Only those are taken that concern nothing but the filesystem that is made: mkfs runs as root on
-//! the node, and others name files and devices, or make mkfs do something else.
+//! Options for mkfs in a StorageClass. Only those are taken that concern nothing but the new filesystem: mkfs runs as
+//! root on the node, and other options name files and devices, or make mkfs do something else.
 
 mod allowed;
 
@@ -7,7 +7,7 @@ use std::fmt;
 
 use allowed::{MkfsOption, Value};
 
-/// No value that is allowed is longer, in characters.
+/// Longest value of an option, in characters.
 const LONGEST_VALUE: usize = 255;
 
 /// Options for the program that makes a filesystem.
@@ -17,7 +17,8 @@ pub struct MkfsOptions(Vec<String>);
 /// An option that cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "mkfs option {option:?} cannot be used for {filesystem}: {reason}; correct the mkfs-options of the StorageClass, or of the PersistentVolume"
+    "mkfs option {option:?} cannot be used for {filesystem}: {reason}; correct the mkfs-options of the StorageClass, \
+     or of the PersistentVolume"
 )]
 pub struct MkfsOptionError {
     option: String,
@@ -25,7 +26,7 @@ pub struct MkfsOptionError {
     reason: Reason,
 }
 
-/// Why an option cannot be given.
+/// Reason for which an option cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
     NotAllowed { allowed: String },
@@ -46,8 +47,8 @@ impl fmt::Display for Reason {
 }
 
 impl MkfsOptions {
-    /// Reads options that are separated by spaces, such as `-i size=512 -K`, for a filesystem type as CSI spells it; the empty one is ext4. There
-    /// is no shell and no quoting. Of filesystems that are not known no option is allowed.
+    /// Reads options that are separated by spaces, such as `-i size=512 -K`, for a filesystem type as CSI spells it;
+    /// the empty one is ext4. There is no shell and no quoting. Of filesystems that are not known no option is allowed.
     pub fn parse(filesystem: &str, text: &str) -> Result<Self, MkfsOptionError> {
         let filesystem = if filesystem.is_empty() { "ext4" } else { filesystem };
         let known = allowed::options(filesystem);
@@ -81,13 +82,13 @@ impl MkfsOptions {
         Ok(Self(args))
     }
 
-    /// One argument each: each option that has a value is followed by it.
+    /// Returns the arguments of mkfs; an option with a value is followed by it.
     pub fn as_slice(&self) -> &[String] {
         &self.0
     }
 }
 
-/// Name and value of an option as getopt_long(3) understands `-m0`, `-m` and `--csum=xxhash`.
+/// Splits an option into name and value, as getopt_long(3) understands `-m0`, `-m` and `--csum=xxhash`.
 fn split(word: &str) -> (&str, Option<&str>) {
     if word.starts_with("--") {
         return word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
@@ -176,10 +177,28 @@ mod tests {
     #[rstest]
     #[case("ext4", "  -m 1\t-E nodiscard,lazy_itable_init=1 ", &["-m", "1", "-E", "nodiscard,lazy_itable_init=1"])]
     #[case("", "-m0.5 -L data-1", &["-m", "0.5", "-L", "data-1"])]
-    #[case("ext4", "-O ^has_journal,quota -T largefile -i 65536 -N 1000 -b 4096 -I 256", &["-O", "^has_journal,quota", "-T", "largefile", "-i", "65536", "-N", "1000", "-b", "4096", "-I", "256"])]
+    #[case(
+        "ext4",
+        "-O ^has_journal,quota -T largefile -i 65536 -N 1000 -b 4096 -I 256",
+        &["-O", "^has_journal,quota", "-T", "largefile", "-i", "65536", "-N", "1000", "-b", "4096", "-I", "256"],
+    )]
     #[case("ext4", "-J size=8 -q -U random", &["-J", "size=8", "-q", "-U", "random"])]
-    #[case("xfs", "-m reflink=0,crc=1 -i size=512 -n ftype=1 -l size=64m -s size=4096 -d agcount=4,su=64k,sw=2 -K", &["-m", "reflink=0,crc=1", "-i", "size=512", "-n", "ftype=1", "-l", "size=64m", "-s", "size=4096", "-d", "agcount=4,su=64k,sw=2", "-K"])]
-    #[case("btrfs", "-m dup --data=single -n 16k -O ^no-holes,quota -R free-space-tree -K --csum xxhash -M", &["-m", "dup", "--data", "single", "-n", "16k", "-O", "^no-holes,quota", "-R", "free-space-tree", "-K", "--csum", "xxhash", "-M"])]
+    #[case(
+        "xfs",
+        "-m reflink=0,crc=1 -i size=512 -n ftype=1 -l size=64m -s size=4096 -d agcount=4,su=64k,sw=2 -K",
+        &[
+            "-m", "reflink=0,crc=1", "-i", "size=512", "-n", "ftype=1", "-l", "size=64m", "-s", "size=4096",
+            "-d", "agcount=4,su=64k,sw=2", "-K",
+        ],
+    )]
+    #[case(
+        "btrfs",
+        "-m dup --data=single -n 16k -O ^no-holes,quota -R free-space-tree -K --csum xxhash -M",
+        &[
+            "-m", "dup", "--data", "single", "-n", "16k", "-O", "^no-holes,quota", "-R", "free-space-tree", "-K",
+            "--csum", "xxhash", "-M",
+        ],
+    )]
     #[case("btrfs", " ", &[])]
     #[case("zfs", "", &[])]
     fn options_about_the_filesystem_alone_become_arguments(
@@ -244,8 +263,8 @@ mod tests {
         let error = MkfsOptions::parse("btrfs", "-K -r etc").unwrap_err().to_string();
         let expected = "mkfs option \"-r\" cannot be used for btrfs: allowed are -d|--data -m|--metadata -M|--mixed \
                         --csum|--checksum -n|--nodesize -s|--sectorsize -O|--features -R|--runtime-features -L|--label \
-                        -K|--nodiscard -q|--quiet -v|--verbose; correct the mkfs-options of the StorageClass, or of the \
-                        PersistentVolume";
+                        -K|--nodiscard -q|--quiet -v|--verbose; correct the mkfs-options of the StorageClass, \
+                        or of the PersistentVolume";
         assert_eq!(error, expected);
         let error = MkfsOptions::parse("ext4", "-J device=x").unwrap_err().to_string();
         assert!(error.contains("\"-J device=x\"") && error.contains("settings out of size, "), "{error}");

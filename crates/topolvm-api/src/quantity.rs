@@ -6,7 +6,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Why a quantity is not a number of bytes.
+/// Error of a quantity that is not a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// Not in the grammar of quantities.
@@ -17,7 +17,7 @@ pub enum ParseQuantityError {
     Negative(String),
 }
 
-/// The quantity in bytes, rounded up to a whole byte and limited to `i64::MAX`, which is where Kubernetes itself ends.
+/// Parses a quantity as bytes, rounded up to a whole byte and limited to `i64::MAX`, the limit of Kubernetes itself.
 pub fn parse_bytes(quantity: &Quantity) -> Result<u64, ParseQuantityError> {
     let text = quantity.0.as_str();
     let syntax = || ParseQuantityError::Syntax(text.to_owned());
@@ -38,7 +38,7 @@ pub fn parse_bytes(quantity: &Quantity) -> Result<u64, ParseQuantityError> {
     if negative && bytes > 0 { Err(ParseQuantityError::Negative(text.to_owned())) } else { Ok(bytes) }
 }
 
-/// The canonical binary form: the largest suffix that divides the size exactly (`1Gi`, `1084419Ki`), else plain bytes.
+/// Formats bytes in canonical binary form: the largest suffix that divides them exactly (`1Gi`), else plain bytes.
 pub fn format_bytes(bytes: u64) -> Quantity {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut value = bytes;
@@ -53,7 +53,7 @@ pub fn format_bytes(bytes: u64) -> Quantity {
 /// The largest size that Kubernetes can express.
 const LIMIT: u64 = i64::MAX.unsigned_abs();
 
-/// What a suffix multiplies with.
+/// Multiplier of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
     /// 1024 to this power.

@@ -1,5 +1,5 @@
-//! Generated gRPC code: the CSI services, lvmd's services and kubelet's plugin registration; and the one answer that every CSI socket of the
-//! driver gives, whichever program serves it.
+//! Generated gRPC code of CSI, lvmd and kubelet's plugin registration, and the plugin capabilities that every CSI
+//! socket of the driver announces.
 //!
 //! The sources are in `proto/` at the top of the repository.
 

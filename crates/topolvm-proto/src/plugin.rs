@@ -1,11 +1,12 @@
-//! What the driver announces about itself as a whole.
+//! Plugin capabilities of the CSI driver, the same on each of its sockets.
 
 use crate::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
 use crate::csi::{GetPluginCapabilitiesResponse, PluginCapability};
 
-/// The answer to `GetPluginCapabilities`. CSI knows one set of capabilities for a plugin, not one for each socket, and sidecars ask either the
-/// controller or the node. That a snapshot has a place is announced also where snapshots are turned off: it says something about snapshots
-/// that exist, and whether they can be made is for `ControllerGetCapabilities` to say.
+/// Returns the answer to `GetPluginCapabilities`. CSI knows one set of capabilities for a plugin, not one for each
+/// socket, and sidecars ask either the controller or the node. That a snapshot has a place is announced also where
+/// snapshots are turned off: it says something about snapshots that exist, and whether they can be made is for
+/// `ControllerGetCapabilities` to say.
 pub fn capabilities() -> GetPluginCapabilitiesResponse {
     let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
     let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });

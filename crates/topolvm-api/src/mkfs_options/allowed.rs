@@ -1,15 +1,15 @@
-//! Which options of mke2fs(8), mkfs.xfs(8) and mkfs.btrfs(8) are allowed, and what their values may be. What is left out names a file or a
-//! device, makes a filesystem of another kind or none, or is given by topolvm-node itself.
+//! Options of mke2fs(8), mkfs.xfs(8) and mkfs.btrfs(8) that are allowed, with their values. An option that is left out
+//! names a file or a device, makes a filesystem of another kind or none, or is given by topolvm-node itself.
 
 /// An option of a program that makes a filesystem.
 #[derive(Debug)]
 pub(super) struct MkfsOption {
-    /// All that it is called.
+    /// Short and long names.
     pub(super) names: &'static [&'static str],
     pub(super) value: Value,
 }
 
-/// What may follow an option or a setting.
+/// Value of an option or a setting.
 #[derive(Debug)]
 pub(super) enum Value {
     /// Nothing.
@@ -18,7 +18,7 @@ pub(super) enum Value {
     Size,
     /// A number, which may have decimals.
     Percent,
-    /// What people call the filesystem.
+    /// Label of the filesystem.
     Label,
     Uuid,
     /// A UUID, or how to make one.
@@ -34,7 +34,7 @@ pub(super) enum Value {
     Settings(&'static [(&'static str, Self)]),
 }
 
-/// Those of a filesystem.
+/// Returns the options that are allowed for a filesystem.
 pub(super) const fn options(filesystem: &str) -> &'static [MkfsOption] {
     match filesystem.as_bytes() {
         b"ext4" => EXT4,
