@@ -1,4 +1,4 @@
-//! One line in the log for each request.
+//! Access log: one line for each request.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -21,6 +21,8 @@ pub(crate) async fn log(State(metrics): State<Metrics>, request: Request, next: 
     let remote = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
     let response = next.run(request).await;
     let (elapsed, status) = (started.elapsed(), response.status().as_u16());
+    let exact_size = http_body::Body::size_hint(response.body()).exact();
+    let response_size = exact_size.map_or_else(|| text(response.headers(), &CONTENT_LENGTH), |size| size.to_string());
     metrics.observe_request(uri.path(), status, elapsed.as_secs_f64());
     tracing::info!(
         r#type = "access",
@@ -31,7 +33,7 @@ pub(crate) async fn log(State(metrics): State<Metrics>, request: Request, next: 
         url = %uri,
         http_host = host,
         request_size,
-        response_size = http_body::Body::size_hint(response.body()).exact().map_or_else(|| text(response.headers(), &CONTENT_LENGTH), |size| size.to_string()),
+        response_size,
         remote_ipaddr = remote.unwrap_or_default(),
         http_user_agent = user_agent,
         "access"

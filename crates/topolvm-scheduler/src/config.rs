@@ -1,5 +1,5 @@
-//! The configuration file: YAML whose keys may be written in any case and whose unknown keys are only warned of, because
-//! that is how files in the field have been read so far.
+//! The configuration file: YAML whose keys may be written in any case and whose unknown keys are only warned of,
+//! because that is how files in the field have been read so far.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const DEFAULT_LISTEN: u16 = 8000;
 /// Room for the Node objects of several thousand big nodes.
 const DEFAULT_MAX_REQUEST_MIB: u64 = 512;
 
-/// What the extender is told; nothing in it can be wrong.
+/// Valid configuration of the extender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Address of the extender, as `:8000` or `localhost:9251`.
     pub listen: ListenAddress,
-    /// How free space becomes a score.
+    /// Formula from free space to score.
     pub scoring: Scoring,
     /// Longest request body in bytes.
     pub max_request_bytes: usize,
@@ -37,7 +37,7 @@ impl Default for Config {
     }
 }
 
-/// Why a configuration cannot be used.
+/// Error of a configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -45,7 +45,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
     /// The file is no YAML mapping.
@@ -53,7 +53,7 @@ pub enum Error {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong and where.
+        /// Mistake and its place.
         reason: String,
     },
     /// Values that cannot work, all of them.
@@ -67,7 +67,7 @@ pub enum Error {
 }
 
 impl Config {
-    /// Reads the file. What it contains without effect is logged.
+    /// Reads the file, and logs a warning for each key without effect.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let read = std::fs::read_to_string(path);
         let text = read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -78,7 +78,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The configuration in a file's text, and what in it has no effect.
+    /// Parses a file's text, and returns warnings about keys without effect.
     fn parse(path: &Path, text: &str) -> Result<(Self, Vec<String>), Error> {
         let syntax = |reason: String| Error::Syntax { path: path.to_owned(), reason };
         let settings: Option<Map<String, Value>> =
@@ -227,7 +227,8 @@ mod tests {
         assert_eq!(
             parse(text).unwrap_err(),
             "o.yaml: default-divisor must be a number greater than 0, not 0; \
-             divisors of hdd must be a number greater than 0, not \"x\" and of ssd must be a number greater than 0, not -1; \
+             divisors of hdd must be a number greater than 0, not \"x\" \
+             and of ssd must be a number greater than 0, not -1; \
              listen must be an address such as :8000 or localhost:9251, not 8000; \
              max-request-mib must be a whole number of MiB from 1 to 65536, not 0; \
              minimum-score must be a whole number from 0 to 10, not 11"

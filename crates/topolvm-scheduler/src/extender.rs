@@ -1,7 +1,7 @@
 //! The JSON of the extender protocol (`k8s.io/kube-scheduler/extender/v1`).
 //!
-//! Nodes are kept as the text that kube-scheduler sent: it takes them back as they are, with all fields of its version, and
-//! a big cluster's nodes are never copied.
+//! Nodes are kept as the text that kube-scheduler sent: it takes them back as they are, with all fields of its version,
+//! and a big cluster's nodes are never copied.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub(crate) struct Node<'a> {
     text: &'a str,
 }
 
-/// Why a request cannot be answered.
+/// Error of a request that cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the body is not the JSON of an extender request")]

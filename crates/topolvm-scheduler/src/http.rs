@@ -22,10 +22,10 @@ use crate::access_log;
 use crate::config::Config;
 use crate::extender::{self, Failure, HostPriority, Request, filter_result};
 use crate::metrics::Metrics;
-use crate::predicate::check;
+use crate::predicate::check_node;
 use crate::prioritize::Scoring;
 
-/// How long a sender may take for its body.
+/// Timeout for the body of a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 const JSON: &str = "application/json";
@@ -105,11 +105,11 @@ impl Extender {
         let mut failed = BTreeMap::new();
         let mut kept = Vec::with_capacity(request.nodes.len());
         for node in &request.nodes {
-            let verdict = check(&node.capacity, &request.requested);
+            let verdict = check_node(&node.capacity, &request.requested);
             self.metrics.count_verdict(&verdict);
             match verdict {
                 Ok(()) => kept.push(node),
-                Err(misfit) => drop(failed.insert(node.name.clone(), misfit.to_string())),
+                Err(reason) => drop(failed.insert(node.name.clone(), reason.to_string())),
             }
         }
         Ok(reply_parts(filter_result(body, &request, &kept, &failed)?))
@@ -126,7 +126,7 @@ impl Extender {
     }
 }
 
-/// The answer to a request whose body was not read.
+/// Returns the answer to a request whose body could not be read.
 fn refuse(error: &BodyError, bad_request: &'static str) -> Response {
     match error {
         BodyError::Broken => reply(StatusCode::BAD_REQUEST, TEXT, bad_request),

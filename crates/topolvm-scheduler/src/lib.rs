@@ -1,7 +1,7 @@
 //! The kube-scheduler extender: keeps pods away from nodes without room for their volumes and prefers nodes with more.
 //!
-//! It knows only what kube-scheduler sends: the capacity annotations of the pod and of the nodes. It does not talk to the
-//! API server.
+//! It knows only what kube-scheduler sends: the capacity annotations of the pod and of the nodes. It does not talk to
+//! the API server.
 
 mod access_log;
 mod args;

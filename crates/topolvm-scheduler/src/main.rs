@@ -1,4 +1,4 @@
-//! The door of topolvm-scheduler.
+//! Entry point of topolvm-scheduler.
 
 fn main() -> std::process::ExitCode {
     topolvm_runtime::main::<topolvm_scheduler::Args>()

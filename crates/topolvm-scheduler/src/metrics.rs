@@ -1,4 +1,4 @@
-//! What the extender counts.
+//! Metrics of the extender.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,23 +6,23 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::predicate::Misfit;
+use crate::predicate::FilterReason;
 
 /// The extender's metrics. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    duration: Family<Asked, Histogram, fn() -> Histogram>,
-    verdicts: Family<Verdict, Counter>,
+    duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
+    verdicts: Family<VerdictLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct RequestLabels {
     path: &'static str,
     code: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Verdict {
+struct VerdictLabels {
     verdict: &'static str,
 }
 
@@ -46,16 +46,16 @@ impl Metrics {
         // One series for all that is asked by mistake
         let known = ["/predicate", "/prioritize", "/status"].into_iter().find(|known| *known == path);
         let path = known.unwrap_or("other");
-        self.duration.get_or_create(&Asked { path, code }).observe(seconds);
+        self.duration.get_or_create(&RequestLabels { path, code }).observe(seconds);
     }
 
-    pub(crate) fn count_verdict(&self, verdict: &Result<(), Misfit>) {
+    pub(crate) fn count_verdict(&self, verdict: &Result<(), FilterReason>) {
         let verdict = match verdict {
             Ok(()) => "fits",
-            Err(Misfit::NoAnnotation) => "no_capacity_annotation",
-            Err(Misfit::BadAnnotation(_)) => "bad_capacity_annotation",
-            Err(Misfit::Full) => "out_of_space",
+            Err(FilterReason::NoAnnotation) => "no_capacity_annotation",
+            Err(FilterReason::BadAnnotation(_)) => "bad_capacity_annotation",
+            Err(FilterReason::Full) => "out_of_space",
         };
-        self.verdicts.get_or_create(&Verdict { verdict }).inc();
+        self.verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 }

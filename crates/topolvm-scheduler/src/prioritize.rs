@@ -1,10 +1,10 @@
-//! How good a node is: more free space in the scarcest of the requested device classes is better.
+//! Scores nodes: more free space in the scarcest of the requested device classes is better.
 
 use std::collections::BTreeMap;
 
 use crate::extender::Annotations;
 
-/// How free space becomes a score: `min(10, max(0, log2(capacity >> 30 / divisor)))`, cut to a whole number.
+/// Formula from free space to score: `min(10, max(0, log2(capacity >> 30 / divisor)))`, cut to a whole number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scoring {
     /// GiB that score 0 in a class without a divisor of its own; greater than 0.
@@ -25,12 +25,12 @@ impl Scoring {
     /// The highest score that an extender may give.
     pub const HIGHEST: u8 = 10;
 
-    /// The divisor of a device class, in GiB.
+    /// Returns the divisor of a device class, in GiB.
     pub fn divisor(&self, class: &str) -> f64 {
         self.divisors.get(class).copied().unwrap_or(self.default_divisor)
     }
 
-    /// The score of so many free bytes.
+    /// Returns the score of free bytes.
     pub fn score(&self, free_bytes: u64, divisor: f64) -> u8 {
         if free_bytes == 0 {
             return 0;
@@ -41,8 +41,8 @@ impl Scoring {
         score.unwrap_or(0).max(self.minimum)
     }
 
-    /// The score of a node: the lowest over the requested classes that it has, 0 when it has none. An annotation that is
-    /// no number counts as no space.
+    /// Returns the score of a node: the lowest of the requested classes that it has, 0 if it has none. An annotation
+    /// that is no number counts as no space.
     pub(crate) fn score_node(&self, capacity: &Annotations, requested: &BTreeMap<String, u64>) -> u8 {
         let scores = requested.keys().filter_map(|class| {
             let free = capacity.get(class)?.parse().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The program: from flags and configuration to served requests.
+//! Starts the servers of the extender with the configuration of the flags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::config::Config;
 use crate::http::router;
 use crate::metrics::Metrics;
 
-/// kube-scheduler asks about one pod after the other, and binds others meanwhile.
+/// Connections at the same time: kube-scheduler asks about one pod after the other, and binds others meanwhile.
 const MOST_CONNECTIONS: usize = 128;
 
-/// Everything that the program needs.
+/// Configuration of the program.
 #[derive(Debug)]
 pub struct Settings {
     flavor: ApiFlavor,

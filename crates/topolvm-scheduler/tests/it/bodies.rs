@@ -1,4 +1,4 @@
-//! What is not a proper request, and very long ones.
+//! Malformed requests, and very long ones.
 
 use http::{Method, Request, StatusCode};
 use prometheus_client::registry::Registry;

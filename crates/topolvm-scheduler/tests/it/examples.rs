@@ -9,9 +9,9 @@ use topolvm_api::ApiFlavor;
 use topolvm_scheduler::{Config, Scoring};
 
 const V1: &str = "kubescheduler.config.k8s.io/v1";
-/// Where the DaemonSet listens, beside kube-scheduler.
+/// Address of the DaemonSet, beside kube-scheduler.
 const HOST: &str = "http://127.0.0.1:9251";
-/// Where the Service of the Deployment is.
+/// Address of the Service of the Deployment.
 const SERVICE: &str = "http://topolvm-scheduler.topolvm-system.svc:9251";
 const GROUPS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 

@@ -56,19 +56,18 @@ async fn all_nodes_fit_a_pod_that_requests_nothing() {
 
 #[tokio::test]
 async fn kept_nodes_come_back_byte_for_byte() {
-    let kept = r#"{"metadata":{"name":"a","annotations":{"capacity.topolvm.io/ssd":"1073741824"},"future":[1.50,1e2, null]},"spec":{"newField":{"x":9007199254740993}},"status":{"images":[{"names":["\u00e9"]}]}}"#;
-    let pod = pod(&[("ssd", 1)]);
-    let text = format!(
-        r#"{{"Pod":{pod},"Nodes":{{"kind":"NodeList","apiVersion":"v1","metadata":{{"resourceVersion":"7"}},"items":[{kept} , {{"metadata":{{"name":"b"}}}}]}}}}"#
+    let kept = concat!(
+        r#"{"metadata":{"name":"a","annotations":{"capacity.topolvm.io/ssd":"1073741824"},"future":[1.50,1e2, null]},"#,
+        r#""spec":{"newField":{"x":9007199254740993}},"status":{"images":[{"names":["\u00e9"]}]}}"#
     );
+    let pod = pod(&[("ssd", 1)]);
+    let list = r#""metadata":{"resourceVersion":"7"},"items":"#;
+    let nodes = format!(r#"{{"kind":"NodeList","apiVersion":"v1",{list}[{kept} , {{"metadata":{{"name":"b"}}}}]}}"#);
+    let text = format!(r#"{{"Pod":{pod},"Nodes":{nodes}}}"#);
     let (status, body) = post("/predicate", text).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(
-        body,
-        format!(
-            r#"{{"nodes":{{"apiVersion":"v1","kind":"NodeList","metadata":{{"resourceVersion":"7"}},"items":[{kept}]}},"failedNodes":{{"b":"no capacity annotation"}}}}"#
-        )
-    );
+    let nodes = format!(r#"{{"apiVersion":"v1","kind":"NodeList",{list}[{kept}]}}"#);
+    assert_eq!(body, format!(r#"{{"nodes":{nodes},"failedNodes":{{"b":"no capacity annotation"}}}}"#));
 }
 
 #[tokio::test]
