@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::connection::ClusterArgs;
+use crate::output::{OutputArgs, ReportFormat};
 use crate::{install, uninstall};
 
 /// Installs TopoLVM, shows its volumes and free space, and checks the installation.
@@ -18,25 +20,11 @@ pub struct Args {
     pub(crate) command: Command,
 }
 
-/// Which cluster, and where in it.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ClusterArgs {
-    /// Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's service account.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig; without it the current one.
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-
-    /// Namespace of claims and Events (default: the context's), or of the programs for commands about the
-    /// installation (default: topolvm-system).
-    #[arg(long, short, global = true, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-
-    /// The API group topolvm.cybozu.com; without it the one that the cluster has, topolvm.io where it has both.
-    #[arg(long, global = true)]
-    pub(crate) legacy: bool,
+impl Args {
+    /// Parses the flags of this process; ends it with a message if they are wrong.
+    pub(crate) fn read() -> Self {
+        Self::parse()
+    }
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -55,7 +43,7 @@ pub(crate) enum Command {
         options: install::Flags,
 
         #[command(flatten)]
-        how: install::How,
+        run: install::RunFlags,
     },
 
     /// Changes an installation to this version and to the options that are given. Those that are not given stay.
@@ -70,18 +58,18 @@ pub(crate) enum Command {
         options: install::Flags,
 
         #[command(flatten)]
-        how: install::How,
+        run: install::RunFlags,
     },
 
     /// Removes what install has made. Refuses while volumes or claims exist; no LV is ever removed.
     ///
-    /// The exit status is 0 when all is removed or nothing was there, 1 when volumes are in use or something failed, and
-    /// 2 when flags are wrong.
+    /// The exit status is 0 when all is removed or nothing was there, 1 when volumes are in use or something failed,
+    /// and 2 when flags are wrong.
     #[command(after_help = "Examples:\n  kubectl topolvm uninstall --dry-run\n  kubectl topolvm uninstall\n  \
         kubectl topolvm uninstall --keep-volumes")]
     Uninstall {
         #[command(flatten)]
-        how: uninstall::How,
+        flags: uninstall::UninstallFlags,
     },
 
     /// Free and promised space of each device class on each node.
@@ -156,41 +144,6 @@ pub(crate) enum Command {
 
     /// Version of this program, and of the API server where it can be reached.
     Version,
-}
-
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct OutputArgs {
-    /// How to print.
-    #[arg(long = "output", short = 'o', value_enum, default_value_t)]
-    pub(crate) format: Format,
-}
-
-/// How rows are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A table for people.
-    #[default]
-    Table,
-    /// The table with more columns.
-    Wide,
-    /// JSON for programs, sizes in bytes.
-    Json,
-    /// The same in YAML.
-    Yaml,
-    /// Names of the objects alone, for kubectl.
-    Name,
-}
-
-/// How a report is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// Lines for people.
-    #[default]
-    Table,
-    /// JSON for programs.
-    Json,
-    /// The same in YAML.
-    Yaml,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `support-bundle`: what those who help want to see, in one archive.
+//! `support-bundle`: objects, logs and the report of `doctor` in one archive, without Secrets.
 
 mod archive;
 mod redact;
@@ -23,18 +23,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::args::ReportFormat;
 use crate::error::Error;
-use crate::joined::Objects;
-use crate::reading::{self, Gap, Seen, resource};
+use crate::objects::Objects;
+use crate::output::ReportFormat;
+use crate::read::{self, ReadResult, RequestError, resource};
 use crate::{doctor, output};
 
 use archive::Archive;
 
 /// Lines of each log, the last ones.
-const LINES: i64 = 20_000;
+const LOG_LINES: i64 = 20_000;
 
-/// Writes the archive, and says where.
+/// Writes the archive, and prints its path.
 pub(crate) async fn run(
     client: &Client,
     flavor: ApiFlavor,
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     output::print(&format!("{}\n", path.display()))
 }
 
-/// Why the archive could not be written.
+/// A failure to write the archive, without its path.
 enum Failure {
     Write(std::io::Error),
     Text(Error),
@@ -89,31 +89,31 @@ async fn fill<W: Write>(
     archive: Archive<W>,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let mut bundle = Bundle { client, archive, gaps: Vec::new() };
-    let report = Box::pin(doctor::examine(client, flavor, namespace, now)).await;
+    let mut bundle = Bundle { client, archive, errors: Vec::new() };
+    let report = Box::pin(doctor::run_checks(client, flavor, namespace, now)).await;
     bundle.archive.add("doctor.txt", &doctor::render(ReportFormat::Table, &report)?)?;
     bundle.archive.add("doctor.yaml", &doctor::render(ReportFormat::Yaml, &report)?)?;
     bundle.versions().await?;
     bundle.volumes(flavor).await?;
-    bundle.of_cluster::<CSIDriver>().await?;
-    bundle.of_cluster::<CSINode>().await?;
-    bundle.of_cluster::<StorageClass>().await?;
-    bundle.of_cluster::<Node>().await?;
-    bundle.of_cluster::<MutatingWebhookConfiguration>().await?;
-    bundle.of_cluster::<ValidatingWebhookConfiguration>().await?;
-    bundle.of_cluster::<ValidatingAdmissionPolicy>().await?;
+    bundle.add_cluster_objects::<CSIDriver>().await?;
+    bundle.add_cluster_objects::<CSINode>().await?;
+    bundle.add_cluster_objects::<StorageClass>().await?;
+    bundle.add_cluster_objects::<Node>().await?;
+    bundle.add_cluster_objects::<MutatingWebhookConfiguration>().await?;
+    bundle.add_cluster_objects::<ValidatingWebhookConfiguration>().await?;
+    bundle.add_cluster_objects::<ValidatingAdmissionPolicy>().await?;
     // In the namespace of csi-provisioner, and Events where their objects are
-    bundle.within::<CSIStorageCapacity>(None).await?;
-    bundle.within::<Event>(None).await?;
-    bundle.within::<Deployment>(Some(namespace)).await?;
-    bundle.within::<DaemonSet>(Some(namespace)).await?;
-    bundle.within::<ConfigMap>(Some(namespace)).await?;
-    bundle.within::<Service>(Some(namespace)).await?;
-    bundle.within::<Lease>(Some(namespace)).await?;
-    let pods = bundle.within::<Pod>(Some(namespace)).await?;
+    bundle.add_objects::<CSIStorageCapacity>(None).await?;
+    bundle.add_objects::<Event>(None).await?;
+    bundle.add_objects::<Deployment>(Some(namespace)).await?;
+    bundle.add_objects::<DaemonSet>(Some(namespace)).await?;
+    bundle.add_objects::<ConfigMap>(Some(namespace)).await?;
+    bundle.add_objects::<Service>(Some(namespace)).await?;
+    bundle.add_objects::<Lease>(Some(namespace)).await?;
+    let pods = bundle.add_objects::<Pod>(Some(namespace)).await?;
     bundle.logs(namespace, &pods).await?;
     let mut missing = vec!["Secrets are never included.".to_owned()];
-    missing.extend(bundle.gaps.iter().map(ToString::to_string));
+    missing.extend(bundle.errors.iter().map(ToString::to_string));
     bundle.archive.add("not-included.txt", &(missing.join("\n") + "\n"))?;
     bundle.archive.finish()?;
     Ok(())
@@ -122,8 +122,8 @@ async fn fill<W: Write>(
 struct Bundle<'a, W: Write> {
     client: &'a Client,
     archive: Archive<W>,
-    /// What could not be had.
-    gaps: Vec<Gap>,
+    /// Requests that failed, for the file `not-included.txt`.
+    errors: Vec<RequestError>,
 }
 
 impl<W: Write> Bundle<'_, W> {
@@ -131,7 +131,7 @@ impl<W: Write> Bundle<'_, W> {
         let mut text = format!("kubectl-topolvm {}\n", env!("CARGO_PKG_VERSION"));
         match self.client.apiserver_version().await {
             Ok(info) => text.extend(["API server ", &info.git_version, " on ", &info.platform, "\n"]),
-            Err(error) => self.gaps.push(Gap::new("get", "/version".to_owned(), error)),
+            Err(error) => self.errors.push(RequestError::new("get", "/version".to_owned(), error)),
         }
         Ok(self.archive.add("versions.txt", &text)?)
     }
@@ -147,24 +147,24 @@ impl<W: Write> Bundle<'_, W> {
                 self.add(&resource::<PersistentVolume>(&()), &persistent)
             }
             // Which of them cannot be had is told; the others are of more use than none
-            Err(gap) => {
-                self.gaps.push(gap);
+            Err(error) => {
+                self.errors.push(error);
                 let api = Api::<LogicalVolume>::all_with(self.client.clone(), &flavor);
-                let volumes = reading::list_of(&api, &flavor, "").await;
-                self.keep(&resource::<LogicalVolume>(&flavor), volumes).map(drop)
+                let volumes = read::list(&api, &flavor, "").await;
+                self.add_listed(&resource::<LogicalVolume>(&flavor), volumes).map(drop)
             }
         }
     }
 
-    async fn of_cluster<K>(&mut self) -> Result<(), Failure>
+    async fn add_cluster_objects<K>(&mut self) -> Result<(), Failure>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
     {
-        let listed = reading::all::<K>(self.client).await;
-        self.keep(&resource::<K>(&()), listed).map(drop)
+        let listed = read::list_all::<K>(self.client).await;
+        self.add_listed(&resource::<K>(&()), listed).map(drop)
     }
 
-    async fn within<K>(&mut self, namespace: Option<&str>) -> Result<Vec<K>, Failure>
+    async fn add_objects<K>(&mut self, namespace: Option<&str>) -> Result<Vec<K>, Failure>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -172,15 +172,15 @@ impl<W: Write> Bundle<'_, W> {
             + DeserializeOwned
             + Serialize,
     {
-        let listed = reading::within::<K>(self.client, namespace).await;
-        self.keep(&resource::<K>(&()), listed)
+        let listed = read::list_within::<K>(self.client, namespace).await;
+        self.add_listed(&resource::<K>(&()), listed)
     }
 
-    fn keep<K: Serialize>(&mut self, name: &str, listed: Seen<Vec<K>>) -> Result<Vec<K>, Failure> {
+    fn add_listed<K: Serialize>(&mut self, name: &str, listed: ReadResult<Vec<K>>) -> Result<Vec<K>, Failure> {
         match listed {
             Ok(items) => self.add(name, &items).map(|()| items),
-            Err(gap) => {
-                self.gaps.push(gap);
+            Err(error) => {
+                self.errors.push(error);
                 Ok(Vec::new())
             }
         }
@@ -193,7 +193,7 @@ impl<W: Write> Bundle<'_, W> {
         Ok(self.archive.add(&format!("objects/{name}.yaml"), &text)?)
     }
 
-    /// Of each container what it says, and what it said before it was started again.
+    /// Adds the log of each container, and that of its previous run.
     async fn logs(&mut self, namespace: &str, pods: &[Pod]) -> Result<(), Failure> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         for pod in pods {
@@ -202,7 +202,7 @@ impl<W: Write> Bundle<'_, W> {
                 let params = LogParams {
                     container: Some(container.clone()),
                     previous,
-                    tail_lines: Some(LINES),
+                    tail_lines: Some(LOG_LINES),
                     timestamps: true,
                     ..LogParams::default()
                 };
@@ -213,7 +213,11 @@ impl<W: Write> Bundle<'_, W> {
                         self.archive.add(&format!("logs/{name}/{container}{suffix}.log"), &log)?;
                     }
                     Err(error) => {
-                        self.gaps.push(Gap::new("get", format!("pods/log of {name}/{container}{suffix}"), error));
+                        self.errors.push(RequestError::new(
+                            "get",
+                            format!("pods/log of {name}/{container}{suffix}"),
+                            error,
+                        ));
                     }
                 }
             }
@@ -222,7 +226,7 @@ impl<W: Write> Bundle<'_, W> {
     }
 }
 
-/// Containers of a pod that have started, and those that have before.
+/// Returns the containers of a pod that have a log, with `true` for the log of the previous run.
 fn logs_of(pod: &Pod) -> Vec<(String, bool)> {
     let status = pod.status.as_ref();
     let containers = status.iter().flat_map(|status| {

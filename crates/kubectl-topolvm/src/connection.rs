@@ -1,5 +1,7 @@
 //! The client for the cluster that the flags name, and which API group that cluster has.
 
+mod args;
+
 use std::time::Duration;
 
 use http::{HeaderValue, header};
@@ -7,16 +9,17 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Resource as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::args::ClusterArgs;
 use crate::error::Error;
-use crate::reading::{Gap, is_absent};
+use crate::read::{RequestError, is_not_found};
 
-/// A person waits: the API server has so long to take a connection.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Longer than a watch, which the API server ends after 290 s at most.
-const SILENCE: Duration = Duration::from_secs(330);
+pub(crate) use args::ClusterArgs;
 
-/// Nothing is sent yet.
+/// Timeout for the API server to take a connection: a person waits.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a read: longer than a watch, which the API server ends after 290 s at most.
+const READ_TIMEOUT: Duration = Duration::from_secs(330);
+
+/// Makes the client for the cluster that the flags choose, without a request.
 pub(crate) async fn client(args: &ClusterArgs) -> Result<Client, Error> {
     // Of several providers in one program rustls chooses none; a second call finds the first one's
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -26,13 +29,13 @@ pub(crate) async fn client(args: &ClusterArgs) -> Result<Client, Error> {
         None if args.context.is_some() => Config::from_kubeconfig(&options).await?,
         None => Config::infer().await?,
     };
-    config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
     config.headers.push((header::USER_AGENT, HeaderValue::from_static("kubectl-topolvm")));
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
-/// The API group that the flag names, or that the cluster serves.
+/// Returns the API group that the flag names, or that the cluster serves.
 pub(crate) async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFlavor, Error> {
     if args.legacy {
         return Ok(ApiFlavor::Legacy);
@@ -44,8 +47,8 @@ pub(crate) async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFla
                 return Ok(flavor);
             }
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if is_absent(&status) => {}
-            Err(error) => return Err(Gap::new("get", version.into_owned(), error).into()),
+            Err(kube::Error::Api(status)) if is_not_found(&status) => {}
+            Err(error) => return Err(RequestError::new("get", version.into_owned(), error).into()),
         }
     }
     Err(Error::NotInstalled)

@@ -4,20 +4,20 @@ mod checks;
 mod facts;
 mod rights;
 mod webhooks;
+mod workloads;
 
 use jiff::Timestamp;
 use kube::Client;
 use serde::Serialize;
 use topolvm_api::ApiFlavor;
 
-use crate::args::ReportFormat;
 use crate::error::Error;
-use crate::output;
-use crate::reading::Gap;
+use crate::output::{self, ReportFormat};
+use crate::read::RequestError;
 
 use facts::Facts;
 
-/// How a check has ended, the worse the greater.
+/// Result of a check; a worse one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
@@ -31,12 +31,12 @@ pub(crate) enum Outcome {
     Fail,
 }
 
-/// One thing that a check has found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) result: Outcome,
     pub(crate) found: String,
-    /// What to do; nothing where all is well.
+    /// Remedy; none if the result is [`Outcome::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -54,65 +54,65 @@ impl Finding {
         Self { result: Outcome::Fail, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    fn unknown(gap: &Gap) -> Self {
-        let remedy = match gap {
-            Gap::Forbidden { verb, resource } => {
+    fn unknown(error: &RequestError) -> Self {
+        let remedy = match error {
+            RequestError::Forbidden { verb, resource } => {
                 format!("run doctor as somebody who may {verb} {resource}, or get this right")
             }
-            Gap::Absent { resource } => format!("see why the API server does not serve {resource}"),
-            Gap::Failed { .. } => "run doctor again; if it stays so, see what the API server logs".to_owned(),
+            RequestError::Absent { resource } => format!("see why the API server does not serve {resource}"),
+            RequestError::Failed { .. } => "run doctor again; if it stays so, see what the API server logs".to_owned(),
         };
-        let found = match gap {
-            Gap::Forbidden { verb, resource } => format!("you may not {verb} {resource}"),
-            Gap::Absent { .. } | Gap::Failed { .. } => gap.to_string(),
+        let found = match error {
+            RequestError::Forbidden { verb, resource } => format!("you may not {verb} {resource}"),
+            RequestError::Absent { .. } | RequestError::Failed { .. } => error.to_string(),
         };
         Self { result: Outcome::Unknown, found, remedy: Some(remedy) }
     }
 }
 
-/// A check: its name, the question that it answers, and how.
+/// A check: its name, the question that it answers, and its function.
 struct Check {
     name: &'static str,
     about: &'static str,
-    judge: Judge,
+    run: CheckFn,
 }
 
-/// What was found, at least one finding. What it needs and could not be read ends it.
-type Judge = fn(&Facts) -> Result<Vec<Finding>, Gap>;
+/// Returns at least one finding, or the error of the first fact that it needs and that could not be read.
+type CheckFn = fn(&Facts) -> Result<Vec<Finding>, RequestError>;
 
 /// A check as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct CheckResult {
     name: &'static str,
     about: &'static str,
     result: Outcome,
     findings: Vec<Finding>,
 }
 
-/// All of them.
+/// Results of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     api_group: &'static str,
     namespace: String,
     result: Outcome,
-    checks: Vec<Answer>,
+    checks: Vec<CheckResult>,
 }
 
 impl Report {
-    /// Whether the exit status is to say so.
+    /// Returns true if a check has failed, for the exit status.
     pub(crate) fn has_failed(&self) -> bool {
         self.result == Outcome::Fail
     }
 }
 
-/// Looks at the installation whose programs are in `namespace`.
-pub(crate) async fn examine(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Report {
+/// Runs all checks on the installation whose programs are in `namespace`.
+pub(crate) async fn run_checks(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Report {
     report(&Box::pin(Facts::read(client, flavor, namespace, now)).await)
 }
 
 fn report(facts: &Facts) -> Report {
-    let checks: Vec<_> = checks::ALL.iter().map(|check| answer(check, facts)).collect();
+    let checks: Vec<_> = checks::ALL.iter().map(|check| run_check(check, facts)).collect();
     Report {
         api_group: facts.flavor.group(),
         namespace: facts.namespace.clone(),
@@ -121,24 +121,24 @@ fn report(facts: &Facts) -> Report {
     }
 }
 
-fn answer(check: &Check, facts: &Facts) -> Answer {
-    let findings = (check.judge)(facts).unwrap_or_else(|gap| vec![Finding::unknown(&gap)]);
+fn run_check(check: &Check, facts: &Facts) -> CheckResult {
+    let findings = (check.run)(facts).unwrap_or_else(|error| vec![Finding::unknown(&error)]);
     let result = findings.iter().map(|finding| finding.result).max().unwrap_or(Outcome::Ok);
     // What is well is told where nothing else is to be told
     let findings = findings.into_iter().filter(|finding| finding.result != Outcome::Ok || result == Outcome::Ok);
-    Answer { name: check.name, about: check.about, result, findings: findings.collect() }
+    CheckResult { name: check.name, about: check.about, result, findings: findings.collect() }
 }
 
 /// The report as text.
 pub(crate) fn render(format: ReportFormat, report: &Report) -> Result<String, Error> {
     match format {
-        ReportFormat::Table => Ok(for_people(report)),
+        ReportFormat::Table => Ok(format_table(report)),
         ReportFormat::Json => output::json(report),
         ReportFormat::Yaml => output::yaml(report),
     }
 }
 
-fn for_people(report: &Report) -> String {
+fn format_table(report: &Report) -> String {
     let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
     let indent = " ".repeat(10 + width + 3);
     let mut lines = Vec::new();

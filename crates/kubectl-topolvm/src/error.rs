@@ -1,10 +1,13 @@
-//! Why a command ends without its answer.
+//! Errors that end a command.
+
+mod install;
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::install::InstallError;
-use crate::reading::Gap;
+use crate::read::RequestError;
+
+pub(crate) use install::InstallError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -22,7 +25,7 @@ pub(crate) enum Error {
     #[error("neither topolvm.io nor topolvm.cybozu.com is installed in this cluster; see `kubectl topolvm doctor`")]
     NotInstalled,
     #[error(transparent)]
-    Gap(#[from] Gap),
+    Request(#[from] RequestError),
     #[error(transparent)]
     Install(#[from] InstallError),
     #[error("the watch failed")]
@@ -40,12 +43,12 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether whoever reads our output has gone, as `head` does: no failure.
+    /// Returns true for EPIPE: the reader of the output has gone, as `head` does, which is no failure.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Print(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The message with what is behind it.
+    /// Returns the message with those of its causes.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);

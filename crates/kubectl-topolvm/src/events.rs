@@ -1,4 +1,4 @@
-//! `events`: what happened to our objects, the newest last.
+//! `events`: Events about our objects, the newest last.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,14 @@ use kube::{Client, ResourceExt as _};
 use serde::Serialize;
 use topolvm_api::ApiFlavor;
 
-use crate::args::Format;
 use crate::error::Error;
-use crate::joined::Objects;
-use crate::output::{self, Row};
-use crate::reading;
+use crate::objects::Objects;
+use crate::output::{self, Format, Row};
+use crate::read;
 use crate::table::{cell, table};
 
-/// Objects without a namespace have their Events here.
-const OF_CLUSTER: &str = "default";
+/// Namespace of Events about objects without a namespace.
+const CLUSTER_EVENTS: &str = "default";
 
 /// An Event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,9 +31,9 @@ pub(crate) struct EventRow {
     /// Of the object; empty where it has none.
     namespace: String,
     message: String,
-    /// How often it happened.
+    /// Number of occurrences.
     count: i32,
-    /// Who tells it.
+    /// Controller that reported it.
     reporter: String,
     #[serde(skip)]
     event: String,
@@ -46,9 +45,9 @@ impl Row for EventRow {
     }
 }
 
-/// Which objects are ours.
+/// Claims of ours and the pods that use them, by namespace and name.
 #[derive(Debug, Default)]
-struct Ours {
+struct OurObjects {
     claims: BTreeSet<(String, String)>,
     pods: BTreeSet<(String, String)>,
 }
@@ -62,10 +61,10 @@ pub(crate) async fn run(
     now: Timestamp,
 ) -> Result<(), Error> {
     let objects = Objects::list(client, flavor, namespace).await?;
-    let pods = reading::within::<Pod>(client, namespace).await?;
-    let mut events = reading::within::<Event>(client, namespace).await?;
-    if namespace.is_some_and(|namespace| namespace != OF_CLUSTER) {
-        let of_cluster = reading::within::<Event>(client, Some(OF_CLUSTER)).await?;
+    let pods = read::list_within::<Pod>(client, namespace).await?;
+    let mut events = read::list_within::<Event>(client, namespace).await?;
+    if namespace.is_some_and(|namespace| namespace != CLUSTER_EVENTS) {
+        let of_cluster = read::list_within::<Event>(client, Some(CLUSTER_EVENTS)).await?;
         events.extend(of_cluster.into_iter().filter(|event| {
             event.regarding.as_ref().is_some_and(|about| about.namespace.as_deref().unwrap_or_default().is_empty())
         }));
@@ -74,16 +73,16 @@ pub(crate) async fn run(
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide, now))?)
 }
 
-/// Events about LogicalVolumes, claims of ours and their pods; about Nodes those that our programs and sidecars have
-/// written.
+/// Returns Events about LogicalVolumes, claims of ours and their pods; of Nodes those that our programs and sidecars
+/// have written.
 pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, pods: &[Pod], events: &[Event]) -> Vec<EventRow> {
-    let ours = Ours::find(flavor, objects, pods);
+    let ours = OurObjects::find(flavor, objects, pods);
     let mut rows: Vec<_> = events.iter().filter(|event| ours.contain(flavor, event)).filter_map(row).collect();
     rows.sort_by(|a, b| (a.time, &a.object, &a.reason).cmp(&(b.time, &b.object, &b.reason)));
     rows
 }
 
-impl Ours {
+impl OurObjects {
     fn find(flavor: ApiFlavor, objects: &Objects, pods: &[Pod]) -> Self {
         let key = |namespace: Option<String>, name: String| (namespace.unwrap_or_default(), name);
         let claims = objects.our_claims(flavor).into_iter();
@@ -116,7 +115,7 @@ impl Ours {
     }
 }
 
-/// Our programs by their names, the sidecars by the name of the driver.
+/// Returns true for our programs, known by their names, and for the sidecars, known by the name of the driver.
 fn is_by_us(flavor: ApiFlavor, reporter: &str) -> bool {
     reporter.starts_with("topolvm-") || reporter.contains(flavor.driver_name())
 }
@@ -170,7 +169,7 @@ fn in_table(rows: &[EventRow], wide: bool, now: Timestamp) -> String {
     table(&head, &lines)
 }
 
-/// As kubectl tells it: in the largest unit of which there are two or more.
+/// Formats an age like kubectl: in the largest unit of which there are two or more.
 fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);
     match seconds {

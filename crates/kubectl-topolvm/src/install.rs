@@ -1,10 +1,10 @@
-//! `install` and `upgrade`: from flags to pods that run and a volume that was made.
+//! `install` and `upgrade`: checks, plan, server-side apply, rollout and smoke test.
 //!
-//! Checks come first, then what the API server would change, and only then changes.
+//! The checks come first, then the plan of what the API server would change, and only then changes.
 
 pub(crate) mod apply;
+mod args;
 mod difference;
-mod error;
 pub(crate) mod manifests;
 pub(crate) mod object;
 mod options;
@@ -22,12 +22,13 @@ use std::time::Duration;
 use kube::Client;
 use serde_json::json;
 
-use crate::args::{ClusterArgs, ReportFormat};
+use crate::connection::ClusterArgs;
 use crate::error::Error;
+use crate::output::ReportFormat;
 use crate::{connection, output};
 
-pub(crate) use error::InstallError;
-pub(crate) use options::Flags;
+pub(crate) use crate::error::InstallError;
+pub(crate) use args::{Flags, RunFlags};
 
 use manifests::NAMESPACE;
 use object::ObjectId;
@@ -36,90 +37,53 @@ use plan::Step;
 use record::Record;
 use rendering::Rendering;
 
-/// Whether something is there already.
+/// Command: an installation, or the change of one that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Install,
     Upgrade,
 }
 
-/// How far to go, and what to leave out.
-#[derive(Clone, Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "flags")]
-pub(crate) struct How {
-    /// Print the objects, as kustomize renders them, and do nothing else.
-    #[arg(long, conflicts_with_all = ["dry_run", "diff"])]
-    render: bool,
-
-    /// Print what would be done, which the API server tries without keeping it.
-    #[arg(long)]
-    dry_run: bool,
-
-    /// The same with each value that would change.
-    #[arg(long)]
-    diff: bool,
-
-    /// Take over objects that another program, or a person, has applied.
-    #[arg(long)]
-    adopt: bool,
-
-    /// Start no pods that look for volume groups and kubelet's directory on the nodes.
-    #[arg(long)]
-    skip_node_checks: bool,
-
-    /// Make no volume to try.
-    #[arg(long)]
-    no_smoke_test: bool,
-
-    /// How long each step may take: a check of a node, the start of all pods, the smoke test.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
-
-    /// How to print the plan, or what --render prints (as YAML unless told otherwise).
-    #[arg(long, short, value_enum, default_value_t)]
-    output: ReportFormat,
-}
-
-/// Tells whoever waits what happens. Standard output is for the plan.
-pub(crate) fn tell(line: &str) {
+/// Prints a line about progress to standard error; standard output is for the plan.
+pub(crate) fn print_progress(line: &str) {
     // Where nobody reads there is nobody to tell
     let _told = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Installs, or changes what is installed.
-pub(crate) async fn run(cluster: &ClusterArgs, mode: Mode, flags: Flags, how: How) -> Result<(), Error> {
+/// Runs `install` or `upgrade`.
+pub(crate) async fn run(cluster: &ClusterArgs, mode: Mode, flags: Flags, run_flags: RunFlags) -> Result<(), Error> {
     check_namespace(cluster)?;
-    if mode == Mode::Install && how.render {
+    if mode == Mode::Install && run_flags.render {
         let options = flags.onto(cluster.legacy, Options::default())?;
-        return print_rendering(&rendering::render(&options)?, how.output);
+        return print_rendering(&rendering::render(&options)?, run_flags.output);
     }
     let client = connection::client(cluster).await?;
     let record = Record::read(&client).await?;
-    let options = chosen(mode, flags, cluster.legacy, record.as_ref())?;
+    let options = merge_options(mode, flags, cluster.legacy, record.as_ref())?;
     let rendering = rendering::render(&options)?;
-    if how.render {
-        return print_rendering(&rendering, how.output);
+    if run_flags.render {
+        return print_rendering(&rendering, run_flags.output);
     }
-    preflight::check(&client, options.flavor(), &rendering, record.as_ref(), how.adopt).await?;
+    preflight::check(&client, options.flavor(), &rendering, record.as_ref(), run_flags.adopt).await?;
     let steps = plan::plan(&client, &rendering, record.as_ref()).await?;
-    if how.dry_run || how.diff {
-        return print_plan(&steps, how.output, how.diff);
+    if run_flags.dry_run || run_flags.diff {
+        return print_plan(&steps, run_flags.output, run_flags.diff);
     }
-    let limit = Duration::from_secs(how.timeout);
+    let limit = Duration::from_secs(run_flags.timeout);
     let is_done = plan::is_done(&steps);
-    if !is_done && !how.skip_node_checks {
+    if !is_done && !run_flags.skip_node_checks {
         preflight::nodes::check(&client, &options, &rendering, limit).await?;
     }
-    print_plan(&steps, how.output, false)?;
-    let work = Work { client, options, rendering, steps, before: record };
-    work.apply(limit).await?;
-    if !is_done && !how.no_smoke_test {
-        work.smoke_test(limit).await?;
+    print_plan(&steps, run_flags.output, false)?;
+    let installation = Installation { client, options, rendering, steps, before: record };
+    installation.apply(limit).await?;
+    if !is_done && !run_flags.no_smoke_test {
+        installation.smoke_test(limit).await?;
     }
     Ok(())
 }
 
-/// The manifests name one namespace.
+/// Refuses another namespace than the one that the manifests name.
 pub(crate) fn check_namespace(cluster: &ClusterArgs) -> Result<(), InstallError> {
     match cluster.namespace.as_deref() {
         None | Some(NAMESPACE) => Ok(()),
@@ -129,8 +93,8 @@ pub(crate) fn check_namespace(cluster: &ClusterArgs) -> Result<(), InstallError>
     }
 }
 
-/// What the flags and the record say together.
-fn chosen(mode: Mode, flags: Flags, legacy: bool, record: Option<&Record>) -> Result<Options, InstallError> {
+/// Returns the options of the record with what the flags change.
+fn merge_options(mode: Mode, flags: Flags, legacy: bool, record: Option<&Record>) -> Result<Options, InstallError> {
     let start = match (mode, record) {
         (Mode::Upgrade, None) => return Err(InstallError::NotInstalled),
         (Mode::Upgrade, Some(record)) => record.options.clone(),
@@ -159,7 +123,7 @@ fn print_rendering(rendering: &Rendering, format: ReportFormat) -> Result<(), Er
     }
 }
 
-/// Prints steps; differences are for programs always.
+/// Prints the steps of a plan; JSON and YAML always contain differences.
 pub(crate) fn print_plan(steps: &[Step], format: ReportFormat, with_differences: bool) -> Result<(), Error> {
     let text = match format {
         ReportFormat::Table => plan::lines(steps, with_differences),
@@ -170,7 +134,7 @@ pub(crate) fn print_plan(steps: &[Step], format: ReportFormat, with_differences:
 }
 
 /// A plan that is carried out.
-struct Work {
+struct Installation {
     client: Client,
     options: Options,
     rendering: Rendering,
@@ -178,7 +142,7 @@ struct Work {
     before: Option<Record>,
 }
 
-impl Work {
+impl Installation {
     async fn apply(&self, limit: Duration) -> Result<(), InstallError> {
         let client = &self.client;
         let recorded = self.record().await?;
@@ -196,7 +160,7 @@ impl Work {
         recorded.write(client, Some(&all)).await
     }
 
-    /// What is known of the installation when all is done.
+    /// Returns the record of the finished installation.
     async fn record(&self) -> Result<Record, InstallError> {
         let namespace = self.steps.iter().find(|step| step.id.kind == "Namespace").map(|step| &step.id);
         let has_made_namespace = match (&self.before, namespace) {
@@ -215,7 +179,7 @@ impl Work {
 
     async fn smoke_test(&self, limit: Duration) -> Result<(), InstallError> {
         let Some(class) = &self.options.storage_class else {
-            tell("no smoke test: there is no StorageClass of this installation");
+            print_progress("no smoke test: there is no StorageClass of this installation");
             return Ok(());
         };
         smoke::test(&self.client, class, self.rendering.image(), limit).await
@@ -233,26 +197,26 @@ mod tests {
 
     #[test]
     fn an_upgrade_wants_an_installation_and_keeps_its_options() {
-        let chosen = |record: Option<&Record>| chosen(Mode::Upgrade, Flags::default(), false, record);
-        assert!(matches!(chosen(None), Err(InstallError::NotInstalled)));
+        let merge_options = |record: Option<&Record>| merge_options(Mode::Upgrade, Flags::default(), false, record);
+        assert!(matches!(merge_options(None), Err(InstallError::NotInstalled)));
         let options = Options { image: Some("r/t:1".to_owned()), legacy: true, ..Options::default() };
-        assert_eq!(chosen(Some(&record(options.clone(), false))).unwrap(), options);
+        assert_eq!(merge_options(Some(&record(options.clone(), false))).unwrap(), options);
     }
 
     #[test]
     fn a_second_install_is_the_first_one_again() {
-        let chosen = |record: &Record| chosen(Mode::Install, Flags::default(), false, Some(record));
-        assert!(chosen(&record(Options::default(), false)).is_ok());
+        let merge_options = |record: &Record| merge_options(Mode::Install, Flags::default(), false, Some(record));
+        assert!(merge_options(&record(Options::default(), false)).is_ok());
         let other = Options { image: Some("r/t:1".to_owned()), ..Options::default() };
-        assert!(matches!(chosen(&record(other.clone(), false)), Err(InstallError::Unfit(_))));
+        assert!(matches!(merge_options(&record(other.clone(), false)), Err(InstallError::Unfit(_))));
         // What was removed is installed anew
-        assert!(chosen(&record(other, true)).is_ok());
+        assert!(merge_options(&record(other, true)).is_ok());
     }
 
     #[test]
     fn the_api_group_stays() {
         let installed = record(Options::default(), false);
-        let error = chosen(Mode::Upgrade, Flags::default(), true, Some(&installed)).unwrap_err();
+        let error = merge_options(Mode::Upgrade, Flags::default(), true, Some(&installed)).unwrap_err();
         assert!(error.to_string().contains("docs/switching.md"));
     }
 }

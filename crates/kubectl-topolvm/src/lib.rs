@@ -1,7 +1,7 @@
 //! A kubectl plugin for those who run the product: installation, upgrade and removal, volumes and free space, Events,
 //! checks of the installation, and a support bundle.
 //!
-//! Each subcommand has a module. Those that show something list objects with `reading`, a pure function turns them into
+//! Each subcommand has a module. Those that show something list objects with `read`, a pure function turns them into
 //! rows or findings, and `output` prints these. Only `install` and `uninstall` change the cluster.
 
 mod args;
@@ -10,11 +10,11 @@ mod connection;
 mod doctor;
 mod error;
 mod events;
+mod generated;
 mod install;
-mod joined;
+mod objects;
 mod output;
-mod printed;
-mod reading;
+mod read;
 mod run;
 mod server_version;
 mod size;

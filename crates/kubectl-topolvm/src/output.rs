@@ -1,25 +1,28 @@
 //! Rows as text, in the format that is asked for.
 
+mod args;
+
 use std::io::Write as _;
 
 use serde::Serialize;
 
-use crate::args::Format;
 use crate::error::Error;
 
-/// What is known of one line of an answer.
+pub(crate) use args::{Format, OutputArgs, ReportFormat};
+
+/// A row of an answer.
 pub(crate) trait Row: Serialize {
-    /// `kind/name` as kubectl takes it; nothing where the line is about no object.
+    /// Returns `kind/name` as kubectl takes it; none if the row is about no object.
     fn name(&self) -> Option<String>;
 }
 
-/// The list that programs read.
+/// List for programs.
 #[derive(Serialize)]
 struct Items<'a, T> {
     items: &'a [T],
 }
 
-/// The rows as text. `table` makes the one for people, with more columns if it is told so.
+/// Formats rows. `table` makes the table for people, with more columns if its argument is true.
 pub(crate) fn render<T: Row>(format: Format, rows: &[T], table: impl FnOnce(bool) -> String) -> Result<String, Error> {
     match format {
         Format::Table => Ok(table(false)),

@@ -1,20 +1,20 @@
-//! The program: from flags to an exit status.
+//! Runs the command of the flags, and returns the exit status.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::args::{Args, ClusterArgs, Command};
+use crate::args::{Args, Command};
+use crate::connection::ClusterArgs;
 use crate::error::Error;
 use crate::install::manifests::NAMESPACE;
-use crate::{bundle, connection, doctor, events, install, output, printed, status, uninstall, volumes};
+use crate::{bundle, connection, doctor, events, generated, install, output, status, uninstall, volumes};
 
 /// Runs the command of the flags.
 pub fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::read();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime);
     match runtime.and_then(|runtime| runtime.block_on(run(args))) {
         Ok(code) => code,
@@ -32,13 +32,13 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster, command } = args;
     let now = Timestamp::now();
     match command {
-        Command::Install { options, how } => {
-            Box::pin(install::run(&cluster, install::Mode::Install, options, how)).await?;
+        Command::Install { options, run } => {
+            Box::pin(install::run(&cluster, install::Mode::Install, options, run)).await?;
         }
-        Command::Upgrade { options, how } => {
-            Box::pin(install::run(&cluster, install::Mode::Upgrade, options, how)).await?;
+        Command::Upgrade { options, run } => {
+            Box::pin(install::run(&cluster, install::Mode::Upgrade, options, run)).await?;
         }
-        Command::Uninstall { how } => Box::pin(uninstall::run(&cluster, how)).await?,
+        Command::Uninstall { flags } => Box::pin(uninstall::run(&cluster, flags)).await?,
         Command::Status { output, watch } => {
             let client = connection::client(&cluster).await?;
             let flavor = connection::flavor(&cluster, &client).await?;
@@ -47,48 +47,48 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         Command::Volumes { output, all_namespaces } => {
             let client = connection::client(&cluster).await?;
             let flavor = connection::flavor(&cluster, &client).await?;
-            let namespace = of_claims(&cluster, &client, all_namespaces);
+            let namespace = claims_namespace(&cluster, &client, all_namespaces);
             volumes::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
         }
         Command::Events { output, all_namespaces } => {
             let client = connection::client(&cluster).await?;
             let flavor = connection::flavor(&cluster, &client).await?;
-            let namespace = of_claims(&cluster, &client, all_namespaces);
+            let namespace = claims_namespace(&cluster, &client, all_namespaces);
             events::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
         }
         Command::Doctor { output } => {
             let client = connection::client(&cluster).await?;
-            let flavor = wanted(&cluster, &client).await?;
-            let report = doctor::examine(&client, flavor, of_programs(&cluster), now).await;
+            let flavor = flavor_or_default(&cluster, &client).await?;
+            let report = doctor::run_checks(&client, flavor, programs_namespace(&cluster), now).await;
             output::print(&doctor::render(output, &report)?)?;
             return Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         Command::SupportBundle { file } => {
             let client = connection::client(&cluster).await?;
-            let flavor = wanted(&cluster, &client).await?;
-            Box::pin(bundle::run(&client, flavor, of_programs(&cluster), file.as_deref(), now)).await?;
+            let flavor = flavor_or_default(&cluster, &client).await?;
+            Box::pin(bundle::run(&client, flavor, programs_namespace(&cluster), file.as_deref(), now)).await?;
         }
-        Command::Completions { shell } => output::print(&String::from_utf8_lossy(&printed::completions(shell)))?,
+        Command::Completions { shell } => output::print(&String::from_utf8_lossy(&generated::completions(shell)))?,
         Command::Man { directory } => {
-            output::print(&String::from_utf8_lossy(&printed::manual(directory.as_deref())?))?;
+            output::print(&String::from_utf8_lossy(&generated::manual(directory.as_deref())?))?;
         }
         Command::Version => version(&cluster).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The namespace of claims; none for all of them.
-fn of_claims(cluster: &ClusterArgs, client: &Client, all: bool) -> Option<String> {
+/// Returns the namespace of claims; none for all namespaces.
+fn claims_namespace(cluster: &ClusterArgs, client: &Client, all: bool) -> Option<String> {
     let chosen = || cluster.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     (!all).then(chosen)
 }
 
-fn of_programs(cluster: &ClusterArgs) -> &str {
+fn programs_namespace(cluster: &ClusterArgs) -> &str {
     cluster.namespace.as_deref().unwrap_or(NAMESPACE)
 }
 
-/// The API group to look at, also where there is none: that is for doctor to say.
-async fn wanted(cluster: &ClusterArgs, client: &Client) -> Result<topolvm_api::ApiFlavor, Error> {
+/// Returns the API group to look at, `topolvm.io` if none is installed, which doctor then reports.
+async fn flavor_or_default(cluster: &ClusterArgs, client: &Client) -> Result<topolvm_api::ApiFlavor, Error> {
     match connection::flavor(cluster, client).await {
         Err(Error::NotInstalled) => Ok(topolvm_api::ApiFlavor::TopoLvm),
         found => found,

@@ -1,6 +1,6 @@
-//! Sizes for people.
+//! Formats sizes for people.
 
-/// `1.5Gi`: three digits that count, in the largest unit of which there is at least one.
+/// Formats bytes as `1.5Gi`: three significant digits, in the largest unit of which there is at least one.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [(&str, u32); 6] = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let Some((unit, shift)) = UNITS.into_iter().find(|&(_, shift)| bytes >> shift > 0) else {
@@ -15,7 +15,7 @@ pub(crate) fn human(bytes: u64) -> String {
     }
 }
 
-/// How many hundredths a part is of a whole; nothing of nothing.
+/// Returns the part in percent of the whole, rounded down; none if the whole is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
     let hundredths = (u128::from(part) * 100).checked_div(u128::from(whole))?;
     u64::try_from(hundredths).ok()

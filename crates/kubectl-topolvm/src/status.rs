@@ -1,4 +1,4 @@
-//! `status`: what each device class of each node has free, and what is promised in it.
+//! `status`: free and promised space of each device class on each node.
 
 mod watch;
 
@@ -10,14 +10,13 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, LogicalVolume, NodeCapacity, parse_bytes};
 
-use crate::args::Format;
 use crate::error::Error;
-use crate::output::{self, Row};
-use crate::reading;
+use crate::output::{self, Format, Row};
+use crate::read;
 use crate::size::{human, percent};
 use crate::table::{cell, table};
 
-/// Characters of a bar.
+/// Width of a bar in characters.
 const BAR: u64 = 10;
 
 /// A device class of a node.
@@ -25,19 +24,19 @@ const BAR: u64 = 10;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClassRow {
     node: String,
-    /// Whether the Node object is there, and says that it is ready.
+    /// True if the Node object exists and is ready.
     node_ready: bool,
     /// Empty for the default class where its name cannot be told from the Node.
     device_class: String,
-    /// Whether volumes without a device class are in this one.
+    /// True if volumes without a device class are in this one.
     is_default: bool,
-    /// What the volumes and the free space are together.
+    /// Free and promised bytes together.
     size_bytes: Option<u64>,
-    /// Free space as the agent of the node published it; missing where it publishes none.
+    /// Free space as the agent of the node published it; none if it publishes none.
     free_bytes: Option<u64>,
-    /// What the volumes have been promised.
+    /// Sum of the sizes of volumes and snapshots.
     promised_bytes: u64,
-    /// How many volumes and snapshots.
+    /// Number of volumes and snapshots.
     volumes: usize,
 }
 
@@ -54,7 +53,7 @@ pub(crate) async fn run(client: &Client, flavor: ApiFlavor, format: Format, watc
     }
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
     let (nodes, volumes) =
-        futures::future::try_join(reading::all::<Node>(client), reading::list_of(&volumes, &flavor, "")).await?;
+        futures::future::try_join(read::list_all::<Node>(client), read::list(&volumes, &flavor, "")).await?;
     output::print(&shown(format, &rows(flavor, &nodes, &volumes))?)
 }
 
@@ -63,7 +62,7 @@ fn shown(format: Format, rows: &[ClassRow]) -> Result<String, Error> {
     output::render(format, rows, |wide| in_table(rows, wide, bars))
 }
 
-/// One row for each device class that a node publishes or that has volumes, in the order of node and class.
+/// Returns a row for each device class that a node publishes or that has volumes, in the order of node and class.
 ///
 /// Nodes publish the free space of the default class a second time without its name. Its row is the class that has
 /// exactly the same free space, if that is one class only.
@@ -120,7 +119,7 @@ impl ClassRow {
     }
 }
 
-/// Free bytes by class, the default class under the empty name.
+/// Returns free bytes by device class, the default class under the empty name.
 pub(crate) fn classes(flavor: ApiFlavor, node: &Node) -> BTreeMap<String, u64> {
     let annotations = node.annotations();
     let capacity = NodeCapacity::from_annotations(flavor, annotations);
@@ -129,14 +128,14 @@ pub(crate) fn classes(flavor: ApiFlavor, node: &Node) -> BTreeMap<String, u64> {
     names.filter_map(|class| Some((class.to_owned(), capacity.free(class)?))).collect()
 }
 
-/// The class that the nameless one is, if there is no doubt.
+/// Returns the name of the default class, if exactly one class has the same free space.
 fn default_class(classes: &BTreeMap<String, u64>) -> Option<&String> {
     let free = classes.get("")?;
     let mut same = classes.iter().filter(|(class, other)| !class.is_empty() && *other == free);
     same.next().map(|(class, _)| class).filter(|_| same.next().is_none())
 }
 
-/// Nodes without a default class say that it has nothing free. One that is full is among the named ones.
+/// Returns true if a node has no default class: it publishes 0 bytes for it, and no named class is full.
 fn is_no_class(free: u64, classes: &BTreeMap<String, u64>) -> bool {
     free == 0 && classes.len() > 1 && classes.iter().all(|(class, free)| class.is_empty() || *free > 0)
 }
@@ -183,7 +182,7 @@ fn in_table(rows: &[ClassRow], wide: bool, bars: bool) -> String {
     table(&head, &lines)
 }
 
-/// `42%`, with a bar for people.
+/// Formats the promised share as `42%`, with a bar for terminals.
 fn fill(row: &ClassRow, bar: bool) -> String {
     let Some(percent) = row.size_bytes.and_then(|size| percent(row.promised_bytes, size)) else {
         return "-".to_owned();

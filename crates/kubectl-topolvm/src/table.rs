@@ -1,9 +1,9 @@
 //! Tables as kubectl prints them: columns that are as wide as their widest cell, and no lines.
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: &str = "   ";
 
-/// A table whose first row is the head. The last cell of a row has no padding.
+/// Formats a table whose first row is the head. The last cell of a row has no padding.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
     let mut widths = vec![0; head.len()];
@@ -21,7 +21,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// What stands for nothing in a cell.
+/// Returns the text of a cell, `-` if it is empty.
 pub(crate) fn cell(value: &str) -> String {
     if value.is_empty() { "-".to_owned() } else { value.to_owned() }
 }

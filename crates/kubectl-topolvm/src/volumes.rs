@@ -1,4 +1,4 @@
-//! `volumes`: claim, PersistentVolume, LogicalVolume and LV in one line each, and what is wrong with them.
+//! `volumes`: claim, PersistentVolume, LogicalVolume and LV in one row each, with problem and remedy.
 
 mod index;
 mod problem;
@@ -11,17 +11,16 @@ use kube::{Client, ResourceExt};
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, parse_bytes};
 
-use crate::args::Format;
 use crate::error::Error;
-use crate::joined::Objects;
-use crate::output::{self, Row};
+use crate::objects::Objects;
+use crate::output::{self, Format, Row};
 use crate::size::human;
 use crate::table::{cell, table};
 
 use index::Index;
 use problem::Problem;
 
-/// What belongs together. What there is not is empty.
+/// A claim with its PersistentVolume, LogicalVolume and LV; missing ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VolumeRow {
@@ -35,7 +34,7 @@ pub(crate) struct VolumeRow {
     /// Empty for the node's default class.
     device_class: String,
     storage_class: String,
-    /// The real size, or what is asked for as long as there is none.
+    /// The real size, or the requested one until the volume exists.
     size_bytes: Option<u64>,
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,9 +49,9 @@ impl Row for VolumeRow {
     }
 }
 
-/// The three objects of a volume as far as they are there.
+/// The three objects of a volume, as far as they exist.
 #[derive(Clone, Copy, Debug, Default)]
-struct Chain<'a> {
+struct Binding<'a> {
     claim: Option<&'a PersistentVolumeClaim>,
     persistent: Option<&'a PersistentVolume>,
     volume: Option<&'a LogicalVolume>,
@@ -71,10 +70,10 @@ pub(crate) async fn run(
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
 }
 
-/// One row for each claim, and without a namespace also for each PersistentVolume without a claim and each
+/// Returns a row for each claim, and without a namespace also for each PersistentVolume without a claim and each
 /// LogicalVolume without either.
 pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>, now: Timestamp) -> Vec<VolumeRow> {
-    let mut chains: Vec<Chain<'_>> = Vec::new();
+    let mut bindings: Vec<Binding<'_>> = Vec::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let index = Index::new(flavor, objects);
     let claims = objects.our_claims(flavor);
@@ -87,21 +86,25 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
             Some(persistent) => index.volume_of(persistent),
             None => index.volume(bound).or_else(|| index.volume(&future)),
         };
-        chains.push(Chain { claim: Some(claim), persistent, volume });
+        bindings.push(Binding { claim: Some(claim), persistent, volume });
     }
     if namespace.is_none() {
         let with_claim: BTreeSet<_> =
-            chains.iter().filter_map(|chain| chain.persistent?.metadata.name.clone()).collect();
+            bindings.iter().filter_map(|binding| binding.persistent?.metadata.name.clone()).collect();
         for persistent in objects.our_persistent(flavor) {
             if !with_claim.contains(&persistent.name_any()) {
-                chains.push(Chain { claim: None, persistent: Some(persistent), volume: index.volume_of(persistent) });
+                bindings.push(Binding {
+                    claim: None,
+                    persistent: Some(persistent),
+                    volume: index.volume_of(persistent),
+                });
             }
         }
-        seen.extend(chains.iter().filter_map(|chain| chain.volume).map(LogicalVolume::name));
+        seen.extend(bindings.iter().filter_map(|binding| binding.volume).map(LogicalVolume::name));
         let alone = objects.volumes.iter().filter(|volume| !seen.contains(volume.name()));
-        chains.extend(alone.map(|volume| Chain { volume: Some(volume), ..Chain::default() }));
+        bindings.extend(alone.map(|volume| Binding { volume: Some(volume), ..Binding::default() }));
     }
-    let mut rows: Vec<_> = chains.into_iter().map(|chain| row(flavor, &index, chain, now)).collect();
+    let mut rows: Vec<_> = bindings.into_iter().map(|binding| row(flavor, &index, binding, now)).collect();
     rows.sort_by(|a, b| {
         let key = |row: &VolumeRow| {
             let has_no_claim = row.claim.is_empty();
@@ -112,8 +115,8 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
     rows
 }
 
-fn row(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Timestamp) -> VolumeRow {
-    let Chain { claim, persistent, volume } = chain;
+fn row(flavor: ApiFlavor, index: &Index<'_>, binding: Binding<'_>, now: Timestamp) -> VolumeRow {
+    let Binding { claim, persistent, volume } = binding;
     let asked = |volume: &LogicalVolume| parse_bytes(&volume.spec.size).ok();
     let spec = persistent.and_then(|persistent| persistent.spec.as_ref());
     let wanted = claim.and_then(|claim| claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage"));
@@ -134,19 +137,19 @@ fn row(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Timestamp) -
         size_bytes: volume
             .and_then(|volume| volume.current_bytes().or_else(|| asked(volume)))
             .or_else(|| wanted.and_then(|size| parse_bytes(size).ok())),
-        state: state(chain),
-        problem: problem::of(flavor, index, chain, now),
+        state: state(binding),
+        problem: problem::find_problem(flavor, index, binding, now),
         kind: format!("logicalvolume.{}", flavor.group()),
     }
 }
 
-/// How far it is, in a word.
-fn state(chain: Chain<'_>) -> String {
-    let Some(volume) = chain.volume else {
-        return match chain {
-            Chain { persistent: Some(_), .. } => "Missing".to_owned(),
-            Chain { claim: Some(claim), .. } => phase(claim).to_owned(),
-            Chain { .. } => String::new(),
+/// Returns the state of a volume as one word.
+fn state(binding: Binding<'_>) -> String {
+    let Some(volume) = binding.volume else {
+        return match binding {
+            Binding { persistent: Some(_), .. } => "Missing".to_owned(),
+            Binding { claim: Some(claim), .. } => phase(claim).to_owned(),
+            Binding { .. } => String::new(),
         };
     };
     if volume.is_deleting() {
@@ -156,7 +159,7 @@ fn state(chain: Chain<'_>) -> String {
     if readiness != Readiness::VolumeReady {
         return readiness.as_str().to_owned();
     }
-    match (chain.claim, chain.persistent) {
+    match (binding.claim, binding.persistent) {
         (Some(claim), _) if claim.metadata.deletion_timestamp.is_some() => "ClaimDeleting".to_owned(),
         (Some(claim), _) => phase(claim).to_owned(),
         (None, Some(persistent)) => {
@@ -171,7 +174,7 @@ fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
 }
 
-/// What the status says, and the condition where it says more.
+/// Returns the readiness by the status, or [`Readiness::VolumeLost`] by the condition.
 fn readiness(volume: &LogicalVolume) -> Readiness {
     if volume.is_lost() {
         return Readiness::VolumeLost;
@@ -179,7 +182,7 @@ fn readiness(volume: &LogicalVolume) -> Readiness {
     Readiness::of(volume, &volume.status.clone().unwrap_or_default())
 }
 
-/// The table, and below it what is wrong.
+/// Formats the table, and below it problems with their remedies.
 fn in_table(rows: &[VolumeRow], wide: bool) -> String {
     let mut head = vec!["NAMESPACE", "CLAIM", "PV", "LOGICALVOLUME", "NODE", "CLASS", "SIZE", "STATE"];
     if wide {
@@ -213,7 +216,7 @@ fn in_table(rows: &[VolumeRow], wide: bool) -> String {
     text
 }
 
-/// What people know it by.
+/// Returns the name under which people know the volume: the claim, else the LogicalVolume or PersistentVolume.
 fn subject(row: &VolumeRow) -> String {
     match (row.claim.as_str(), row.logical_volume.as_str()) {
         ("", "") => format!("persistentvolume/{}", row.persistent_volume),

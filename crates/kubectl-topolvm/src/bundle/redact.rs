@@ -1,10 +1,10 @@
-//! What looks like a secret is taken out of objects and logs. Secrets themselves are never read.
+//! Redaction: takes everything that looks like a secret out of objects and logs. Secrets themselves are never read.
 
 use serde_json::{Map, Value};
 
-/// Stands where something was.
+/// Text in the place of a redacted value.
 pub(super) const REDACTED: &str = "REDACTED";
-/// What names of secrets contain.
+/// Words in the names of values that are secret.
 const NAMES: [&str; 13] = [
     "password",
     "passwd",
@@ -28,7 +28,7 @@ fn is_secret(name: &str) -> bool {
     NAMES.iter().any(|part| name.contains(part))
 }
 
-/// An object, or a list of them.
+/// Redacts an object, or a list of objects.
 pub(super) fn object(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(object),
@@ -60,7 +60,7 @@ pub(super) fn object(value: &mut Value) {
     }
 }
 
-/// Values whose keys are names of secrets.
+/// Redacts values whose keys are names of secrets.
 fn hide_named(fields: &mut Map<String, Value>) {
     for (key, value) in fields {
         if is_secret(key) {
@@ -69,7 +69,7 @@ fn hide_named(fields: &mut Map<String, Value>) {
     }
 }
 
-/// `--token=x`, and what follows `--token`.
+/// Redacts arguments such as `--token=x`, and the argument after `--token`.
 fn hide_arguments(arguments: &mut [Value]) {
     let mut hides_next = false;
     for argument in arguments {
@@ -82,7 +82,7 @@ fn hide_arguments(arguments: &mut [Value]) {
     }
 }
 
-/// Files in a ConfigMap.
+/// Redacts the files in a ConfigMap.
 fn configuration(fields: &mut Map<String, Value>) {
     if let Some(Value::Object(data)) = fields.get_mut("data") {
         hide_named(data);
@@ -97,7 +97,7 @@ fn configuration(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Lines such as `password: x`, with what is indented below them.
+/// Redacts lines such as `password: x`, with all that is indented below them.
 fn settings(text: &str) -> String {
     let mut hidden_below: Option<usize> = None;
     let mut kept = Vec::new();
@@ -120,7 +120,7 @@ fn settings(text: &str) -> String {
     lines(&kept.join("\n"))
 }
 
-/// A text of several lines: private keys go whole.
+/// Redacts a text of several lines; private keys go whole.
 fn lines(text: &str) -> String {
     let mut kept = Vec::new();
     let mut in_key = false;
@@ -137,7 +137,7 @@ fn lines(text: &str) -> String {
     kept.join("\n")
 }
 
-/// One line of a log: values of `token=x` and `"token":"x"`, what follows `Bearer`, and users and passwords in URLs.
+/// Redacts a line of a log: values of `token=x` and `"token":"x"`, tokens after `Bearer`, and users in URLs.
 pub(super) fn line(text: &str) -> String {
     without_users(&without_bearers(&without_values(text)))
 }

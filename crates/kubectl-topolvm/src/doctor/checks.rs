@@ -9,43 +9,39 @@ use super::Check;
 
 /// All checks.
 pub(super) const ALL: &[Check] = &[
-    Check { name: "api-server", about: "the version of the API server is supported", judge: api::version },
+    Check { name: "api-server", about: "the version of the API server is supported", run: api::version },
     Check {
         name: "crd",
         about: "LogicalVolume is defined, served, and has the fields that our programs write",
-        judge: api::definition,
+        run: api::definition,
     },
-    Check {
-        name: "api-groups",
-        about: "only one of topolvm.io and topolvm.cybozu.com is installed",
-        judge: api::groups,
-    },
-    Check { name: "csidriver", about: "the CSIDriver object is as our programs work", judge: driver::object },
-    Check { name: "owner", about: "nobody else runs a driver of the same name", judge: driver::owner },
+    Check { name: "api-groups", about: "only one of topolvm.io and topolvm.cybozu.com is installed", run: api::groups },
+    Check { name: "csidriver", about: "the CSIDriver object is as our programs work", run: driver::object },
+    Check { name: "owner", about: "nobody else runs a driver of the same name", run: driver::owner },
     Check {
         name: "node-agents",
         about: "each node with storage has the driver registered and publishes its free space",
-        judge: programs::agents,
+        run: programs::agents,
     },
     Check {
         name: "controller",
         about: "the replicas of the controller are ready and one holds the Lease",
-        judge: programs::controller,
+        run: programs::controller,
     },
     Check {
         name: "webhooks",
         about: "webhooks point to a Service that answers, and their certificates are valid",
-        judge: settings::webhooks,
+        run: settings::webhooks,
     },
     Check {
         name: "webhook-exemptions",
         about: "pods of kube-system and of the programs themselves do not wait for the webhooks",
-        judge: settings::exemptions,
+        run: settings::exemptions,
     },
     Check {
         name: "storage-classes",
         about: "StorageClasses of our provisioner have parameters that work",
-        judge: settings::classes,
+        run: settings::classes,
     },
-    Check { name: "rights", about: "the service accounts may do what the programs do", judge: programs::rights },
+    Check { name: "rights", about: "the service accounts may do what the programs do", run: programs::rights },
 ];

@@ -1,77 +1,45 @@
-//! What the checks look at, read once.
+//! The state of the cluster that the checks look at, read once.
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, PodSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 
 use super::rights::{self, Right};
 use super::webhooks::{self, Backend};
-use crate::reading::{Seen, all, list_of, one};
+use super::workloads::{LEASE, Role, Workload, list_workloads};
+use crate::read::{ReadResult, get, list, list_all};
 use crate::server_version::{self, Version};
 
-/// The Lease of the controllers, with the name that --leader-election-id has by default.
-pub(super) const LEASE: &str = "topolvm";
-
-/// All that was read, or why it could not be.
+/// State of the cluster; each part is an error if it could not be read.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(super) flavor: ApiFlavor,
-    /// Where our programs are.
+    /// Namespace of our programs.
     pub(super) namespace: String,
     pub(super) now: Timestamp,
     /// Major and minor version, and as the API server spells it.
-    pub(super) version: Seen<Version>,
+    pub(super) version: ReadResult<Version>,
     /// Of both API groups.
-    pub(super) definitions: Seen<Vec<CustomResourceDefinition>>,
-    pub(super) drivers: Seen<Vec<CSIDriver>>,
-    pub(super) csi_nodes: Seen<Vec<CSINode>>,
-    pub(super) nodes: Seen<Vec<Node>>,
-    pub(super) workloads: Seen<Vec<Workload>>,
+    pub(super) definitions: ReadResult<Vec<CustomResourceDefinition>>,
+    pub(super) drivers: ReadResult<Vec<CSIDriver>>,
+    pub(super) csi_nodes: ReadResult<Vec<CSINode>>,
+    pub(super) nodes: ReadResult<Vec<Node>>,
+    pub(super) workloads: ReadResult<Vec<Workload>>,
     /// Of the controllers, in any namespace.
-    pub(super) leases: Seen<Vec<Lease>>,
+    pub(super) leases: ReadResult<Vec<Lease>>,
     /// Of csi-provisioner for our driver, in any namespace.
-    pub(super) provisioner_leases: Seen<Vec<Lease>>,
-    pub(super) webhooks: Seen<Vec<MutatingWebhookConfiguration>>,
-    /// What the webhooks point to.
+    pub(super) provisioner_leases: ReadResult<Vec<Lease>>,
+    pub(super) webhooks: ReadResult<Vec<MutatingWebhookConfiguration>>,
+    /// Services of the webhooks.
     pub(super) backends: Vec<Backend>,
-    pub(super) classes: Seen<Vec<StorageClass>>,
-    pub(super) namespaces: Seen<Vec<Namespace>>,
-    pub(super) rights: Seen<Vec<Right>>,
-}
-
-/// Which of our programs a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Controller,
-    Node,
-}
-
-impl Role {
-    /// The program, its container, and its service account in our manifests.
-    pub(super) const fn program(self) -> &'static str {
-        match self {
-            Self::Controller => "topolvm-controller",
-            Self::Node => "topolvm-node",
-        }
-    }
-}
-
-/// A Deployment or DaemonSet that runs one of our programs.
-#[derive(Clone, Debug)]
-pub(super) struct Workload {
-    pub(super) role: Role,
-    /// `kind/name`.
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) wanted: i32,
-    pub(super) ready: i32,
-    pub(super) account: String,
+    pub(super) classes: ReadResult<Vec<StorageClass>>,
+    pub(super) namespaces: ReadResult<Vec<Namespace>>,
+    pub(super) rights: ReadResult<Vec<Right>>,
 }
 
 impl Facts {
@@ -85,20 +53,20 @@ impl Facts {
                 futures::join!(
                     server_version::read(client),
                     definitions(client),
-                    all::<CSIDriver>(client),
-                    all::<CSINode>(client),
-                    all::<Node>(client),
-                    workloads(client),
+                    list_all::<CSIDriver>(client),
+                    list_all::<CSINode>(client),
+                    list_all::<Node>(client),
+                    list_workloads(client),
                 )
             },
             async {
                 let (of_controller, of_provisioner) = (named(LEASE), named(&provisioner));
                 futures::join!(
-                    list_of(&leases, &(), &of_controller),
-                    list_of(&leases, &(), &of_provisioner),
-                    all::<MutatingWebhookConfiguration>(client),
-                    all::<StorageClass>(client),
-                    all::<Namespace>(client),
+                    list(&leases, &(), &of_controller),
+                    list(&leases, &(), &of_provisioner),
+                    list_all::<MutatingWebhookConfiguration>(client),
+                    list_all::<StorageClass>(client),
+                    list_all::<Namespace>(client),
                 )
             },
         );
@@ -113,7 +81,7 @@ impl Facts {
             Ok(webhooks) => webhooks::backends(client, flavor, namespace, webhooks).await,
             Err(_) => Vec::new(),
         };
-        let rights = rights::ask(client, flavor, namespace, &accounts).await;
+        let rights = rights::review(client, flavor, namespace, &accounts).await;
         Self {
             flavor,
             namespace: namespace.to_owned(),
@@ -134,59 +102,18 @@ impl Facts {
         }
     }
 
-    pub(super) fn workloads_of(&self, role: Role) -> Seen<Vec<&Workload>> {
+    pub(super) fn workloads_of(&self, role: Role) -> ReadResult<Vec<&Workload>> {
         let workloads = self.workloads.as_ref().map_err(Clone::clone)?;
         let is_ours = |workload: &&Workload| workload.role == role && workload.namespace == self.namespace;
         Ok(workloads.iter().filter(is_ours).collect())
     }
 }
 
-async fn definitions(client: &Client) -> Seen<Vec<CustomResourceDefinition>> {
+async fn definitions(client: &Client) -> ReadResult<Vec<CustomResourceDefinition>> {
     let api = Api::all(client.clone());
     let mut found = Vec::new();
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
-        found.extend(one::<CustomResourceDefinition>(&api, &format!("logicalvolumes.{}", flavor.group())).await?);
+        found.extend(get::<CustomResourceDefinition>(&api, &format!("logicalvolumes.{}", flavor.group())).await?);
     }
     Ok(found)
-}
-
-async fn workloads(client: &Client) -> Seen<Vec<Workload>> {
-    // One after the other, so that of two missing rights always the same is named
-    let deployments = all::<Deployment>(client).await?;
-    let sets = all::<DaemonSet>(client).await?;
-    let mut found = Vec::new();
-    for deployment in deployments {
-        let Some(spec) = &deployment.spec else { continue };
-        let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
-        let name = format!("deployment/{}", deployment.name_any());
-        found.extend(workload(spec.template.spec.as_ref(), name, deployment.namespace()).map(|workload| Workload {
-            wanted: spec.replicas.unwrap_or(1),
-            ready,
-            ..workload
-        }));
-    }
-    for set in sets {
-        let Some(spec) = &set.spec else { continue };
-        let name = format!("daemonset/{}", set.name_any());
-        let numbers = set.status.as_ref().map(|status| (status.desired_number_scheduled, status.number_ready));
-        let (wanted, ready) = numbers.unwrap_or_default();
-        let workload = workload(spec.template.spec.as_ref(), name, set.namespace());
-        found.extend(workload.map(|workload| Workload { wanted, ready, ..workload }));
-    }
-    Ok(found)
-}
-
-/// Whose pods have a container of one of our programs, by its name or by its command.
-fn workload(pods: Option<&PodSpec>, name: String, namespace: Option<String>) -> Option<Workload> {
-    let pods = pods?;
-    let runs = |role: Role| {
-        pods.containers.iter().any(|container| {
-            let command = container.command.iter().flatten().next();
-            let program = command.and_then(|command| command.rsplit('/').next());
-            container.name == role.program() || program == Some(role.program())
-        })
-    };
-    let role = [Role::Controller, Role::Node].into_iter().find(|role| runs(*role))?;
-    let account = pods.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
-    Some(Workload { role, name, namespace: namespace.unwrap_or_default(), wanted: 0, ready: 0, account })
 }

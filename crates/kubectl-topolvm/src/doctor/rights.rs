@@ -1,4 +1,4 @@
-//! What our service accounts must be able to do, and whether they are.
+//! Rights of our service accounts, asked with SubjectAccessReviews.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -6,16 +6,16 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 
-use super::facts::{LEASE, Role};
-use crate::reading::{Gap, Seen, resource};
+use super::workloads::{LEASE, Role};
+use crate::read::{ReadResult, RequestError, resource};
 
 /// Questions at the same time.
-const AT_ONCE: usize = 4;
+const CONCURRENCY: usize = 4;
 
 /// Stands for the API group of LogicalVolumes.
 const OURS: &str = "logicalvolumes";
 
-/// What the work of a program cannot do without: API group, resource, verbs. Said for the cluster.
+/// Rights that each program needs, for the whole cluster: API group, resource, verbs.
 const NEEDED: [(Role, &str, &str, &[&str]); 9] = [
     (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
     (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
@@ -38,19 +38,19 @@ pub(super) struct Right {
     pub(super) is_allowed: bool,
 }
 
-/// Asks the API server about all of them.
-pub(super) async fn ask(
+/// Asks the API server about all rights.
+pub(super) async fn review(
     client: &Client,
     flavor: ApiFlavor,
     namespace: &str,
     accounts: &[(Role, String)],
-) -> Seen<Vec<Right>> {
+) -> ReadResult<Vec<Right>> {
     let questions = accounts.iter().flat_map(|(role, account)| {
         let of_role = attributes(*role, flavor, namespace);
         of_role.into_iter().map(move |attributes| (*role, account.clone(), attributes))
     });
     let asked = questions.map(|(role, account, attributes)| async move {
-        let what = spelled(&attributes);
+        let what = format_right(&attributes);
         let spec = SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{account}")),
             // What a token of the account would say
@@ -64,11 +64,12 @@ pub(super) async fn ask(
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|error| Gap::new("create", resource::<SubjectAccessReview>(&()), error))?;
+        let answer =
+            answer.map_err(|error| RequestError::new("create", resource::<SubjectAccessReview>(&()), error))?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
         Ok(Right { role, account, what, is_allowed })
     });
-    futures::stream::iter(asked).buffered(AT_ONCE).try_collect().await
+    futures::stream::iter(asked).buffered(CONCURRENCY).try_collect().await
 }
 
 fn attributes(role: Role, flavor: ApiFlavor, namespace: &str) -> Vec<ResourceAttributes> {
@@ -97,7 +98,7 @@ fn attributes(role: Role, flavor: ApiFlavor, namespace: &str) -> Vec<ResourceAtt
     all
 }
 
-fn spelled(attributes: &ResourceAttributes) -> String {
+fn format_right(attributes: &ResourceAttributes) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let mut what = format!("{} {}", text(&attributes.verb), text(&attributes.resource));
     let group = text(&attributes.group);

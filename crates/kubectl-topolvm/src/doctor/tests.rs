@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 use topolvm_api::crd;
 
-use super::facts::{Role, Workload};
 use super::rights::Right;
 use super::webhooks::{Backend, selects};
+use super::workloads::{Role, Workload};
 use super::*;
 
 /// 2026-01-01T01:00:00Z
@@ -123,13 +123,13 @@ fn exempt() -> Value {
 #[test]
 fn a_sound_installation_has_nothing_wrong() {
     let report = report(&sound());
-    assert_eq!(report.result, Outcome::Ok, "{}", for_people(&report));
+    assert_eq!(report.result, Outcome::Ok, "{}", format_table(&report));
     assert_eq!(report.checks.len(), 11);
-    assert!(for_people(&report).ends_with("11 checks: 11 ok, 0 warn, 0 fail, 0 unknown\n"));
+    assert!(format_table(&report).ends_with("11 checks: 11 ok, 0 warn, 0 fail, 0 unknown\n"));
     let mut facts = sound();
     extender(&mut facts, (2027, 1, 1), &exempt(), Some(1));
     let report = super::report(&facts);
-    assert_eq!(report.result, Outcome::Ok, "{}", for_people(&report));
+    assert_eq!(report.result, Outcome::Ok, "{}", format_table(&report));
 }
 
 #[rstest]
@@ -251,7 +251,7 @@ fn each_fault_is_named_by_its_check_alone(
     let mut facts = sound();
     fault(&mut facts);
     let report = report(&facts);
-    let text = for_people(&report);
+    let text = format_table(&report);
     let answer = report.checks.iter().find(|answer| answer.name == check).unwrap();
     assert_eq!(answer.result, result, "{text}");
     assert_eq!(report.has_failed(), result == Outcome::Fail);
@@ -268,8 +268,8 @@ fn each_fault_is_named_by_its_check_alone(
 #[test]
 fn what_one_may_not_read_is_unknown_and_names_the_right() {
     let mut facts = sound();
-    let gap = Gap::Forbidden { verb: "list", resource: "csinodes.storage.k8s.io".to_owned() };
-    facts.csi_nodes = Err(gap);
+    let error = RequestError::Forbidden { verb: "list", resource: "csinodes.storage.k8s.io".to_owned() };
+    facts.csi_nodes = Err(error);
     let report = report(&facts);
     assert_eq!((report.result, report.has_failed()), (Outcome::Unknown, false));
     let json: Value = serde_json::from_str(&render(ReportFormat::Json, &report).unwrap()).unwrap();

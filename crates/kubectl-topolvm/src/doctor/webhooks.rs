@@ -1,4 +1,4 @@
-//! The admission webhooks that are ours, and what they point to.
+//! Our admission webhooks, their Services and their certificates.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 use x509_parser::pem::Pem;
 
-use crate::reading::{self, Seen};
+use crate::read::{self, ReadResult};
 
-/// Where topolvm-controller answers.
+/// HTTP paths of the webhooks of topolvm-controller.
 const PATHS: [&str; 2] = ["/pod/mutate", "/pvc/mutate"];
 
 /// A Service to which webhooks point.
@@ -21,11 +21,11 @@ const PATHS: [&str; 2] = ["/pod/mutate", "/pvc/mutate"];
 pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// How many endpoints are ready; nothing where there is no such Service.
-    pub(super) ready: Seen<Option<usize>>,
+    /// Number of ready endpoints; none if the Service does not exist.
+    pub(super) ready: ReadResult<Option<usize>>,
 }
 
-/// Ours, by their names or by where they point.
+/// Returns our webhooks, known by their names or by their Service and path.
 pub(super) fn ours<'a>(
     flavor: ApiFlavor,
     namespace: &str,
@@ -43,7 +43,7 @@ pub(super) fn ours<'a>(
     all.filter(is_ours).collect()
 }
 
-/// The Services of our webhooks, each once.
+/// Returns the Services of our webhooks, each once.
 pub(super) async fn backends(
     client: &Client,
     flavor: ApiFlavor,
@@ -61,11 +61,11 @@ pub(super) async fn backends(
     backends
 }
 
-async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> Seen<Option<usize>> {
-    if reading::one(&Api::<Service>::namespaced(client.clone(), namespace), name).await?.is_none() {
+async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> ReadResult<Option<usize>> {
+    if read::get(&Api::<Service>::namespaced(client.clone(), namespace), name).await?.is_none() {
         return Ok(None);
     }
-    let slices = reading::within::<EndpointSlice>(client, Some(namespace)).await?;
+    let slices = read::list_within::<EndpointSlice>(client, Some(namespace)).await?;
     let of_service = slices.iter().filter(|slice| {
         let labels = slice.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_some_and(|service| service == name)
@@ -79,7 +79,7 @@ async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> Seen<O
     Ok(Some(ready))
 }
 
-/// When the last of the certificates of a caBundle expires. Nothing where it has none that can be read.
+/// Returns the latest expiry of the certificates in a caBundle; none if it has no certificate that can be read.
 pub(super) fn expiry(bundle: &[u8]) -> Option<Timestamp> {
     let blocks = Pem::iter_from_buffer(bundle).filter_map(Result::ok);
     let ends = blocks.filter_map(|block| {
@@ -89,7 +89,7 @@ pub(super) fn expiry(bundle: &[u8]) -> Option<Timestamp> {
     ends.max()
 }
 
-/// Whether a selector takes objects with these labels.
+/// Returns true if a label selector selects objects with these labels.
 pub(super) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let mut expressions = selector.match_expressions.iter().flatten();

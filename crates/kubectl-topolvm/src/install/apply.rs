@@ -1,4 +1,4 @@
-//! Applying and deleting objects, and waiting until that has its effect.
+//! Applies and deletes objects, and waits for the effect.
 
 use std::time::Duration;
 
@@ -9,20 +9,11 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use super::InstallError;
-use super::object::{MANAGER, ObjectId};
+use super::object::{MANAGER, ObjectId, apply_error};
 use super::plan::{Action, Step};
-use crate::reading::Gap;
 
-/// The API server has so long to serve a new definition.
-const ESTABLISHED: Duration = Duration::from_mins(1);
-
-/// Why the API server did not take an object.
-pub(crate) fn refused(id: &ObjectId, error: kube::Error) -> InstallError {
-    if let kube::Error::Api(status) = error {
-        return InstallError::Refused { what: id.to_string(), message: status.message };
-    }
-    Gap::new("change", id.qualified(), error).into()
-}
+/// Timeout for the API server to serve a new CustomResourceDefinition.
+const ESTABLISHED_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Applies what the plan creates and changes, in its order.
 pub(crate) async fn apply(client: &Client, steps: &[Step]) -> Result<(), InstallError> {
@@ -30,16 +21,16 @@ pub(crate) async fn apply(client: &Client, steps: &[Step]) -> Result<(), Install
         let (id, Some(object)) = (&step.id, &step.object) else { continue };
         let params = PatchParams::apply(MANAGER).force();
         let applied = id.api(client).patch(&id.name, &params, &Patch::Apply(object)).await;
-        applied.map_err(|error| refused(id, error))?;
+        applied.map_err(|error| apply_error(id, error))?;
         if id.kind == "CustomResourceDefinition" {
             let api = Api::<CustomResourceDefinition>::all(client.clone());
-            until(api, &id.name, conditions::is_crd_established(), ESTABLISHED, id.to_string()).await?;
+            wait_until(api, &id.name, conditions::is_crd_established(), ESTABLISHED_TIMEOUT, id.to_string()).await?;
         }
     }
     Ok(())
 }
 
-/// Removes what the plan removes.
+/// Deletes the objects that the plan removes, and waits until they have gone.
 pub(crate) async fn prune(client: &Client, steps: &[Step], limit: Duration) -> Result<(), InstallError> {
     for step in steps.iter().filter(|step| step.action == Action::Remove) {
         if let Some(found) = step.id.get(client).await? {
@@ -62,14 +53,16 @@ pub(crate) async fn delete(
     let params = if id.is_workload() { DeleteParams::foreground() } else { DeleteParams::background() };
     let params = params.preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
     match api.delete(&id.name, &params).await {
-        Ok(_) => until(api, &id.name, conditions::is_deleted(&uid), limit, format!("the end of {id}")).await.map(drop),
+        Ok(_) => {
+            wait_until(api, &id.name, conditions::is_deleted(&uid), limit, format!("the end of {id}")).await.map(drop)
+        }
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(refused(id, error)),
+        Err(error) => Err(apply_error(id, error)),
     }
 }
 
-/// Waits for an object to be as it should be. Ctrl-C ends that.
-pub(crate) async fn until<K>(
+/// Waits until an object meets a condition. Ctrl-C ends the wait.
+pub(crate) async fn wait_until<K>(
     api: Api<K>,
     name: &str,
     condition: impl Condition<K>,

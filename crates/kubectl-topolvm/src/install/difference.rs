@@ -1,4 +1,4 @@
-//! Where two versions of an object differ, value by value.
+//! Differences between two versions of an object, value by value.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the API server writes about the object, and what others report in it.
+/// JSON pointers of fields that the API server or controllers write.
 const NOT_COMPARED: [&str; 6] = [
     "/metadata/managedFields",
     "/metadata/resourceVersion",
@@ -16,7 +16,7 @@ const NOT_COMPARED: [&str; 6] = [
     "/status",
 ];
 
-/// A value that comes, goes or becomes another.
+/// A value that is added, removed or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
     /// `spec.replicas`, `metadata.labels["app.kubernetes.io/name"]`, `spec.containers[0].image`.
@@ -38,7 +38,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// How an object changes from one version to another.
+/// Returns the differences between two versions of an object.
 pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", "", Some(before), Some(after), &mut found);
@@ -68,7 +68,7 @@ fn compare(pointer: &str, path: &str, before: Option<&Value>, after: Option<&Val
     }
 }
 
-/// The path of a key.
+/// Returns the path of a key inside of a path.
 fn inside(path: &str, key: &str) -> String {
     if !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
         return format!("{path}[{key:?}]");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::options::{Certificates, Lvmd, Options, Scheduling};
+use super::options::{Certificates, KUBELET, Lvmd, Options, Scheduling};
 
 /// Path below `deploy/manifests`, and content.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
@@ -16,20 +16,18 @@ const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"
 pub(crate) const NAMESPACE: &str = "topolvm-system";
 /// ConfigMap with lvmd.yaml, and its key.
 pub(super) const LVMD_CONFIG: (&str, &str) = ("topolvm-lvmd", "lvmd.yaml");
-/// What the images of the manifests are called.
+/// Name of the image in the manifests.
 const IMAGE: &str = "localhost/topolvm";
-/// Where the manifests take kubelet's directory to be.
-pub(super) const KUBELET: &str = "/var/lib/kubelet";
 const STORAGE_CLASS: &str = "base/storageclass.yaml";
 const BASE: &str = "base";
 
-/// The names of the components that there are.
+/// Returns the names of all components.
 pub(super) fn components() -> Vec<&'static str> {
     let file = |path: &'static str| path.strip_prefix("components/")?.strip_suffix("/kustomization.yaml");
     FILES.iter().filter_map(|&(path, _)| file(path)).collect()
 }
 
-/// Writes what `kubectl kustomize` needs below a directory; the answer is the kustomization to render.
+/// Writes the files for `kubectl kustomize` below a directory, and returns the kustomization to render.
 pub(super) fn write(directory: &Path, options: &Options) -> io::Result<PathBuf> {
     // Each overlay is made for the base, and gets in the place of it what the one before has made
     let mut below = None;
@@ -53,14 +51,14 @@ pub(super) fn write(directory: &Path, options: &Options) -> io::Result<PathBuf> 
         "resources": resources, "components": components, "patches": patches(options),
     });
     if let (Some(image), Some(object)) = (&options.image, kustomization.as_object_mut()) {
-        object.insert("images".to_owned(), json!([image_of(image)]));
+        object.insert("images".to_owned(), json!([image_entry(image)]));
     }
     // JSON is YAML, and needs no care for what names contain
     fs::write(top.join("kustomization.yaml"), kustomization.to_string())?;
     Ok(top)
 }
 
-/// What is applied one on top of the other.
+/// Returns the overlays to apply, each on top of the one before.
 fn overlays(options: &Options) -> Vec<&'static str> {
     let first = match options.lvmd {
         Lvmd::Daemonset => "overlays/lvmd",
@@ -75,7 +73,7 @@ fn overlays(options: &Options) -> Vec<&'static str> {
     std::iter::once(first).chain(second).collect()
 }
 
-/// All files, with another base if there is one.
+/// Writes all files of `deploy/manifests`, with another base if one is given.
 fn write_tree(directory: &Path, base: Option<&str>) -> io::Result<()> {
     for (path, content) in FILES {
         let file = directory.join(path);
@@ -103,8 +101,8 @@ fn storage_class(name: &str, options: &Options) -> Value {
     class
 }
 
-/// `NAME:TAG` or `NAME@DIGEST` for kustomize.
-fn image_of(image: &str) -> Value {
+/// Returns the entry of kustomize's `images` for `NAME:TAG` or `NAME@DIGEST`.
+fn image_entry(image: &str) -> Value {
     if let Some((name, digest)) = image.split_once('@') {
         return json!({ "name": IMAGE, "newName": name, "digest": digest });
     }
@@ -129,7 +127,7 @@ fn patches(options: &Options) -> Vec<Value> {
         patch("Deployment", "topolvm-controller", operation);
     }
     if let Some(directory) = &options.kubelet_dir {
-        patch("DaemonSet", "topolvm-node", kubelet(directory, options.flavor().driver_name()));
+        patch("DaemonSet", "topolvm-node", kubelet_dir_patch(directory, options.flavor().driver_name()));
     }
     if !options.node_selector.is_empty() {
         let path = "/spec/template/spec/nodeSelector";
@@ -139,8 +137,8 @@ fn patches(options: &Options) -> Vec<Value> {
     patches
 }
 
-/// Another directory of kubelet. Each test says which entry is meant, so that another order in node.yaml is an error.
-fn kubelet(directory: &str, driver: &str) -> Value {
+/// Returns the JSON patch for another directory of kubelet. Its tests make another order in node.yaml an error.
+fn kubelet_dir_patch(directory: &str, driver: &str) -> Value {
     let pod = "/spec/template/spec";
     let container = format!("{pod}/containers/0");
     let plugin = format!("{directory}/plugins/{driver}/node");
@@ -179,9 +177,12 @@ mod tests {
 
     #[test]
     fn the_tag_of_an_image_is_not_the_port_of_its_registry() {
-        assert_eq!(image_of("r:5000/topolvm:1"), json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "1"}));
-        assert_eq!(image_of("r:5000/topolvm"), json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "latest"}));
-        assert_eq!(image_of("r/t@sha256:ab"), json!({"name": IMAGE, "newName": "r/t", "digest": "sha256:ab"}));
+        assert_eq!(image_entry("r:5000/topolvm:1"), json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "1"}));
+        assert_eq!(
+            image_entry("r:5000/topolvm"),
+            json!({"name": IMAGE, "newName": "r:5000/topolvm", "newTag": "latest"})
+        );
+        assert_eq!(image_entry("r/t@sha256:ab"), json!({"name": IMAGE, "newName": "r/t", "digest": "sha256:ab"}));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Objects of any kind: how they are called, in which order they are applied, and how the API server is asked about
-//! them.
+//! Identity of objects of any kind, the order in which they are applied, and their
+//! API.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::InstallError;
-use crate::reading::Gap;
+use crate::read::RequestError;
 
 /// Label on all that this program applies, and its value, which is also the field manager.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(crate) const MANAGER: &str = "kubectl-topolvm";
 
-/// What is applied before workloads, in this order. All that is not named stands between the first and the workloads.
+/// Kinds that are applied first, in this order. Kinds that are not named come between these and [`LAST`].
 const FIRST: [&str; 10] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -28,10 +28,10 @@ const FIRST: [&str; 10] = [
     "ValidatingAdmissionPolicyBinding",
     "CSIDriver",
 ];
-/// What runs pods, and then what is asked whenever a pod is made.
+/// Kinds that are applied last: the webhook of pods, and workloads.
 const LAST: [&str; 3] = ["MutatingWebhookConfiguration", "Deployment", "DaemonSet"];
 
-/// Which object.
+/// Identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectId {
@@ -53,19 +53,19 @@ impl ObjectId {
         }
     }
 
-    /// Where it comes in the order of applying. Removal goes the other way.
+    /// Returns the position in the order of applying. Removal goes the other way.
     pub(crate) fn rank(&self) -> usize {
         let place = |kinds: &[&str]| kinds.iter().position(|kind| *kind == self.kind);
         let last = place(&LAST).map(|place| FIRST.len().saturating_add(place).saturating_add(1));
         place(&FIRST).or(last).unwrap_or(FIRST.len())
     }
 
-    /// Whether pods come and go with it.
+    /// Returns true for a Deployment or DaemonSet.
     pub(crate) fn is_workload(&self) -> bool {
         matches!(self.kind.as_str(), "Deployment" | "DaemonSet")
     }
 
-    /// Its API group, resource and version.
+    /// Returns its API group, resource and version.
     pub(crate) fn resource(&self) -> ApiResource {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         // All kinds of the manifests have the plural that is guessed
@@ -79,13 +79,13 @@ impl ObjectId {
         }
     }
 
-    /// The object in the cluster, if it is there.
+    /// Reads the object from the cluster; none if it does not exist.
     pub(crate) async fn get(&self, client: &Client) -> Result<Option<DynamicObject>, InstallError> {
         let found = self.api(client).get_opt(&self.name).await;
-        found.map_err(|error| Gap::new("get", self.qualified(), error).into())
+        found.map_err(|error| RequestError::new("get", self.qualified(), error).into())
     }
 
-    /// The resource as roles call it: `deployments.apps`.
+    /// Returns the resource as roles name it: `deployments.apps`.
     pub(crate) fn qualified(&self) -> String {
         let ApiResource { plural, group, .. } = self.resource();
         if group.is_empty() { plural } else { format!("{plural}.{group}") }
@@ -101,7 +101,15 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// Whether this program has applied it.
+/// Makes the error for an object that the API server has refused.
+pub(crate) fn apply_error(id: &ObjectId, error: kube::Error) -> InstallError {
+    if let kube::Error::Api(status) = error {
+        return InstallError::Refused { what: id.to_string(), message: status.message };
+    }
+    RequestError::new("change", id.qualified(), error).into()
+}
+
+/// Returns true if this program has applied the object.
 pub(crate) fn is_ours(object: &DynamicObject) -> bool {
     object.labels().get(MANAGED_BY).is_some_and(|manager| manager == MANAGER)
 }

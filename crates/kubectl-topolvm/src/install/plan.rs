@@ -1,4 +1,4 @@
-//! What an installation will change, found out by letting the API server try it without keeping it.
+//! The plan of an installation: what it changes, found out by dry runs on the API server.
 
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -6,13 +6,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::InstallError;
-use super::apply::refused;
 use super::difference::{Difference, differences};
-use super::object::{MANAGED_BY, MANAGER, ObjectId, is_ours};
+use super::object::{MANAGED_BY, MANAGER, ObjectId, apply_error, is_ours};
 use super::record::Record;
 use super::rendering::Rendering;
 
-/// What becomes of an object.
+/// Change to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Action {
@@ -33,7 +32,7 @@ impl Action {
     }
 }
 
-/// An object and what becomes of it.
+/// A step of the plan: an object and its change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Step {
     pub(crate) action: Action,
@@ -41,12 +40,12 @@ pub(crate) struct Step {
     pub(crate) id: ObjectId,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) differences: Vec<Difference>,
-    /// What is applied.
+    /// Object to apply.
     #[serde(skip)]
     pub(crate) object: Option<DynamicObject>,
 }
 
-/// Steps in the order in which they are done: all objects of the rendering, and then what was there and is no more.
+/// Returns the steps in their order: all objects of the rendering, and then recorded objects that are no part of it.
 pub(crate) async fn plan(
     client: &Client,
     rendering: &Rendering,
@@ -85,7 +84,7 @@ async fn step(client: &Client, object: DynamicObject) -> Result<Step, InstallErr
         (None, Ok(_)) => (Action::Create, Vec::new()),
         // Its namespace, or a role to which it binds, is to be made before it
         (None, Err(kube::Error::Api(status))) if status.is_not_found() => (Action::Create, Vec::new()),
-        (_, Err(error)) => return Err(refused(&id, error)),
+        (_, Err(error)) => return Err(apply_error(&id, error)),
         (Some(live), Ok(tried)) => {
             let differences = differences(&json(&live)?, &json(&tried)?);
             (if differences.is_empty() { Action::Keep } else { Action::Change }, differences)
@@ -98,24 +97,24 @@ fn json(object: &DynamicObject) -> Result<Value, InstallError> {
     serde_json::to_value(object).map_err(InstallError::Object)
 }
 
-/// The object with the label that says whose it is.
+/// Returns the object with the label of this program.
 fn labelled(mut object: DynamicObject) -> DynamicObject {
     let labels = object.metadata.labels.get_or_insert_default();
     drop(labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned()));
     object
 }
 
-/// How many of the steps do this.
+/// Returns the number of steps with this action.
 pub(crate) fn count(steps: &[Step], action: Action) -> usize {
     steps.iter().filter(|step| step.action == action).count()
 }
 
-/// Whether there is nothing to do.
+/// Returns true if the plan changes nothing.
 pub(crate) fn is_done(steps: &[Step]) -> bool {
     count(steps, Action::Keep) == steps.len()
 }
 
-/// The plan as lines for people, with what changes in each object if that is wanted.
+/// Formats the plan as lines for people, with the differences of each object if wanted.
 pub(crate) fn lines(steps: &[Step], with_differences: bool) -> String {
     let mut lines = Vec::new();
     for step in steps {

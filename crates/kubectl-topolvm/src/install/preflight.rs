@@ -1,4 +1,4 @@
-//! Whether a cluster is fit for the installation, found out without changing anything in it.
+//! Preflight checks: prove that a cluster is fit for the installation, without changing anything in it.
 
 pub(crate) mod nodes;
 
@@ -15,15 +15,15 @@ use super::InstallError;
 use super::object::{MANAGED_BY, MANAGER, ObjectId};
 use super::record::Record;
 use super::rendering::Rendering;
-use crate::reading::{self, Gap, resource};
+use crate::read::{self, RequestError, resource};
 use crate::server_version::{self, OLDEST};
 
-/// Questions at the same time.
-const AT_ONCE: usize = 4;
-/// What csi-snapshotter watches.
+/// Access reviews at the same time.
+const CONCURRENCY: usize = 4;
+/// API that csi-snapshotter watches.
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
 
-/// Names all that does not fit.
+/// Runs all checks of the cluster; the error names every problem.
 pub(crate) async fn check(
     client: &Client,
     flavor: ApiFlavor,
@@ -69,15 +69,16 @@ async fn missing_rights(client: &Client, rendering: &Rendering) -> Result<Vec<St
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|error| Gap::new("create", resource::<SelfSubjectAccessReview>(&()), error))?;
+        let answer =
+            answer.map_err(|error| RequestError::new("create", resource::<SelfSubjectAccessReview>(&()), error))?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
         Ok::<_, InstallError>((!is_allowed).then(|| right.to_string()))
     });
-    let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+    let answers: Vec<_> = futures::stream::iter(asked).buffered(CONCURRENCY).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// The rights for what is applied and recorded, and for the pods of the checks.
+/// Returns the rights for all objects that are applied and recorded, and for the pods of the checks.
 fn needed(rendering: &Rendering) -> BTreeSet<Right> {
     let of_object = |id: ObjectId| {
         let found = id.resource();
@@ -109,7 +110,7 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// What is applied and not served, and what the sidecars watch.
+/// Returns a problem for each API that is applied or watched by a sidecar and is not served.
 async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<String>, InstallError> {
     let mut problems = Vec::new();
     let versions: BTreeSet<_> = rendering.ids().into_iter().map(|id| id.api_version).collect();
@@ -131,15 +132,15 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
 async fn is_served(client: &Client, version: &str) -> Result<bool, InstallError> {
     match client.list_api_group_resources(version).await {
         Ok(resources) => Ok(!resources.resources.is_empty()),
-        Err(kube::Error::Api(status)) if reading::is_absent(&status) => Ok(false),
-        Err(error) => Err(Gap::new("get", version.to_owned(), error).into()),
+        Err(kube::Error::Api(status)) if read::is_not_found(&status) => Ok(false),
+        Err(error) => Err(RequestError::new("get", version.to_owned(), error).into()),
     }
 }
 
 /// A driver of the same name that somebody else has installed.
 async fn other_driver(client: &Client, flavor: ApiFlavor) -> Result<Option<String>, InstallError> {
     let api = Api::<CSIDriver>::all(client.clone());
-    let Some(driver) = reading::one(&api, flavor.driver_name()).await? else { return Ok(None) };
+    let Some(driver) = read::get(&api, flavor.driver_name()).await? else { return Ok(None) };
     let labels = driver.labels();
     if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
         return Ok(None);

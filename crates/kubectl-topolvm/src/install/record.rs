@@ -1,4 +1,4 @@
-//! What this program knows of an installation at its next run: a ConfigMap in the cluster with the options and the
+//! The record of an installation for the next run of this program: a ConfigMap in the cluster with the options and the
 //! objects.
 
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::InstallError;
 use super::manifests::NAMESPACE;
-use super::object::{MANAGED_BY, MANAGER, ObjectId};
+use super::object::{MANAGED_BY, MANAGER, ObjectId, apply_error};
 use super::options::Options;
-use crate::reading;
+use crate::read;
 
 const NAME: &str = "topolvm-installation";
 const KEY: &str = "installation.json";
@@ -26,9 +26,9 @@ pub(crate) struct Record {
     pub(crate) version: String,
     pub(crate) options: Options,
     pub(crate) objects: BTreeSet<ObjectId>,
-    /// Whether the namespace was made with the installation, so that it goes with it.
+    /// True if the namespace was made with the installation, so that it is removed with it.
     pub(crate) has_made_namespace: bool,
-    /// Whether the programs were removed and the volumes kept.
+    /// True if the programs were removed and the volumes kept.
     #[serde(default)]
     pub(crate) is_removed: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) async fn read(client: &Client) -> Result<Option<Self>, InstallError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
-        let Some(found) = reading::one(&api, NAME).await? else { return Ok(None) };
+        let Some(found) = read::get(&api, NAME).await? else { return Ok(None) };
         let text = found.data.as_ref().and_then(|data| data.get(KEY)).map(String::as_str).unwrap_or_default();
         serde_json::from_str(text).map(Some).map_err(InstallError::Record)
     }
@@ -54,10 +54,10 @@ impl Record {
         });
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let written = api.patch(NAME, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object)).await;
-        written.map(drop).map_err(|error| super::apply::refused(&Self::id(), error))
+        written.map(drop).map_err(|error| apply_error(&Self::id(), error))
     }
 
-    /// The ConfigMap itself.
+    /// Returns the identity of the ConfigMap.
     pub(crate) fn id() -> ObjectId {
         ObjectId {
             api_version: "v1".to_owned(),

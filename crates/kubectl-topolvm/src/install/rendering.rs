@@ -21,7 +21,7 @@ pub(crate) struct Rendering {
     pub(crate) objects: Vec<DynamicObject>,
 }
 
-/// Renders what the options say. No cluster is asked.
+/// Renders the objects of an installation with these options, without a cluster.
 pub(crate) fn render(options: &Options) -> Result<Rendering, InstallError> {
     let directory = tempfile::Builder::new().prefix("kubectl-topolvm-").tempdir().map_err(InstallError::Directory)?;
     let top = manifests::write(directory.path(), options).map_err(InstallError::Directory)?;
@@ -49,7 +49,7 @@ impl Rendering {
         self.objects.iter().map(ObjectId::of).collect()
     }
 
-    /// The volume groups in which lvmd makes volumes; none where it has its configuration on the host.
+    /// Returns the volume groups of lvmd's device classes; none if its configuration is on the host.
     pub(crate) fn volume_groups(&self) -> Vec<String> {
         let config = self.objects.iter().find(|object| {
             let id = ObjectId::of(object);
@@ -59,13 +59,13 @@ impl Rendering {
         text.and_then(|text| options::volume_groups(text).ok()).unwrap_or_default()
     }
 
-    /// Names and images of the containers of all workloads.
+    /// Returns names and images of the containers of all workloads.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.objects.iter().filter_map(|object| object.data.pointer("/spec/template/spec/containers"));
         all.filter_map(Value::as_array).flatten().map(|container| (text(container, "name"), text(container, "image")))
     }
 
-    /// The image of the programs.
+    /// Returns the image of the programs.
     pub(crate) fn image(&self) -> &str {
         self.containers().find(|(name, _)| *name == "topolvm-node").map(|(_, image)| image).unwrap_or_default()
     }

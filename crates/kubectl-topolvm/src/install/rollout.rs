@@ -1,4 +1,4 @@
-//! How far workloads are, and why a pod does not start.
+//! Rollout of workloads: waits until their pods are ready, and reports why a pod does not start.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,17 +13,17 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::manifests::NAMESPACE;
 use super::object::ObjectId;
-use super::{InstallError, tell};
+use super::{InstallError, print_progress};
 
-/// Of the log of a container that ends again and again.
-const LINES: i64 = 10;
-/// Of our pods.
+/// Lines of the log of a container that crashes.
+const LOG_LINES: i64 = 10;
+/// Label selector of our pods.
 const SELECTOR: &str = "app.kubernetes.io/name=topolvm";
 
-/// How far a workload is.
+/// Rollout status of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Progress {
-    /// As kubectl calls it.
+    /// `kind/name`.
     name: String,
     ready: i32,
     wanted: i32,
@@ -36,9 +36,9 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Why a pod does not run.
+/// Reason for which a pod does not run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Trouble {
+pub(crate) struct PodProblem {
     pod: String,
     /// Empty where the pod has no node yet.
     container: String,
@@ -46,8 +46,8 @@ pub(crate) struct Trouble {
     message: String,
 }
 
-impl Trouble {
-    /// Whether to wait is of no use, or of so little that a check need not do it.
+impl PodProblem {
+    /// Returns true for reasons that waiting does not mend, or so rarely that a check need not wait.
     pub(crate) fn is_stuck(&self) -> bool {
         let reasons = [
             "ErrImageNeverPull",
@@ -67,7 +67,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PodProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pod, container, reason, message } = self;
         write!(f, "pod {pod}")?;
@@ -79,7 +79,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Returns when all pods of these workloads are those of their last change and ready. Tells how far they are meanwhile.
+/// Waits until all pods of these workloads are updated and ready, and prints progress meanwhile.
 pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duration) -> Result<(), InstallError> {
     let (deployments, deployment_writer) = reflector::store::<Deployment>();
     let (sets, set_writer) = reflector::store::<DaemonSet>();
@@ -97,7 +97,7 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
         pod_changes.boxed_local(),
     ]);
     let end = tokio::time::Instant::now() + limit;
-    let mut told = BTreeSet::new();
+    let mut printed = BTreeSet::new();
     loop {
         let is_over = tokio::select! {
             change = changes.next() => change.is_none(),
@@ -110,12 +110,12 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
         let of_sets = sets.iter().map(|set| set_progress(set));
         let progress: Vec<_> =
             of_deployments.chain(of_sets).filter(|progress| workloads.iter().any(|id| progress.is_of(id))).collect();
-        let mut troubles: Vec<_> = pods.state().iter().filter_map(|pod| trouble(pod)).collect();
-        troubles.sort();
+        let mut problems: Vec<_> = pods.state().iter().filter_map(|pod| find_pod_problem(pod)).collect();
+        problems.sort();
         let news = progress.iter().filter(|one| one.wanted > 0).map(ToString::to_string);
-        for line in news.chain(troubles.iter().map(ToString::to_string)) {
-            if told.insert(line.clone()) {
-                tell(&line);
+        for line in news.chain(problems.iter().map(ToString::to_string)) {
+            if printed.insert(line.clone()) {
+                print_progress(&line);
             }
         }
         if progress.len() == workloads.len() && progress.iter().all(|one| one.is_done && one.wanted > 0) {
@@ -123,7 +123,7 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
         }
         let has_no_nodes = progress.iter().any(|one| one.is_done && one.wanted == 0);
         if is_over || has_no_nodes {
-            return Err(InstallError::NotReady(reasons(client, &progress, &troubles).await));
+            return Err(InstallError::NotReady(reasons(client, &progress, &problems).await));
         }
     }
 }
@@ -134,8 +134,8 @@ impl Progress {
     }
 }
 
-/// What is behind, why, and what the programs that end have said.
-async fn reasons(client: &Client, progress: &[Progress], troubles: &[Trouble]) -> Vec<String> {
+/// Returns the unfinished workloads, the reasons, and the last log lines of containers that crash.
+async fn reasons(client: &Client, progress: &[Progress], problems: &[PodProblem]) -> Vec<String> {
     let mut reasons = Vec::new();
     for one in progress.iter().filter(|one| !one.is_done || one.wanted == 0) {
         reasons.push(match one.wanted {
@@ -144,16 +144,16 @@ async fn reasons(client: &Client, progress: &[Progress], troubles: &[Trouble]) -
         });
     }
     let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
-    for trouble in troubles {
-        let mut text = trouble.to_string();
-        if trouble.is_crash() {
+    for problem in problems {
+        let mut text = problem.to_string();
+        if problem.is_crash() {
             let params = LogParams {
-                container: Some(trouble.container.clone()),
+                container: Some(problem.container.clone()),
                 previous: true,
-                tail_lines: Some(LINES),
+                tail_lines: Some(LOG_LINES),
                 ..LogParams::default()
             };
-            let log = api.logs(&trouble.pod, &params).await.unwrap_or_default();
+            let log = api.logs(&problem.pod, &params).await.unwrap_or_default();
             text.extend(log.lines().map(|line| format!("\n      {line}")));
         }
         reasons.push(text);
@@ -161,7 +161,7 @@ async fn reasons(client: &Client, progress: &[Progress], troubles: &[Trouble]) -
     reasons
 }
 
-/// That something has changed; outages pass, and the limit is there for those that do not.
+/// Drops the contents and errors of watch events: outages pass, and the deadline is there for those that do not.
 fn changed<K>(changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>) -> impl Stream<Item = ()> {
     changes.map(drop)
 }
@@ -187,8 +187,8 @@ fn set_progress(set: &DaemonSet) -> Progress {
     Progress { name, ready, wanted, is_done: is_seen && is_new && ready == wanted }
 }
 
-/// Why a pod does not run, if it is said; the first container that has a reason.
-pub(crate) fn trouble(pod: &Pod) -> Option<Trouble> {
+/// Returns the reason for which a pod does not run, that of its first waiting container, if one is known.
+pub(crate) fn find_pod_problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.as_ref()?;
     let unscheduled = status
         .conditions
@@ -196,7 +196,7 @@ pub(crate) fn trouble(pod: &Pod) -> Option<Trouble> {
         .flatten()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
     if let Some(condition) = unscheduled {
-        return Some(Trouble {
+        return Some(PodProblem {
             pod: pod.name_any(),
             container: String::new(),
             reason: condition.reason.clone().unwrap_or_default(),
@@ -208,9 +208,9 @@ pub(crate) fn trouble(pod: &Pod) -> Option<Trouble> {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone()?;
         // What each pod goes through
-        let is_trouble = reason != "ContainerCreating" && reason != "PodInitializing";
+        let is_problem = reason != "ContainerCreating" && reason != "PodInitializing";
         let message = waiting.message.clone().unwrap_or_default();
-        is_trouble.then(|| Trouble { pod: pod.name_any(), container: container.name.clone(), reason, message })
+        is_problem.then(|| PodProblem { pod: pod.name_any(), container: container.name.clone(), reason, message })
     });
     waiting.next()
 }
@@ -269,11 +269,11 @@ mod tests {
             }))
             .unwrap()
         };
-        assert_eq!(trouble(&pod("ContainerCreating")), None);
-        let found = trouble(&pod("ImagePullBackOff")).unwrap();
+        assert_eq!(find_pod_problem(&pod("ContainerCreating")), None);
+        let found = find_pod_problem(&pod("ImagePullBackOff")).unwrap();
         assert_eq!(found.to_string(), "pod p, container c: ImagePullBackOff: why");
         assert!(found.is_stuck() && !found.is_crash());
-        assert!(trouble(&pod("CrashLoopBackOff")).unwrap().is_crash());
+        assert!(find_pod_problem(&pod("CrashLoopBackOff")).unwrap().is_crash());
     }
 
     #[test]
@@ -285,6 +285,6 @@ mod tests {
             }]},
         }))
         .unwrap();
-        assert_eq!(trouble(&pod).unwrap().to_string(), "pod p: Unschedulable: 0/1 nodes");
+        assert_eq!(find_pod_problem(&pod).unwrap().to_string(), "pod p: Unschedulable: 0/1 nodes");
     }
 }

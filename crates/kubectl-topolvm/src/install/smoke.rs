@@ -1,4 +1,4 @@
-//! A claim and a pod that writes to it, in a namespace for that alone: proof that volumes can be made and used.
+//! Smoke test: a claim and a pod that writes to it, in a temporary namespace.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use kube::runtime::wait::conditions;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::apply::until;
-use super::rollout::trouble;
-use super::{InstallError, tell, temporary};
-use crate::reading::Gap;
+use super::apply::wait_until;
+use super::rollout::find_pod_problem;
+use super::{InstallError, print_progress, temporary};
+use crate::read::RequestError;
 
-/// Claim and pod.
+/// Name of the claim and of the pod.
 const NAME: &str = "smoke-test";
 /// XFS makes no smaller one than 300 MiB.
 const SIZE: &str = "512Mi";
@@ -27,13 +27,15 @@ pub(crate) async fn test(
     image: &str,
     limit: Duration,
 ) -> Result<(), InstallError> {
-    tell(&format!("smoke test: a claim of {SIZE} of the StorageClass {storage_class}, and a pod that writes to it"));
+    print_progress(&format!(
+        "smoke test: a claim of {SIZE} of the StorageClass {storage_class}, and a pod that writes to it"
+    ));
     let volume = temporary::within(client, "topolvm-smoke-test-", "restricted", async |namespace: &str| {
         let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
         create(&claims, claim(storage_class), "persistentvolumeclaims").await?;
         create(&pods, pod(image), "pods").await?;
-        let waited = until(pods.clone(), NAME, has_ended, limit, "the pod of the smoke test".to_owned()).await;
+        let waited = wait_until(pods.clone(), NAME, has_ended, limit, "the pod of the smoke test".to_owned()).await;
         match waited {
             Ok(Some(pod)) if phase(&pod) == "Succeeded" => {}
             Ok(_) | Err(InstallError::Slow { .. }) => {
@@ -41,8 +43,10 @@ pub(crate) async fn test(
             }
             Err(error) => return Err(error),
         }
-        let claim =
-            claims.get(NAME).await.map_err(|error| Gap::new("get", "persistentvolumeclaims".to_owned(), error))?;
+        let claim = claims
+            .get(NAME)
+            .await
+            .map_err(|error| RequestError::new("get", "persistentvolumeclaims".to_owned(), error))?;
         Ok(claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default())
     });
     let volume = volume.await?;
@@ -51,13 +55,15 @@ pub(crate) async fn test(
     if volume.is_empty() {
         return Err(InstallError::Smoke(vec!["the claim has no volume, and a pod has used it".to_owned()]));
     }
-    let found =
-        volumes.get_opt(&volume).await.map_err(|error| Gap::new("get", "persistentvolumes".to_owned(), error))?;
+    let found = volumes
+        .get_opt(&volume)
+        .await
+        .map_err(|error| RequestError::new("get", "persistentvolumes".to_owned(), error))?;
     if let Some(uid) = found.and_then(|found| found.metadata.uid) {
         let what = format!("the end of the PersistentVolume {volume}");
-        until(volumes, &volume, conditions::is_deleted(&uid), limit, what).await?;
+        wait_until(volumes, &volume, conditions::is_deleted(&uid), limit, what).await?;
     }
-    tell("smoke test: the volume was made, written to and removed");
+    print_progress("smoke test: the volume was made, written to and removed");
     Ok(())
 }
 
@@ -67,7 +73,7 @@ where
 {
     let object: K = serde_json::from_value(object).map_err(InstallError::Object)?;
     let created = api.create(&PostParams::default(), &object).await;
-    created.map(drop).map_err(|error| Gap::new("create", resource.to_owned(), error).into())
+    created.map(drop).map_err(|error| RequestError::new("create", resource.to_owned(), error).into())
 }
 
 fn phase(pod: &Pod) -> &str {
@@ -78,10 +84,11 @@ fn has_ended(pod: Option<&Pod>) -> bool {
     pod.is_none_or(|pod| ["Succeeded", "Failed"].contains(&phase(pod)))
 }
 
-/// What the pod and the Events of its namespace say.
+/// Returns the reason for which the pod does not run, and the warnings among the Events of its namespace.
 async fn reasons(client: &Client, pods: &Api<Pod>, namespace: &str) -> Vec<String> {
     let pod = pods.get_opt(NAME).await.ok().flatten();
-    let mut reasons: Vec<_> = pod.as_ref().and_then(trouble).map(|trouble| trouble.to_string()).into_iter().collect();
+    let mut reasons: Vec<_> =
+        pod.as_ref().and_then(find_pod_problem).map(|problem| problem.to_string()).into_iter().collect();
     let events = Api::<Event>::namespaced(client.clone(), namespace);
     let warnings = events.list(&ListParams::default().fields("type=Warning")).await;
     reasons.extend(warnings.into_iter().flatten().map(|event| {
@@ -107,7 +114,7 @@ fn claim(storage_class: &str) -> Value {
     })
 }
 
-/// A pod that a namespace with the strictest rules takes.
+/// Returns a pod that the pod security level `restricted` allows.
 fn pod(image: &str) -> Value {
     json!({
         "metadata": { "name": NAME },

@@ -1,4 +1,4 @@
-//! A namespace for the time of a check: made before it, and gone with all that is in it after it, whatever came of it.
+//! A temporary namespace for a check, deleted after the check with all that is in it, whatever its result.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use kube::runtime::wait::conditions;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use super::apply::until;
+use super::apply::wait_until;
 use super::object::{MANAGED_BY, MANAGER};
-use super::{InstallError, tell};
-use crate::reading::Gap;
+use super::{InstallError, print_progress};
+use crate::read::RequestError;
 
-/// For pods to end, and for the namespace's controller to see that.
-const REMOVED: Duration = Duration::from_mins(2);
+/// Timeout for the deletion of the namespace: pods end, and the namespace controller sees that.
+const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Does the work in a new namespace with this prefix and level of pod security. Ctrl-C ends the work too.
+/// Runs a check in a new namespace with this prefix and level of pod security. Ctrl-C ends the check too.
 pub(crate) async fn within<T>(
     client: &Client,
     prefix: &str,
@@ -30,7 +30,7 @@ pub(crate) async fn within<T>(
     }});
     let namespace = serde_json::from_value(namespace).map_err(InstallError::Object)?;
     let made = api.create(&PostParams::default(), &namespace).await;
-    let made = made.map_err(|error| Gap::new("create", "namespaces".to_owned(), error))?;
+    let made = made.map_err(|error| RequestError::new("create", "namespaces".to_owned(), error))?;
     let (name, uid) = (made.name_any(), made.uid().unwrap_or_default());
     let outcome = tokio::select! {
         outcome = work(&name) => outcome,
@@ -38,15 +38,21 @@ pub(crate) async fn within<T>(
     };
     let removed = async {
         let deleted = api.delete(&name, &DeleteParams::default()).await;
-        deleted.map_err(|error| Gap::new("delete", format!("the namespace {name}"), error))?;
-        until(api.clone(), &name, conditions::is_deleted(&uid), REMOVED, format!("the end of the namespace {name}"))
-            .await
+        deleted.map_err(|error| RequestError::new("delete", format!("the namespace {name}"), error))?;
+        wait_until(
+            api.clone(),
+            &name,
+            conditions::is_deleted(&uid),
+            DELETION_TIMEOUT,
+            format!("the end of the namespace {name}"),
+        )
+        .await
     };
     match (outcome, removed.await) {
         (Ok(outcome), removed) => removed.map(|_| outcome),
         (Err(error), Ok(_)) => Err(error),
         (Err(error), Err(left)) => {
-            tell(&format!("{left}; remove it with kubectl delete namespace {name}"));
+            print_progress(&format!("{left}; remove it with kubectl delete namespace {name}"));
             Err(error)
         }
     }

@@ -1,4 +1,4 @@
-//! `status --watch`: the rows again whenever they have changed.
+//! `status --watch`: prints the rows again whenever they have changed.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -10,16 +10,15 @@ use kube::{Api, Client};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::{ClassRow, rows, shown};
-use crate::args::Format;
 use crate::error::Error;
-use crate::output;
+use crate::output::{self, Format};
 
-/// What changes together, as free space and the volume that takes it, is printed once.
-const TOGETHER: Duration = Duration::from_millis(300);
+/// Debounce: changes that belong together, as of free space and of the volume that takes it, are printed once.
+const DEBOUNCE: Duration = Duration::from_millis(300);
 /// Moves to the top left corner of a terminal and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Goes on until it is interrupted, or may not watch.
+/// Prints rows until the program is interrupted, or the API server refuses the watch.
 pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> Result<(), Error> {
     let (nodes, node_writer) = reflector::store::<Node>();
     let volume_writer = reflector::store::Writer::<LogicalVolume>::new(flavor);
@@ -27,14 +26,14 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
     let node_changes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
     let volume_changes = watcher(Api::<LogicalVolume>::all_with(client.clone(), &flavor), watcher::Config::default());
     let mut changes = futures::stream::select(
-        lasting(node_changes.default_backoff().reflect(node_writer)),
-        lasting(volume_changes.default_backoff().reflect(volume_writer)),
+        keep_refusals(node_changes.default_backoff().reflect(node_writer)),
+        keep_refusals(volume_changes.default_backoff().reflect(volume_writer)),
     )
     .boxed_local();
     let mut printed: Option<Vec<ClassRow>> = None;
     let mut is_listed = (false, false);
     while changes.try_next().await?.is_some() {
-        let end = tokio::time::Instant::now() + TOGETHER;
+        let end = tokio::time::Instant::now() + DEBOUNCE;
         while let Ok(more) = tokio::time::timeout_at(end, changes.try_next()).await {
             if more?.is_none() {
                 return Ok(());
@@ -58,7 +57,7 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
     Ok(())
 }
 
-/// Whether all objects have been listed once.
+/// Returns true once all objects have been listed.
 async fn is_ready<K>(store: &reflector::Store<K>) -> bool
 where
     K: reflector::Lookup + Clone + 'static,
@@ -67,8 +66,8 @@ where
     tokio::time::timeout(Duration::ZERO, store.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok())
 }
 
-/// Outages pass; what is refused is refused again.
-fn lasting<K>(
+/// Drops the contents and errors of watch events, except the error of a refused watch: outages pass.
+fn keep_refusals<K>(
     changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
 ) -> impl Stream<Item = Result<(), Error>> {
     changes.map(|change| match change {

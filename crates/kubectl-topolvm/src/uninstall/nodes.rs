@@ -1,4 +1,4 @@
-//! What the agents, and kubelet for them, have written on Nodes.
+//! Removes finalizer, capacity annotations and topology label from Nodes.
 
 use std::time::Duration;
 
@@ -11,30 +11,32 @@ use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
 
 use crate::install::InstallError;
-use crate::install::apply::until;
-use crate::install::tell;
-use crate::reading::{self, Gap};
+use crate::install::apply::wait_until;
+use crate::install::print_progress;
+use crate::read::{self, RequestError};
 
-/// For kubelet to see that the socket of the driver has gone.
-const DEREGISTERED: Duration = Duration::from_mins(1);
-/// Somebody else may change the same Node meanwhile.
-const TRIES: usize = 5;
+/// Timeout for kubelet to deregister the driver, whose socket has gone.
+const DEREGISTRATION_TIMEOUT: Duration = Duration::from_mins(1);
+/// Attempts to patch a Node that somebody else changes at the same time.
+const ATTEMPTS: usize = 5;
 
-/// Takes finalizer, capacity and label off all Nodes, after kubelet has forgotten the driver.
+/// Removes finalizer, capacity annotations and label from all Nodes, after kubelet has deregistered the driver.
 pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -> Result<(), InstallError> {
     let csi_nodes = Api::<CSINode>::all(client.clone());
-    for csi_node in reading::all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
+    for csi_node in read::list_all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
         let name = csi_node.name_any();
         let is_gone = |node: Option<&CSINode>| node.is_none_or(|node| !has_driver(node, flavor));
         let what = format!("kubelet of node {name} to forget the driver {flavor}");
-        match until(csi_nodes.clone(), &name, is_gone, limit.min(DEREGISTERED), what).await {
+        match wait_until(csi_nodes.clone(), &name, is_gone, limit.min(DEREGISTRATION_TIMEOUT), what).await {
             // A node that is down; kubelet forgets it with the CSINode when it comes up
-            Err(InstallError::Slow { what, seconds }) => tell(&format!("waited {seconds} s for {what}, and go on")),
+            Err(InstallError::Slow { what, seconds }) => {
+                print_progress(&format!("waited {seconds} s for {what}, and go on"))
+            }
             other => drop(other?),
         }
     }
     let nodes = Api::<Node>::all(client.clone());
-    for node in reading::all::<Node>(client).await? {
+    for node in read::list_all::<Node>(client).await? {
         clean_one(&nodes, node, flavor).await?;
     }
     Ok(())
@@ -46,7 +48,7 @@ fn has_driver(node: &CSINode, flavor: ApiFlavor) -> bool {
 
 async fn clean_one(nodes: &Api<Node>, mut node: Node, flavor: ApiFlavor) -> Result<(), InstallError> {
     let name = node.name_any();
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let operations = operations(&node, flavor);
         if operations.is_empty() {
             return Ok(());
@@ -56,18 +58,18 @@ async fn clean_one(nodes: &Api<Node>, mut node: Node, flavor: ApiFlavor) -> Resu
             Ok(_) => return Ok(()),
             // A test of the patch has failed
             Err(kube::Error::Api(status)) if status.is_invalid() => {}
-            Err(error) => return Err(Gap::new("patch", "nodes".to_owned(), error).into()),
+            Err(error) => return Err(RequestError::new("patch", "nodes".to_owned(), error).into()),
         }
-        match reading::one(nodes, &name).await? {
+        match read::get(nodes, &name).await? {
             Some(found) => node = found,
             None => return Ok(()),
         }
     }
-    tell(&format!("node {name} changes all the time: finalizer and annotations of {flavor} stay on it"));
+    print_progress(&format!("node {name} changes all the time: finalizer and annotations of {flavor} stay on it"));
     Ok(())
 }
 
-/// A JSON patch that tests what it takes away.
+/// Returns a JSON patch that tests the values that it removes.
 fn operations(node: &Node, flavor: ApiFlavor) -> Vec<Value> {
     let mut operations = Vec::new();
     let mut remove = |path: String, value: &str| {
@@ -87,7 +89,7 @@ fn operations(node: &Node, flavor: ApiFlavor) -> Vec<Value> {
     operations
 }
 
-/// A key in a JSON pointer (RFC 6901).
+/// Escapes a key for a JSON pointer (RFC 6901).
 fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

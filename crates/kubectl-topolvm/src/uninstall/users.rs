@@ -1,4 +1,4 @@
-//! Who would lose something if the driver went.
+//! Volumes and claims of the driver, which stand in the way of a removal.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -6,25 +6,25 @@ use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::install::InstallError;
-use crate::joined::Objects;
-use crate::reading::{self, Gap};
+use crate::objects::Objects;
+use crate::read::{self, RequestError};
 
-/// Lines that a person reads.
+/// Lines that are printed at most.
 const SHOWN: usize = 20;
 
-/// Volumes, and claims that wait for one, as lines for people.
+/// Lists volumes, and claims that wait for one, as lines for people.
 pub(super) async fn list(client: &Client, flavor: ApiFlavor) -> Result<Vec<String>, InstallError> {
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
-    let volumes = match reading::list_of(&volumes, &flavor, "").await {
+    let volumes = match read::list(&volumes, &flavor, "").await {
         // A removal that was interrupted has removed the definition
-        Err(Gap::Absent { .. }) => Vec::new(),
+        Err(RequestError::Absent { .. }) => Vec::new(),
         volumes => volumes?,
     };
     let objects = Objects {
         volumes,
-        persistent: reading::all::<PersistentVolume>(client).await?,
-        claims: reading::all::<PersistentVolumeClaim>(client).await?,
-        classes: reading::all::<StorageClass>(client).await?,
+        persistent: read::list_all::<PersistentVolume>(client).await?,
+        claims: read::list_all::<PersistentVolumeClaim>(client).await?,
+        classes: read::list_all::<StorageClass>(client).await?,
         nodes: Vec::new(),
     };
     Ok(lines(&objects, flavor))

@@ -1,11 +1,11 @@
-//! The objects by the names under which others refer to them: one pass over them, however many volumes there are.
+//! Index of objects by the names under which others refer to them: one pass over them, however many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::joined::Objects;
+use crate::objects::Objects;
 
 /// PersistentVolumes of the driver, LogicalVolumes and Nodes by name.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl<'a> Index<'a> {
         self.volumes.get(name).copied()
     }
 
-    /// The LogicalVolume whose volume a PersistentVolume is about; by name where it has no id yet.
+    /// Returns the LogicalVolume of a PersistentVolume: by volume id, or by name if it has no id yet.
     pub(super) fn volume_of(&self, persistent: &PersistentVolume) -> Option<&'a LogicalVolume> {
         let handle = persistent.spec.as_ref()?.csi.as_ref()?.volume_handle.as_str();
         let by_name =

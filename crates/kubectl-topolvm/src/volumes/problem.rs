@@ -1,4 +1,4 @@
-//! What is wrong with a volume, and what to do.
+//! Problems of a volume, with their remedies.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -8,14 +8,14 @@ use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, lost_message};
 
 use super::index::Index;
-use super::{Chain, phase, readiness};
+use super::{Binding, phase, readiness};
 
-/// What takes longer than this has a reason.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
-/// gRPC code RESOURCE_EXHAUSTED, with which lvmd says that there is no room.
+/// Time that a change may take before it is a problem.
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(2);
+/// gRPC code RESOURCE_EXHAUSTED, with which lvmd reports too little free space.
 const RESOURCE_EXHAUSTED: i32 = 8;
 
-/// What is wrong, and the way out.
+/// A problem with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
     pub(crate) what: String,
@@ -26,10 +26,15 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
     Problem { what: what.into(), remedy: remedy.into() }
 }
 
-/// The first thing that is wrong, from the disk upwards: what is wrong below explains what is wrong above.
-pub(super) fn of(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Timestamp) -> Option<Problem> {
-    let is_old = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) > PATIENCE);
-    let Some(volume) = chain.volume else { return without_volume(chain, is_old) };
+/// Returns the first problem of a volume, from the disk upwards: a problem below explains those above.
+pub(super) fn find_problem(
+    flavor: ApiFlavor,
+    index: &Index<'_>,
+    binding: Binding<'_>,
+    now: Timestamp,
+) -> Option<Problem> {
+    let is_old = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) > GRACE_PERIOD);
+    let Some(volume) = binding.volume else { return missing_volume_problem(binding, is_old) };
     let node = volume.spec.node_name.as_str();
     if !index.has_node(node) {
         return Some(problem(
@@ -43,10 +48,10 @@ pub(super) fn of(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Ti
         return Some(problem(what, remedy));
     }
     if volume.is_deleting() {
-        return is_old(volume.metadata.deletion_timestamp.as_ref()).then(|| leaving(flavor, volume));
+        return is_old(volume.metadata.deletion_timestamp.as_ref()).then(|| deletion_problem(flavor, volume));
     }
     if let Some((code, message)) = volume.failure() {
-        return Some(failed(volume, code, message));
+        return Some(failure_problem(volume, code, message));
     }
     if readiness(volume) != Readiness::VolumeReady && is_old(volume.metadata.creation_timestamp.as_ref()) {
         return Some(problem(
@@ -54,14 +59,18 @@ pub(super) fn of(flavor: ApiFlavor, index: &Index<'_>, chain: Chain<'_>, now: Ti
             format!("see that topolvm-node and lvmd run on node {node} and what they log"),
         ));
     }
-    above(volume, chain, is_old)
+    binding_problem(volume, binding, is_old)
 }
 
-/// What is wrong with the objects of a volume that is there.
-fn above(volume: &LogicalVolume, chain: Chain<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
+/// Returns the problem of the claim or PersistentVolume of an existing volume.
+fn binding_problem(
+    volume: &LogicalVolume,
+    binding: Binding<'_>,
+    is_old: impl Fn(Option<&Time>) -> bool,
+) -> Option<Problem> {
     let name = volume.name();
-    let Some(persistent) = chain.persistent else {
-        if let Some(claim) = chain.claim.filter(|claim| phase(claim) == "Lost") {
+    let Some(persistent) = binding.persistent else {
+        if let Some(claim) = binding.claim.filter(|claim| phase(claim) == "Lost") {
             return Some(problem(
                 format!(
                     "the PersistentVolume of the claim {} is gone, and the volume is still there",
@@ -100,9 +109,9 @@ fn above(volume: &LogicalVolume, chain: Chain<'_>, is_old: impl Fn(Option<&Time>
     }
 }
 
-/// A claim or PersistentVolume without a LogicalVolume.
-fn without_volume(chain: Chain<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
-    if let Some(persistent) = chain.persistent {
+/// Returns the problem of a claim or PersistentVolume without a LogicalVolume.
+fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
+    if let Some(persistent) = binding.persistent {
         return Some(problem(
             "its LogicalVolume is gone",
             format!(
@@ -113,7 +122,7 @@ fn without_volume(chain: Chain<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> O
             ),
         ));
     }
-    let claim = chain.claim?;
+    let claim = binding.claim?;
     if phase(claim) == "Lost" {
         return Some(problem(
             "PersistentVolume and LogicalVolume of the claim are gone",
@@ -131,7 +140,7 @@ fn without_volume(chain: Chain<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> O
     })
 }
 
-fn leaving(flavor: ApiFlavor, volume: &LogicalVolume) -> Problem {
+fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> Problem {
     let (name, node) = (volume.name(), &volume.spec.node_name);
     if !volume.has_finalizer(flavor.logical_volume_finalizer()) {
         let holders = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
@@ -155,7 +164,7 @@ fn leaving(flavor: ApiFlavor, volume: &LogicalVolume) -> Problem {
     )
 }
 
-fn failed(volume: &LogicalVolume, code: i32, message: &str) -> Problem {
+fn failure_problem(volume: &LogicalVolume, code: i32, message: &str) -> Problem {
     let node = &volume.spec.node_name;
     let class = if volume.spec.device_class.is_empty() { "default" } else { &volume.spec.device_class };
     let what = if volume.volume_id().is_some() { "it could not grow" } else { "it could not be made" };

@@ -1,4 +1,4 @@
-//! The API server, and the definitions of LogicalVolume.
+//! Checks of the API server and of the definitions of LogicalVolume.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
@@ -7,10 +7,10 @@ use topolvm_api::{ApiFlavor, crd};
 
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
-use crate::reading::Gap;
+use crate::read::RequestError;
 use crate::server_version::{self, OLDEST};
 
-pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let version = facts.version.as_ref().map_err(Clone::clone)?;
     let (_, _, spelled) = version;
     let finding = if server_version::is_too_old(version) {
@@ -24,7 +24,7 @@ pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(vec![finding])
 }
 
-pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let definitions = facts.definitions.as_ref().map_err(Clone::clone)?;
     let (flavor, expected) = (facts.flavor, crd(facts.flavor));
     let apply = format!("apply {}", manifest(flavor));
@@ -73,7 +73,7 @@ pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let definitions = facts.definitions.as_ref().map_err(Clone::clone)?;
     let groups: Vec<_> = definitions.iter().map(|found| found.spec.group.as_str()).collect();
     let finding = match groups.as_slice() {
@@ -95,7 +95,7 @@ pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(vec![finding])
 }
 
-/// What of our manifests has the definition.
+/// Returns the manifest with the CustomResourceDefinition.
 const fn manifest(flavor: ApiFlavor) -> &'static str {
     match flavor {
         ApiFlavor::TopoLvm => "deploy/manifests/base/crd.yaml",

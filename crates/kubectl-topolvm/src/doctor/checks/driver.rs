@@ -1,4 +1,4 @@
-//! The CSIDriver object, and whose it is.
+//! Checks of the CSIDriver object and of its owner.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
@@ -7,19 +7,19 @@ use kube::ResourceExt as _;
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::doctor::webhooks;
-use crate::reading::Gap;
+use crate::read::RequestError;
 
-/// Where Helm says whose an object is.
+/// Annotation with the namespace of the Helm release that owns an object.
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
-/// A Lease that was not renewed for so long has no living holder, whatever the clocks say.
-const DEAD: SignedDuration = SignedDuration::from_mins(5);
+/// Age of the last renewal after which a Lease has no living holder, whatever the clocks say.
+const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
-fn find(facts: &Facts) -> Result<Option<&CSIDriver>, Gap> {
+fn find(facts: &Facts) -> Result<Option<&CSIDriver>, RequestError> {
     let drivers = facts.drivers.as_ref().map_err(Clone::clone)?;
     Ok(drivers.iter().find(|driver| driver.name_any() == facts.flavor.driver_name()))
 }
 
-pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let name = facts.flavor.driver_name();
     let Some(driver) = find(facts)? else {
         let remedy = "apply deploy/manifests/base/csidriver.yaml (of the older API group: overlays/legacy)";
@@ -68,7 +68,7 @@ pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let (name, namespace) = (facts.flavor.driver_name(), facts.namespace.as_str());
     let mut findings = Vec::new();
     let remove =
@@ -92,7 +92,7 @@ pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, Gap> {
         let spec = lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
         let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
-        let lives = renewed.is_some_and(|renewed| facts.now.duration_since(renewed.0) < DEAD);
+        let lives = renewed.is_some_and(|renewed| facts.now.duration_since(renewed.0) < ABANDONED_AFTER);
         let other = lease.namespace().unwrap_or_default();
         if other != namespace && lives && !holder.is_empty() {
             let found = format!("a csi-provisioner in the namespace {other} ({holder}) makes volumes of {name} too");

@@ -1,4 +1,4 @@
-//! Agents and controllers, and what they may do.
+//! Checks of agents and controllers, and of the rights of their service accounts.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,17 @@ use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
 use crate::doctor::Finding;
-use crate::doctor::facts::{Facts, LEASE, Role};
-use crate::reading::Gap;
+use crate::doctor::facts::Facts;
+use crate::doctor::workloads::{LEASE, Role};
+use crate::read::RequestError;
 use crate::status;
 
-/// How far clocks may be apart.
+/// Clock skew that is allowed between this machine and the controllers.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// What a Lease that does not say it holds.
+/// Duration of a Lease without `leaseDurationSeconds`.
 const LEASE_SECONDS: i32 = 15;
 
-pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let flavor = facts.flavor;
     let nodes = facts.nodes.as_ref().map_err(Clone::clone)?;
     let csi_nodes = facts.csi_nodes.as_ref().map_err(Clone::clone)?;
@@ -70,7 +71,7 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let namespace = &facts.namespace;
     let mut findings = Vec::new();
     for deployment in facts.workloads_of(Role::Controller)? {
@@ -109,7 +110,7 @@ pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let rights = facts.rights.as_ref().map_err(Clone::clone)?;
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for right in rights.iter().filter(|right| !right.is_allowed) {

@@ -1,4 +1,4 @@
-//! Webhook configurations and StorageClasses.
+//! Checks of webhook configurations and StorageClasses.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptions};
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::doctor::webhooks::{self, expiry, selects};
-use crate::reading::Gap;
+use crate::read::RequestError;
 use crate::status;
 
-/// A certificate with less time left is soon forgotten.
-const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// What csi-provisioner takes for the type of the filesystem; the second is the old name.
+/// Remaining validity below which a certificate is warned of.
+const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// StorageClass parameters of csi-provisioner for the type of the filesystem; the second is the old name.
 const FSTYPE: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
-/// What csi-provisioner keeps for itself.
+/// Prefix of StorageClass parameters that csi-provisioner reads itself.
 const RESERVED: &str = "csi.storage.k8s.io/";
 
-fn ours(facts: &Facts) -> Result<Vec<&MutatingWebhook>, Gap> {
+fn ours(facts: &Facts) -> Result<Vec<&MutatingWebhook>, RequestError> {
     let configurations = facts.webhooks.as_ref().map_err(Clone::clone)?;
     Ok(webhooks::ours(facts.flavor, &facts.namespace, configurations))
 }
 
-pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let webhooks = ours(facts)?;
     if webhooks.is_empty() {
         return Ok(vec![Finding::ok("there are no webhooks of ours")]);
@@ -37,7 +37,7 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, Gap> {
         .filter_map(|backend| {
             let service = format!("{}/{}", backend.namespace, backend.name);
             match &backend.ready {
-                Err(gap) => Some(Finding::unknown(gap)),
+                Err(error) => Some(Finding::unknown(error)),
                 Ok(None) => Some(Finding::fail(
                     format!("the webhooks point to the Service {service}, which does not exist"),
                     "apply deploy/manifests/components/webhooks/service.yaml, or correct the \
@@ -61,7 +61,7 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, Gap> {
             Some(end) if end <= facts.now => {
                 findings.push(Finding::fail(format!("{}: the caBundle has expired on {end}", webhook.name), remedy));
             }
-            Some(end) if end.duration_since(facts.now) < SOON => {
+            Some(end) if end.duration_since(facts.now) < EXPIRY_WARNING => {
                 findings.push(Finding::warn(format!("{}: the caBundle expires on {end}", webhook.name), remedy));
             }
             Some(_) => {}
@@ -73,7 +73,7 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let webhooks = ours(facts)?;
     if webhooks.is_empty() {
         return Ok(vec![Finding::ok("there are no webhooks of ours")]);
@@ -105,7 +105,7 @@ pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-pub(super) fn classes(facts: &Facts) -> Result<Vec<Finding>, Gap> {
+pub(super) fn classes(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let all = facts.classes.as_ref().map_err(Clone::clone)?;
     let nodes = facts.nodes.as_ref().map_err(Clone::clone)?;
     let ours: Vec<_> = all.iter().filter(|class| class.provisioner == facts.flavor.driver_name()).collect();
@@ -118,10 +118,10 @@ pub(super) fn classes(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     for class in &ours {
         let name = class.name_any();
         let correct = format!("make the StorageClass {name} anew without it; its parameters cannot be changed");
-        if let Some(found) = impossible(facts.flavor, class) {
+        if let Some(found) = find_refused_parameter(facts.flavor, class) {
             findings.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()));
         }
-        for key in unknown(facts.flavor, class) {
+        for key in unknown_parameters(facts.flavor, class) {
             let found = format!("StorageClass {name}: the parameter {key:?} is not known, and has no effect");
             findings.push(Finding::warn(found, correct.clone()));
         }
@@ -153,8 +153,8 @@ pub(super) fn classes(facts: &Facts) -> Result<Vec<Finding>, Gap> {
     Ok(findings)
 }
 
-/// What of the parameters the controller refuses.
-fn impossible(flavor: ApiFlavor, class: &StorageClass) -> Option<String> {
+/// Returns why the controller would refuse the parameters of a StorageClass.
+fn find_refused_parameter(flavor: ApiFlavor, class: &StorageClass) -> Option<String> {
     let parameters = class.parameters.as_ref()?;
     let filesystem = FSTYPE.iter().find_map(|key| parameters.get(*key)).map(String::as_str).unwrap_or_default();
     if !filesystem.is_empty() && !FILESYSTEMS.contains(&filesystem) {
@@ -164,8 +164,8 @@ fn impossible(flavor: ApiFlavor, class: &StorageClass) -> Option<String> {
     MkfsOptions::parse(filesystem, options).err().map(|error| error.to_string())
 }
 
-/// Parameters that neither the controller nor csi-provisioner reads.
-fn unknown(flavor: ApiFlavor, class: &StorageClass) -> impl Iterator<Item = &str> {
+/// Returns the parameters that neither the controller nor csi-provisioner reads.
+fn unknown_parameters(flavor: ApiFlavor, class: &StorageClass) -> impl Iterator<Item = &str> {
     let known =
         [flavor.device_class_parameter(), flavor.lvcreate_option_class_parameter(), flavor.mkfs_options_parameter()];
     let keys = class.parameters.iter().flatten().map(|(key, _)| key.as_str());

@@ -1,5 +1,5 @@
-//! What only a node knows: its volume groups, kubelet's directory and lvmd's socket. A pod on each looks, in a namespace
-//! for that alone.
+//! Preflight checks of nodes: volume groups, kubelet's directory and lvmd's socket. Each node is checked by a pod in a
+//! temporary namespace.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use topolvm_api::DEFAULT_LVMD_SOCKET;
 
-use crate::install::apply::until;
+use crate::install::apply::wait_until;
 use crate::install::options::{Lvmd, Options};
 use crate::install::rendering::Rendering;
-use crate::install::rollout::trouble;
-use crate::install::{InstallError, tell, temporary};
-use crate::reading::Gap;
+use crate::install::rollout::find_pod_problem;
+use crate::install::{InstallError, print_progress, temporary};
+use crate::read::RequestError;
 
 /// Nodes at the same time.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// Writes what it finds as the container's last words, which need no right to read logs. Of the mounts of the node only
 /// those of this pod are known to be kubelet's; a volume in memory is one.
@@ -38,7 +38,7 @@ fi
 exit 0
 "#;
 
-/// Names what is not as the options say, on each node that the DaemonSets will select.
+/// Checks each node that the DaemonSets will select; the error names every problem.
 pub(crate) async fn check(
     client: &Client,
     options: &Options,
@@ -46,32 +46,32 @@ pub(crate) async fn check(
     limit: Duration,
 ) -> Result<(), InstallError> {
     let labels: Vec<_> = options.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let nodes = ready(client, &labels.join(",")).await?;
+    let nodes = ready_nodes(client, &labels.join(",")).await?;
     if nodes.is_empty() {
         let which = if labels.is_empty() { String::new() } else { format!(" with the labels {}", labels.join(", ")) };
         let problem = format!("no node{which} is ready; see kubectl get nodes --show-labels");
         return Err(InstallError::Unfit(vec![problem]));
     }
-    tell(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
-    let wanted = Wanted::new(options, rendering);
+    print_progress(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
+    let wanted = Requirements::new(options, rendering);
     let image = rendering.image();
     let problems = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
         let api = Api::<Pod>::namespaced(client.clone(), namespace);
-        let checks = nodes.iter().map(|node| one(&api, node, image, &wanted, limit));
-        let problems: Vec<Vec<String>> = futures::stream::iter(checks).buffered(AT_ONCE).try_collect().await?;
+        let checks = nodes.iter().map(|node| check_node(&api, node, image, &wanted, limit));
+        let problems: Vec<Vec<String>> = futures::stream::iter(checks).buffered(CONCURRENCY).try_collect().await?;
         Ok(problems.concat())
     });
     let problems = problems.await?;
     if problems.is_empty() { Ok(()) } else { Err(InstallError::Unfit(problems)) }
 }
 
-/// The nodes with these labels that are ready. Where a pod cannot start nothing can be looked at.
-async fn ready(client: &Client, labels: &str) -> Result<Vec<String>, InstallError> {
+/// Returns the ready nodes with these labels; on others the pod of a check cannot start.
+async fn ready_nodes(client: &Client, labels: &str) -> Result<Vec<String>, InstallError> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default().labels(labels)).await;
-    let nodes = nodes.map_err(|error| Gap::new("list", "nodes".to_owned(), error))?;
+    let nodes = nodes.map_err(|error| RequestError::new("list", "nodes".to_owned(), error))?;
     let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_ready);
     for node in others {
-        tell(&format!("node {} is not ready and is not looked at", node.name_any()));
+        print_progress(&format!("node {} is not ready and is not looked at", node.name_any()));
     }
     Ok(ready.iter().map(ResourceExt::name_any).collect())
 }
@@ -81,24 +81,24 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What must be on each node.
+/// Requirements of each node.
 #[derive(Debug)]
-struct Wanted {
+struct Requirements {
     kubelet: String,
     /// None where lvmd is the administrator's own.
     groups: Option<Vec<String>>,
 }
 
-impl Wanted {
+impl Requirements {
     fn new(options: &Options, rendering: &Rendering) -> Self {
         let groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
         Self { kubelet: options.kubelet().to_owned(), groups }
     }
 
-    /// What is missing on a node whose pod has said this.
+    /// Returns the requirements that a node does not meet, by the report of its pod.
     fn problems(&self, node: &str, said: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        let found = values(said, "kubelet");
+        let found = report_values(said, "kubelet");
         if !found.contains(self.kubelet.as_str()) {
             let wanted = &self.kubelet;
             problems.push(found.first().map_or_else(
@@ -109,18 +109,18 @@ impl Wanted {
             ));
         }
         let Some(wanted) = &self.groups else {
-            if values(said, "socket").is_empty() {
+            if report_values(said, "socket").is_empty() {
                 problems.push(format!(
                     "node {node}: lvmd does not listen on {DEFAULT_LVMD_SOCKET}; start it, or choose --lvmd=daemonset"
                 ));
             }
             return problems;
         };
-        if let Some(reason) = values(said, "lvm").first() {
+        if let Some(reason) = report_values(said, "lvm").first() {
             problems.push(format!("node {node}: LVM cannot be used; install it (package lvm2): {reason}"));
             return problems;
         }
-        let groups = values(said, "group");
+        let groups = report_values(said, "group");
         for group in wanted.iter().filter(|group| !groups.contains(group.as_str())) {
             problems.push(format!(
                 "node {node}: there is no volume group {group}; make it (vgcreate {group} DEVICE), name another with \
@@ -131,34 +131,36 @@ impl Wanted {
     }
 }
 
-/// What is said of a key.
-fn values<'a>(said: &'a str, key: &str) -> BTreeSet<&'a str> {
+/// Returns the values of a key in a report.
+fn report_values<'a>(said: &'a str, key: &str) -> BTreeSet<&'a str> {
     said.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
 
-/// The problems of one node.
-async fn one(
+/// Checks one node, and returns its problems.
+async fn check_node(
     api: &Api<Pod>,
     node: &str,
     image: &str,
-    wanted: &Wanted,
+    wanted: &Requirements,
     limit: Duration,
 ) -> Result<Vec<String>, InstallError> {
-    let made = api.create(&PostParams::default(), &pod(node, image)?).await;
-    let name = made.map_err(|error| Gap::new("create", "pods".to_owned(), error))?.name_any();
+    let made = api.create(&PostParams::default(), &check_pod(node, image)?).await;
+    let name = made.map_err(|error| RequestError::new("create", "pods".to_owned(), error))?.name_any();
     let has_ended = |pod: Option<&Pod>| {
-        pod.is_none_or(|pod| words(pod).is_some() || trouble(pod).is_some_and(|trouble| trouble.is_stuck()))
+        pod.is_none_or(|pod| {
+            termination_message(pod).is_some() || find_pod_problem(pod).is_some_and(|problem| problem.is_stuck())
+        })
     };
-    match until(api.clone(), &name, has_ended, limit, format!("the check of node {node}")).await {
-        Ok(Some(pod)) => Ok(match (words(&pod), trouble(&pod)) {
+    match wait_until(api.clone(), &name, has_ended, limit, format!("the check of node {node}")).await {
+        Ok(Some(pod)) => Ok(match (termination_message(&pod), find_pod_problem(&pod)) {
             (Some(said), _) => wanted.problems(node, &said),
-            (None, Some(trouble)) => vec![format!("node {node}: {trouble}")],
+            (None, Some(problem)) => vec![format!("node {node}: {problem}")],
             (None, None) => vec![format!("node {node}: the pod that looks at it has ended without a word")],
         }),
         Ok(None) => Ok(vec![format!("node {node}: somebody has deleted the pod that looks at it")]),
         Err(InstallError::Slow { what, seconds }) => {
             let pod = api.get_opt(&name).await.ok().flatten();
-            let why = pod.as_ref().and_then(trouble).map(|trouble| trouble.to_string());
+            let why = pod.as_ref().and_then(find_pod_problem).map(|problem| problem.to_string());
             let why = why.unwrap_or_else(|| "its pod has not ended".to_owned());
             Ok(vec![format!("{what} takes more than {seconds} s: {why}; or say --skip-node-checks")])
         }
@@ -166,15 +168,15 @@ async fn one(
     }
 }
 
-/// What the container has said at its end.
-fn words(pod: &Pod) -> Option<String> {
+/// Returns the termination message of the pod's container, once it has ended.
+fn termination_message(pod: &Pod) -> Option<String> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let ended = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
     Some(ended.message.clone().unwrap_or_default())
 }
 
-/// It sees the processes of the node, and with them its mounts and LVM, and changes nothing.
-fn pod(node: &str, image: &str) -> Result<Pod, InstallError> {
+/// Returns the pod of a check, which sees the processes of the node, with them its mounts and LVM, and changes nothing.
+fn check_pod(node: &str, image: &str) -> Result<Pod, InstallError> {
     let pod = json!({
         "metadata": { "generateName": "check-" },
         "spec": {
@@ -210,7 +212,7 @@ mod tests {
     #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("there is no volume group myvg1"))]
     #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM cannot be used"))]
     fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
-        let wanted = Wanted { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(vec!["myvg1".to_owned()]) };
+        let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(vec!["myvg1".to_owned()]) };
         let problems = wanted.problems("n1", said);
         assert_eq!(problems.len(), usize::from(expected.is_some()), "{problems:?}");
         assert!(problems.iter().zip(expected).all(|(problem, words)| problem.contains(words)), "{problems:?}");
@@ -218,14 +220,14 @@ mod tests {
 
     #[test]
     fn lvmd_of_the_host_is_known_by_its_socket() {
-        let wanted = Wanted { kubelet: "/var/lib/kubelet".to_owned(), groups: None };
+        let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: None };
         assert!(wanted.problems("n1", "kubelet=/var/lib/kubelet\nsocket=there\n").is_empty());
         assert!(wanted.problems("n1", WELL)[0].contains("does not listen"));
     }
 
     #[test]
     fn the_pod_is_one_of_kubernetes() {
-        let spec = pod("n1", "i:1").unwrap().spec.unwrap();
+        let spec = check_pod("n1", "i:1").unwrap().spec.unwrap();
         assert_eq!((spec.node_name.as_deref(), spec.host_pid), (Some("n1"), Some(true)));
     }
 }

@@ -1,9 +1,9 @@
-//! Why an installation, an upgrade or a removal ends before its end.
+//! Errors of an installation, an upgrade or a removal.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::reading::Gap;
+use crate::read::RequestError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstallError {
@@ -22,7 +22,7 @@ pub(crate) enum InstallError {
     #[error("cannot make an object for the API server")]
     Object(#[source] serde_json::Error),
     #[error(transparent)]
-    Gap(#[from] Gap),
+    Request(#[from] RequestError),
     #[error("this does not fit, and nothing was changed:\n{}", listed(.0))]
     Unfit(Vec<String>),
     #[error(

@@ -1,4 +1,4 @@
-//! The objects that a volume consists of, listed together.
+//! The objects that volumes consist of, listed together.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, ResourceExt};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::reading::{self, Seen};
+use crate::read::{self, ReadResult};
 
-/// All that is listed for [`volumes`](crate::volumes) and [`events`](crate::events).
+/// Objects for [`volumes`](crate::volumes) and [`events`](crate::events).
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     pub(crate) volumes: Vec<LogicalVolume>,
@@ -20,20 +20,20 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Claims of one namespace or of all; all of the rest.
-    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> Seen<Self> {
+    /// Lists the claims of one namespace or of all, and all objects of the other kinds.
+    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> ReadResult<Self> {
         let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
         let (volumes, persistent, claims, classes, nodes) = futures::try_join!(
-            reading::list_of(&volumes, &flavor, ""),
-            reading::all::<PersistentVolume>(client),
-            reading::within::<PersistentVolumeClaim>(client, namespace),
-            reading::all::<StorageClass>(client),
-            reading::all::<Node>(client),
+            read::list(&volumes, &flavor, ""),
+            read::list_all::<PersistentVolume>(client),
+            read::list_within::<PersistentVolumeClaim>(client, namespace),
+            read::list_all::<StorageClass>(client),
+            read::list_all::<Node>(client),
         )?;
         Ok(Self { volumes, persistent, claims, classes, nodes })
     }
 
-    /// Claims that a PersistentVolume of ours is for, or whose StorageClass is ours.
+    /// Returns the claims that are bound to a PersistentVolume of ours, or whose StorageClass is ours.
     pub(crate) fn our_claims(&self, flavor: ApiFlavor) -> Vec<&PersistentVolumeClaim> {
         let classes: BTreeSet<_> = self.our_classes(flavor).map(ResourceExt::name_any).collect();
         let volumes: BTreeSet<_> = self.our_persistent(flavor).map(ResourceExt::name_any).collect();

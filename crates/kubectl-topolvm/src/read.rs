@@ -1,4 +1,4 @@
-//! Lists of objects, and why one cannot be had.
+//! Reads objects from the API server; errors name the right or the resource that is missing.
 
 use std::fmt::Debug;
 
@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 /// Objects in each answer of the API server.
 const PAGE: u32 = 500;
 
-/// Why something of the cluster cannot be seen.
+/// Error of a request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
-pub(crate) enum Gap {
+pub(crate) enum RequestError {
     #[error("you may not {verb} {resource}; ask for this right, or run it as somebody who has it")]
     Forbidden { verb: &'static str, resource: String },
     #[error("the API server does not know {resource}")]
@@ -23,16 +23,16 @@ pub(crate) enum Gap {
     Failed { verb: &'static str, resource: String, message: String },
 }
 
-/// What was read, or why it could not be.
-pub(crate) type Seen<T> = Result<T, Gap>;
+/// Result of reading objects.
+pub(crate) type ReadResult<T> = Result<T, RequestError>;
 
-impl Gap {
-    /// Why this request has failed.
+impl RequestError {
+    /// Makes the error of a failed request.
     pub(crate) fn new(verb: &'static str, resource: String, error: kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
             return match status {
                 status if status.is_forbidden() => Self::Forbidden { verb, resource },
-                status if is_absent(&status) => Self::Absent { resource },
+                status if is_not_found(&status) => Self::Absent { resource },
                 status => Self::Failed { verb, resource, message: status.message },
             };
         }
@@ -46,13 +46,13 @@ impl Gap {
     }
 }
 
-/// Whether the API server has not got what was asked for. Of a group that it does not serve it says so in a text, without
+/// Returns true for "not found". Of an API group that it does not serve the API server says so in a text, without
 /// the reason that it gives otherwise.
-pub(crate) fn is_absent(status: &Status) -> bool {
+pub(crate) fn is_not_found(status: &Status) -> bool {
     status.code == 404
 }
 
-/// A kind as `kubectl` and roles call it: `nodes`, `deployments.apps`.
+/// Returns the resource as `kubectl` and roles name it: `nodes`, `deployments.apps`.
 pub(crate) fn resource<K: Resource>(kind: &K::DynamicType) -> String {
     match (K::plural(kind), K::group(kind)) {
         (plural, group) if group.is_empty() => plural.into_owned(),
@@ -60,8 +60,8 @@ pub(crate) fn resource<K: Resource>(kind: &K::DynamicType) -> String {
     }
 }
 
-/// All objects that an `Api` reaches and `fields` selects, in pages.
-pub(crate) async fn list_of<K>(api: &Api<K>, kind: &K::DynamicType, fields: &str) -> Seen<Vec<K>>
+/// Lists all objects that an `Api` reaches and the field selector selects, in pages.
+pub(crate) async fn list<K>(api: &Api<K>, kind: &K::DynamicType, fields: &str) -> ReadResult<Vec<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
@@ -71,7 +71,7 @@ where
     }
     let mut items = Vec::new();
     loop {
-        let page = api.list(&params).await.map_err(|error| Gap::new("list", resource::<K>(kind), error))?;
+        let page = api.list(&params).await.map_err(|error| RequestError::new("list", resource::<K>(kind), error))?;
         items.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
@@ -80,16 +80,16 @@ where
     }
 }
 
-/// All objects of a kind, of all namespaces.
-pub(crate) async fn all<K>(client: &Client) -> Seen<Vec<K>>
+/// Lists all objects of a kind, of all namespaces.
+pub(crate) async fn list_all<K>(client: &Client) -> ReadResult<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    list_of(&Api::<K>::all(client.clone()), &(), "").await
+    list(&Api::<K>::all(client.clone()), &(), "").await
 }
 
-/// All objects of a kind in one namespace, or in all.
-pub(crate) async fn within<K>(client: &Client, namespace: Option<&str>) -> Seen<Vec<K>>
+/// Lists the objects of a kind in one namespace, or in all.
+pub(crate) async fn list_within<K>(client: &Client, namespace: Option<&str>) -> ReadResult<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -97,13 +97,13 @@ where
         Some(namespace) => Api::<K>::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    list_of(&api, &(), "").await
+    list(&api, &(), "").await
 }
 
-/// One object, nothing where there is none.
-pub(crate) async fn one<K>(api: &Api<K>, name: &str) -> Seen<Option<K>>
+/// Reads one object; none if it does not exist.
+pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> ReadResult<Option<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    api.get_opt(name).await.map_err(|error| Gap::new("get", resource::<K>(&()), error))
+    api.get_opt(name).await.map_err(|error| RequestError::new("get", resource::<K>(&()), error))
 }

@@ -1,4 +1,4 @@
-//! What is made of the flags alone: completions and manual pages.
+//! Shell completions and manual pages, generated from the flags.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::error::Error;
 
-/// The script for a shell.
+/// Returns the completion script for a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "kubectl-topolvm", &mut script);
     script
 }
 
-/// The manual page, or one for each command in a directory.
+/// Returns the manual page, or writes one for each command into a directory.
 pub(crate) fn manual(directory: Option<&Path>) -> Result<Vec<u8>, Error> {
     if let Some(path) = directory {
         let failed = |source| Error::Write { path: path.to_owned(), source };

@@ -1,0 +1,187 @@
+//! Flags of `install` and `upgrade`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use super::options::{Certificates, Lvmd, Options, Scheduling, volume_groups};
+use super::{InstallError, manifests};
+use crate::output::ReportFormat;
+
+/// Flags that change options.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Flags {
+    /// Where lvmd runs [default: daemonset].
+    #[arg(long, value_enum, value_name = "WHERE")]
+    lvmd: Option<Lvmd>,
+
+    /// Volume group of each node, for a device class ssd that leaves 10 GiB free [default: myvg1].
+    #[arg(long, value_name = "NAME", value_parser = volume_group, conflicts_with = "lvmd_config")]
+    volume_group: Option<String>,
+
+    /// Configuration of lvmd for all nodes, as docs/lvmd.md explains it.
+    #[arg(long, value_name = "FILE")]
+    lvmd_config: Option<PathBuf>,
+
+    /// How pods come to nodes with room [default: capacity].
+    #[arg(long, value_enum, value_name = "HOW")]
+    scheduling: Option<Scheduling>,
+
+    /// Who makes the certificate of the webhook, with --scheduling=extender [default: self-managed].
+    #[arg(long, value_enum, value_name = "WHO")]
+    certificates: Option<Certificates>,
+
+    /// Image of the programs [default: the one of this version].
+    #[arg(long, value_name = "NAME:TAG")]
+    image: Option<String>,
+
+    /// Root directory of kubelet on the nodes [default: /var/lib/kubelet].
+    #[arg(long, value_name = "DIR", value_parser = directory)]
+    kubelet_dir: Option<String>,
+
+    /// Replicas of topolvm-controller [default: 2].
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=9))]
+    controller_replicas: Option<u16>,
+
+    /// Label of the nodes that have storage; may be repeated [default: all nodes].
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    node_selector: Vec<(String, String)>,
+
+    /// Name of the StorageClass that is made [default: topolvm-provisioner].
+    #[arg(long, value_name = "NAME", conflicts_with = "no_storage_class")]
+    storage_class: Option<String>,
+
+    /// Make no StorageClass.
+    #[arg(long)]
+    no_storage_class: bool,
+
+    /// Component of deploy/manifests to add, such as secure-metrics; may be repeated.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(manifests::components()))]
+    component: Vec<String>,
+}
+
+impl Flags {
+    /// Returns the options with what the flags change; options without a flag stay.
+    pub(super) fn onto(self, legacy: bool, options: Options) -> Result<Options, InstallError> {
+        let names_config = self.volume_group.is_some() || self.lvmd_config.is_some();
+        let lvmd = self.lvmd.unwrap_or(options.lvmd);
+        if lvmd == Lvmd::Host && names_config {
+            let message = "lvmd on the host has a configuration of its own, /etc/topolvm/lvmd.yaml; leave out \
+                           --volume-group and --lvmd-config";
+            return Err(InstallError::Flag(message.to_owned()));
+        }
+        let config = self.lvmd_config.map(|path| {
+            let text = fs::read_to_string(&path).map_err(|source| InstallError::Read { path: path.clone(), source })?;
+            volume_groups(&text)
+                .map_err(|reason| InstallError::Flag(format!("{}: {reason}", path.display())))
+                .map(|_| text)
+        });
+        let (volume_group, lvmd_config) = match (self.volume_group, config.transpose()?) {
+            (None, None) => (options.volume_group, options.lvmd_config),
+            named => named,
+        };
+        let selector: BTreeMap<_, _> = self.node_selector.into_iter().collect();
+        Ok(Options {
+            lvmd,
+            volume_group,
+            lvmd_config,
+            scheduling: self.scheduling.unwrap_or(options.scheduling),
+            certificates: self.certificates.unwrap_or(options.certificates),
+            legacy: legacy || options.legacy,
+            image: self.image.or(options.image),
+            kubelet_dir: self.kubelet_dir.or(options.kubelet_dir),
+            replicas: self.controller_replicas.or(options.replicas),
+            node_selector: if selector.is_empty() { options.node_selector } else { selector },
+            storage_class: if self.no_storage_class { None } else { self.storage_class.or(options.storage_class) },
+            components: if self.component.is_empty() { options.components } else { self.component },
+        })
+    }
+}
+
+/// Flags of a run of `install` or `upgrade`: dry runs, checks that are left out, timeout, output format.
+#[derive(Clone, Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags")]
+pub(crate) struct RunFlags {
+    /// Print the objects, as kustomize renders them, and do nothing else.
+    #[arg(long, conflicts_with_all = ["dry_run", "diff"])]
+    pub(super) render: bool,
+
+    /// Print what would be done, which the API server tries without keeping it.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// The same with each value that would change.
+    #[arg(long)]
+    pub(super) diff: bool,
+
+    /// Take over objects that another program, or a person, has applied.
+    #[arg(long)]
+    pub(super) adopt: bool,
+
+    /// Start no pods that look for volume groups and kubelet's directory on the nodes.
+    #[arg(long)]
+    pub(super) skip_node_checks: bool,
+
+    /// Make no volume to try.
+    #[arg(long)]
+    pub(super) no_smoke_test: bool,
+
+    /// How long each step may take: a check of a node, the start of all pods, the smoke test.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) timeout: u64,
+
+    /// How to print the plan, or what --render prints (as YAML unless told otherwise).
+    #[arg(long, short, value_enum, default_value_t)]
+    pub(super) output: ReportFormat,
+}
+
+/// Parses the name of a volume group: letters, digits and `+_.-`, as LVM allows.
+fn volume_group(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "+_.-".contains(c);
+    if text.is_empty() || text.starts_with('-') || !text.chars().all(is_allowed) {
+        return Err("LVM allows letters, digits and + _ . - in the name of a volume group".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn directory(text: &str) -> Result<String, String> {
+    let path = text.trim_end_matches('/');
+    if !path.starts_with('/') {
+        return Err("kubelet's directory is an absolute path, and not the root directory".to_owned());
+    }
+    Ok(path.to_owned())
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("a label is KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_flag_names_stays_as_it_is_recorded() {
+        let recorded =
+            Options { lvmd: Lvmd::Embedded, volume_group: Some("fast".to_owned()), legacy: true, ..Options::default() };
+        assert_eq!(Flags::default().onto(false, recorded.clone()).unwrap(), recorded);
+        let flags = Flags { no_storage_class: true, lvmd: Some(Lvmd::Daemonset), ..Flags::default() };
+        let changed = flags.onto(false, recorded.clone()).unwrap();
+        assert_eq!(changed, Options { lvmd: Lvmd::Daemonset, storage_class: None, ..recorded });
+    }
+
+    #[test]
+    fn lvmd_on_the_host_takes_no_configuration_from_here() {
+        let flags = Flags { lvmd: Some(Lvmd::Host), volume_group: Some("vg".to_owned()), ..Flags::default() };
+        assert!(matches!(flags.onto(false, Options::default()), Err(InstallError::Flag(_))));
+    }
+
+    #[test]
+    fn values_that_cannot_be_meant_are_refused() {
+        assert!(volume_group("a b").is_err() && volume_group("-a").is_err() && volume_group("a_b-1").is_ok());
+        assert_eq!(directory("/var/lib/k0s/kubelet/").unwrap(), "/var/lib/k0s/kubelet");
+        assert!(directory("kubelet").is_err() && directory("/").is_err());
+        assert!(label("=x").is_err() && label("x").is_err() && label("a=b=c").is_ok());
+    }
+}

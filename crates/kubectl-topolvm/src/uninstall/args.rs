@@ -1,0 +1,23 @@
+//! Flags of `uninstall`.
+
+use crate::output::ReportFormat;
+
+/// Flags of `uninstall`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UninstallFlags {
+    /// Remove the programs also where volumes exist. These, their objects and what defines them stay.
+    #[arg(long)]
+    pub(super) keep_volumes: bool,
+
+    /// Print what would be removed.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// How long the end of each object may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) timeout: u64,
+
+    /// How to print what is removed.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub(super) output: ReportFormat,
+}
