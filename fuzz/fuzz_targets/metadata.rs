@@ -1,4 +1,4 @@
-//! What stands on a disk where LVM's metadata is expected: nothing is read that lies outside the area.
+//! Reads LVM metadata from any bytes of a disk: nothing is read that lies outside of the metadata area.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -11,8 +11,8 @@ use crate::elf::Elf;
 
 /// `package=version`, one a line.
 const PACKAGES: &str = include_str!("../debian-packages");
-/// Tools that the programs start: LVM and what LVM starts, mkfs and its like, and a shell, in which lvmd starts LVM. Those at the end are for
-/// a person who repairs a volume from a container.
+/// Tools that the programs start: LVM and what LVM starts, mkfs and its like, and a shell, in which lvmd starts LVM.
+/// Those at the end are for a person who repairs a volume from a container.
 const TOOLS: &[&str] = &[
     "lvm",
     "dmsetup",
@@ -43,10 +43,10 @@ const TOOLS: &[&str] = &[
 ];
 /// Configuration of these tools.
 const CONFIGURATION: &[&str] = &["etc/mke2fs.conf", "etc/lvm/lvm.conf", "etc/lvm/lvmlocal.conf"];
-/// Where a package may have its programs.
+/// Directories for the programs of a package.
 const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
 
-/// What the image can be built for, in Debian's words.
+/// Architectures of the image, as Debian names them.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
 /// The packages that are pinned for an architecture, each `package=version`.

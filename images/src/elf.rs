@@ -1,4 +1,4 @@
-//! What an ELF program needs to start: read from its headers, without running it.
+//! Loader and libraries that an ELF program needs, read from its headers without running it.
 
 use std::fs;
 use std::path::Path;

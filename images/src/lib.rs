@@ -1,5 +1,6 @@
-//! The container image of the product, put together without a container engine and without root: the four programs, and of Debian's pinned
-//! packages the tools that they start with the libraries that these need. The same programs make the same bytes.
+//! The container image of the product, put together without a container engine and without root: the four programs, and
+//! of Debian's pinned packages the tools that they start with the libraries that these need. The same programs make the
+//! same bytes.
 //!
 //! It is one image, as upstream's is: a node needs the agent, lvmd and the tools anyway, and fetches them once.
 
@@ -24,7 +25,7 @@ use elf::Elf;
 pub const NAME: &str = "localhost/topolvm";
 /// The programs, each at the top of the image under upstream's name.
 pub const PROGRAMS: [&str; 4] = ["lvmd", "topolvm-controller", "topolvm-node", "topolvm-scheduler"];
-/// Where containers look for programs that are not named by a path.
+/// Search path of containers.
 const PATH: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The image and what is in it.
@@ -86,7 +87,7 @@ pub fn architecture(programs: &Path) -> Result<&'static str> {
     Ok(Elf::read(&programs.join(PROGRAMS[0])).context("build the programs first")?.architecture)
 }
 
-/// What a container has unless its pod says otherwise. There is no entry point: pods name the program.
+/// Returns the default configuration of containers. There is no entry point: pods name the program.
 fn config(version: &str) -> Value {
     json!({
         "Env": [PATH],

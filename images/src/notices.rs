@@ -1,4 +1,4 @@
-//! What the licences of linked crates ask for: their texts, in one file beside the programs.
+//! Licence texts of linked crates, in one file beside the programs, as the licences demand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::sbom::Component;
 
-/// How the names of files with licences and notices begin, in capitals.
+/// Prefixes of the names of files with licences and notices, in capitals.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 /// The licences of crates that are linked into these programs, each `name version`, with the texts that their authors

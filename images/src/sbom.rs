@@ -109,7 +109,10 @@ mod tests {
 
     #[test]
     fn what_is_linked_is_listed_and_what_only_builds_or_tests_is_not() {
-        let package = |name: &str, source: Value| json!({ "id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0", "source": source });
+        let package = |name: &str, source: Value| {
+            let licence = "MIT/Apache-2.0";
+            json!({ "id": name, "name": name, "version": "1.0.0", "license": licence, "source": source })
+        };
         let needs = |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
         let metadata = json!({
             "packages": [package("lvmd", Value::Null), package("a", json!("registry")), package("b", json!("registry")),
