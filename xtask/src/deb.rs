@@ -1,4 +1,5 @@
-//! The Debian package of lvmd, written by cargo-deb from `[package.metadata.deb]` in crates/lvmd/Cargo.toml and what is made here.
+//! The Debian package of lvmd, written by cargo-deb from `[package.metadata.deb]` in crates/lvmd/Cargo.toml and what is
+//! made here.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +10,11 @@ use clap::CommandFactory as _;
 
 use crate::{notices, tools};
 
-/// Where an administrator puts lvmd by hand, as TopoLVM has it, and where Debian's policy wants it.
+/// Path of lvmd when an administrator installs it by hand, as TopoLVM has it.
 const PROGRAM_BY_HAND: &str = "/opt/sbin/lvmd";
 const PROGRAM: &str = "/usr/sbin/lvmd";
 
-/// Which lvmd is packaged.
+/// Build of lvmd to package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// That of `make lvmd`, for target/debian.
@@ -61,19 +62,19 @@ pub(crate) fn package(program: Program) -> anyhow::Result<()> {
         fs::write(made.join(name), text).with_context(|| format!("write {}", made.join(name).display()))
     };
     fs::copy(&built, made.join("lvmd")).with_context(|| format!("copy {}", built.display()))?;
-    write("lvmd.service", unit()?.as_bytes())?;
-    write("lvmd.8", &manual()?)?;
+    write("lvmd.service", render_unit()?.as_bytes())?;
+    write("lvmd.8", &render_manual()?)?;
     gzip(&made.join("lvmd.8"))?;
     write("lvmd.md", &read("docs/lvmd.md")?)?;
     gzip(&made.join("lvmd.md"))?;
-    let notices = notices::of(&["lvmd"], &tools::host()?)?;
+    let notices = notices::collect(&["lvmd"], &tools::host()?)?;
     write("THIRD-PARTY-NOTICES", notices.as_bytes())?;
     gzip(&made.join("THIRD-PARTY-NOTICES"))?;
 
     let epoch = tools::source_date_epoch()?;
     let output = target.join(program.output());
     for revision in program.revisions() {
-        write("changelog.Debian", changelog(revision, epoch)?.as_bytes())?;
+        write("changelog.Debian", render_changelog(revision, epoch)?.as_bytes())?;
         gzip(&made.join("changelog.Debian"))?;
         let mut command = Command::new(&cargo_deb);
         command.current_dir(tools::repository()).env("CARGO_TARGET_DIR", &files);
@@ -94,7 +95,7 @@ fn read(name: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The unit for where the package has the program.
-fn unit() -> anyhow::Result<String> {
+fn render_unit() -> anyhow::Result<String> {
     let unit = String::from_utf8(read("systemd/lvmd.service")?).context("lvmd.service")?;
     ensure!(unit.contains(PROGRAM_BY_HAND), "systemd/lvmd.service no longer starts {PROGRAM_BY_HAND}");
     let unit = unit.replace(PROGRAM_BY_HAND, PROGRAM);
@@ -102,7 +103,7 @@ fn unit() -> anyhow::Result<String> {
 }
 
 /// lvmd(8): what clap knows of the flags, and what it does not.
-fn manual() -> anyhow::Result<Vec<u8>> {
+fn render_manual() -> anyhow::Result<Vec<u8>> {
     let program = lvmd::Args::command().disable_help_subcommand(true);
     let page = clap_mangen::Man::new(program).section("8").manual("System administration");
     let mut text = Vec::new();
@@ -130,7 +131,7 @@ fn manual() -> anyhow::Result<Vec<u8>> {
 }
 
 /// The changelog of the packaging, which points at that of the program.
-fn changelog(revision: &str, epoch: i64) -> anyhow::Result<String> {
+fn render_changelog(revision: &str, epoch: i64) -> anyhow::Result<String> {
     let manifest = fs::read_to_string(tools::repository().join("crates/lvmd/Cargo.toml")).context("read Cargo.toml")?;
     let maintainer = manifest.lines().find_map(|line| line.strip_prefix("maintainer = \"")?.strip_suffix('"'));
     let maintainer = maintainer.context("crates/lvmd/Cargo.toml names no maintainer of the package")?;

@@ -20,7 +20,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) const PLUGIN: &str = "kubectl-topolvm";
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Which parts, and of which programs.
+/// Flags of `cargo xtask dist`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The programs of the tests instead of those of `make build`, in target/dist-test.
@@ -110,7 +110,7 @@ fn pack_plugin(directory: &Path, path: &Path) -> anyhow::Result<()> {
 fn add_licences(archive: &mut Archive, top: &str, programs: &[&str]) -> anyhow::Result<()> {
     let path = |name: &str| format!("{top}/{name}").trim_start_matches("./").to_owned();
     archive.add_file(&tools::repository().join("LICENSE"), &path("LICENSE"))?;
-    archive.add(&path("THIRD-PARTY-NOTICES"), notices::of(programs, &tools::host()?)?);
+    archive.add(&path("THIRD-PARTY-NOTICES"), notices::collect(programs, &tools::host()?)?);
     Ok(())
 }
 
@@ -150,7 +150,7 @@ fn pack_chart(chart: &Path, output: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What `sha256sum --check` reads, for all files of a directory.
+/// Writes the file for `sha256sum --check`, with all files of a directory.
 fn write_checksums(directory: &Path) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {

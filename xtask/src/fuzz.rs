@@ -8,14 +8,14 @@ use anyhow::{Context as _, ensure};
 
 use crate::tools::{cargo, repository, run};
 
-/// What `cargo fuzz` gives to the compiler, without the sanitizers that only the nightly one has: they look for mistakes of
+/// Compiler flags of `cargo fuzz`, without the sanitizers that only the nightly compiler has: they look for mistakes of
 /// unsafe code, of which there is none.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Named, so that the flags are not for build scripts.
 const HOST: &str = "x86_64-unknown-linux-gnu";
-/// An input that takes so many seconds has found something, too.
+/// Seconds after which an input that is still running counts as a finding.
 const TOO_LONG: u32 = 10;
 
 /// Runs the targets, or the one of this name, for so many seconds each. What they find stays in `out/fuzz`.

@@ -1,4 +1,5 @@
-//! Files, and parts of files, that are written from the code and committed, so that users need no build to read or apply them.
+//! Files, and parts of files, that are written from the code and committed, so that users need no build to read or
+//! apply them.
 
 mod docs;
 

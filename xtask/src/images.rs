@@ -10,7 +10,7 @@ use testbed::image::Compression;
 use crate::notices;
 use crate::tools::{self, repository};
 
-/// What to build, from which programs, and where.
+/// Flags of `cargo xtask images`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The directory with the programs; `make build` puts them into target/release.
@@ -41,7 +41,7 @@ pub(crate) fn build(programs: &Path, output: &Path, tag: &str) -> anyhow::Result
     let mut product = Product::build(programs, tag)?;
     let target = target(product.architecture);
     let licence = fs::read_to_string(repository().join("LICENSE")).context("read LICENSE")?;
-    let notices = notices::of(&PROGRAMS, target)?;
+    let notices = notices::collect(&PROGRAMS, target)?;
     let documents =
         [("usr/share/doc/topolvm/LICENSE", licence.as_str()), ("usr/share/doc/topolvm/THIRD-PARTY-NOTICES", &notices)];
     product.add_documents(&documents)?;
@@ -63,7 +63,7 @@ pub(crate) fn build(programs: &Path, output: &Path, tag: &str) -> anyhow::Result
     Ok(())
 }
 
-/// What Rust calls the target of an image's architecture.
+/// Returns Rust's target of an image's architecture.
 fn target(architecture: &str) -> &'static str {
     if architecture == "arm64" { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" }
 }

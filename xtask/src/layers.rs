@@ -20,7 +20,7 @@ pub(crate) enum Layer {
     Lint,
     /// Unit, property and service tests against the fakes: any machine.
     Unit,
-    /// What helm makes of the chart.
+    /// The chart, rendered by helm.
     Chart,
     /// The User-Mode-Linux guest itself.
     Guest,
@@ -106,7 +106,8 @@ impl Layer {
         cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
     }
 
-    /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of every test binary.
+    /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of
+    /// every test binary.
     fn test(self, mut command: Command) -> anyhow::Result<Counts> {
         let mut child = command.arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
@@ -126,7 +127,7 @@ impl Layer {
     }
 }
 
-/// What the tests of a layer did.
+/// Numbers of tests of a layer by result.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     passed: usize,
@@ -144,11 +145,11 @@ impl Counts {
     }
 }
 
-/// What came of a layer, and how long it took.
+/// Result and duration of a layer.
 type Row = (Layer, Counts, Duration);
 
-/// Runs the layers, all of them even after a failure, and prints what came of them. A guest has one CPU and a layer waits much, so
-/// that two of them run side by side, after lint and what must be built.
+/// Runs the layers, all of them even after a failure, and prints what came of them. A guest has one CPU and a layer
+/// waits much, so that two of them run side by side, after lint and what must be built.
 pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
     let layers = if layers.is_empty() { &ALL[..] } else { layers };
     let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.iter().partition(|layer| **layer == Layer::Lint);
@@ -166,7 +167,7 @@ pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the layers need, at once: builds of several cargos at the same time would wait for each other.
+/// Builds everything that the layers need, at once: several cargos at the same time would wait for each other.
 fn build(layers: &[Layer]) -> anyhow::Result<()> {
     let real = layers.iter().any(|layer| *layer != Layer::Unit);
     if real {
@@ -184,7 +185,7 @@ fn build(layers: &[Layer]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two at a time, begun in this order.
+/// Runs layers two at a time, begun in this order.
 fn side_by_side(layers: Vec<Layer>) -> Vec<Row> {
     let waiting = Mutex::new(VecDeque::from(layers));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

@@ -46,24 +46,24 @@ enum Command {
     },
     /// Build the container image from the release programs, without a container engine.
     Images(images::Options),
-    /// The Debian package of lvmd, in target/debian; `make deb` builds the program first.
+    /// Build the Debian package of lvmd, in target/debian; `make deb` builds the program first.
     Deb {
         /// The lvmd of the tests instead, in two revisions, in target/debian-test; `cargo build` comes first.
         #[arg(long)]
         debug: bool,
     },
-    /// Everything of a release, in target/dist, with checksums; `make dist` builds the programs first.
+    /// Build a release with checksums, in target/dist; `make dist` builds the programs first.
     Dist(dist::Options),
-    /// The manifest for krew, beside the archives of the plugin that `make dist` has made.
+    /// Write the manifest for krew beside the archives of the plugin that `make dist` has made.
     Krew(krew::Options),
-    /// Real LVM: hundreds of kills at random moments, dozens of random stories, all layouts on all seeds.
+    /// Run the random tests on real LVM: kills at random moments, random sequences, all layouts on all seeds.
     Soak,
     /// Run the fuzz targets; what they find stays in out/fuzz.
     Fuzz {
         /// This target alone.
         #[arg(long)]
         only: Option<String>,
-        /// How long each runs, in seconds.
+        /// Duration of each target, in seconds.
         #[arg(long, default_value_t = 600)]
         seconds: u64,
     },

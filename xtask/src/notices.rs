@@ -6,12 +6,12 @@ use anyhow::{Context as _, ensure};
 
 use crate::tools;
 
-/// The text for programs that are built for a target.
-pub(crate) fn of(programs: &[&str], target: &str) -> anyhow::Result<String> {
+/// Returns the licence texts for programs that are built for a target.
+pub(crate) fn collect(programs: &[&str], target: &str) -> anyhow::Result<String> {
     images::notices(&tools::metadata(target)?, programs, &linked(programs, target)?)
 }
 
-/// The crates in the programs, each `name version`. `cargo metadata` would name those of all programs of the workspace.
+/// Returns the crates in the programs, each as `name version`; `cargo metadata` names those of the whole workspace.
 fn linked(programs: &[&str], target: &str) -> anyhow::Result<BTreeSet<String>> {
     let mut crates = BTreeSet::new();
     for program in programs {

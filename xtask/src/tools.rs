@@ -19,7 +19,8 @@ pub(crate) fn repository() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(repository()).args(arguments);
-    // Of this package: the build script of `ring` looks at them, and everything above it would be built again when they come and go
+    // Of this package: the build script of `ring` looks at them, and everything above it would be built again when they
+    // come and go
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
             command.env_remove(name);
@@ -28,7 +29,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Where this program was built.
+/// Returns the target directory in which this program was built.
 pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("find this program's file")?;
     Ok(program.ancestors().nth(2).context("this program is in no target directory")?.to_owned())
@@ -54,7 +55,7 @@ pub(crate) fn host() -> anyhow::Result<String> {
     Ok(host.to_owned())
 }
 
-/// What cargo knows of the crates that are built for a target.
+/// Returns the output of `cargo metadata` for a target.
 pub(crate) fn metadata(target: &str) -> anyhow::Result<serde_json::Value> {
     let output = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", target]).output()?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));

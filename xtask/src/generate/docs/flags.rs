@@ -42,7 +42,7 @@ fn name(flag: &Arg) -> String {
     }
 }
 
-/// Whether the flag is there or not, without a value.
+/// Returns true for a flag without a value.
 fn is_switch(flag: &Arg) -> bool {
     matches!(flag.get_action(), ArgAction::SetTrue)
 }

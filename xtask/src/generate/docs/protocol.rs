@@ -19,7 +19,7 @@ fn file() -> anyhow::Result<FileDescriptorProto> {
     set.file.into_iter().next_back().ok_or_else(|| anyhow::anyhow!("lvmd.proto is empty"))
 }
 
-/// What can be called, with which message and for which.
+/// Returns the table of calls with their request and answer.
 pub(super) fn calls() -> anyhow::Result<String> {
     let file = file()?;
     let rows = file.service.iter().flat_map(|service| {
