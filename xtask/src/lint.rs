@@ -1,5 +1,14 @@
 //! Everything that can be said about the tree without running it.
 
+mod cycles;
+mod dependencies;
+mod doc_comments;
+mod files;
+mod finding;
+mod places;
+mod rules;
+mod source;
+
 use std::process::Command;
 
 use testbed::assets;
@@ -11,11 +20,13 @@ use crate::tools::{cargo, cargo_deny, repository, run};
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// The checks, cheap ones first.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"]))?;
         run(&mut cargo(&["fmt", "--manifest-path", FUZZ, "--check"]))
     }),
+    ("rules of the code", rules::check),
+    ("dependencies between packages", dependencies::check),
     ("generated files", || generate::run(true)),
     ("workflows and scripts", || {
         let workflows = ["ci", "release"].map(|name| format!(".github/workflows/{name}.yaml"));
@@ -28,7 +39,7 @@ const STEPS: [Step; 8] = [
         deny(&["--log-level", "error", "check", "bans", "licenses", "sources"])?;
         deny(&["--log-level", "error", "--manifest-path", FUZZ, "check", "licenses", "sources"])
     }),
-    ("what small programs link", small_programs),
+    ("what small programs link", check_small_programs),
     // Warnings are errors here and only here, so that a new compiler does not break anybody's build
     ("clippy", || {
         run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-Dwarnings"]))
@@ -59,8 +70,8 @@ fn deny(arguments: &[&str]) -> anyhow::Result<()> {
     run(deny.args(arguments))
 }
 
-/// lvmd and the extender run on every node or for every pod, and speak to no API server.
-fn small_programs() -> anyhow::Result<()> {
+/// Checks that lvmd and the extender, which use no API server, do not link its client.
+fn check_small_programs() -> anyhow::Result<()> {
     for program in ["lvmd", "topolvm-scheduler"] {
         let tree = cargo(&["tree", "--locked", "--quiet", "--edges=normal", "--prefix=none", "--package", program])
             .output()?;
