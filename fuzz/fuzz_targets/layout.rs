@@ -1,5 +1,6 @@
-//! Options of `lvcreate` that an administrator wrote, and free areas of any shape: the largest volume fits and is no larger than
-//! what is free. The first line is the options; each further line is a disk, its numbers the lengths of its free areas.
+//! Options of `lvcreate` that an administrator wrote, and free areas of any shape: the largest volume fits and is no
+//! larger than what is free. The first line is the options; each further line is a disk, its numbers the lengths of its
+//! free areas.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

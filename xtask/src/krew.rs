@@ -61,7 +61,8 @@ fn platform(directory: &Path, url: &str, architecture: &str) -> anyhow::Result<O
     let url = url.trim_end_matches('/');
     Ok(Some(format!(
         "  - selector:\n      matchLabels: {{os: linux, arch: {architecture}}}\n    uri: {url}/{name}\n    \
-         sha256: {:x}\n    files:\n    - {{from: {PLUGIN}, to: .}}\n    - {{from: LICENSE, to: .}}\n    bin: {PLUGIN}\n",
+         sha256: {:x}\n    files:\n    - {{from: {PLUGIN}, to: .}}\n    - {{from: LICENSE, to: .}}\n    \
+         bin: {PLUGIN}\n",
         Sha256::digest(content)
     )))
 }

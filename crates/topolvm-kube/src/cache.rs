@@ -16,7 +16,8 @@ where
     K::DynamicType: Eq + Hash,
 {
     store: Store<K>,
-    /// True when all objects have been listed once. kube's store tells that, too, but wakes only the last of those who wait for it.
+    /// True when all objects have been listed once. kube's store tells that, too, but wakes only the last of those who
+    /// wait for it.
     listed: watch::Receiver<bool>,
 }
 

@@ -10,16 +10,18 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 /// How long the API server may take to answer its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pauses between attempts to reach the API server. kube's own go up to half a minute, for which nothing could be made on a node, and no
-/// CSI call answered, after a long outage.
+/// Pauses between attempts to reach the API server. kube's own go up to half a minute, for which nothing could be made
+/// on a node, and no CSI call answered, after a long outage.
 pub(crate) const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     let mut config = kube::Config::infer().await.context(
-        "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set KUBECONFIG to a kubeconfig file",
+        "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set KUBECONFIG \
+         to a kubeconfig file",
     )?;
-    // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only watches
+    // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only
+    // watches
     config.connect_timeout = Some(Duration::from_secs(10));
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
@@ -48,7 +50,8 @@ async fn retry_until_reached(client: &Client) {
         };
         tracing::warn!(
             error,
-            "cannot reach the Kubernetes API server; check its address in the kubeconfig, the network and the credentials; trying again"
+            "cannot reach the Kubernetes API server; check its address in the kubeconfig, the network and the \
+             credentials; trying again"
         );
         tokio::time::sleep(backoff.fail()).await;
     }

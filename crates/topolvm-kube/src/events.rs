@@ -18,10 +18,11 @@ const REMEMBERED: Duration = Duration::from_mins(6);
 /// The longest note that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Writes Events: the same again is counted and not repeated, and with another note it is another Event. Clones share what they remember.
+/// Writes Events: the same again is counted and not repeated, and with another note it is another Event. Clones share
+/// what they remember.
 ///
-/// Events that differ in nothing but the note are the same to kube's recorder, which shows the first note for as long as they come. So each
-/// note has a recorder of its own.
+/// Events that differ in nothing but the note are the same to kube's recorder, which shows the first note for as long
+/// as they come. So each note has a recorder of its own.
 ///
 /// The first Event that cannot be written is a warning in the log, and the next one only after one could be written.
 #[derive(Clone)]
@@ -71,8 +72,8 @@ impl EventRecorder {
                 object = regarding.name,
                 reason = event.reason,
                 error = error_chain(error),
-                "cannot write Events, in which users look for what failed; if that is forbidden, allow create and patch of events \
-                 (events.k8s.io) in the ClusterRole"
+                "cannot write Events, in which users look for what failed; if that is forbidden, allow create and patch of \
+                 events (events.k8s.io) in the ClusterRole"
             );
         }
         written

@@ -1,6 +1,6 @@
-//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect for ever, caches of
-//! watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their metric, and authorization of metrics
-//! by the API server.
+//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect
+//! for ever, caches of watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their
+//! metric, and authorization of metrics by the API server.
 //!
 //! It knows no reconciler and nothing of CSI.
 

@@ -26,8 +26,8 @@ where
     .try_flatten()
 }
 
-/// Lists the objects that a field selector selects, and of them those for which `is_selected` is true, which must say the same as the
-/// selector: an API server that does not know the field is asked for all objects.
+/// Lists the objects that a field selector selects, and of them those for which `is_selected` is true, which must say
+/// the same as the selector: an API server that does not know the field is asked for all objects.
 pub async fn list_selected<K>(api: &Api<K>, fields: &str, is_selected: impl Fn(&K) -> bool) -> kube::Result<Vec<K>>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -64,8 +64,8 @@ where
     }
 }
 
-/// "field label not supported". Fields of a CRD can be selected where it says so (`selectableFields`), which that of TopoLVM does not, and
-/// from Kubernetes 1.32 on, or 1.31 with a feature gate.
+/// "field label not supported". Fields of a CRD can be selected where it says so (`selectableFields`), which that of
+/// TopoLVM does not, and from Kubernetes 1.32 on, or 1.31 with a feature gate.
 fn is_unknown_field(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 400)
 }

@@ -26,8 +26,8 @@ impl LogicalVolumeWriter {
         LogicalVolumes(self.0.as_reader())
     }
 
-    /// Applies an event of the watch, and returns the names of the objects of which there is something new: all of them when a list is
-    /// complete.
+    /// Applies an event of the watch, and returns the names of the objects of which there is something new: all of them
+    /// when a list is complete.
     pub fn apply(&mut self, mut event: Event<LogicalVolume>) -> Vec<String> {
         if let Event::Apply(volume) | Event::InitApply(volume) = &mut event {
             prune(volume);
@@ -59,8 +59,8 @@ impl LogicalVolumes {
         self.0.get(&ObjectRef::new(name))
     }
 
-    /// Returns the object with this UID or, where there is none, one with this CSI volume id: no object passes for another by a volume id
-    /// that is the UID of that.
+    /// Returns the object with this UID or, where there is none, one with this CSI volume id: no object passes for
+    /// another by a volume id that is the UID of that.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<Arc<LogicalVolume>> {
         self.0.find(|volume| volume.uid() == id).or_else(|| self.0.find(|volume| volume.volume_id() == Some(id)))

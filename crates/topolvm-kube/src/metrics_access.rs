@@ -1,4 +1,5 @@
-//! Authorization of metrics by the API server: TokenReview tells whose token it is, SubjectAccessReview what that user may do.
+//! Authorization of metrics by the API server: TokenReview tells whose token it is, SubjectAccessReview what that user
+//! may do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use topolvm_runtime::metrics_server::{Authorization, Authorizer};
 
-/// How long an allowed request is cached. Prometheus comes every half minute, and all nodes ask the same API server. A right that is
-/// taken away ends this much later.
+/// How long an allowed request is cached. Prometheus comes every half minute, and all nodes ask the same API server. A
+/// right that is taken away ends this much later.
 const CACHED: Duration = Duration::from_mins(1);
 /// The most allowed requests that are cached.
 const CACHE_CAPACITY: usize = 256;
@@ -24,7 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub enum AccessReviewError {
     /// It refuses, or cannot be reached.
     #[error(
-        "the API server does not tell; the service account needs the right to create tokenreviews and subjectaccessreviews"
+        "the API server does not tell; the service account needs the right to create tokenreviews and \
+         subjectaccessreviews"
     )]
     Api(#[from] kube::Error),
     /// It takes too long.
@@ -35,7 +37,8 @@ pub enum AccessReviewError {
 /// Token, verb and path.
 type AccessRequest = (String, String, String);
 
-/// Reviews by the API server, with a cache of what was allowed. What was refused is reviewed each time, so that a new right counts at once.
+/// Reviews by the API server, with a cache of what was allowed. What was refused is reviewed each time, so that a new
+/// right counts at once.
 pub struct AccessReviews {
     client: Client,
     allowed_until: Mutex<HashMap<AccessRequest, Instant>>,

@@ -1,7 +1,8 @@
 //! JSON patches of metadata that touch their own entry and no other: of finalizers, labels and annotations.
 //!
-//! A merge patch replaces the whole list of finalizers and would drop what somebody else has added since it was read. These patches say
-//! which entry of which object they mean; when that is not there any more the API server refuses the whole patch.
+//! A merge patch replaces the whole list of finalizers and would drop what somebody else has added since it was read.
+//! These patches say which entry of which object they mean; when that is not there any more the API server refuses the
+//! whole patch.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ pub fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
     metadata.finalizers.iter().flatten().any(|found| found == name)
 }
 
-/// Returns the operations that put a finalizer on the object, none if it has it. They fail when the object has changed meanwhile.
+/// Returns the operations that put a finalizer on the object, none if it has it. They fail when the object has changed
+/// meanwhile.
 pub fn add_finalizer(metadata: &ObjectMeta, name: &str) -> Vec<PatchOperation> {
     if has_finalizer(metadata, name) {
         return Vec::new();
@@ -35,7 +37,8 @@ pub fn add_finalizer(metadata: &ObjectMeta, name: &str) -> Vec<PatchOperation> {
     vec![test_version(metadata), added]
 }
 
-/// Returns the operations that take these finalizers, each as often as it occurs, off exactly this object. Empty if it has none of them.
+/// Returns the operations that take these finalizers, each as often as it occurs, off exactly this object. Empty if it
+/// has none of them.
 pub fn remove_finalizers(metadata: &ObjectMeta, names: &[&str]) -> Vec<PatchOperation> {
     let finalizers = metadata.finalizers.iter().flatten().enumerate();
     let found: Vec<_> = finalizers.filter(|(_, name)| names.contains(&name.as_str())).collect();

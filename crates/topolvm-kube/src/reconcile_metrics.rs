@@ -34,7 +34,8 @@ impl ReconcileMetrics {
         metrics
     }
 
-    /// Measures a reconcile of a controller, which counts when it has ended. One that is dropped before does not: it neither succeeded nor failed.
+    /// Measures a reconcile of a controller, which counts when it has ended. One that is dropped before does not: it
+    /// neither succeeded nor failed.
     pub fn observe<E>(
         &self,
         controller: &'static str,

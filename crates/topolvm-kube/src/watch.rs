@@ -13,8 +13,8 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use crate::client::RECONNECT;
 
-/// Timeout of a watch in seconds, after which the API server ends it; a connection on which nothing comes for a little longer is
-/// given up. It bounds how long a connection that died silently can go unnoticed.
+/// Timeout of a watch in seconds, after which the API server ends it; a connection on which nothing comes for a little
+/// longer is given up. It bounds how long a connection that died silently can go unnoticed.
 const WATCH_SECONDS: u32 = 60;
 
 /// Hands every change of the objects of `api` to `apply` until `shutdown` is cancelled. `what` names them in the log.

@@ -1,6 +1,8 @@
-//! The work queue of reconcilers: a few objects at a time, none twice at once, each again after a back-off when it failed.
+//! The work queue of reconcilers: a few objects at a time, none twice at once, each again after a back-off when it
+//! failed.
 //!
-//! kube's `applier` does the same behind a timer, whose whole milliseconds are a tenth of the time in which a volume is made.
+//! kube's `applier` does the same behind a timer, whose whole milliseconds are a tenth of the time in which a volume is
+//! made.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -23,8 +25,8 @@ pub struct WorkQueueConfig {
     pub backoff: Backoff,
 }
 
-/// Runs a watch and the work queue that it feeds. An error of the watch ends both at once: nobody would ever tell the queue of another
-/// change. Otherwise both run to their ends.
+/// Runs a watch and the work queue that it feeds. An error of the watch ends both at once: nobody would ever tell the
+/// queue of another change. Otherwise both run to their ends.
 pub async fn watch_and_reconcile(
     watch: impl Future<Output = anyhow::Result<()>>,
     reconcile: impl Future<Output = ()>,
@@ -36,9 +38,9 @@ pub async fn watch_and_reconcile(
     .map(drop)
 }
 
-/// Calls `reconcile` for each item that `changed` yields, and again when it is yielded while it is reconciled. An item that fails is
-/// requeued after a back-off, which `log_failure` is told; a change ends the back-off early. When `changed` ends, nothing more is begun,
-/// and this returns when all that runs has come to its end.
+/// Calls `reconcile` for each item that `changed` yields, and again when it is yielded while it is reconciled. An item
+/// that fails is requeued after a back-off, which `log_failure` is told; a change ends the back-off early. When
+/// `changed` ends, nothing more is begun, and this returns when all that runs has come to its end.
 ///
 /// Items with the same `concurrency_key` wait for each other, and for no others.
 pub async fn reconcile_changes<K, C, F, E>(
@@ -151,7 +153,8 @@ where
         }
     }
 
-    /// Requeues an item that has failed. Returns the time until its next try, which is none when it has changed meanwhile.
+    /// Requeues an item that has failed. Returns the time until its next try, which is none when it has changed
+    /// meanwhile.
     fn retry(&mut self, item: K) -> Duration {
         let pause = self.failures.entry(item.clone()).or_insert_with(|| self.config.backoff.clone()).fail();
         if self.stop(&item) {

@@ -2,8 +2,9 @@
 
 use std::iter;
 
-/// Returns `count` upper bounds of histogram buckets, each twice the one before. `prometheus_client::metrics::histogram::exponential_buckets` with 2 makes the
-/// same, and takes `pow`: the C library's mathematics would be half a megabyte of every process.
+/// Returns `count` upper bounds of histogram buckets, each twice the one before.
+/// `prometheus_client::metrics::histogram::exponential_buckets` with 2 makes the same, and takes `pow`: the C library's
+/// mathematics would be half a megabyte of every process.
 pub fn doubling_buckets(first: f64, count: usize) -> impl Iterator<Item = f64> {
     iter::successors(Some(first), |bound| Some(bound * 2.0)).take(count)
 }

@@ -1,5 +1,5 @@
-//! At most one operation per key at a time. CSI allows a plugin to answer `ABORTED` to a second call for the same volume,
-//! and the sidecars and kubelet then try again.
+//! At most one operation per key at a time. CSI allows a plugin to answer `ABORTED` to a second call for the same
+//! volume, and the sidecars and kubelet then try again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

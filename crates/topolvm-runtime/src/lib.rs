@@ -1,6 +1,6 @@
-//! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix sockets,
-//! the gRPC layer, the admin HTTP server, files that change, systemd and, behind the feature `tls`, HTTPS servers. It knows neither
-//! Kubernetes nor volumes.
+//! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix
+//! sockets, the gRPC layer, the admin HTTP server, files that change, systemd and, behind the feature `tls`, HTTPS
+//! servers. It knows neither Kubernetes nor volumes.
 
 pub mod admin;
 mod backoff;

@@ -99,7 +99,8 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-// Not an EnvFilter, which could also filter by fields of spans: its regular expressions are half a megabyte of each program
+// Not an EnvFilter, which could also filter by fields of spans: its regular expressions are half a megabyte of each
+// program
 fn parse_filter(text: &str) -> Result<Targets, String> {
     text.parse().map_err(|error| format!("{error}; write a level such as info, or target=level pairs"))
 }

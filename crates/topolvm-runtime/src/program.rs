@@ -79,7 +79,8 @@ pub fn main<P: Program>() -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    // One thread: the programs wait for LVM, the kernel and the API server, and each thread more has its stack and its share of the heap
+    // One thread: the programs wait for LVM, the kernel and the API server, and each thread more has its stack and its
+    // share of the heap
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -1,5 +1,5 @@
-//! A Kubernetes API server in memory behind a real `kube::Client`: it keeps objects, knows the rules that clients run into
-//! (conflicts, finalizers, subresources, selectors, watches) and fails on demand.
+//! A Kubernetes API server in memory behind a real `kube::Client`: it keeps objects, knows the rules that clients run
+//! into (conflicts, finalizers, subresources, selectors, watches) and fails on demand.
 //!
 //! It needs no network, no files and no real clock; with tokio's paused time it is deterministic.
 
@@ -37,7 +37,8 @@ use state::{Ending, Shared, State};
 
 /// The fake server. Clones are the same server.
 ///
-/// Resources are named in calls by their plural, as `pods`, and where two groups share it by `logicalvolumes.topolvm.io`.
+/// Resources are named in calls by their plural, as `pods`, and where two groups share it by
+/// `logicalvolumes.topolvm.io`.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     shared: Arc<Shared>,

@@ -1,5 +1,5 @@
-//! A fake LVM behind [`lvm::CommandRunner`]: it keeps volume groups in memory, follows LVM's rules, and answers with LVM's
-//! own reports, messages and exit statuses.
+//! A fake LVM behind [`lvm::CommandRunner`]: it keeps volume groups in memory, follows LVM's rules, and answers with
+//! LVM's own reports, messages and exit statuses.
 
 #![expect(
     clippy::expect_used,
@@ -97,8 +97,8 @@ impl FakeLvm {
         self.with(vg, |group| group.is_unreadable = hide);
     }
 
-    /// Says that device-mapper cannot be asked, as in a container without it: then LVM is asked for each list of volumes, and
-    /// what a test changes behind lvmd's back is seen at once.
+    /// Says that device-mapper cannot be asked, as in a container without it: then LVM is asked for each list of
+    /// volumes, and what a test changes behind lvmd's back is seen at once.
     pub fn hide_devices(&self) {
         self.state().devices_are_hidden = true;
     }
@@ -149,7 +149,8 @@ impl FakeLvm {
         self.state().group(vg).removed_unwiped.clone()
     }
 
-    /// From now on wiping stops before this byte of any device, until the returned value is told to let it go on, or is dropped.
+    /// From now on wiping stops before this byte of any device, until the returned value is told to let it go on, or is
+    /// dropped.
     pub fn stop_wiping_at(&self, byte: u64) -> Stop {
         Stop::new(self.clone(), byte)
     }

@@ -1,5 +1,6 @@
-//! Volumes are made, grown, copied and deleted in a real cluster while programs are killed and the API server goes away. When
-//! everything has settled, Kubernetes, lvmd and LVM must have the same volumes: those that the plan leaves behind.
+//! Volumes are made, grown, copied and deleted in a real cluster while programs are killed and the API server goes
+//! away. When everything has settled, Kubernetes, lvmd and LVM must have the same volumes: those that the plan leaves
+//! behind.
 
 mod abandoned;
 mod agreement;
@@ -72,8 +73,8 @@ pub struct Settings {
     pub alone: Option<DisturbanceKind>,
 }
 
-/// What a run wants: so many nodes with a thin class and a second volume group, and all sidecars. Of two seeds that follow each other one has
-/// csi-provisioner with its default flags.
+/// What a run wants: so many nodes with a thin class and a second volume group, and all sidecars. Of two seeds that
+/// follow each other one has csi-provisioner with its default flags.
 pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
@@ -283,7 +284,8 @@ impl Chaos<'_> {
         Ok(happened)
     }
 
-    /// Waits until everybody agrees, and what there is is what is expected. On the way it deletes what csi-provisioner has abandoned.
+    /// Waits until everybody agrees, and what there is is what is expected. On the way it deletes what csi-provisioner
+    /// has abandoned.
     fn settle(&self, patience: Duration, history: &History, expected: &Expected) -> Result<Settled> {
         let mut end = Instant::now() + patience;
         let mut abandoned = Abandoned::none();

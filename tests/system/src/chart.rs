@@ -25,8 +25,8 @@ pub fn program(helm: Helm) -> Result<PathBuf> {
     assets::helm(helm)
 }
 
-/// helm with these arguments, for a release in a namespace of a cluster; the standard output, or an error with what helm
-/// says.
+/// helm with these arguments, for a release in a namespace of a cluster; the standard output, or an error with what
+/// helm says.
 pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
     let mut command = cluster.command(program(helm)?);
     command.arg("--kubeconfig").arg(cluster.inner_kubeconfig()).args(["--namespace", namespace]).args(arguments);

@@ -1,4 +1,5 @@
-//! Settings of lvm.conf that are an administrator's right and change what LVM prints. A program that reads LVM's output must not depend on them.
+//! Settings of lvm.conf that are an administrator's right and change what LVM prints. A program that reads LVM's output
+//! must not depend on them.
 
 /// Each is one or more lines of lvmlocal.conf.
 pub const LVM_SETTINGS: [&str; 14] = [

@@ -14,8 +14,8 @@ use testbed::image::{Files, Image};
 use testbed::size::GIB;
 use testbed::topolvm::{self, TopolvmSpec};
 
-/// The specification with the product as the pods of a kustomization, by its path in the manifests or anywhere, which makes volumes in a group
-/// with 10 GiB to spare.
+/// The specification with the product as the pods of a kustomization, by its path in the manifests or anywhere, which
+/// makes volumes in a group with 10 GiB to spare.
 pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSpec> {
     let mut spec = spec.with_snapshots();
     spec.manifests = topolvm::manifests().join(overlay);
@@ -27,7 +27,8 @@ pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSp
     Ok(spec)
 }
 
-/// Returns the image of the product, of the programs in a directory, and those of the sidecars that a kustomization names.
+/// Returns the image of the product, of the programs in a directory, and those of the sidecars that a kustomization
+/// names.
 pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     let tools = assets::kubernetes_tools()?.bin;
     let rendered = output(Command::new(tools.join("kubectl")).arg("kustomize").arg(manifests))?;
@@ -44,8 +45,8 @@ pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     Ok(images)
 }
 
-/// Returns the image of the product with a tag, of the programs in a directory, without what only a debugger reads: nine tenths of a
-/// debug build.
+/// Returns the image of the product with a tag, of the programs in a directory, without what only a debugger reads:
+/// nine tenths of a debug build.
 pub fn product(programs: &Path, tag: &str) -> Result<Image> {
     let stripped = tempfile::tempdir().context("create a directory for the programs of the image")?;
     for program in PROGRAMS {

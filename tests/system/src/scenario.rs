@@ -37,8 +37,8 @@ pub struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
-    /// Runs all steps and ends with an empty volume group. The first step that fails ends it, with what kubectl says about the
-    /// objects concerned.
+    /// Runs all steps and ends with an empty volume group. The first step that fails ends it, with what kubectl says
+    /// about the objects concerned.
     pub fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
         let steps: [(&str, Step<Self>); 7] = [
             ("a StorageClass, a claim of 1Gi and a pod are applied; the claim is Bound", Self::claim_is_bound),

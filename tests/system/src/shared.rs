@@ -1,4 +1,5 @@
-//! Clusters that the trials of a test program share. The first trial that wants one starts it, so that listing the trials starts nothing.
+//! Clusters that the trials of a test program share. The first trial that wants one starts it, so that listing the
+//! trials starts nothing.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,7 +98,8 @@ impl TestCluster {
     }
 }
 
-/// What the trials share: as many of `T`, a [`TestCluster`] or more that contains one, as may be up at once. A trial has one for itself.
+/// What the trials share: as many of `T`, a [`TestCluster`] or more that contains one, as may be up at once. A trial
+/// has one for itself.
 #[derive(Debug)]
 pub struct Shared<T> {
     limit: usize,

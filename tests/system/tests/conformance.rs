@@ -1,4 +1,5 @@
-//! csi-sanity against our sockets: a node with real LVM, and a controller beside it, because unix sockets do not leave a guest.
+//! csi-sanity against our sockets: a node with real LVM, and a controller beside it, because unix sockets do not leave
+//! a guest.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the list of what the suite skips is for a person")]
 
 use std::collections::BTreeMap;
@@ -132,7 +133,8 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
     Ok(())
 }
 
-/// The suite once more while the agent of the node does the work of lvmd, with its flags as they are by default, and back again.
+/// The suite once more while the agent of the node does the work of lvmd, with its flags as they are by default, and
+/// back again.
 fn embedded(bed: &TestCluster) -> Result<()> {
     let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
     exchanged(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
@@ -146,7 +148,8 @@ fn unstaged(bed: &TestCluster) -> Result<()> {
     })
 }
 
-/// Does something with the programs of another specification, which work when their agent has said so, and puts the usual ones back.
+/// Does something with the programs of another specification, which work when their agent has said so, and puts the
+/// usual ones back.
 fn exchanged(bed: &TestCluster, other: &TopolvmSpec, sign: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     let usual = spec()?;
     exchange(bed, &usual, other, sign)?;

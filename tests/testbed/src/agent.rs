@@ -16,10 +16,11 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::frame::{Frame, Request, chunks, notice_a_dead_peer};
 
-/// A daemon that the command started keeps the command's output open. What still comes so long after the command's own end is not
-/// waited for.
+/// A daemon that the command started keeps the command's output open. What still comes so long after the command's own
+/// end is not waited for.
 const AFTERWARDS: Duration = Duration::from_millis(200);
-/// Pieces of standard input that wait for a command which does not read; beyond that a client that goes away is noticed late.
+/// Pieces of standard input that wait for a command which does not read; beyond that a client that goes away is noticed
+/// late.
 const WAITING_INPUT: usize = 1024;
 
 type Answers = Arc<Mutex<TcpStream>>;
@@ -108,7 +109,8 @@ fn feed(mut stdin: impl std::io::Write, inputs: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Sends on what the command writes. Goes on reading when nobody listens any more, or a daemon would be ended by its own output.
+/// Sends on what the command writes. Goes on reading when nobody listens any more, or a daemon would be ended by its
+/// own output.
 fn forward(
     mut from: impl Read + Send + 'static,
     kind: fn(Vec<u8>) -> Frame,

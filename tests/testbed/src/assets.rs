@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 use crate::cache::Cache;
 use crate::machine::find_program;
 
-/// The oldest Debian suite whose User-Mode Linux works on every processor: earlier kernels panic at start on one with AMX.
+/// The oldest Debian suite whose User-Mode Linux works on every processor: earlier kernels panic at start on one with
+/// AMX.
 const SUITE: &str = "forky";
 
 /// The Debian whose C library the product's programs need, or a newer one.
@@ -128,8 +129,8 @@ pub struct KubernetesTools {
     pub crds: PathBuf,
 }
 
-/// The guests' kernel; also sees to it that the programs that tests run in a guest (LVM, mkfs) are installed on the machine, whose
-/// files the guest sees.
+/// The guests' kernel; also sees to it that the programs that tests run in a guest (LVM, mkfs) are installed on the
+/// machine, whose files the guest sees.
 pub fn kernel() -> Result<Kernel> {
     let cache = Cache::open()?;
     debian::install_missing(
@@ -156,8 +157,8 @@ pub fn kernel() -> Result<Kernel> {
     Ok(Kernel { program: entry.join("linux"), libc, modules: entry.join("usr/lib/uml/modules") })
 }
 
-/// The one file outside the cache: a short name for the kernel's ELF interpreter, because the path in an ELF header can only be replaced
-/// by one that is not longer. Each cache has its own.
+/// The one file outside the cache: a short name for the kernel's ELF interpreter, because the path in an ELF header can
+/// only be replaced by one that is not longer. Each cache has its own.
 fn link(cache: &Cache, packages: &[&str]) -> Result<PathBuf> {
     let root = cache.root().to_str().context("the path of the cache is not text")?;
     let key = key(&[root, SUITE, &packages.join(" ")]);
@@ -172,8 +173,8 @@ pub fn unpacked(architecture: &str, packages: &[&str]) -> Result<PathBuf> {
     })
 }
 
-/// A directory with systemd and udevd of the machine's Debian, to be laid over the machine's files: those who run tests in a container have
-/// neither, and a machine is not to get an init system for a test.
+/// A directory with systemd and udevd of the machine's Debian, to be laid over the machine's files: those who run tests
+/// in a container have neither, and a machine is not to get an init system for a test.
 pub(crate) fn systemd() -> Result<PathBuf> {
     let suite = debian::suite_of_machine()?;
     // Programs and libraries of one version, whatever of them is on the machine
@@ -269,7 +270,8 @@ pub struct CertManager {
     pub crds: PathBuf,
 }
 
-/// cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they are there, else built with Go.
+/// cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they are there, else built
+/// with Go.
 pub fn cert_manager() -> Result<CertManager> {
     if let Some(bin) = ready_made()?
         && bin.join("cert-manager").is_file()

@@ -1,4 +1,5 @@
-//! What is downloaded, unpacked or built once and kept outside the tree, one directory per version. Safe to delete at any time.
+//! What is downloaded, unpacked or built once and kept outside the tree, one directory per version. Safe to delete at
+//! any time.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -41,8 +42,9 @@ impl Cache {
         path.is_dir().then_some(path)
     }
 
-    /// The directory `NAME-KEY`. When it does not exist `make` fills a temporary one beside it, which gets the name only when it is
-    /// complete: an interrupted run leaves nothing that looks finished. A second run that wants the same waits for the first.
+    /// The directory `NAME-KEY`. When it does not exist `make` fills a temporary one beside it, which gets the name
+    /// only when it is complete: an interrupted run leaves nothing that looks finished. A second run that wants the
+    /// same waits for the first.
     pub fn entry(&self, name: &str, key: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         if let Some(path) = self.get(name, key) {
             return Ok(path);

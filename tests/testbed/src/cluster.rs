@@ -1,4 +1,5 @@
-//! A Kubernetes control plane in a network namespace of its own. Everything lives in one directory; several clusters run side by side.
+//! A Kubernetes control plane in a network namespace of its own. Everything lives in one directory; several clusters
+//! run side by side.
 
 mod lifecycle;
 
@@ -35,8 +36,8 @@ pub const SCHEDULER_PROCESS: &str = crate::control_plane::SCHEDULER_PROCESS;
 /// What differs between clusters.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {
-    /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and `leaderElection`
-    /// are there already.
+    /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and
+    /// `leaderElection` are there already.
     pub scheduler_config: Option<String>,
     /// Images that every node has beside the standard ones.
     pub images: Vec<Image>,
@@ -44,8 +45,8 @@ pub struct ClusterSpec {
     pub audit_policy: Option<String>,
 }
 
-/// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does the end of the
-/// program that started it, unless [`Cluster::keep`] was called.
+/// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does
+/// the end of the program that started it, unless [`Cluster::keep`] was called.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -62,8 +63,8 @@ struct Inner {
 }
 
 impl Cluster {
-    /// Starts a cluster in `directory`, which must be empty or missing, and returns when pods can be made. A start that fails leaves
-    /// nothing behind.
+    /// Starts a cluster in `directory`, which must be empty or missing, and returns when pods can be made. A start that
+    /// fails leaves nothing behind.
     pub fn up(directory: &Path, spec: &ClusterSpec) -> Result<Self> {
         let tools = assets::kubernetes_tools()?;
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
@@ -154,7 +155,8 @@ impl Cluster {
         self.processes().start(name, command)
     }
 
-    /// Stops a program that [`Cluster::spawn`] or the cluster started: asked first, killed after `grace`. Not running is fine.
+    /// Stops a program that [`Cluster::spawn`] or the cluster started: asked first, killed after `grace`. Not running
+    /// is fine.
     pub fn stop(&self, name: &str, grace: Duration) -> Result<()> {
         self.processes().stop(name, grace)
     }
@@ -164,13 +166,14 @@ impl Cluster {
         start_api_server(self)
     }
 
-    /// The command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with a static pod.
+    /// The command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with a static
+    /// pod.
     pub fn scheduler_command(&self) -> Command {
         control_plane(self, &self.directory().join("bin")).scheduler(&self.directory().join(SCHEDULER_CONFIG))
     }
 
-    /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute, with the end of its
-    /// log.
+    /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute,
+    /// with the end of its log.
     pub fn ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.processes().ready(name, probe)
     }
@@ -263,7 +266,8 @@ impl Cluster {
         success(&command, child.wait_with_output().context("wait for kubectl")?)
     }
 
-    /// Makes the images of an OCI archive available to the pods of all nodes (`imagePullPolicy: Never` or `IfNotPresent`).
+    /// Makes the images of an OCI archive available to the pods of all nodes (`imagePullPolicy: Never` or
+    /// `IfNotPresent`).
     pub fn load_images(&self, archive: &Path) -> Result<()> {
         let nodes: Vec<Node> = self.node_names()?.iter().map(|name| self.node(name)).collect::<Result<_>>()?;
         in_parallel(&nodes, |node| node.load_images(archive)).map(drop)

@@ -1,4 +1,5 @@
-//! The processes of a control plane: their command lines, in the order in which they need each other, and what "ready" means for each.
+//! The processes of a control plane: their command lines, in the order in which they need each other, and what "ready"
+//! means for each.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -227,7 +228,8 @@ impl ControlPlane<'_> {
             ],
         );
         command.args(["--use-service-account-credentials", "--leader-elect=false"]);
-        // It makes a service account per controller at start, which takes 4 s more with the usual limit of 20 requests a second.
+        // It makes a service account per controller at start, which takes 4 s more with the usual limit of 20 requests
+        // a second.
         command.args(["--kube-api-qps", "500", "--kube-api-burst", "1000"]);
         command.args(["--controllers", "*,-node-ipam-controller,-cloud-node-lifecycle-controller"]);
         command
@@ -240,8 +242,8 @@ impl ControlPlane<'_> {
         command
     }
 
-    /// Where it serves its health, and who it is when it checks who asks. Without a certificate both programs would generate an RSA key
-    /// at each start.
+    /// Where it serves its health, and who it is when it checks who asks. Without a certificate both programs would
+    /// generate an RSA key at each start.
     fn identity(&self, command: &mut Command, kubeconfig: &str) {
         let kubeconfig = self.directory.join(kubeconfig);
         command.args(["--bind-address", "127.0.0.1"]);

@@ -1,4 +1,5 @@
-//! Has the agent in a guest run a command: standard input goes there, standard output, error and the exit status come back.
+//! Has the agent in a guest run a command: standard input goes there, standard output, error and the exit status come
+//! back.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -74,8 +75,8 @@ impl Target {
     }
 }
 
-/// Runs a command with all of its input given and all of its output collected. After `timeout` the command is killed and the call
-/// fails.
+/// Runs a command with all of its input given and all of its output collected. After `timeout` the command is killed
+/// and the call fails.
 pub fn run(target: &Target, request: &Request, stdin: &[u8], timeout: Duration) -> Result<Output> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let input = io::Cursor::new(stdin.to_vec());
@@ -121,7 +122,8 @@ pub fn stream(
             }
             Ok(Frame::Exit(status)) => break Ok(status),
             Ok(Frame::Stdin(_)) => break Err(anyhow!("{} is no agent", target.address)),
-            // A timeout of the socket: the top of the loop says so. Nothing goes on after it, so a frame cut in two does not matter.
+            // A timeout of the socket: the top of the loop says so. Nothing goes on after it, so a frame cut in two
+            // does not matter.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock) => {}
             Err(e) => {
                 let lost = format!("lost the agent at {} while it ran {}", target.address, command());

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::netns::NetNs;
 
-/// Listens where this program was started, writes the port to `port_file`, and connects to `to` inside `netns`. Runs until the
-/// program is ended.
+/// Listens where this program was started, writes the port to `port_file`, and connects to `to` inside `netns`. Runs
+/// until the program is ended.
 pub(crate) fn run(netns: &NetNs, to: SocketAddr, port_file: &Path) -> Result<()> {
     // A socket stays in the namespace that it was made in, so the listener is made before the thread moves.
     let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on 127.0.0.1")?;

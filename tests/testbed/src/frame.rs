@@ -1,5 +1,5 @@
-//! What the agent and its client say to each other: one JSON line with the request, then frames of one byte kind, four bytes length
-//! (big endian) and data.
+//! What the agent and its client say to each other: one JSON line with the request, then frames of one byte kind, four
+//! bytes length (big endian) and data.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Error, ErrorKind, Read, Write};
@@ -121,9 +121,9 @@ pub(crate) fn chunks(from: &mut impl Read, mut take: impl FnMut(Vec<u8>) -> bool
     }
 }
 
-/// A guest that dies says nothing. With the kernel's own settings the other side would wait for minutes (data on its way) or hours
-/// (none); with these it gets an error after about fifteen seconds, which is
-/// more than a guest was ever silent for want of CPU time; seven were not, with four guests on two CPUs.
+/// A guest that dies says nothing. With the kernel's own settings the other side would wait for minutes (data on its
+/// way) or hours (none); with these it gets an error after about fifteen seconds, which is more than a guest was ever
+/// silent for want of CPU time; seven were not, with four guests on two CPUs.
 pub(crate) fn notice_a_dead_peer(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     sockopt::set_socket_keepalive(connection, true)?;

@@ -1,7 +1,8 @@
 //! Throw-away machines with a kernel of their own: one command runs in each, on blank disks, with device-mapper.
 //!
-//! A guest sees the machine's files, but what it writes is gone with it, except for [`GuestSpec::out_dir`]. However it ends (the command
-//! finishes, the kernel panics, nothing happens any more, Ctrl-C), its processes, disks and memory are removed.
+//! A guest sees the machine's files, but what it writes is gone with it, except for [`GuestSpec::out_dir`]. However it
+//! ends (the command finishes, the kernel panics, nothing happens any more, Ctrl-C), its processes, disks and memory
+//! are removed.
 
 mod cpu;
 mod mconsole;
@@ -28,7 +29,8 @@ use crate::size::{GIB, MIB};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Which kind of machine a guest is. Everything else is written against this, so that another kind (qemu with KVM) can be added.
+/// Which kind of machine a guest is. Everything else is written against this, so that another kind (qemu with KVM) can
+/// be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GuestKind {
     /// User-Mode Linux: needs no support by the machine's kernel or processor.
@@ -43,10 +45,12 @@ pub struct GuestSpec {
     pub kind: GuestKind,
     /// Memory in bytes. It takes what it uses; a quarter of it cannot be used for files.
     pub memory: u64,
-    /// Sizes in bytes of the blank disks `/dev/ubda`, `/dev/ubdb`, ... They take what is written to them, of the machine's memory.
+    /// Sizes in bytes of the blank disks `/dev/ubda`, `/dev/ubdb`, ... They take what is written to them, of the
+    /// machine's memory.
     pub disks: Vec<u64>,
-    /// A directory of the machine for the files of the disks. Those that are there are used with what is on them, the others are made; they stay
-    /// when the guest has ended, so that another guest can go on with them. Without it disks are blank and go with the guest.
+    /// A directory of the machine for the files of the disks. Those that are there are used with what is on them, the
+    /// others are made; they stay when the guest has ended, so that another guest can go on with them. Without it disks
+    /// are blank and go with the guest.
     pub disk_dir: Option<PathBuf>,
     /// After this time from the start the guest is ended and the run fails.
     pub timeout: Duration,

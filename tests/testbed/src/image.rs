@@ -46,8 +46,8 @@ impl Image {
         self.layers.push(layer);
     }
 
-    /// busybox with links for all of its applets, and the given programs of this machine under other paths. They must be static: there
-    /// is no C library in the image.
+    /// busybox with links for all of its applets, and the given programs of this machine under other paths. They must
+    /// be static: there is no C library in the image.
     pub fn with_programs(name: &str, command: &[&str], programs: &[(&Path, &str)]) -> Result<Self> {
         let busybox = assets::busybox()?;
         let mut files = Files::root();
@@ -187,7 +187,8 @@ enum Entry {
     Directory { mode: u32 },
 }
 
-/// Files of an image by path, sorted, so that a directory comes before what is in it. Paths are without a slash at the beginning.
+/// Files of an image by path, sorted, so that a directory comes before what is in it. Paths are without a slash at the
+/// beginning.
 #[derive(Default)]
 #[expect(missing_debug_implementations, reason = "megabytes of contents")]
 pub struct Files(BTreeMap<String, Entry>);

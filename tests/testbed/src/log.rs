@@ -7,7 +7,8 @@ use std::path::Path;
 /// Enough for any message that one wants to read, in bytes.
 const WINDOW: u64 = 16 * 1024;
 
-/// The last lines of a log, with its name in front; also when it is missing or empty, so that it can always be part of a message.
+/// The last lines of a log, with its name in front; also when it is missing or empty, so that it can always be part of
+/// a message.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let text = match window(path) {
         Ok(text) => text,

@@ -73,10 +73,11 @@ impl NetNs {
         self.enter(|| TcpStream::connect_timeout(&address, timeout))
     }
 
-    /// Unbinds and removes the file. The namespace ends, with its devices, when the last process in it has ended. Safe to repeat.
+    /// Unbinds and removes the file. The namespace ends, with its devices, when the last process in it has ended. Safe
+    /// to repeat.
     pub fn remove(&self) -> Result<()> {
-        // Detached: a child that another thread of this program has forked holds all its open files until it has called exec, and
-        // with one of this file among them the plain call says EBUSY
+        // Detached: a child that another thread of this program has forked holds all its open files until it has called
+        // exec, and with one of this file among them the plain call says EBUSY
         match unmount(&self.path, UnmountFlags::DETACH) {
             // INVAL: not a mount point, so only the file is left.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}

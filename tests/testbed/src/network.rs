@@ -1,7 +1,8 @@
 //! The addresses of a cluster, and the devices and routes that make them work without NAT and without kube-proxy.
 //!
-//! Nodes sit on a bridge, each with a route to its pods. The range of the Services is local in the cluster's namespace, which is the
-//! default gateway of every node: a packet to a ClusterIP is delivered to whoever listens on that address there.
+//! Nodes sit on a bridge, each with a route to its pods. The range of the Services is local in the cluster's namespace,
+//! which is the default gateway of every node: a packet to a ClusterIP is delivered to whoever listens on that address
+//! there.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::netns::NetNs;
 
-/// The namespace's own address on the bridge of the nodes: their gateway, and what a pod sees as the client of a Service.
+/// The namespace's own address on the bridge of the nodes: their gateway, and what a pod sees as the client of a
+/// Service.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The API server, on the address of the `kubernetes` Service itself, so that pods reach it without NAT.
 pub const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);
@@ -36,7 +38,8 @@ pub(crate) fn prepare(netns: &NetNs) -> Result<()> {
     netns.enter(|| -> Result<()> {
         set("ip_forward", "1")?;
         for device in ["all", BRIDGE] {
-            // Packets of one pod to another come in and leave by the same bridge; that is no reason to drop or to redirect them.
+            // Packets of one pod to another come in and leave by the same bridge; that is no reason to drop or to
+            // redirect them.
             set(&format!("conf/{device}/rp_filter"), "0")?;
             set(&format!("conf/{device}/send_redirects"), "0")?;
         }

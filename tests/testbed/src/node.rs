@@ -79,7 +79,8 @@ impl Node {
         &self.directory
     }
 
-    /// The log of a program of the node: `kubelet`, `containerd`, `console`, and the names given to [`Node::spawn_kept`].
+    /// The log of a program of the node: `kubelet`, `containerd`, `console`, and the names given to
+    /// [`Node::spawn_kept`].
     pub fn log(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}.log"))
     }
@@ -115,8 +116,8 @@ impl Node {
         Target::inside(self.cluster.netns(), SocketAddr::new(IpAddr::V4(self.spec.address), AGENT_PORT))
     }
 
-    /// Starts a program that is started again whenever it ends, as systemd would, and after a restart of the node; a test may kill it.
-    /// Its output goes to [`Node::log`].
+    /// Starts a program that is started again whenever it ends, as systemd would, and after a restart of the node; a
+    /// test may kill it. Its output goes to [`Node::log`].
     pub fn spawn_kept<S: Into<String>>(
         &self,
         name: &str,
@@ -135,8 +136,8 @@ impl Node {
             .with_context(|| format!("write {}", path.display()))
     }
 
-    /// Ends a program that [`Node::spawn_kept`] started, and all that it started; TERM first, KILL after five seconds. `kubelet` and
-    /// `containerd` end alone: their containers go on.
+    /// Ends a program that [`Node::spawn_kept`] started, and all that it started; TERM first, KILL after five seconds.
+    /// `kubelet` and `containerd` end alone: their containers go on.
     pub fn stop_kept(&self, name: &str) -> Result<()> {
         let output = self.exec_with(&self.init_request("stop", name), b"", COMMAND_LIMIT)?;
         output.success().with_context(|| format!("stop {name} in {}", self.name()))?;
@@ -165,8 +166,8 @@ impl Node {
         Request::new([init.to_string_lossy().as_ref(), mode, name])
     }
 
-    /// Reboots the node with its disks kept, and returns when it is Ready again. With `crash` it loses its power instead: what it had not
-    /// written is lost.
+    /// Reboots the node with its disks kept, and returns when it is Ready again. With `crash` it loses its power
+    /// instead: what it had not written is lost.
     pub fn restart(&self, crash: bool) -> Result<()> {
         let old = self.api_object()?.and_then(|node| boot_id(&node).map(str::to_owned));
         if crash {
@@ -196,7 +197,8 @@ impl Node {
 
     pub(crate) fn load_images(&self, archive: &Path) -> Result<()> {
         let content = fs::read(archive).with_context(|| format!("read {}", archive.display()))?;
-        // kubelet sees only images with this label. Over the agent, because a guest may have an older state of the file in its cache.
+        // kubelet sees only images with this label. Over the agent, because a guest may have an older state of the file
+        // in its cache.
         let label = "io.cri-containerd.image=managed";
         let request = Request::new(["ctr", "images", "import", "--local", "--label", label, "-"]);
         let output = self.exec_with(&request, &content, COMMAND_LIMIT)?;

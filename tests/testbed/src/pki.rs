@@ -1,4 +1,5 @@
-//! The certificates of one cluster: two authorities, the control plane's identities, and whatever a test asks for later.
+//! The certificates of one cluster: two authorities, the control plane's identities, and whatever a test asks for
+//! later.
 
 use std::fs;
 use std::net::IpAddr;
@@ -64,8 +65,8 @@ impl Pki {
         Ok(Self { directory: directory.to_owned(), authority: Authority::open(directory, CLUSTER_AUTHORITY)? })
     }
 
-    /// The file `NAME` in the directory: `ca.crt`, `front-proxy-ca.crt`, `front-proxy.crt`, `front-proxy.key`, `sa.pub`, `sa.key`, and
-    /// what [`Identity::write`] put there.
+    /// The file `NAME` in the directory: `ca.crt`, `front-proxy-ca.crt`, `front-proxy.crt`, `front-proxy.key`,
+    /// `sa.pub`, `sa.key`, and what [`Identity::write`] put there.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -80,7 +81,8 @@ impl Pki {
         self.authority.issue(&client(user, group))
     }
 
-    /// A server certificate for DNS names and addresses. `user` and `group` say who the server is (kubelet's is its node's).
+    /// A server certificate for DNS names and addresses. `user` and `group` say who the server is (kubelet's is its
+    /// node's).
     pub fn server(&self, user: &str, group: Option<&str>, names: &[&str], addresses: &[IpAddr]) -> Result<Identity> {
         let mut parameters = subject(user, group);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

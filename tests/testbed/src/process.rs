@@ -14,8 +14,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// How often a wait looks again. A stopped process is gone within a few of these.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// One process, and never another one that got its number later: the kernel gives no two processes the same number *and*
-/// start time until the next reboot.
+/// One process, and never another one that got its number later: the kernel gives no two processes the same number
+/// *and* start time until the next reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
@@ -101,8 +101,8 @@ impl Process {
         true
     }
 
-    /// Asks it to end (TERM), kills it when it has not after `grace`, and returns when it is really gone, so that its ports and
-    /// files are free. With no grace it is killed at once.
+    /// Asks it to end (TERM), kills it when it has not after `grace`, and returns when it is really gone, so that its
+    /// ports and files are free. With no grace it is killed at once.
     pub fn stop(&self, grace: Duration) -> Result<()> {
         if !grace.is_zero() {
             self.signal(Signal::TERM)?;
@@ -118,10 +118,12 @@ impl Process {
     }
 }
 
-/// Starts a program that lives on after this one, in a session of its own, so that a Ctrl-C at the terminal does not reach it.
+/// Starts a program that lives on after this one, in a session of its own, so that a Ctrl-C at the terminal does not
+/// reach it.
 ///
-/// Standard input is empty, standard output and error are appended to `log`, and `pid_file` says who it is. The program,
-/// arguments, directory and changes to the environment of `command` count; its standard streams and `env_clear` do not.
+/// Standard input is empty, standard output and error are appended to `log`, and `pid_file` says who it is. The
+/// program, arguments, directory and changes to the environment of `command` count; its standard streams and
+/// `env_clear` do not.
 pub fn spawn(command: &Command, log: &Path, pid_file: &Path) -> Result<Process> {
     if let Some(old) = Process::from_file(pid_file)?
         && old.is_alive()
@@ -169,8 +171,8 @@ fn start_time(pid: u32) -> Option<u64> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// proc(5): the name is in parentheses and may itself contain spaces and parentheses; the state follows, and 19 fields later the
-/// start time.
+/// proc(5): the name is in parentheses and may itself contain spaces and parentheses; the state follows, and 19 fields
+/// later the start time.
 fn parse_stat(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');

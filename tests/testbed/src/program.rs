@@ -1,7 +1,7 @@
 //! The parts of the test bed that are processes of their own, served by whatever program has the test bed in it.
 //!
-//! A test program starts itself with one of these words, so there is no second program that would have to be built, found and
-//! current. Its `main` must call [`serve`] before anything else.
+//! A test program starts itself with one of these words, so there is no second program that would have to be built,
+//! found and current. Its `main` must call [`serve`] before anything else.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -27,8 +27,8 @@ pub(crate) fn path() -> Result<PathBuf> {
     std::env::current_exe().context("find this program's file")
 }
 
-/// Does what the command line asks for if that is a part of the test bed, for as long as it is not ended from outside; `None` when the
-/// command line asks for something else.
+/// Does what the command line asks for if that is a part of the test bed, for as long as it is not ended from outside;
+/// `None` when the command line asks for something else.
 pub fn serve() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();

@@ -1,7 +1,8 @@
 //! Serves the ClusterIPs of all TCP Services: kube-proxy's part, without NAT.
 //!
-//! The range of the Services is local in the cluster's network namespace, so it is enough to listen on each address. The backend is
-//! looked up when a connection comes, so that no change of the endpoints can be missed. It sees the proxy as its client.
+//! The range of the Services is local in the cluster's network namespace, so it is enough to listen on each address.
+//! The backend is looked up when a connection comes, so that no change of the endpoints can be missed. It sees the
+//! proxy as its client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

@@ -34,7 +34,8 @@ pub(crate) fn run(cluster: &Path, pid: &str, start_time: &str) -> Result<()> {
         sleep(LOOK_AGAIN);
     }
     cluster::remove(cluster)?;
-    // Mostly the owner made the directory above for this cluster and would have removed it. One with something in it stays.
+    // Mostly the owner made the directory above for this cluster and would have removed it. One with something in it
+    // stays.
     if let Some(above) = cluster.parent() {
         drop(fs::remove_dir(above));
     }

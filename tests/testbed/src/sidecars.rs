@@ -1,4 +1,5 @@
-//! The stock CSI sidecars, as processes of this machine inside the cluster's namespace, on the socket of a controller plugin.
+//! The stock CSI sidecars, as processes of this machine inside the cluster's namespace, on the socket of a controller
+//! plugin.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +19,8 @@ pub const NAMESPACE: &str = "topolvm-system";
 pub enum Sidecar {
     /// csi-provisioner: makes and deletes volumes, publishes capacity.
     Provisioner,
-    /// The same with the flags of TopoLVM's chart: without `--strict-topology` and without a default filesystem. Instead of the other.
+    /// The same with the flags of TopoLVM's chart: without `--strict-topology` and without a default filesystem.
+    /// Instead of the other.
     UpstreamProvisioner,
     /// csi-resizer: grows volumes.
     Resizer,
@@ -58,8 +60,8 @@ impl Sidecar {
             }
             Self::Resizer => {
                 csi(&mut command, socket);
-                // How long it leaves a claim alone whose growth cannot be had, also one that has just been given another size when its
-                // two notices of that change meet. Usually five minutes.
+                // How long it leaves a claim alone whose growth cannot be had, also one that has just been given
+                // another size when its two notices of that change meet. Usually five minutes.
                 command.arg("--retry-interval-max=5s");
             }
             Self::Snapshotter => csi(&mut command, socket),
@@ -86,7 +88,8 @@ fn csi(command: &mut Command, socket: &Path) {
     command.args(["--timeout=60s", "--retry-interval-start=500ms"]);
 }
 
-/// Applies the CRDs of `VolumeSnapshot` and of its groups: without those of the groups snapshot-controller waits half a minute for them.
+/// Applies the CRDs of `VolumeSnapshot` and of its groups: without those of the groups snapshot-controller waits half a
+/// minute for them.
 pub fn apply_snapshot_crds(cluster: &Cluster) -> Result<()> {
     let directory = cluster.directory().join("crds");
     let mut arguments = vec!["apply".into(), "--server-side".into()];

@@ -1,4 +1,5 @@
-//! Glue between test programs (`harness = false`, libtest-mimic) and guests: `cargo test` needs to know nothing of all this.
+//! Glue between test programs (`harness = false`, libtest-mimic) and guests: `cargo test` needs to know nothing of all
+//! this.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -14,10 +15,12 @@ use crate::{machine, program};
 const NOT_INHERITED: [&str; 10] =
     ["PATH", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "LD_LIBRARY_PATH", "LS_COLORS"];
 
-/// Runs the trials in one guest made like `spec`, whose command does not count: the test program is started again inside with the
-/// same arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU.
+/// Runs the trials in one guest made like `spec`, whose command does not count: the test program is started again
+/// inside with the same arguments. They run one after the other unless `--test-threads` is given, because a guest has
+/// one CPU.
 ///
-/// Where no guest can be booted every trial counts as ignored, with the reason in one line; with `CI=true` that is a failure.
+/// Where no guest can be booted every trial counts as ignored, with the reason in one line; with `CI=true` that is a
+/// failure.
 pub fn in_guest(spec: GuestSpec, trials: Vec<Trial>) -> ExitCode {
     let arguments = Arguments::from_args();
     // A guest that would run nothing is not worth its second.

@@ -1,7 +1,7 @@
 //! The product on a cluster: its own programs, freshly built, where a deployment would have them.
 //!
-//! topolvm-controller and the sidecars run on this machine inside the cluster's namespace, lvmd and topolvm-node in the nodes, which see
-//! this machine's files. Each has the rights of its ServiceAccount and no more.
+//! topolvm-controller and the sidecars run on this machine inside the cluster's namespace, lvmd and topolvm-node in the
+//! nodes, which see this machine's files. Each has the rights of its ServiceAccount and no more.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,12 +41,13 @@ pub const THIN_CLASS: &str = "thin";
 /// So many times its size it promises.
 pub const THIN_OVERPROVISION: u64 = 20;
 
-/// Device classes of [`TopolvmSpec::with_raid_classes`], and their volume groups. Volumes of the first are mirrored; those of the second by
-/// the class `mirrored` of options for lvcreate.
+/// Device classes of [`TopolvmSpec::with_raid_classes`], and their volume groups. Volumes of the first are mirrored;
+/// those of the second by the class `mirrored` of options for lvcreate.
 pub const RAID_CLASSES: [&str; 2] = ["raid", "plain"];
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
-/// One device class on the volume group that every node of the test bed has; nothing is held back, so that sizes are easy to reckon.
+/// One device class on the volume group that every node of the test bed has; nothing is held back, so that sizes are
+/// easy to reckon.
 const DEFAULT_LVMD_CONFIG: &str = "\
 socket-name: /run/topolvm/lvmd.sock
 lvm-command-prefix: [/sbin/lvm]
@@ -69,7 +70,8 @@ pub struct TopolvmSpec {
     pub nodes: Vec<NodeSpec>,
     /// The directory with the product's programs.
     pub programs: PathBuf,
-    /// A shell script for each node, run before lvmd starts, and again when the programs are started after a restart of the node.
+    /// A shell script for each node, run before lvmd starts, and again when the programs are started after a restart of
+    /// the node.
     pub node_script: String,
     /// The kustomization to apply.
     pub manifests: PathBuf,
@@ -83,8 +85,9 @@ pub struct TopolvmSpec {
     pub node_arguments: Vec<String>,
     /// Whether lvmd runs in the process of topolvm-node.
     pub embed_lvmd: bool,
-    /// Whether the product and its sidecars run as the pods of the manifests, with their roles; the cluster must have the images. Without,
-    /// its programs are processes of the bed, which tests can kill and replace, and the manifests' workloads are left out.
+    /// Whether the product and its sidecars run as the pods of the manifests, with their roles; the cluster must have
+    /// the images. Without, its programs are processes of the bed, which tests can kill and replace, and the manifests'
+    /// workloads are left out.
     pub in_pods: bool,
 }
 
@@ -122,7 +125,8 @@ impl TopolvmSpec {
         self
     }
 
-    /// csi-provisioner with the flags of TopoLVM's chart instead of those that are better: without `--strict-topology` above all.
+    /// csi-provisioner with the flags of TopoLVM's chart instead of those that are better: without `--strict-topology`
+    /// above all.
     #[must_use]
     pub fn with_upstream_provisioner(mut self) -> Self {
         for sidecar in &mut self.sidecars {
@@ -138,7 +142,8 @@ impl TopolvmSpec {
         (self.flavor == ApiFlavor::Legacy).then(|| ("USE_LEGACY".to_owned(), "true".to_owned()))
     }
 
-    /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises [`THIN_OVERPROVISION`] times that, in the volume group [`THIN_VG`] on a disk of its own.
+    /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB that promises [`THIN_OVERPROVISION`] times that, in
+    /// the volume group [`THIN_VG`] on a disk of its own.
     #[must_use]
     pub fn with_thin_class(mut self) -> Self {
         for node in &mut self.nodes {
@@ -326,7 +331,8 @@ pub fn is_leading(cluster: &Cluster, address: &str) -> Result<bool> {
     said.map(|line| line.ends_with(" 1")).with_context(|| format!("{address} does not say whether it leads"))
 }
 
-/// Starts topolvm-controller and waits until its socket answers; also after a test has stopped it with [`Cluster::stop`].
+/// Starts topolvm-controller and waits until its socket answers; also after a test has stopped it with
+/// [`Cluster::stop`].
 pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let socket = controller_socket(cluster);
     cluster.spawn(CONTROLLER, &controller_command(cluster, spec, &socket)?)?;
@@ -335,8 +341,8 @@ pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     Ok(())
 }
 
-/// The command line of a topolvm-controller that serves on `socket`, in a directory that is made. A test may add to it, for example for
-/// a second replica.
+/// The command line of a topolvm-controller that serves on `socket`, in a directory that is made. A test may add to it,
+/// for example for a second replica.
 pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) -> Result<Command> {
     if let Some(directory) = socket.parent() {
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
@@ -411,8 +417,8 @@ pub fn wait_for_driver(cluster: &Cluster, node: &Node, flavor: ApiFlavor) -> Res
     }
 }
 
-/// A kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too. A token for a node says
-/// so, as the token of a pod does.
+/// A kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too. A
+/// token for a node says so, as the token of a pod does.
 pub fn write_account_kubeconfig(cluster: &Cluster, account: &str, node: Option<&str>, path: &Path) -> Result<()> {
     let token = account_token(cluster, account, node)?;
     cluster.write_kubeconfig(path, &Credential::Token(&token))

@@ -6,18 +6,19 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("device-mapper", &[]),
     ("memory", &[]),
     ("topolvm-api", &[]),
     ("topolvm-proto", &[]),
     ("lvm", &["device-mapper"]),
-    ("topolvm-runtime", &["memory", "topolvm-api"]),
+    ("topolvm-runtime", &["memory"]),
+    ("topolvm-kube", &["topolvm-api", "topolvm-runtime"]),
     ("kubectl-topolvm", &["topolvm-api"]),
     ("topolvm-scheduler", &["topolvm-api", "topolvm-runtime"]),
     ("lvmd", &["lvm", "topolvm-proto", "topolvm-runtime"]),
-    ("topolvm-controller", &["topolvm-api", "topolvm-proto", "topolvm-runtime"]),
-    ("topolvm-node", &["lvm", "lvmd", "topolvm-api", "topolvm-proto", "topolvm-runtime"]),
+    ("topolvm-controller", &["topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    ("topolvm-node", &["lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("topolvm-testkit", &["lvm", "topolvm-api"]),
 ];
 

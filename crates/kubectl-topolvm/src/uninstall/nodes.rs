@@ -30,7 +30,7 @@ pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -
         match wait_until(csi_nodes.clone(), &name, is_gone, limit.min(DEREGISTRATION_TIMEOUT), what).await {
             // A node that is down; kubelet forgets it with the CSINode when it comes up
             Err(InstallError::Slow { what, seconds }) => {
-                print_progress(&format!("waited {seconds} s for {what}, and go on"))
+                print_progress(&format!("waited {seconds} s for {what}, and go on"));
             }
             other => drop(other?),
         }

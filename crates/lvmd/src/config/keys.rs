@@ -67,8 +67,8 @@ pub(super) const LVCREATE_OPTIONS: Key =
 pub(super) const WIPE: Key = key(
     "wipe",
     "none",
-    "`none`, `discard` or `zero`: what happens to the contents of a removed volume before its extents are given to others, \
-     see [Wiping](#wiping)",
+    "`none`, `discard` or `zero`: what happens to the contents of a removed volume before its extents are given to \
+     others, see [Wiping](#wiping)",
 );
 pub(super) const TYPE: Key = key("type", "thick", "`thick` or `thin`");
 pub(super) const THIN_POOL: Key = key("thin-pool", "", "the thin pool; needed by thin classes, ignored by thick ones");

@@ -1,9 +1,9 @@
 //! Whether the scheduler has chosen a node for the claim of a new volume, or any node will do.
 //!
-//! external-provisioner says it only with `--strict-topology`, by naming that node alone. Without it the request names all nodes of the
-//! cluster, with one in front: for a claim that waits for its first consumer the node that the scheduler has chosen for the pod, for one that
-//! binds immediately a node by the hash of the claim's name. So the claim itself is asked, and that only when it matters: when the node in
-//! front is not where the volume would be made.
+//! external-provisioner says it only with `--strict-topology`, by naming that node alone. Without it the request names
+//! all nodes of the cluster, with one in front: for a claim that waits for its first consumer the node that the
+//! scheduler has chosen for the pod, for one that binds immediately a node by the hash of the claim's name. So the
+//! claim itself is asked, and that only when it matters: when the node in front is not where the volume would be made.
 
 use std::pin::pin;
 
@@ -26,8 +26,8 @@ pub(crate) struct ClaimName {
 }
 
 impl Volumes {
-    /// Where the volume may be made, when the first of several nodes may not do: on that one alone if the scheduler has chosen it, because its
-    /// pod may not be able to run elsewhere.
+    /// Where the volume may be made, when the first of several nodes may not do: on that one alone if the scheduler has
+    /// chosen it, because its pod may not be able to run elsewhere.
     pub(super) async fn narrow_to_selected_node(&self, request: &VolumeRequest) -> Result<Placement, VolumeError> {
         match &request.placement {
             Placement::Nodes { first, others } if !others.is_empty() && !self.binds_immediately(request).await? => {
@@ -61,8 +61,8 @@ impl Volumes {
         Ok(found.is_some_and(|class| class.volume_binding_mode.is_none_or(|mode| mode == "Immediate")))
     }
 
-    /// The claim whose UID is the end of this name, as external-provisioner names volumes unless its `--volume-name-uuid-length` shortens
-    /// them. Claims cannot be selected by UID.
+    /// The claim whose UID is the end of this name, as external-provisioner names volumes unless its
+    /// `--volume-name-uuid-length` shortens them. Claims cannot be selected by UID.
     async fn claim_of(&self, volume: &str) -> kube::Result<Option<PersistentVolumeClaim>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
         let mut claims = pin!(list_in_pages(&api, ListParams::default()));

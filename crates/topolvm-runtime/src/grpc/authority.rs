@@ -1,10 +1,10 @@
 //! Serves clients that send the path of the socket as HTTP/2 `:authority`, as kubelet and TopoLVM's agent do.
 //!
 //! grpc-go does so when it is given a bare path: kubelet when it registers a plugin (1.36 still), and up to 1.25 for
-//! every call; TopoLVM's agent when it calls lvmd. A path is no authority, and the `h2` crate refuses the stream with `PROTOCOL_ERROR`
-//! (kubernetes/kubernetes#109081). So the header blocks of what comes in are decoded, the authority is replaced, and
-//! they are encoded again; everything else passes as it is. Other clients say `unix:` before the path, and grpc-go
-//! sends `localhost` then: CSI sidecars, and the newest versions of TopoLVM's agent.
+//! every call; TopoLVM's agent when it calls lvmd. A path is no authority, and the `h2` crate refuses the stream with
+//! `PROTOCOL_ERROR` (kubernetes/kubernetes#109081). So the header blocks of what comes in are decoded, the authority is
+//! replaced, and they are encoded again; everything else passes as it is. Other clients say `unix:` before the path,
+//! and grpc-go sends `localhost` then: CSI sidecars, and the newest versions of TopoLVM's agent.
 
 use std::io;
 use std::pin::Pin;

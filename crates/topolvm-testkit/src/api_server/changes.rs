@@ -90,7 +90,8 @@ impl ApiServer {
         }
     }
 
-    /// Waits until something is true of an object (`None` while it does not exist) and returns what the test made of it.
+    /// Waits until something is true of an object (`None` while it does not exist) and returns what the test made of
+    /// it.
     pub async fn until<T>(
         &self,
         resource: &str,

@@ -39,12 +39,14 @@ pub(super) struct Fault {
 }
 
 impl ApiServer {
-    /// Answers the next `n` requests of this verb (as in authorisation rules, `*` for all) and resource with an HTTP status.
+    /// Answers the next `n` requests of this verb (as in authorisation rules, `*` for all) and resource with an HTTP
+    /// status.
     pub fn fail_next(&self, verb: &str, resource: &str, n: usize, status: u16) {
         self.inject(verb, resource, n, Failure::Status(status));
     }
 
-    /// Lets something happen to the next `n` requests of this verb and resource. Faults apply in the order of injection.
+    /// Lets something happen to the next `n` requests of this verb and resource. Faults apply in the order of
+    /// injection.
     pub fn inject(&self, verb: &str, resource: &str, n: usize, failure: Failure) {
         self.shared.lock().faults.push(Fault {
             verb: verb.to_owned(),

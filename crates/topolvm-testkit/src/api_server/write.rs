@@ -272,7 +272,8 @@ fn check_finalizers(kind: &Kind, name: &str, old: &Value, new: &Value) -> Result
         return Ok(());
     }
     let why = format!(
-        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found \
+         new finalizers []string{{{}}}",
         added.join(", ")
     );
     Err(Refusal::invalid(kind, name, &why))

@@ -1,5 +1,5 @@
-//! Stories of a volume group: what clients ask of lvmd, what others do to the group, and what goes wrong, in any order. The
-//! same stories are told to lvmd on the fake LVM and on the real one.
+//! Stories of a volume group: what clients ask of lvmd, what others do to the group, and what goes wrong, in any order.
+//! The same stories are told to lvmd on the fake LVM and on the real one.
 
 use std::time::Duration;
 

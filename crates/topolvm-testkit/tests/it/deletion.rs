@@ -47,8 +47,8 @@ async fn no_finalizer_can_be_added_to_an_object_that_is_being_deleted() {
     assert_eq!((code, reason.as_str()), (422, "Invalid"));
     assert_eq!(
         message,
-        "LogicalVolume.topolvm.io \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the \
-         object is being deleted, found new finalizers []string{\"two\"}"
+        "LogicalVolume.topolvm.io \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if \
+         the object is being deleted, found new finalizers []string{\"two\"}"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The agent and the controller over a real API server, with an lvmd whose LVM is fake, so that a thousand volumes are quick: memory, and
-//! what an agent hears of other nodes' volumes.
+//! The agent and the controller over a real API server, with an lvmd whose LVM is fake, so that a thousand volumes are
+//! quick: memory, and what an agent hears of other nodes' volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -132,7 +132,8 @@ fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
     Ok(Process::from_file(&file)?.with_context(|| format!("{name} does not run"))?.pid)
 }
 
-/// Bytes that reached the agent from the API server while the volume of each of many other nodes was changed: the least of a few times.
+/// Bytes that reached the agent from the API server while the volume of each of many other nodes was changed: the least
+/// of a few times.
 async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
     // The agent watches its own volumes, and what it hears of them is counted
     let before = received(cluster)?;
@@ -177,8 +178,8 @@ fn more(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> f64 {
     after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0)).sum()
 }
 
-/// Bytes that each TCP connection of the agent has received, by its own port. lvmd and the CSI clients use unix sockets, and its metrics
-/// are not served.
+/// Bytes that each TCP connection of the agent has received, by its own port. lvmd and the CSI clients use unix
+/// sockets, and its metrics are not served.
 fn received(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
     let output = cluster.command("ss").args(["-tinpHO", "state", "established"]).output().context("run ss")?;
     let owner = format!("pid={},", pid(cluster, topolvm::NODE)?);

@@ -1,4 +1,5 @@
-//! The product in a whole cluster, with stock kubelet and sidecars and real LVM: how long users wait, and LVM processes of each operation.
+//! The product in a whole cluster, with stock kubelet and sidecars and real LVM: how long users wait, and LVM processes
+//! of each operation.
 
 mod bed;
 mod bursts;
@@ -41,8 +42,8 @@ pub fn run(directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<V
     })?
 }
 
-/// The node alone on the last CPU, and the CPUs for everything else, where there are several: the LVM of the shell loop and that of the
-/// product must have the same room.
+/// The node alone on the last CPU, and the CPUs for everything else, where there are several: the LVM of the shell loop
+/// and that of the product must have the same room.
 fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
     let mut cpus = sched_getaffinity(None).context("ask which CPUs this process may use")?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu)).context("this process may use no CPU")?;

@@ -1,5 +1,5 @@
-//! CSI CreateVolume from the controller over a real API server to the node agent and lvmd and back, with an LVM that takes five
-//! milliseconds a command. Beside it the same number of plain requests to the API server.
+//! CSI CreateVolume from the controller over a real API server to the node agent and lvmd and back, with an LVM that
+//! takes five milliseconds a command. Beside it the same number of plain requests to the API server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -38,7 +38,8 @@ struct Measured {
     resident: Option<[Resident; 3]>,
 }
 
-/// Boots a guest with two blank disks and measures the lvmd beside this program: the families of figures for which `wanted` is true.
+/// Boots a guest with two blank disks and measures the lvmd beside this program: the families of figures for which
+/// `wanted` is true.
 pub fn run(_directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("find this program's file")?;
     let program = program.to_str().context("the path of this program is not text")?;

@@ -21,7 +21,8 @@ pub(super) fn read(address: SocketAddr) -> Result<String> {
     Ok(page)
 }
 
-/// Connects to a server that has just been started, or to one that serves its callers a moment before it serves this address.
+/// Connects to a server that has just been started, or to one that serves its callers a moment before it serves this
+/// address.
 pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let start = Instant::now();
     loop {

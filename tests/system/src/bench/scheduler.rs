@@ -22,7 +22,8 @@ const NODES: usize = 1000;
 const IMAGES: usize = 50;
 const PODS: usize = 20;
 
-/// Starts the program beside this one, asks which nodes have room for some pods and how well they fit, and reads its memory.
+/// Starts the program beside this one, asks which nodes have room for some pods and how well they fit, and reads its
+/// memory.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let address = free_address()?;
     let scheduler = Scheduler::start(directory, address)?;

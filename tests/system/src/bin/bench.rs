@@ -12,7 +12,8 @@ use testbed::{machine, program};
 #[derive(Debug, Parser)]
 #[command(about = "Measures the product and prints each figure beside its goal")]
 struct Args {
-    /// Only the parts with figures whose names begin like this, for example csi.create; csi has those of its two programs, too.
+    /// Only the parts with figures whose names begin like this, for example csi.create; csi has those of its two
+    /// programs, too.
     #[arg(long, default_value = "")]
     only: String,
 }

@@ -78,8 +78,8 @@ fn run(args: &Args) -> Result<()> {
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = chaos::spec(args.nodes, seed)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
-    // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it looks again, for up to
-    // a minute
+    // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it
+    // looks again, for up to a minute
     let patience = Duration::from_mins(5);
     let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, alone: args.disturb };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);

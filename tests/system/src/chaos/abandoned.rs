@@ -1,6 +1,7 @@
-//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is made in memory only, and when it ends then,
-//! nobody knows that the volume is not wanted (docs/limits.md). Whoever only knows the object cannot know whether a PersistentVolume still
-//! comes, so a person deletes it, and here the test. Nothing else that leaks is excused.
+//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is made in memory only, and
+//! when it ends then, nobody knows that the volume is not wanted (docs/limits.md). Whoever only knows the object cannot
+//! know whether a PersistentVolume still comes, so a person deletes it, and here the test. Nothing else that leaks is
+//! excused.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use super::history::{History, Span};
 
 /// After which a LogicalVolume without an owner does not get one any more.
 const FORGOTTEN: Duration = Duration::from_secs(10);
-/// For so long csi-provisioner may be at a volume after its claim has gone: it waits a minute for an answer and five seconds to ask again.
+/// For so long csi-provisioner may be at a volume after its claim has gone: it waits a minute for an answer and five
+/// seconds to ask again.
 const AT_WORK: Duration = Duration::from_secs(65);
 
 /// The volumes that are left behind, and since when they are all that does not agree.
@@ -73,8 +75,9 @@ fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
     ends.into_iter().any(|end| can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
 }
 
-/// Whether csi-provisioner can have had the claim in its memory when it ended: not before the claim was asked for, and not when it had been
-/// gone for so long that the volume had been made. While the API server is away nothing is made, nor told.
+/// Whether csi-provisioner can have had the claim in its memory when it ended: not before the claim was asked for, and
+/// not when it had been gone for so long that the volume had been made. While the API server is away nothing is made,
+/// nor told.
 fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
         if outage.from <= last { last.max(outage.until + AT_WORK) } else { last }
@@ -82,8 +85,8 @@ fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     (claim.from..=last).contains(&end)
 }
 
-/// Whether csi-provisioner says that it has made the PersistentVolume, with which the volume goes, or that it has understood that there is no
-/// volume. What is there then was left behind by the product.
+/// Whether csi-provisioner says that it has made the PersistentVolume, with which the volume goes, or that it has
+/// understood that there is no volume. What is there then was left behind by the product.
 fn is_finished(uid: &str, log: &str) -> bool {
     let made = format!("successfully created PV pvc-{uid} ");
     log.lines().any(|line| line.contains(&made) || (line.contains("Final error received") && line.contains(uid)))

@@ -162,8 +162,8 @@ impl<'a> Disturbed<'a> {
     }
 }
 
-/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most since it began. After outages the
-/// sidecars pause before they ask for anything.
+/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most since it
+/// began. After outages the sidecars pause before they ask for anything.
 fn kill_lvm(node: &Node, pauses: &[u64], patience: Duration) -> Result<()> {
     let script = r#"
         lvms() {

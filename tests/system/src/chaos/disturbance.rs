@@ -12,7 +12,8 @@ use crate::lvm_settings::LVM_SETTINGS;
 /// Kinds of disturbances of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum DisturbanceKind {
-    /// lvmd's configuration gives a device class another volume group, moves the default, or leaves a class out, and later all is as before.
+    /// lvmd's configuration gives a device class another volume group, moves the default, or leaves a class out, and
+    /// later all is as before.
     ClassRemapped,
     /// lvm.conf has a setting that changes what LVM prints.
     LvmConfig,

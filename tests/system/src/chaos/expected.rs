@@ -1,5 +1,5 @@
-//! What the plan leaves behind: each claim and snapshot that a sequence made and did not delete, and nothing else. Without it a volume that
-//! went with all its traces, or a claim that came back, would agree with everybody.
+//! What the plan leaves behind: each claim and snapshot that a sequence made and did not delete, and nothing else.
+//! Without it a volume that went with all its traces, or a claim that came back, would agree with everybody.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,7 +117,8 @@ impl Expected {
         (self.claims.len(), self.snapshots.len())
     }
 
-    /// Where a state is not that. What hangs on an extra claim or snapshot, or on none, is the business of [`super::agreement`].
+    /// Where a state is not that. What hangs on an extra claim or snapshot, or on none, is the business of
+    /// [`super::agreement`].
     pub(super) fn compare(&self, state: &State) -> Vec<Disagreement> {
         let mut all = Vec::new();
         for (name, wanted) in self.claims.iter().chain(&self.snapshots) {

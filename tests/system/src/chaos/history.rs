@@ -131,7 +131,8 @@ impl History {
             .collect()
     }
 
-    /// When the API server was away or a node disturbed, so that volumes may have waited; what has not come to its end is left out.
+    /// When the API server was away or a node disturbed, so that volumes may have waited; what has not come to its end
+    /// is left out.
     pub(super) fn outages(&self) -> Vec<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |is_it: fn(&Fact) -> bool| lines.iter().filter(move |line| is_it(&line.what)).map(|line| line.at);

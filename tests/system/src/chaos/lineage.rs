@@ -1,5 +1,5 @@
-//! Whether a volume is where its class keeps volumes, and a copy is a copy of what it says. A copy that was made as an empty volume, or of
-//! another volume, has the right size and the wrong data; LVM remembers what it was made of.
+//! Whether a volume is where its class keeps volumes, and a copy is a copy of what it says. A copy that was made as an
+//! empty volume, or of another volume, has the right size and the wrong data; LVM remembers what it was made of.
 
 use serde_json::Value;
 use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};

@@ -1,5 +1,5 @@
-//! A Node object is deleted while its machine is off, and the machine registers again: the claims whose volumes are on it go, and no others.
-//! Their LVs stay on its disks until an administrator removes them (docs/node-maintenance.md).
+//! A Node object is deleted while its machine is off, and the machine registers again: the claims whose volumes are on
+//! it go, and no others. Their LVs stay on its disks until an administrator removes them (docs/node-maintenance.md).
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,8 @@ impl Doomed {
 }
 
 impl Disturbed<'_> {
-    /// Deletes the Node and lets it come back. Returns what has gone with it; the workloads of the node have been made anew.
+    /// Deletes the Node and lets it come back. Returns what has gone with it; the workloads of the node have been made
+    /// anew.
     pub(super) fn delete_node(&self, number: usize, spec: &TopolvmSpec) -> Result<Doomed> {
         let node = self.node(number)?;
         self.history.record(EVENTS, Fact::Disturbed(format!("{} is deleted", node.name())));

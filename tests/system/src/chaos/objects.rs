@@ -165,8 +165,8 @@ pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether the API server says that there is no such object, and not that it does not know the kind yet, as it may when it has just
-/// started.
+/// Whether the API server says that there is no such object, and not that it does not know the kind yet, as it may when
+/// it has just started.
 fn is_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }

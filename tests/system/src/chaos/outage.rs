@@ -45,7 +45,8 @@ fn signal(cluster: &Cluster, signal: Signal) -> Result<()> {
     process(cluster, API_SERVER)?.context("there is no API server")?.signal(signal)
 }
 
-/// The other end of a link that is down would be told so, and not come back by itself. Off the bridge, packets come to nothing.
+/// The other end of a link that is down would be told so, and not come back by itself. Off the bridge, packets come to
+/// nothing.
 fn set_links(cluster: &Cluster, nodes: &[Node], link: &[&str]) -> Result<()> {
     for node in nodes {
         let tap = format!("tap{}", node.spec().address.octets()[3]);

@@ -137,9 +137,9 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, one of a minute for every fifty
-    /// sequences, each kind of disturbance once for every thirty, and a deleted node at the end. With `alone` this kind of disturbance and
-    /// nothing else, at least four times.
+    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, one of a minute
+    /// for every fifty sequences, each kind of disturbance once for every thirty, and a deleted node at the end. With
+    /// `alone` this kind of disturbance and nothing else, at least four times.
     pub(super) fn new(seed: u64, sequences: usize, alone: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| sequence(&mut random, number)).collect();

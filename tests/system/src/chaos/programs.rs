@@ -52,8 +52,9 @@ struct Kept {
 }
 
 impl<'a> Programs<'a> {
-    /// Two replicas of the controller of which one leads, and the sidecars, with pauses of a few seconds at most between their attempts.
-    /// kube-scheduler ends when it has missed in an outage that a pod was deleted and made anew.
+    /// Two replicas of the controller of which one leads, and the sidecars, with pauses of a few seconds at most
+    /// between their attempts. kube-scheduler ends when it has missed in an outage that a pod was deleted and made
+    /// anew.
     pub(super) fn start(
         cluster: &'a Cluster,
         nodes: &'a [Node],
@@ -181,7 +182,8 @@ impl<'a> Programs<'a> {
         topolvm::is_leading(self.cluster, address).unwrap_or(false)
     }
 
-    /// How often programs were killed, and how often those of others ended, which sidecars do when they lose their driver.
+    /// How often programs were killed, and how often those of others ended, which sidecars do when they lose their
+    /// driver.
     pub(super) fn counts(&self) -> (usize, usize) {
         let all = self.lock();
         let kills = all.iter().map(|kept| kept.kills).sum::<usize>() + self.node_kills.load(Ordering::Relaxed);

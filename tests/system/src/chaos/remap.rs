@@ -9,7 +9,8 @@ use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 
 use super::state::{THICK_CLASS, THICK_VG};
 
-/// A volume group of one extent, in which no volume of the test has room: what is asked for meanwhile is made when all is as before.
+/// A volume group of one extent, in which no volume of the test has room: what is asked for meanwhile is made when all
+/// is as before.
 pub(super) const SMALL_VG: &str = "smallvg";
 /// The class that some configurations have for it.
 const SMALL_CLASS: &str = "small";

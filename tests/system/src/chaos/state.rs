@@ -151,7 +151,8 @@ impl Lv {
     }
 }
 
-/// Asks lvmd over its socket in the node. curl is there, and gRPC without streams is a POST with five bytes before the message.
+/// Asks lvmd over its socket in the node. curl is there, and gRPC without streams is a POST with five bytes before the
+/// message.
 fn lvmd_list(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
     let message = GetLvListRequest { device_class: device_class.to_owned(), name: String::new() }.encode_to_vec();
     let mut body = vec![0];

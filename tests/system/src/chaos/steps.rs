@@ -89,8 +89,8 @@ async fn until_ready(objects: &Objects, snapshot: &str) -> Result<()> {
     objects.until(Kind::Snapshot, snapshot, "ready", |now| now.is_some_and(is_ready)).await
 }
 
-/// One that is still being made is waited for first: csi-snapshotter and snapshot-controller forget, or leak, a snapshot that is deleted
-/// meanwhile (external-snapshotter, issues 134, 1258 and 1388).
+/// One that is still being made is waited for first: csi-snapshotter and snapshot-controller forget, or leak, a
+/// snapshot that is deleted meanwhile (external-snapshotter, issues 134, 1258 and 1388).
 async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
     until_ready(objects, snapshot).await?;
     let content = objects

@@ -1,4 +1,5 @@
-//! Pods that keep data in volumes, beside the sequences: what they have written and synced must be there after whatever has happened.
+//! Pods that keep data in volumes, beside the sequences: what they have written and synced must be there after whatever
+//! has happened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;

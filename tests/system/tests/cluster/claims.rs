@@ -37,7 +37,8 @@ fn unknown_class(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "unknown", "64Mi")?;
     let event = fixture.wait_event("lost", "ProvisioningFailed")?;
     ensure!(event.contains("no-such-class"), "the event says: {event}");
-    // The provisioner goes on trying, so its LogicalVolume comes and goes, and the last one may outlive the claim a little
+    // The provisioner goes on trying, so its LogicalVolume comes and goes, and the last one may outlive the claim a
+    // little
     fixture.delete_claim("lost")?;
     fixture.cluster.ready("apiserver", || fixture.check_volumes(0))
 }

@@ -86,7 +86,8 @@ fn default_class(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// As an administrator does who brings a volume of his own: a LogicalVolume, a PersistentVolume for it, a claim with no class.
+/// As an administrator does who brings a volume of his own: a LogicalVolume, a PersistentVolume for it, a claim with no
+/// class.
 fn by_hand(fixture: &Fixture) -> Result<()> {
     let id = make(fixture, "by-hand", "64Mi")?;
     let volumes = volumes_of(TopoLvm);

@@ -1,13 +1,15 @@
-//! Programs that die at every step of a create and of a delete. Afterwards there is exactly the LV that there should be.
+//! Programs that die at every step of a create and of a delete. Afterwards there is exactly the LV that there should
+//! be.
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::fixture::{Fixture, VG};
 
-/// Stands where lvmd looks for LVM. When the file `arm` says so, it does something deadly before, after or instead of a command,
-/// once, and renames the file, so that the test knows.
+/// Stands where lvmd looks for LVM. When the file `arm` says so, it does something deadly before, after or instead of a
+/// command, once, and renames the file, so that the test knows.
 ///
-/// Commands come as lines for LVM's shell, and are run one by one. When LVM is killed, so are the lines that it has not read yet.
+/// Commands come as lines for LVM's shell, and are run one by one. When LVM is killed, so are the lines that it has not
+/// read yet.
 const LVM: &str = r#"#!/bin/bash
 arm=/run/crash/arm
 words=("$@")

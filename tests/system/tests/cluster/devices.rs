@@ -30,7 +30,8 @@ fn deleted_by_force(fixture: &Fixture) -> Result<()> {
 }
 
 fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
-    // As where kubelet has no loop device that keeps the volume open: a node without losetup, or a kubelet of another make
+    // As where kubelet has no loop device that keeps the volume open: a node without losetup, or a kubelet of another
+    // make
     fixture.node.script("for loop in $(losetup -n -O NAME); do losetup -d $loop; done")?;
     fixture.kubectl(&["delete", "pod", "cut-off", "--force", "--grace-period=0"])?;
     fixture.kubectl(&["delete", "persistentvolumeclaim", "cut-off", "--wait=false"])?;

@@ -1,5 +1,5 @@
-//! What the agent tells in Events of LogicalVolumes: the API server takes them, with the rights that the manifests give, and users find
-//! them.
+//! What the agent tells in Events of LogicalVolumes: the API server takes them, with the rights that the manifests
+//! give, and users find them.
 
 use std::fs;
 
@@ -52,7 +52,8 @@ fn events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
     list["items"].as_array().cloned().context("kubectl prints no list")
 }
 
-/// Waits for the one Event of a reason about a LogicalVolume: who tells it, and where users see it. Returns its message.
+/// Waits for the one Event of a reason about a LogicalVolume: who tells it, and where users see it. Returns its
+/// message.
 fn event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<String> {
     let event = fixture.cluster.ready("apiserver", || {
         let events = events(fixture, uid, reason)?;

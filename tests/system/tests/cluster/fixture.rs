@@ -30,8 +30,8 @@ static IN_PODS: Shared<Fixture> = Shared::new(2);
 /// Where the programs are processes of the bed.
 static AS_PROCESSES: Shared<Fixture> = Shared::new(2);
 
-/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin pool), `immediate`,
-/// `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
+/// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin
+/// pool), `immediate`, `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
 pub(crate) struct Fixture {
     shared: TestCluster,
     pub(crate) node: Node,
@@ -46,7 +46,8 @@ impl Deref for Fixture {
     }
 }
 
-/// Runs a trial where the product is as users have it: the pods of the image and the manifests, with the roles that ship.
+/// Runs a trial where the product is as users have it: the pods of the image and the manifests, with the roles that
+/// ship.
 pub(crate) fn with_pods(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     with(&IN_PODS, || Fixture::up(in_pods), body)
 }
@@ -209,8 +210,8 @@ impl Fixture {
         })
     }
 
-    /// Runs a part of a trial with the programs of another specification, and puts the usual ones back whatever comes of it. `meanwhile`
-    /// runs when there are no programs.
+    /// Runs a part of a trial with the programs of another specification, and puts the usual ones back whatever comes
+    /// of it. `meanwhile` runs when there are no programs.
     pub(crate) fn switched(
         &self,
         spec: &TopolvmSpec,
@@ -316,7 +317,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// After kubelet and the agent were killed: waits until kubelet has published the pods' volumes, so many, to the new agent.
+    /// After kubelet and the agent were killed: waits until kubelet has published the pods' volumes, so many, to the
+    /// new agent.
     pub(crate) fn wait_node_ready_again(&self, volumes: usize) -> Result<()> {
         let published = r#"topolvm_grpc_handled_total.method="NodePublishVolume",code="Ok"."#;
         let script = format!(

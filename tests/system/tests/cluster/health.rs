@@ -1,4 +1,5 @@
-//! What LVM says of volumes and of their thin pool reaches kubelet, for filesystems and for raw block volumes, and goes when it is mended.
+//! What LVM says of volumes and of their thin pool reaches kubelet, for filesystems and for raw block volumes, and goes
+//! when it is mended.
 
 use std::fmt::Write as _;
 

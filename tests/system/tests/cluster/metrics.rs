@@ -93,7 +93,8 @@ fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
     fixture.restart_lvmd()
 }
 
-/// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it tells.
+/// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it
+/// tells.
 fn told(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
     let class = "ssd";
     fixture.cluster.ready("apiserver", || {

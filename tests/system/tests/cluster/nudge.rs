@@ -1,4 +1,5 @@
-//! Why the controller touches pods: kubelet looks whether a filesystem is to be grown only when it has a reason to look at the pod.
+//! Why the controller touches pods: kubelet looks whether a filesystem is to be grown only when it has a reason to look
+//! at the pod.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 const KUBELET: &str = "/etc/kubelet.yaml";
 const LEASE: [&str; 4] = ["lease", "topolvm", "-n", "topolvm-system"];
 
-/// kubelet looks at each pod every minute or two. With an hour instead only a reason to look can be the cause of what is seen.
+/// kubelet looks at each pod every minute or two. With an hour instead only a reason to look can be the cause of what
+/// is seen.
 fn nudged(fixture: &Fixture) -> Result<()> {
     fixture.node.script(&format!("echo 'syncFrequency: 1h' >>{KUBELET}"))?;
     let done = restart_kubelet(fixture, "1h0m0s").and_then(|()| grow(fixture));
@@ -47,7 +49,8 @@ fn grow(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The state that is to be mended: the volume has grown, the claim waits for kubelet, and the pod has as little room as before.
+/// The state that is to be mended: the volume has grown, the claim waits for kubelet, and the pod has as little room as
+/// before.
 fn grown_alone(fixture: &Fixture) -> Result<()> {
     fixture.grow("nudged", "256Mi")?;
     fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=60s"])?;

@@ -1,5 +1,5 @@
-//! What TopoLVM leaves in a cluster: objects, volumes and filesystems in the shapes that its programs and the sidecars beside them give
-//! them, in either API group.
+//! What TopoLVM leaves in a cluster: objects, volumes and filesystems in the shapes that its programs and the sidecars
+//! beside them give them, in either API group.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -11,7 +11,8 @@ use crate::fixture::{Fixture, volumes_of};
 /// A finalizer of somebody else.
 pub(crate) const HOLD: &str = "example.com/hold";
 
-/// How far TopoLVM's agent has come with an object: it adds its finalizer, the label a second later, and then makes the volume.
+/// How far TopoLVM's agent has come with an object: it adds its finalizer, the label a second later, and then makes the
+/// volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marks {
     /// Nothing: the controller has just created it.
@@ -82,7 +83,8 @@ impl Past<'_> {
         self.fixture.node.script(&script).map(drop)
     }
 
-    /// A claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this filesystem if any.
+    /// A claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this filesystem
+    /// if any.
     pub(crate) fn bound(&self, name: &str, class: &str, size: &str, filesystem: Option<&str>, id: &str) -> Result<()> {
         let driver = self.flavor.driver_name();
         let (volume, name, class) = (self.volume(name), self.name(name), self.name(class));

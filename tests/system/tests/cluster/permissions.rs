@@ -15,7 +15,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Two users at once: for one of them kubelet gives the volume to a group, the other has nothing but the mode of the root directory.
+/// Two users at once: for one of them kubelet gives the volume to a group, the other has nothing but the mode of the
+/// root directory.
 fn ordinary_users(fixture: &Fixture) -> Result<()> {
     let users = [
         ("alone", json!({"runAsUser": 1000, "runAsGroup": 1000}), "2777 0", "1000 0"),

@@ -95,8 +95,8 @@ fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all the
-/// time to a volume of the class that ships.
+/// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all
+/// the time to a volume of the class that ships.
 fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);

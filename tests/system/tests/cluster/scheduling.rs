@@ -72,8 +72,9 @@ fn where_there_is_room(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// csi-provisioner prefers one node after the other for claims whose names end in consecutive numbers, whatever they have free. The first
-/// two show that: where all have room its order counts. The others have room on the new node alone, and every second of them prefers the other.
+/// csi-provisioner prefers one node after the other for claims whose names end in consecutive numbers, whatever they
+/// have free. The first two show that: where all have room its order counts. The others have room on the new node
+/// alone, and every second of them prefers the other.
 fn place(fixture: &Fixture, node: &Node) -> Result<()> {
     // It has none of the further device classes
     topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;

@@ -1,5 +1,5 @@
-//! A cluster that TopoLVM has served: its objects, volumes, snapshots and mounts in the shapes that TopoLVM gives them, served by these
-//! programs. And what these programs write, as TopoLVM reads it.
+//! A cluster that TopoLVM has served: its objects, volumes, snapshots and mounts in the shapes that TopoLVM gives them,
+//! served by these programs. And what these programs write, as TopoLVM reads it.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,8 @@ fn switched_legacy(fixture: &Fixture) -> Result<()> {
     switch(&past, &fixture.spec.clone().legacy(), "overlays/legacy", || make(&past), || after(&past, &[]))
 }
 
-/// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with TopoLVM's definition.
+/// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with
+/// TopoLVM's definition.
 fn switch(
     past: &Past<'_>,
     spec: &TopolvmSpec,
@@ -105,7 +106,8 @@ fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
 fn make(past: &Past<'_>) -> Result<()> {
     let fixture = past.fixture;
     let node = &fixture.node;
-    // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before 0.33
+    // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before
+    // 0.33
     let volume = past.volume("fs");
     let id = past.object(&volume, &json!({"size": SMALL}), Marks::Both)?;
     node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?;
@@ -127,8 +129,8 @@ fn make(past: &Past<'_>) -> Result<()> {
 
     make_copies(past)?;
 
-    // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind somebody else's,
-    // and the LV made all the same; failed, and not deleted
+    // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind
+    // somebody else's, and the LV made all the same; failed, and not deleted
     for (name, marks) in
         [("wished", Marks::None), ("half", Marks::Finalizer { behind_another: true }), ("failed", Marks::Both)]
     {

@@ -24,7 +24,8 @@ fn obsolete(fixture: &Fixture) -> Result<()> {
 
 /// No node exists, so that the pod stays pending, as after its node was deleted.
 fn stateful_set(fixture: &Fixture) -> Result<()> {
-    // What the component for this flag lets the controller do; only here, so that another trial can see that it may not otherwise
+    // What the component for this flag lets the controller do; only here, so that another trial can see that it may not
+    // otherwise
     let rights = manifests().join("components/pvc-finalizer/rbac.yaml");
     let rights = rights.to_string_lossy();
     fixture.kubectl(&["apply", "--server-side", "-f", &rights])?;
@@ -73,7 +74,8 @@ fn nudge(fixture: &Fixture) -> Result<()> {
         "growing",
         system_tests::manifests::VolumeMode::Filesystem,
     ))?;
-    // In the same second by the clock of the condition, which stands in the past of whoever compares it with the time of the first nudge
+    // In the same second by the clock of the condition, which stands in the past of whoever compares it with the time
+    // of the first nudge
     let mut last = String::new();
     for size in ["2Gi", "3Gi"] {
         let pending = json!({"status": {

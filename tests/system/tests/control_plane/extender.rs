@@ -1,5 +1,5 @@
-//! kube-scheduler's shipped address and the shipped options of topolvm-scheduler meet on every host. A host is a network
-//! namespace and a file /etc/hosts; no API server is asked.
+//! kube-scheduler's shipped address and the shipped options of topolvm-scheduler meet on every host. A host is a
+//! network namespace and a file /etc/hosts; no API server is asked.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -64,8 +64,8 @@ impl Host {
         Ok(())
     }
 
-    /// The extender of the DaemonSet answers on each loopback address that the host has, so on the one that kube-scheduler
-    /// is told.
+    /// The extender of the DaemonSet answers on each loopback address that the host has, so on the one that
+    /// kube-scheduler is told.
     fn check(&self, asked: SocketAddr, lacking: Option<&str>) -> Result<()> {
         let program = TopolvmSpec::nodes(0)?.programs.join("topolvm-scheduler");
         let options =

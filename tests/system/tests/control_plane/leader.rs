@@ -199,7 +199,8 @@ fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
     let next = changed(fixture, &last.holder)?;
     ensure!(next.transitions == last.transitions + 1, "{last:?}, then {next:?}");
     let seconds = next.acquired.duration_since(last.renewed).as_secs_f64();
-    // The programs wait by a clock that only goes on; these times are of one that the machine's host may correct meanwhile
+    // The programs wait by a clock that only goes on; these times are of one that the machine's host may correct
+    // meanwhile
     ensure!(seconds >= LEASE_SECONDS - 0.1, "taken after {seconds} s: {last:?}, then {next:?}");
     Ok(next)
 }

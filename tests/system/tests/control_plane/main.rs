@@ -1,5 +1,6 @@
-//! The controllers, the roles and the admission policy against a real API server and a real kube-controller-manager. Nodes are objects
-//! without machines, so that this takes seconds. One control plane serves all trials, one after the other.
+//! The controllers, the roles and the admission policy against a real API server and a real kube-controller-manager.
+//! Nodes are objects without machines, so that this takes seconds. One control plane serves all trials, one after the
+//! other.
 #![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for whoever waits")]
 
 mod access;

@@ -26,7 +26,8 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     // As one of a class that binds at once
     fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
     fixture.bind("immediate", "pvc-n1")?;
-    // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be full
+    // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be
+    // full
     fixture.claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
     fixture.bind("made-elsewhere", "pvc-n2")?;
     let mut foreign = storage_class(ApiFlavor::TopoLvm, "foreign", None, false);

@@ -65,8 +65,8 @@ fn blank_disks() {
     }
 }
 
-/// A disk that can be made to answer nothing but errors: the second one, without its first MiB so that LVM does not find the
-/// same thing twice, behind a table of device-mapper and, for LVM looks at no such devices, a loop device.
+/// A disk that can be made to answer nothing but errors: the second one, without its first MiB so that LVM does not
+/// find the same thing twice, behind a table of device-mapper and, for LVM looks at no such devices, a loop device.
 pub(crate) struct Failing(String);
 
 impl Failing {
@@ -114,8 +114,8 @@ impl Drop for Failing {
     }
 }
 
-/// Where the settings of the LVM are that the tests run by hand, so that they can read what it prints whatever stands in lvm.conf. Not that of
-/// lvmd, which gives its LVM no environment.
+/// Where the settings of the LVM are that the tests run by hand, so that they can read what it prints whatever stands
+/// in lvm.conf. Not that of lvmd, which gives its LVM no environment.
 pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
 
 /// The file lvmlocal.conf of the guest, as it was when this is dropped.
@@ -163,8 +163,8 @@ pub(crate) fn runs(usual: u64) -> u64 {
     number("TOPOLVM_RUNS").unwrap_or(usual)
 }
 
-/// Where the random numbers of a test begin: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run can be
-/// repeated as far as its moments allow.
+/// Where the random numbers of a test begin: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run can
+/// be repeated as far as its moments allow.
 pub(crate) fn seed(test: &str) -> u64 {
     let now = || u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let seed = number("TOPOLVM_SEED").unwrap_or_else(now);

@@ -1,4 +1,5 @@
-//! lvmd is killed at every step of making a volume: nothing half made is ever given to anybody, and nothing stays behind.
+//! lvmd is killed at every step of making a volume: nothing half made is ever given to anybody, and nothing stays
+//! behind.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -227,7 +228,8 @@ fn lets_a_suspended_volume_go_on() {
     must("dmsetup", &["resume", "myvg1-theirs"]);
 }
 
-/// What LVM leaves when it is killed between telling the kernel to make a snapshot and noting it, in the way of the next snapshot.
+/// What LVM leaves when it is killed between telling the kernel to make a snapshot and noting it, in the way of the
+/// next snapshot.
 fn removes_a_thin_device_that_no_volume_has() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);

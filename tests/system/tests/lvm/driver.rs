@@ -47,7 +47,8 @@ fn the_disks_tell_of_every_change() {
             assert!(group.seqno > before);
             let expected = Version { vg_uuid: group.uuid.clone(), seqno: group.seqno };
             assert_eq!(seen(&group), [Some(expected.clone()), Some(expected)], "{round}");
-            // As much text as this fills an eighth of the area, so that all rounds together fill it more than three times.
+            // As much text as this fills an eighth of the area, so that all rounds together fill it more than three
+            // times.
             if round % 30 == 29 {
                 let tags: Vec<_> = group.volume("a").unwrap().tags.iter().map(|tag| tag.parse().unwrap()).collect();
                 for tags in tags.chunks(25) {

@@ -103,7 +103,8 @@ pub(crate) struct Counts {
     half_made: u32,
     given_up: u32,
     most_tries: u32,
-    /// LVM, killed in the middle of its talk with the kernel, left a pool that LVM itself could not use until it was mended.
+    /// LVM, killed in the middle of its talk with the kernel, left a pool that LVM itself could not use until it was
+    /// mended.
     pub(crate) mended_by_hand: u32,
     /// The same, and nothing that the documentation says helped.
     pub(crate) broken_by_lvm: u32,
@@ -211,8 +212,8 @@ impl Story {
         check(&before, &after, &request, &context);
     }
 
-    /// Does a request to its end and checks everything, also after another process of lvmd, on another boot, was interrupted in it. Returns whether
-    /// LVM can still work with the pool.
+    /// Does a request to its end and checks everything, also after another process of lvmd, on another boot, was
+    /// interrupted in it. Returns whether LVM can still work with the pool.
     pub(crate) async fn finish(&mut self, request: &Request, context: &str) -> bool {
         let before = self.kept.clone();
         if !self.ask_until_done(request, context).await || !self.settle(request, false, context).await {
@@ -282,8 +283,8 @@ impl Story {
         self.lvmd = Lvmd::start(CLASSES);
     }
 
-    /// Waits until nothing is half made and lvmd knows what there is, and takes over what came of the request. Returns whether
-    /// LVM can still work with the pool.
+    /// Waits until nothing is half made and lvmd knows what there is, and takes over what came of the request. Returns
+    /// whether LVM can still work with the pool.
     async fn settle(&mut self, request: &Request, gave_up: bool, context: &str) -> bool {
         let client = self.lvmd.connect().await;
         let start = Instant::now();
@@ -420,7 +421,8 @@ impl Listed {
     }
 }
 
-/// lvmd passes on what LVM says of a pool whose metadata and whose kernel part do not agree: LVM(8) has no command that mends it.
+/// lvmd passes on what LVM says of a pool whose metadata and whose kernel part do not agree: LVM(8) has no command that
+/// mends it.
 fn is_about_the_pool(message: &str) -> bool {
     let complaints =
         ["Manual intervention", "unexpected transaction id", "Failed to activate thin", "No data available"];

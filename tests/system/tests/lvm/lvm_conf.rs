@@ -1,4 +1,5 @@
-//! The host's `lvm.conf`, and an environment that points LVM elsewhere: they change neither what lvmd reads nor what it does.
+//! The host's `lvm.conf`, and an environment that points LVM elsewhere: they change neither what lvmd reads nor what it
+//! does.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Volumes whose class means another place than when they were made, or that were made with other options than the class has.
+//! Volumes whose class means another place than when they were made, or that were made with other options than the
+//! class has.
 
 use std::fs;
 

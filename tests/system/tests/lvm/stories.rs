@@ -1,5 +1,5 @@
-//! Whatever happens to a real volume group, in the end lvmd knows what there is: the stories of the fake LVM, told to lvmd on
-//! the real one.
+//! Whatever happens to a real volume group, in the end lvmd knows what there is: the stories of the fake LVM, told to
+//! lvmd on the real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -32,7 +32,8 @@ device-classes:
   - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
 
-/// Configurations in which the same classes mean something else, or are missing. Volumes that exist must not be taken for ones that are gone.
+/// Configurations in which the same classes mean something else, or are missing. Volumes that exist must not be taken
+/// for ones that are gone.
 const REMAPPED: [&str; 4] = [
     "
 device-classes:

@@ -23,7 +23,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];
 
-/// 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and the rest of the group.
+/// 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and the rest of the
+/// group.
 pub(crate) const CLASSES: &str = "
 device-classes:
   - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 5.0}}

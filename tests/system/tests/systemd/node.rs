@@ -84,7 +84,8 @@ fn is_installed() -> bool {
     Path::new("/usr/sbin/lvmd").exists()
 }
 
-/// dpkg without what takes time and proves nothing: nothing of a guest outlives it, and the index of all manual pages is not ours.
+/// dpkg without what takes time and proves nothing: nothing of a guest outlives it, and the index of all manual pages
+/// is not ours.
 pub(crate) fn dpkg(args: &[&str]) -> String {
     must("dpkg", &[&["--force-unsafe-io", "--no-triggers"], args].concat())
 }
@@ -115,8 +116,8 @@ pub(crate) fn drop_in(lines: &str) {
     must("systemctl", &["daemon-reload"]);
 }
 
-/// The volume group `myvg1` with a thin pool. When it is dropped nothing is left of it, and lvmd does not run. The package stays installed,
-/// because dpkg takes longer than most tests.
+/// The volume group `myvg1` with a thin pool. When it is dropped nothing is left of it, and lvmd does not run. The
+/// package stays installed, because dpkg takes longer than most tests.
 pub(crate) struct Node;
 
 impl Node {

@@ -1,6 +1,7 @@
 //! Gives a program another ELF interpreter, so that it runs with another C library than the machine's.
 //!
-//! Starting the interpreter with the program as argument would be simpler, but a User-Mode Linux that is started so panics.
+//! Starting the interpreter with the program as argument would be simpler, but a User-Mode Linux that is started so
+//! panics.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +11,8 @@ use anyhow::{Context, Result, bail};
 
 const USUAL: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
-/// Writes a copy of `program` with `interpreter` in its header. The path must not be longer than the usual one (27 characters).
+/// Writes a copy of `program` with `interpreter` in its header. The path must not be longer than the usual one (27
+/// characters).
 pub(super) fn replace(program: &Path, copy: &Path, interpreter: &Path) -> Result<()> {
     let mut bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
     patch(&mut bytes, interpreter.as_os_str().as_encoded_bytes()).with_context(|| program.display().to_string())?;
@@ -38,7 +40,8 @@ pub(super) fn link(link: &Path, target: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|present| present == target) {
         return Ok(());
     }
-    // Under another name first, one for each caller: a guest may be starting, and others may be doing the same, in this process too.
+    // Under another name first, one for each caller: a guest may be starting, and others may be doing the same, in this
+    // process too.
     let directory = link.parent().with_context(|| format!("{} is in no directory", link.display()))?;
     tempfile::Builder::new()
         .prefix(".uml-ld-")

@@ -25,8 +25,9 @@ impl Turn {
         }
     }
 
-    /// Lets the programs that this process starts from now on hold the turn, too: a guest that outlives this process keeps its CPU.
-    /// Whatever else another thread starts before this is dropped holds it as well, which only makes the next choice a worse one.
+    /// Lets the programs that this process starts from now on hold the turn, too: a guest that outlives this process
+    /// keeps its CPU. Whatever else another thread starts before this is dropped holds it as well, which only makes the
+    /// next choice a worse one.
     pub fn inherit(&self) -> Result<()> {
         match &self.lock {
             Some(lock) => fcntl_setfd(lock, FdFlags::empty()).context("let a guest keep its CPU"),
@@ -34,7 +35,8 @@ impl Turn {
         }
     }
 
-    /// The CPU with the fewest guests on it; of several the last, because most other things of a machine happen on the first.
+    /// The CPU with the fewest guests on it; of several the last, because most other things of a machine happen on the
+    /// first.
     fn take(cache: &Cache) -> Result<Self> {
         let allowed = sched_getaffinity(None).context("ask which CPUs this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu)).collect();

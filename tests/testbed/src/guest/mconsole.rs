@@ -1,4 +1,5 @@
-//! The control socket of a User-Mode Linux (the kernel's arch/um/drivers/mconsole.h): datagrams with a command, answered with text.
+//! The control socket of a User-Mode Linux (the kernel's arch/um/drivers/mconsole.h): datagrams with a command,
+//! answered with text.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,8 +31,8 @@ impl Drop for Mconsole {
 
 impl Mconsole {
     pub(super) fn connect(path: &Path) -> Result<Self> {
-        // The kernel answers to the sender's address, so there must be one: a file, because an abstract name would not be found by a
-        // guest that runs in another network namespace.
+        // The kernel answers to the sender's address, so there must be one: a file, because an abstract name would not
+        // be found by a guest that runs in another network namespace.
         let own = path.with_file_name(format!("asker-{}-{:?}", std::process::id(), std::thread::current().id()));
         let socket = UnixDatagram::bind(&own).with_context(|| format!("bind the socket {}", own.display()))?;
         let this = Self { socket, own };

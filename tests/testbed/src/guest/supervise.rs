@@ -17,9 +17,9 @@ use crate::assets::Kernel;
 use crate::frame::chunks;
 use crate::interrupt;
 
-/// Descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's standard error, 5 the messages.
-/// The kernel's own complaints must not mix with the command's. It holds each file of the machine open that is in use in the guest, and
-/// some more.
+/// Descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's standard error, 5 the
+/// messages. The kernel's own complaints must not mix with the command's. It holds each file of the machine open that
+/// is in use in the guest, and some more.
 const REDIRECT: &str = r#"ulimit -n "$(ulimit -Hn)"; exec 4>&2 5>"$1" 2>"$2"; shift 2; exec "$@""#;
 
 /// Why a guest was ended from outside.
@@ -87,7 +87,8 @@ fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
             Ok(None) => sleep(LOOK_AGAIN),
         }
     };
-    // Before the leader is reaped, while the group is certainly ours: the processes of the guest's processes are in it too.
+    // Before the leader is reaped, while the group is certainly ours: the processes of the guest's processes are in it
+    // too.
     kill_process_group(pid, Signal::KILL).ok();
     child.wait().context("wait for the guest")?;
     end
@@ -123,11 +124,13 @@ fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Co
         arguments,
     }
     .command();
-    // Should this program be killed, the kernel sees to the guest's end. The signal comes when the thread that started it ends.
+    // Should this program be killed, the kernel sees to the guest's end. The signal comes when the thread that started
+    // it ends.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-c", REDIRECT, "sh"]).arg(scratch.console()).arg(scratch.errors());
     command.arg(boot.get_program()).args(boot.get_args());
-    // A group of its own: Ctrl-C at the terminal is this program's business, and everything of the guest can be ended at once.
+    // A group of its own: Ctrl-C at the terminal is this program's business, and everything of the guest can be ended
+    // at once.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -29,8 +29,8 @@ pub struct Boot<'a> {
     pub disks: &'a [PathBuf],
     /// The guest's `vec0`, when it has one.
     pub tap: Option<Tap<'a>>,
-    /// Further kernel arguments: consoles, log level; `NAME=value` with a name that the kernel does not know becomes the
-    /// environment of `init`.
+    /// Further kernel arguments: consoles, log level; `NAME=value` with a name that the kernel does not know becomes
+    /// the environment of `init`.
     pub arguments: Vec<OsString>,
 }
 
@@ -44,17 +44,18 @@ pub struct Tap<'a> {
 }
 
 impl Boot<'_> {
-    /// The command that boots the guest. It becomes the kernel: its process id is the guest's, and killing it ends everything in
-    /// the guest.
+    /// The command that boots the guest. It becomes the kernel: its process id is the guest's, and killing it ends
+    /// everything in the guest.
     pub fn command(&self) -> Command {
         let mut command = match self.tap {
             Some(tap) => tap.netns.command("taskset"),
             None => Command::new("taskset"),
         };
-        // One CPU: the guest consists of processes that wake each other up, which across CPUs costs two to six times as much.
+        // One CPU: the guest consists of processes that wake each other up, which across CPUs costs two to six times as
+        // much.
         command.arg("-c").arg(self.cpu.to_string()).arg("env");
-        // No umask, locale or library path of the caller should matter; and the C library comes last, because no program of the
-        // machine but this kernel works with it.
+        // No umask, locale or library path of the caller should matter; and the C library comes last, because no
+        // program of the machine but this kernel works with it.
         command.arg(assignment("TMPDIR", self.memory_dir)).arg(assignment("LD_LIBRARY_PATH", &self.kernel.libc));
         command.arg(&self.kernel.program);
         // Without seccomp=on the kernel uses ptrace, whose signal frames of 11 KiB overflow small alternate stacks.

@@ -35,8 +35,8 @@ impl Node {
             }
         }
         let [network_up, images] = signs;
-        // A guest that was killed has the locks of its disks until the last of its threads has ended, and a kernel panics over a disk that
-        // it cannot lock
+        // A guest that was killed has the locks of its disks until the last of its threads has ended, and a kernel
+        // panics over a disk that it cannot lock
         for disk in self.disks() {
             while !is_free(&disk)? {
                 ensure!(Instant::now() < end, "another guest has {}", disk.display());
@@ -47,7 +47,8 @@ impl Node {
         turn.inherit()?;
         spawn(&self.boot_command(turn.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
         drop(turn);
-        // A file first: to dial before the guest has its address leaves a failed ARP entry, which is retried only once a second.
+        // A file first: to dial before the guest has its address leaves a failed ARP entry, which is retried only once
+        // a second.
         self.until(end, "has no network", || Ok(fs::exists(&network_up)?))?;
         self.target().wait(end.saturating_duration_since(Instant::now()))?;
         self.until(end, "is not Ready", || {
@@ -122,8 +123,8 @@ fn is_free(file: &Path) -> Result<bool> {
     }
 }
 
-/// First written back: the power goes at once, and the logs are files of this machine which the guest has in its cache. The answer must
-/// leave before the power goes.
+/// First written back: the power goes at once, and the logs are files of this machine which the guest has in its cache.
+/// The answer must leave before the power goes.
 const POWER_OFF: &str = "sync; (sleep 0.05; echo o >/proc/sysrq-trigger) >/dev/null 2>&1 & exit 0";
 
 pub(super) fn power_off(directory: &Path, agent: &Target) -> Result<()> {

@@ -27,8 +27,8 @@ impl Node {
             let file = File::create_new(disk).with_context(|| format!("create {}", disk.display()))?;
             file.set_len(size).with_context(|| format!("make {} {size} bytes long", disk.display()))?;
         }
-        // Two file systems of their own: the volumes of /var/lib/kubelet must be able to propagate, and containerd's overlays cannot
-        // lie on the overlay that the guest's root is.
+        // Two file systems of their own: the volumes of /var/lib/kubelet must be able to propagate, and containerd's
+        // overlays cannot lie on the overlay that the guest's root is.
         let formats: Vec<_> = disks.iter().take(2).map(|disk| (disk, make_file_system(disk))).collect();
 
         let pki = self.cluster.pki();

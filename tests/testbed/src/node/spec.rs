@@ -17,14 +17,15 @@ pub struct NodeSpec {
     pub name: String,
     /// Its address, from 10.77.0.2 to 10.77.0.254. Its pods are in 10.244.N.0/24, N being the last number.
     pub address: Ipv4Addr,
-    /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... They take what is written to them.
+    /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... They take what is written
+    /// to them.
     pub vg_disks: Vec<u64>,
     /// Sizes in bytes of blank disks that nothing uses, after those of `myvg1`.
     pub spare_disks: Vec<u64>,
     /// Memory in bytes. It takes what it uses.
     pub memory: u64,
-    /// Whether its kernel can do RAID 6. It then measures at boot which of its algorithms is the fastest, which takes 0.9 s; without, a
-    /// RAID 6 volume crashes the node.
+    /// Whether its kernel can do RAID 6. It then measures at boot which of its algorithms is the fastest, which takes
+    /// 0.9 s; without, a RAID 6 volume crashes the node.
     pub raid6: bool,
     /// The CPU it is pinned to; the one with the fewest guests when not given.
     pub cpu: Option<usize>,

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use super::LIMIT;
 
-/// Milliseconds from the beginning of `action` until each of these objects was as it should be, in the order of the names.
+/// Milliseconds from the beginning of `action` until each of these objects was as it should be, in the order of the
+/// names.
 pub(super) async fn times<K>(
     api: &Api<K>,
     names: &[String],

@@ -1,5 +1,5 @@
-//! What lvmd has resident with no volume, with a hundred, and with more than it would be quick to make one by one: those LVM reads from a
-//! text that it could have written.
+//! What lvmd has resident with no volume, with a hundred, and with more than it would be quick to make one by one:
+//! those LVM reads from a text that it could have written.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -57,7 +57,8 @@ async fn change(client: &Client) -> Result<()> {
 fn make(number: u16) -> Result<()> {
     must(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
     let text = fs::read_to_string(TEXT).context("read what LVM wrote")?;
-    // The group's section ends with the last line that is a brace and stands in the first column; before it the physical volumes
+    // The group's section ends with the last line that is a brace and stands in the first column; before it the
+    // physical volumes
     let group = text.rfind("\n}").with_context(|| format!("no volume group in {text}"))?;
     let (before, after) = text.split_at(group + 1);
     let mut volumes = String::from("logical_volumes {\n");

@@ -1,4 +1,5 @@
-//! A hundred volumes made and removed through lvmd, one after the other and ten at once, beside a shell loop that does the same.
+//! A hundred volumes made and removed through lvmd, one after the other and ten at once, beside a shell loop that does
+//! the same.
 
 use std::time::Instant;
 
@@ -58,8 +59,8 @@ pub(super) async fn measure(client: &Client) -> Result<Speed> {
     })
 }
 
-/// LVM keeps a file for each change, by default for a month, and looks through all of them at each change: whoever comes later would be
-/// slower.
+/// LVM keeps a file for each change, by default for a month, and looks through all of them at each change: whoever
+/// comes later would be slower.
 fn forget_changes() -> Result<()> {
     must("rm -rf /etc/lvm/archive")
 }

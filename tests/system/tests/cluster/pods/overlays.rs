@@ -1,6 +1,6 @@
-//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent together
-//! with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a certificate
-//! from a Secret, the older API group without snapshots.
+//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent
+//! together with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a
+//! certificate from a Secret, the older API group without snapshots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -110,8 +110,8 @@ fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) 
     job(shared, node, TopoLvm)
 }
 
-/// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that knows
-/// no snapshots.
+/// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that
+/// knows no snapshots.
 pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(KUBE_SCHEDULER)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;

@@ -1,4 +1,5 @@
-//! A control plane whose API server calls the webhooks, and the words that the trials use about it. It has no nodes, because nothing has to run.
+//! A control plane whose API server calls the webhooks, and the words that the trials use about it. It has no nodes,
+//! because nothing has to run.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,8 +45,9 @@ fn with(body: fn(&Bed) -> Result<()>) -> Result<()> {
 }
 
 impl Bed {
-    /// A controller without sidecars that has these arguments too, and the manifests that users apply for an overlay, with the finalizer of
-    /// claims. The controllers are no pods here, so that their Service has to be told where they are.
+    /// A controller without sidecars that has these arguments too, and the manifests that users apply for an overlay,
+    /// with the finalizer of claims. The controllers are no pods here, so that their Service has to be told where they
+    /// are.
     pub(super) fn spec(&self, overlay: &str, endpoints: &[Ipv4Addr], arguments: &[&str]) -> Result<TopolvmSpec> {
         let mut spec = TopolvmSpec::nodes(0)?;
         spec.manifests = self.scratch.join(overlay);
@@ -80,8 +82,8 @@ impl Bed {
         serde_json::from_str(&self.cluster.kubectl_ok(arguments)?).context("kubectl prints no JSON")
     }
 
-    /// The certificate, PEM, that somebody gets who opens a connection to a controller at this address and trusts the authorities in the file
-    /// and no others.
+    /// The certificate, PEM, that somebody gets who opens a connection to a controller at this address and trusts the
+    /// authorities in the file and no others.
     pub(super) fn served(&self, address: IpAddr, port: u16, authorities: &Path) -> Result<String> {
         let mut command = self.cluster.command("curl");
         command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]).arg("--cacert");

@@ -74,8 +74,8 @@ fn made(bed: &Bed) -> Result<()> {
     bed.cluster.kubectl_ok(["delete", "pod", "user", "--now"]).map(drop)
 }
 
-/// The pod gets annotations with these sizes and, on its first container, this amount of the resource, if any. Everything else is as in a pod
-/// that no webhook has seen.
+/// The pod gets annotations with these sizes and, on its first container, this amount of the resource, if any.
+/// Everything else is as in a pod that no webhook has seen.
 fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
     let changed = bed.would_create(pod)?;
     let mut expected = pod.clone();

@@ -1,5 +1,5 @@
-//! The webhooks with certificates of cert-manager, whose part is played here: its objects are those of `overlays/extender-cert-manager`, and
-//! what they say is done.
+//! The webhooks with certificates of cert-manager, whose part is played here: its objects are those of
+//! `overlays/extender-cert-manager`, and what they say is done.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,7 +26,8 @@ const PORT: u16 = 9444;
 /// For the controller to notice other files.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Defines the kinds of cert-manager with those of its fields that are in use here. Others are refused, so that a slip of the pen is found.
+/// Defines the kinds of cert-manager with those of its fields that are in use here. Others are refused, so that a slip
+/// of the pen is found.
 pub(super) fn define(bed: &Bed) -> Result<()> {
     let text = json!({"type": "string"});
     let object =
@@ -90,7 +91,8 @@ pub(super) fn served(bed: &Bed) -> Result<()> {
     ensure!(mount.is_served(&first)?, "another certificate than that of the Secret is served");
     wait_readiness(bed, "200")?;
 
-    // By the same authority, as almost all renewals are: nothing is refused, before kubelet has exchanged the files and after
+    // By the same authority, as almost all renewals are: nothing is refused, before kubelet has exchanged the files and
+    // after
     manager.issue("first")?;
     manager.inject()?;
     call(bed).context("after cert-manager has renewed the certificate")?;
@@ -241,7 +243,8 @@ struct Mount<'a> {
 }
 
 impl Mount<'_> {
-    /// Puts what the Secret has now in a directory of its own, to which the link `..data` is pointed in one step. Returns the certificate.
+    /// Puts what the Secret has now in a directory of its own, to which the link `..data` is pointed in one step.
+    /// Returns the certificate.
     fn exchange(&self, version: &str) -> Result<String> {
         let content = self.directory.join(version);
         fs::create_dir(&content)?;

@@ -175,8 +175,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The pods are those of the overlay, of accounts that are there, in the mode of the API group, and with webhooks where there is a
-    /// configuration for them.
+    /// The pods are those of the overlay, of accounts that are there, in the mode of the API group, and with webhooks
+    /// where there is a configuration for them.
     fn check_workloads(&self, base: &str, components: &[&str]) -> Result<()> {
         let mut names: Vec<_> = self.workloads().filter_map(|one| one["metadata"]["name"].as_str()).collect();
         names.sort_unstable();
@@ -216,8 +216,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The driver, the definition, the roles and the webhooks are of one API group. Storage capacity is tracked where no webhook writes the
-    /// resource that only the extender understands.
+    /// The driver, the definition, the roles and the webhooks are of one API group. Storage capacity is tracked where
+    /// no webhook writes the resource that only the extender understands.
     fn check_flavor(&self) -> Result<()> {
         let driver = self.of("CSIDriver").next().context("no CSIDriver")?;
         let group = driver["metadata"]["name"].as_str().context("a driver without a name")?;

@@ -1,5 +1,5 @@
-//! Connections of the API server to a replica, which a trial can end. The API server would keep them and use them again, and then a certificate
-//! is looked at only once.
+//! Connections of the API server to a replica, which a trial can end. The API server would keep them and use them
+//! again, and then a certificate is looked at only once.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -57,7 +57,8 @@ impl Relay {
     pub(super) fn cut(&self) -> Result<usize> {
         let mut connections = self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for (near, closed) in connections.open.drain(..) {
-            // The caller may have closed it before. Who has not would send the next call on its way into a connection that is gone
+            // The caller may have closed it before. Who has not would send the next call on its way into a connection
+            // that is gone
             drop(near.shutdown(Shutdown::Write));
             closed.recv_timeout(TIMEOUT).context("the caller keeps a connection that has been closed")?;
         }

@@ -9,8 +9,8 @@ use super::Objects;
 const USER: u32 = 65532;
 /// What has devices, mounts or the namespaces of the host to do with.
 const PRIVILEGED: [&str; 2] = ["lvmd", "topolvm-node"];
-/// What kubelet may restart a container for, by its name and the path of the probe. None of these asks LVM: a slow LVM is
-/// no reason.
+/// What kubelet may restart a container for, by its name and the path of the probe. None of these asks LVM: a slow LVM
+/// is no reason.
 const LIVENESS: [(&str, &str); 2] = [("topolvm-controller", "/healthz"), ("topolvm-scheduler", "/status")];
 
 impl Objects<'_> {

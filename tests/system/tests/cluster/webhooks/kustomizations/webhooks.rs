@@ -62,7 +62,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The authority that is injected is that of a certificate for the Service, and it is kept where the documents tell to mount it.
+    /// The authority that is injected is that of a certificate for the Service, and it is kept where the documents tell
+    /// to mount it.
     pub(super) fn check_certificates(&self) -> Result<()> {
         let configuration = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].as_str();
