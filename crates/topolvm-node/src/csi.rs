@@ -21,7 +21,7 @@ mod unpublish;
 mod volume;
 
 pub use agent::Agent;
-pub use error::CsiError;
+pub(crate) use error::CsiError;
 pub use identity::IdentityService;
 pub use node::NodeService;
 pub use probe::ReadinessCheck;

@@ -18,4 +18,4 @@ mod volumes;
 pub use args::{Args, Config, Embedded, LvmdConfig};
 pub use filesystem::Filesystem;
 pub use run::{Dependencies, LvmdBackend, start};
-pub use volumes::{LookupError, RecordError, Volumes};
+pub use volumes::Volumes;

@@ -38,32 +38,19 @@ impl std::fmt::Debug for Volumes {
 
 /// Error of looking up a volume.
 #[derive(Debug, thiserror::Error)]
-pub enum LookupError {
+pub(crate) enum LookupError {
     /// No such volume is on this node.
     #[error("volume {id} is not known on node {node}")]
-    Unknown {
-        /// CSI volume id.
-        id: String,
-        /// Name of this node.
-        node: String,
-    },
+    Unknown { id: String, node: String },
     /// The API server answered with an error.
     #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
-    Api {
-        /// CSI volume id.
-        id: String,
-        /// Error of the API server.
-        source: Box<kube::Error>,
-    },
+    Api { id: String, source: Box<kube::Error> },
     /// The API server did not answer in time.
     #[error(
         "cannot look up volume {id}, because the Kubernetes API server did not answer within {} s",
         DEADLINE.as_secs()
     )]
-    SlowApi {
-        /// CSI volume id.
-        id: String,
-    },
+    SlowApi { id: String },
     /// The objects have not been listed yet.
     #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
     NotListed,
@@ -81,28 +68,20 @@ impl GrpcCode for LookupError {
 /// Error of writing the record of a filesystem. The call that needs it fails; when it is repeated, it finds the
 /// filesystem.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     /// The API server answered with an error.
     #[error(
         "cannot write to LogicalVolume {name} that its volume has a filesystem; without that nobody could tell later \
          whether one was lost"
     )]
-    Api {
-        /// Name of the object.
-        name: String,
-        /// Error of the API server.
-        source: Box<kube::Error>,
-    },
+    Api { name: String, source: Box<kube::Error> },
     /// The API server did not answer in time.
     #[error(
         "cannot write to LogicalVolume {name} that its volume has a filesystem, because the Kubernetes API server \
          did not answer within {} s",
         DEADLINE.as_secs()
     )]
-    SlowApi {
-        /// Name of the object.
-        name: String,
-    },
+    SlowApi { name: String },
 }
 
 impl GrpcCode for RecordError {
@@ -121,7 +100,7 @@ impl Volumes {
     }
 
     /// Finds the LogicalVolume of a CSI volume id, which is the UID of the object.
-    pub async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
+    pub(crate) async fn find(&self, id: &str) -> Result<LogicalVolume, LookupError> {
         if !tokio::time::timeout(FIRST_LIST_DEADLINE, self.own.wait_until_listed()).await.unwrap_or(false) {
             return Err(LookupError::NotListed);
         }
@@ -143,7 +122,7 @@ impl Volumes {
     }
 
     /// Returns whether the objects were listed and none has this volume id. Calls nobody.
-    pub fn is_known_to_be_absent(&self, id: &str) -> bool {
+    pub(crate) fn is_known_to_be_absent(&self, id: &str) -> bool {
         self.own.is_listed() && self.own.find(id).is_none()
     }
 }

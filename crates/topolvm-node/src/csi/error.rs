@@ -12,7 +12,7 @@ use crate::volumes::{LookupError, RecordError};
 
 /// Error of a call of the Node service.
 #[derive(Debug, thiserror::Error)]
-pub enum CsiError {
+pub(crate) enum CsiError {
     /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -45,16 +45,7 @@ pub enum CsiError {
         "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or, if the data is not \
          needed: {reformat}"
     )]
-    OtherContents {
-        /// Volume id.
-        id: String,
-        /// Command that has the volume formatted again.
-        reformat: String,
-        /// Filesystem that was asked for.
-        wanted: String,
-        /// Contents of the device.
-        found: String,
-    },
+    OtherContents { id: String, reformat: String, wanted: String, found: String },
     /// The recorded filesystem is not on the device. mkfs would destroy what is left of it.
     #[error(
         "volume {id} was formatted with {recorded}, and its device {} now shows {found}; nothing on it is changed. \
@@ -62,13 +53,9 @@ pub enum CsiError {
         .device.display()
     )]
     FilesystemMissing {
-        /// Volume id.
         id: String,
-        /// Path of the LV.
         device: PathBuf,
-        /// Filesystem of the record.
         recorded: String,
-        /// Contents of the device.
         found: String,
         /// How the filesystem is recovered, or given up.
         remedy: String,
@@ -78,28 +65,13 @@ pub enum CsiError {
         "volume {id} is a copy of data that is no filesystem; ask for it with volumeMode Block, or, if the data is \
          not needed: {reformat}"
     )]
-    CopiedData {
-        /// Volume id.
-        id: String,
-        /// Command that has the volume formatted again.
-        reformat: String,
-    },
+    CopiedData { id: String, reformat: String },
     /// The target path is in use by something else.
     #[error("{} is taken: {found}; unmount or remove it", .target.display())]
-    TargetTaken {
-        /// Target path.
-        target: PathBuf,
-        /// What is there.
-        found: &'static str,
-    },
+    TargetTaken { target: PathBuf, found: &'static str },
     /// The volume is for a single writer and is published at another target path.
     #[error("volume {id} is for a single pod (ReadWriteOncePod) and is published at {} already", .other.display())]
-    PublishedElsewhere {
-        /// Volume id.
-        id: String,
-        /// Other target path.
-        other: PathBuf,
-    },
+    PublishedElsewhere { id: String, other: PathBuf },
     /// The volume is published as a block device, too. A pod writes to that what it likes, which would damage a
     /// filesystem mounted beside it.
     #[error(
@@ -107,12 +79,7 @@ pub enum CsiError {
          block volume first",
         .other.display()
     )]
-    UsedRaw {
-        /// Volume id.
-        id: String,
-        /// Other target path.
-        other: PathBuf,
-    },
+    UsedRaw { id: String, other: PathBuf },
     /// The filesystem is mounted read-only elsewhere. The kernel does not remount it read-write while that mount
     /// exists.
     #[error(
@@ -120,12 +87,7 @@ pub enum CsiError {
          the pod that reads it first",
         .other.display()
     )]
-    ReadOnlyElsewhere {
-        /// Volume id.
-        id: String,
-        /// Other target path.
-        other: PathBuf,
-    },
+    ReadOnlyElsewhere { id: String, other: PathBuf },
     /// The LV is read-only: a snapshot, or an LV that an administrator has made read-only.
     #[error(
         "the logical volume of volume {0} is read-only; publish it for reading only, or restore it to a new volume"
@@ -133,26 +95,14 @@ pub enum CsiError {
     ReadOnlyDevice(String),
     /// The volume is published at the target with another `readonly`.
     #[error("volume {id} is already published at {} with another readonly setting", .target.display())]
-    OtherMode {
-        /// Volume id.
-        id: String,
-        /// Target path.
-        target: PathBuf,
-    },
+    OtherMode { id: String, target: PathBuf },
     /// Another filesystem type is mounted at the path.
     #[error(
         "volume {id} was asked for in another way than it is mounted at {}, where {found} is mounted; unmount that \
          first",
         .target.display()
     )]
-    OtherFilesystem {
-        /// Volume id.
-        id: String,
-        /// Target or staging path.
-        target: PathBuf,
-        /// Mounted filesystem.
-        found: String,
-    },
+    OtherFilesystem { id: String, target: PathBuf, found: String },
     /// The agent announces staging, and the request has no staging path.
     #[error("staging_target_path is missing in the request, and volume {0} must be staged before it is published")]
     NoStagingPath(String),
@@ -161,41 +111,19 @@ pub enum CsiError {
         "volume {id} is not staged at {}; if staging was switched on while its pod was being started, delete the pod",
         .staging.display()
     )]
-    NotStaged {
-        /// Volume id.
-        id: String,
-        /// Staging path of the request.
-        staging: PathBuf,
-    },
+    NotStaged { id: String, staging: PathBuf },
     /// The mounted filesystem cannot be grown.
     #[error("volume {id} carries filesystem {filesystem:?}, which this agent cannot grow")]
-    CannotGrow {
-        /// Volume id.
-        id: String,
-        /// Mounted filesystem.
-        filesystem: String,
-    },
+    CannotGrow { id: String, filesystem: String },
     /// The filesystem is mounted read-only, and growing writes to it.
     #[error("volume {0} is mounted for reading only, and its filesystem can only grow when it is mounted for writing")]
     GrowReadOnly(String),
     /// The volume is not published at the path.
     #[error("volume {id} is not published at {}", .path.display())]
-    NotPublished {
-        /// Volume id.
-        id: String,
-        /// Path of the request.
-        path: PathBuf,
-    },
+    NotPublished { id: String, path: PathBuf },
     /// The LV is smaller than the asked-for size. The controller must grow it first.
     #[error("volume {id} has {size} bytes, less than the {wanted} asked for; expand it through the controller first")]
-    TooSmall {
-        /// Volume id.
-        id: String,
-        /// Size of the LV in bytes.
-        size: u64,
-        /// Asked-for size in bytes.
-        wanted: u64,
-    },
+    TooSmall { id: String, size: u64, wanted: u64 },
     /// The task of the call ended early, which is a bug.
     #[error("the call was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
@@ -246,18 +174,13 @@ impl From<CsiError> for Status {
 
 /// Error in a request, whatever the state of the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
+pub(crate) enum RequestError {
     /// A required field is missing.
     #[error("{0} is missing in the request")]
     Missing(&'static str),
     /// A path is not absolute, or is the root directory.
     #[error("{field} {path:?} must be an absolute path")]
-    RelativePath {
-        /// Field of the request.
-        field: &'static str,
-        /// Its value.
-        path: String,
-    },
+    RelativePath { field: &'static str, path: String },
     /// The access mode is not supported.
     #[error("access mode {0} is not supported; use ReadWriteOnce or ReadWriteOncePod")]
     AccessMode(&'static str),
@@ -272,12 +195,7 @@ pub enum RequestError {
     MkfsOptions(#[from] MkfsOptionError),
     /// The capacity range has a negative size, or a limit below the required size.
     #[error("capacity range from {required} to {limit} bytes is impossible")]
-    CapacityRange {
-        /// `required_bytes`.
-        required: i64,
-        /// `limit_bytes`.
-        limit: i64,
-    },
+    CapacityRange { required: i64, limit: i64 },
 }
 
 impl GrpcCode for RequestError {

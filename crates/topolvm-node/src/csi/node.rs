@@ -105,7 +105,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let request = PublishVolume::read(self.flavor, request.into_inner()).map_err(CsiError::from)?;
+        let request = PublishVolume::parse(self.flavor, request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
         self.run_locked(&self.setup_slots, &id, |agent| async move { agent.publish(request).await }).await?;
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
@@ -115,7 +115,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        let request = UnpublishVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
+        let request = UnpublishVolume::parse(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
         self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unpublish(request).await }).await?;
         self.notify_unpublished(id);
@@ -126,7 +126,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        let request = GetVolumeStats::try_from(request.into_inner()).map_err(CsiError::from)?;
+        let request = GetVolumeStats::parse(request.into_inner()).map_err(CsiError::from)?;
         Ok(Response::new(self.agent.stats(request).await?))
     }
 
@@ -134,7 +134,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        let request = ExpandVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
+        let request = ExpandVolume::parse(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
         let bytes = self.run_locked(&self.setup_slots, &id, |agent| async move { agent.expand(request).await }).await?;
         Ok(Response::new(csi::NodeExpandVolumeResponse { capacity_bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }))
@@ -184,7 +184,7 @@ impl<M: Mounter> Node for NodeService<M> {
         if !self.agent.stages {
             return Err(Status::unimplemented("NodeStageVolume is served with --stage-volumes only"));
         }
-        let request = StageVolume::read(self.flavor, request.into_inner()).map_err(CsiError::from)?;
+        let request = StageVolume::parse(self.flavor, request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
         self.run_locked(&self.setup_slots, &id, |agent| async move { agent.stage(request).await }).await?;
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
@@ -194,7 +194,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        let request = UnstageVolume::try_from(request.into_inner()).map_err(CsiError::from)?;
+        let request = UnstageVolume::parse(request.into_inner()).map_err(CsiError::from)?;
         let id = request.id.clone();
         self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unstage(request).await }).await?;
         self.notify_unpublished(id);
@@ -205,7 +205,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
-        let request = GetVolumeHealth::try_from(request.into_inner()).map_err(CsiError::from)?;
+        let request = GetVolumeHealth::parse(request.into_inner()).map_err(CsiError::from)?;
         let volume_health = Some(self.agent.volume_health(request).await?);
         Ok(Response::new(csi::NodeGetVolumeHealthResponse { volume_health }))
     }

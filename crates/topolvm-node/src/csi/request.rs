@@ -79,7 +79,7 @@ pub(crate) struct ExpandVolume {
 
 impl PublishVolume {
     /// Parses a request. The flavor gives the key of the options for mkfs in the volume context.
-    pub(crate) fn read(flavor: ApiFlavor, request: csi::NodePublishVolumeRequest) -> Result<Self, RequestError> {
+    pub(crate) fn parse(flavor: ApiFlavor, request: csi::NodePublishVolumeRequest) -> Result<Self, RequestError> {
         let id = parse_present("volume_id", request.volume_id)?;
         let target = parse_absolute_path("target_path", request.target_path)?;
         let staging = match request.staging_target_path {
@@ -94,7 +94,7 @@ impl PublishVolume {
 
 impl StageVolume {
     /// Parses a request. The flavor gives the key of the options for mkfs in the volume context.
-    pub(crate) fn read(flavor: ApiFlavor, request: csi::NodeStageVolumeRequest) -> Result<Self, RequestError> {
+    pub(crate) fn parse(flavor: ApiFlavor, request: csi::NodeStageVolumeRequest) -> Result<Self, RequestError> {
         let id = parse_present("volume_id", request.volume_id)?;
         let staging = parse_absolute_path("staging_target_path", request.staging_target_path)?;
         let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
@@ -103,10 +103,9 @@ impl StageVolume {
     }
 }
 
-impl TryFrom<csi::NodeUnstageVolumeRequest> for UnstageVolume {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodeUnstageVolumeRequest) -> Result<Self, RequestError> {
+impl UnstageVolume {
+    /// Parses a request.
+    pub(crate) fn parse(request: csi::NodeUnstageVolumeRequest) -> Result<Self, RequestError> {
         Ok(Self {
             id: parse_present("volume_id", request.volume_id)?,
             staging: parse_absolute_path("staging_target_path", request.staging_target_path)?,
@@ -114,10 +113,9 @@ impl TryFrom<csi::NodeUnstageVolumeRequest> for UnstageVolume {
     }
 }
 
-impl TryFrom<csi::NodeUnpublishVolumeRequest> for UnpublishVolume {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodeUnpublishVolumeRequest) -> Result<Self, RequestError> {
+impl UnpublishVolume {
+    /// Parses a request.
+    pub(crate) fn parse(request: csi::NodeUnpublishVolumeRequest) -> Result<Self, RequestError> {
         Ok(Self {
             id: parse_present("volume_id", request.volume_id)?,
             target: parse_absolute_path("target_path", request.target_path)?,
@@ -125,10 +123,9 @@ impl TryFrom<csi::NodeUnpublishVolumeRequest> for UnpublishVolume {
     }
 }
 
-impl TryFrom<csi::NodeGetVolumeStatsRequest> for GetVolumeStats {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodeGetVolumeStatsRequest) -> Result<Self, RequestError> {
+impl GetVolumeStats {
+    /// Parses a request.
+    pub(crate) fn parse(request: csi::NodeGetVolumeStatsRequest) -> Result<Self, RequestError> {
         Ok(Self {
             id: parse_present("volume_id", request.volume_id)?,
             path: parse_present("volume_path", request.volume_path)?.into(),
@@ -137,10 +134,9 @@ impl TryFrom<csi::NodeGetVolumeStatsRequest> for GetVolumeStats {
     }
 }
 
-impl TryFrom<csi::NodeGetVolumeHealthRequest> for GetVolumeHealth {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodeGetVolumeHealthRequest) -> Result<Self, RequestError> {
+impl GetVolumeHealth {
+    /// Parses a request.
+    pub(crate) fn parse(request: csi::NodeGetVolumeHealthRequest) -> Result<Self, RequestError> {
         Ok(Self {
             id: parse_present("volume_id", request.volume_id)?,
             path: parse_optional_path(request.volume_publish_path),
@@ -149,10 +145,9 @@ impl TryFrom<csi::NodeGetVolumeHealthRequest> for GetVolumeHealth {
     }
 }
 
-impl TryFrom<csi::NodeExpandVolumeRequest> for ExpandVolume {
-    type Error = RequestError;
-
-    fn try_from(request: csi::NodeExpandVolumeRequest) -> Result<Self, RequestError> {
+impl ExpandVolume {
+    /// Parses a request.
+    pub(crate) fn parse(request: csi::NodeExpandVolumeRequest) -> Result<Self, RequestError> {
         let id = parse_present("volume_id", request.volume_id)?;
         let path = parse_present("volume_path", request.volume_path)?.into();
         let staging = parse_optional_path(request.staging_target_path);

@@ -11,25 +11,29 @@ use crate::filesystem::Filesystem;
 
 impl Volumes {
     /// Returns the recorded filesystem type of a volume.
-    pub fn recorded_filesystem<'a>(&self, volume: &'a LogicalVolume) -> Option<&'a str> {
+    pub(crate) fn recorded_filesystem<'a>(&self, volume: &'a LogicalVolume) -> Option<&'a str> {
         volume.annotation(self.flavor.filesystem())
     }
 
     /// Returns whether an administrator has asked to have the volume formatted with `filesystem`, and has given up
     /// its contents.
-    pub fn is_reformat_requested(&self, volume: &LogicalVolume, filesystem: Filesystem) -> bool {
+    pub(crate) fn is_reformat_requested(&self, volume: &LogicalVolume, filesystem: Filesystem) -> bool {
         volume.annotation(self.flavor.reformat()) == Some(filesystem.as_str())
     }
 
     /// Returns whether the record has this filesystem type, and no formatting is asked for.
-    pub fn is_recorded_as(&self, volume: &LogicalVolume, filesystem: Filesystem) -> bool {
+    pub(crate) fn is_recorded_as(&self, volume: &LogicalVolume, filesystem: Filesystem) -> bool {
         self.recorded_filesystem(volume) == Some(filesystem.as_str())
             && volume.annotation(self.flavor.reformat()).is_none()
     }
 
     /// Reads the object from the API server and not from the watch: whether to format must not depend on how far the
     /// watch lags behind.
-    pub async fn read_from_api_server(&self, volume: &LogicalVolume, id: &str) -> Result<LogicalVolume, LookupError> {
+    pub(crate) async fn read_from_api_server(
+        &self,
+        volume: &LogicalVolume,
+        id: &str,
+    ) -> Result<LogicalVolume, LookupError> {
         let read = tokio::time::timeout(DEADLINE, self.api.get_opt(volume.name())).await;
         read.map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
             .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?
@@ -39,7 +43,11 @@ impl Volumes {
 
     /// Writes the record of a filesystem, and removes the request to format again. Returns when the API server has
     /// stored it. Fails if the object is another one of the same name by now.
-    pub async fn record_filesystem(&self, volume: &LogicalVolume, filesystem: Filesystem) -> Result<(), RecordError> {
+    pub(crate) async fn record_filesystem(
+        &self,
+        volume: &LogicalVolume,
+        filesystem: Filesystem,
+    ) -> Result<(), RecordError> {
         // The UID in a merge patch is a precondition. A JSON patch would need to know whether there are any annotations
         let patch = json!({"metadata": {
             "uid": volume.uid(),
@@ -60,12 +68,12 @@ impl Volumes {
     }
 
     /// Publishes an Event of the object that its filesystem is missing.
-    pub async fn publish_filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
+    pub(crate) async fn publish_filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
         self.events.filesystem_missing(volume, message).await;
     }
 
     /// Returns the command with which an administrator has the volume formatted again.
-    pub fn reformat_command(&self, volume: &LogicalVolume, filesystem: Filesystem) -> String {
+    pub(crate) fn reformat_command(&self, volume: &LogicalVolume, filesystem: Filesystem) -> String {
         let (group, key) = (self.flavor.group(), self.flavor.reformat());
         format!("kubectl annotate logicalvolumes.{group} {} {key}={filesystem}", volume.name())
     }

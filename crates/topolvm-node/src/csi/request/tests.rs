@@ -10,7 +10,7 @@ use crate::filesystem::Filesystem;
 use crate::mount::{MkfsOptions, MountOptions};
 
 fn read(request: csi::NodePublishVolumeRequest) -> Result<PublishVolume, RequestError> {
-    PublishVolume::read(ApiFlavor::TopoLvm, request)
+    PublishVolume::parse(ApiFlavor::TopoLvm, request)
 }
 
 fn capability(access_type: Option<AccessType>) -> VolumeCapability {
@@ -127,6 +127,6 @@ fn capacity_ranges_are_checked(#[case] required: i64, #[case] limit: i64, #[case
         capacity_range: Some(csi::CapacityRange { required_bytes: required, limit_bytes: limit }),
         ..csi::NodeExpandVolumeRequest::default()
     };
-    let parsed = ExpandVolume::try_from(request);
+    let parsed = ExpandVolume::parse(request);
     assert_eq!(parsed.map(|request| request.required_bytes).map_err(|error| error.code()), expected);
 }
