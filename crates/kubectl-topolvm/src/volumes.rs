@@ -93,11 +93,8 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
             bindings.iter().filter_map(|binding| binding.persistent?.metadata.name.clone()).collect();
         for persistent in objects.our_persistent(flavor) {
             if !with_claim.contains(&persistent.name_any()) {
-                bindings.push(Binding {
-                    claim: None,
-                    persistent: Some(persistent),
-                    volume: index.volume_of(persistent),
-                });
+                let volume = index.volume_of(persistent);
+                bindings.push(Binding { claim: None, persistent: Some(persistent), volume });
             }
         }
         seen.extend(bindings.iter().filter_map(|binding| binding.volume).map(LogicalVolume::name));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::apply::wait_until;
 use super::rollout::find_pod_problem;
 use super::{InstallError, print_progress, temporary};
-use crate::read::RequestError;
+use crate::read::{self, RequestError};
 
 /// Name of the claim and of the pod.
 const NAME: &str = "smoke-test";
@@ -49,21 +49,22 @@ pub(crate) async fn test(
             .map_err(|error| RequestError::new("get", "persistentvolumeclaims".to_owned(), error))?;
         Ok(claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default())
     });
-    let volume = volume.await?;
-    let volumes = Api::<PersistentVolume>::all(client.clone());
-    // One that was deleted is gone only when its LV is
+    wait_for_removal(client, &volume.await?, limit).await?;
+    print_progress("smoke test: the volume was made, written to and removed");
+    Ok(())
+}
+
+/// Waits until the PersistentVolume of a deleted claim has gone, which it does only after its LV.
+async fn wait_for_removal(client: &Client, volume: &str, limit: Duration) -> Result<(), InstallError> {
     if volume.is_empty() {
         return Err(InstallError::Smoke(vec!["the claim has no volume, and a pod has used it".to_owned()]));
     }
-    let found = volumes
-        .get_opt(&volume)
-        .await
-        .map_err(|error| RequestError::new("get", "persistentvolumes".to_owned(), error))?;
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let found = read::get(&volumes, volume).await?;
     if let Some(uid) = found.and_then(|found| found.metadata.uid) {
         let what = format!("the end of the PersistentVolume {volume}");
-        wait_until(volumes, &volume, conditions::is_deleted(&uid), limit, what).await?;
+        wait_until(volumes, volume, conditions::is_deleted(&uid), limit, what).await?;
     }
-    print_progress("smoke test: the volume was made, written to and removed");
     Ok(())
 }
 
