@@ -18,7 +18,7 @@ fn in_source(source: &Source) -> Vec<Finding> {
     let mut comment: Option<(usize, &str)> = None;
     for (line, text) in (1..).zip(source.text.lines().map(str::trim_start)) {
         if let Some(text) = text.strip_prefix("///").or_else(|| text.strip_prefix("//!")) {
-            comment = comment.or(Some((line, first_word(text))));
+            comment = comment.or_else(|| Some((line, first_word(text))));
         } else if let Some((line, word)) = comment.take() {
             let is_help = text.starts_with("#[arg(") || text.starts_with("#[command(");
             if QUESTION_WORDS.contains(&word) && !is_help {

@@ -77,7 +77,8 @@ fn read_directory(top: &Path, directory: &Path, sources: &mut Vec<Source>) -> an
             if name != "target" {
                 read_directory(top, &file, sources)?;
             }
-        } else if let Some(name) = file.to_str().filter(|name| name.ends_with(".rs")) {
+        } else if file.extension().is_some_and(|extension| extension == "rs") {
+            let name = file.to_str().with_context(|| format!("{} is not UTF-8", file.display()))?;
             let text = fs::read_to_string(top.join(name)).with_context(|| format!("read {name}"))?;
             sources.push(Source::parse(name, text)?);
         }
