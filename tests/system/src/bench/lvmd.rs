@@ -91,11 +91,10 @@ impl Measured {
         }
         if let Some([none, hundred, thousand]) = resident {
             figures.extend([
-                // 5 MiB and 2 KiB for each volume; the anonymous part beside what TopoLVM's lvmd has fresh and with
-                // 20 volumes
+                // The anonymous part beside what TopoLVM's lvmd has fresh and with 20 volumes
                 mib("lvmd.rss_mib.0", none.mebibytes(), 5.0),
                 mib("lvmd.rss_mib.0.anon", none.anonymous_mebibytes(), 6.6),
-                mib("lvmd.rss_mib.100", hundred.mebibytes(), 5.2),
+                mib("lvmd.rss_mib.100", hundred.mebibytes(), 5.0),
                 mib("lvmd.rss_mib.100.anon", hundred.anonymous_mebibytes(), 9.0),
                 mib("lvmd.rss_mib.1000", thousand.mebibytes(), 7.0),
                 mib("lvmd.rss_mib.1000.anon", thousand.anonymous_mebibytes(), 9.0),
