@@ -12,7 +12,7 @@ use crate::tools;
 /// The architectures of krew, which are Go's.
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// Where the archives are, and where people will download them.
+/// Options of the manifest for krew: the archives, and the address from which people download them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The directory with the archives of `make dist`, of one architecture or of all; krew.yaml is written there.

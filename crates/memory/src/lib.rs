@@ -26,7 +26,7 @@ mod glibc {
 mod tests {
     use std::fs;
 
-    /// What this process has resident of a kind, as `/proc/self/status` calls it.
+    /// Returns the KiB that this process has resident of a kind, as `/proc/self/status` calls it.
     fn resident_kib(kind: &str) -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(kind)).unwrap();

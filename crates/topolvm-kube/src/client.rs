@@ -8,7 +8,7 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 /// Read timeout of a connection. Longer than a watch, which the API server ends after 290 s at most.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
-/// How long the API server may take to answer its version.
+/// Timeout of the question for the API server's version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses between attempts to reach the API server. kube's own go up to half a minute, for which nothing could be made
 /// on a node, and no CSI call answered, after a long outage.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 
-/// How long after its last use kube's recorder still counts an Event instead of writing a new one.
+/// Time after its last use for which kube's recorder counts an Event instead of writing a new one.
 const REMEMBERED: Duration = Duration::from_mins(6);
 /// The longest note that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -30,7 +30,7 @@ pub struct EventRecorder {
     client: Client,
     reporter: Reporter,
     by_note: Arc<Mutex<HashMap<String, Recent>>>,
-    /// Whether the last Event could not be written.
+    /// True when the last Event could not be written.
     is_failing: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! What the agent and the controller share on top of the Kubernetes client: the client itself, watches that reconnect
+//! Shared by agent and controller on top of the Kubernetes client: the client itself, watches that reconnect
 //! for ever, caches of watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their
 //! metric, and authorization of metrics by the API server.
 //!

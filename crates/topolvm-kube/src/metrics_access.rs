@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use topolvm_runtime::metrics_server::{Authorization, Authorizer};
 
-/// How long an allowed request is cached. Prometheus comes every half minute, and all nodes ask the same API server. A
-/// right that is taken away ends this much later.
+/// Time for which an allowed request is cached. Prometheus comes every half minute, and all nodes ask the same API
+/// server. A right that is taken away ends this much later.
 const CACHED: Duration = Duration::from_mins(1);
 /// The most allowed requests that are cached.
 const CACHE_CAPACITY: usize = 256;
 /// Timeout of each review. Prometheus itself waits for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the API server does not say who may get the metrics.
+/// Error of asking the API server who may get the metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessReviewError {
     /// It refuses, or cannot be reached.

@@ -16,10 +16,10 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio_util::time::{DelayQueue, delay_queue};
 use topolvm_runtime::Backoff;
 
-/// How a queue is worked on.
+/// Concurrency and back-off of a work queue.
 #[derive(Clone, Debug)]
 pub struct WorkQueueConfig {
-    /// How many items with the same concurrency key are reconciled at the same time.
+    /// Number of items with the same concurrency key that are reconciled at the same time.
     pub concurrency: usize,
     /// Pauses between the retries of one item.
     pub backoff: Backoff,

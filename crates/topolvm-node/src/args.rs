@@ -107,7 +107,7 @@ pub struct Config {
     pub lvmd: LvmdConfig,
     /// Configuration of the metrics server.
     pub metrics: MetricsConfig,
-    /// Whether volumes are staged before they are published.
+    /// True when volumes are staged before they are published.
     pub stage_volumes: bool,
     /// Parts that run inside this process.
     pub embedded: BTreeSet<Embedded>,

@@ -13,7 +13,7 @@ use topolvm_runtime::grpc::GrpcCode;
 
 use crate::events::Events;
 
-/// How long a call waits for the first list of a process that has just started.
+/// Deadline for the first list of a process that has just started; a call waits until then.
 const FIRST_LIST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Deadline of a call of the API server. The lock of the volume is held until then, and the process does not end

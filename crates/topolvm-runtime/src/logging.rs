@@ -27,7 +27,7 @@ pub struct LogArgs {
     log_format: LogFormat,
 }
 
-/// Which of these flags do not have their default: only a default gives way to a flag of TopoLVM.
+/// Flags that do not have their default: only a default gives way to a flag of TopoLVM.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     level: bool,
@@ -79,7 +79,7 @@ impl LogArgs {
         });
     }
 
-    /// What is said here counts before what TopoLVM's flags say.
+    /// Returns filter and format of the log. These flags count before those of TopoLVM.
     fn resolve(&self, retired: Option<&RetiredArgs>) -> (Targets, LogFormat) {
         let level = retired.and_then(RetiredArgs::level).filter(|_| !self.said.level);
         let format = retired.and_then(RetiredArgs::format).filter(|_| !self.said.format);

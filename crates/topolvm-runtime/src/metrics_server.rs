@@ -47,7 +47,7 @@ pub struct MetricsArgs {
 /// Address and certificate of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where they are served.
+    /// Address on which they are served.
     address: Listen,
     /// The certificate; none is plain text for everybody.
     secure: Option<CertificateSource>,

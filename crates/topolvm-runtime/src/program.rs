@@ -1,4 +1,4 @@
-//! What a program is: flags that become a valid configuration, and then a run until it ends or is told to.
+//! A program: flags that become a valid configuration, and then a run until it ends or is told to.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{LogArgs, RetiredArgs, Tasks};
 
 /// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
 const EXIT_USAGE: u8 = 64;
-/// How often free memory of the heap is given back to the kernel, which takes microseconds.
+/// Interval at which free memory of the heap is given back to the kernel, which takes microseconds.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A configuration that cannot work, as one sentence that says what to change.
@@ -33,7 +33,7 @@ pub trait Program: clap::Parser {
     /// The flags and files, checked; nothing in it can be wrong any more.
     type Config: Send;
 
-    /// How to log.
+    /// Returns the flags of the log.
     fn log(&self) -> &LogArgs;
 
     /// Flags of TopoLVM that have another name or no meaning here; none for a program that takes none.

@@ -1,4 +1,4 @@
-//! What all controllers have in common. What each of them does has tests beside it.
+//! Tests of the rules that all controllers share. Each controller has its own tests beside it.
 
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;

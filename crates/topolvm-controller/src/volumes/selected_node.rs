@@ -1,4 +1,4 @@
-//! Whether the scheduler has chosen a node for the claim of a new volume, or any node will do.
+//! Finds out whether the scheduler has chosen a node for the claim of a new volume, or any node will do.
 //!
 //! external-provisioner says it only with `--strict-topology`, by naming that node alone. Without it the request names
 //! all nodes of the cluster, with one in front: for a claim that waits for its first consumer the node that the
@@ -26,8 +26,8 @@ pub(crate) struct ClaimName {
 }
 
 impl Volumes {
-    /// Where the volume may be made, when the first of several nodes may not do: on that one alone if the scheduler has
-    /// chosen it, because its pod may not be able to run elsewhere.
+    /// Returns the nodes on which the volume may be made, when the first may not do: that one alone if the scheduler
+    /// has chosen it, because its pod may not be able to run elsewhere.
     pub(super) async fn narrow_to_selected_node(&self, request: &VolumeRequest) -> Result<Placement, VolumeError> {
         match &request.placement {
             Placement::Nodes { first, others } if !others.is_empty() && !self.binds_immediately(request).await? => {
@@ -37,7 +37,7 @@ impl Volumes {
         }
     }
 
-    /// Whether it is certain that no node was chosen for the claim of this volume, and that none will be.
+    /// Returns whether it is certain that no node was chosen for the claim of this volume, and that none will be.
     async fn binds_immediately(&self, request: &VolumeRequest) -> Result<bool, VolumeError> {
         let unknown =
             |source| VolumeError::ClaimUnreadable { name: request.name.clone(), source: ApiFailure::from(source) };

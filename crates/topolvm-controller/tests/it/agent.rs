@@ -39,7 +39,7 @@ impl Agent {
         }
     }
 
-    /// What to change, if there is anything to do.
+    /// Returns the change of a volume that is due, if there is one.
     fn work(&self, volume: &Value) -> Option<Edit> {
         let status = &volume["status"];
         if !volume["metadata"]["deletionTimestamp"].is_null() {

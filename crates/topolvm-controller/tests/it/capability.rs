@@ -1,4 +1,4 @@
-//! What the controller announces, and that nothing else is done.
+//! The announced CSI capabilities, and no others, are served.
 
 use tonic::{Code, Request};
 use topolvm_proto::csi::controller_service_capability::{Type, rpc};

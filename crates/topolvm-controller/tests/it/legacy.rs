@@ -8,7 +8,7 @@ use topolvm_testkit::fixtures::logical_volume;
 use crate::agent::Agent;
 use crate::harness::{GIB, Harness, LVS, on_nodes, refusal, restored, sized, volume};
 
-/// What TopoLVM 0.36.4 and older leave: a volume id and nothing else.
+/// Leaves a status as TopoLVM 0.36.4 and older do: a volume id and nothing else.
 fn without_size(harness: &Harness, name: &str, id: &str) {
     harness.api.apply_json(logical_volume(name).uid(id).build());
     harness.api.edit(LVS, "", name, |volume| volume["status"] = json!({"volumeID": id}));

@@ -1,4 +1,4 @@
-//! What the webhooks take of the process that also serves CSI, whatever is sent to them.
+//! Memory and time that the webhooks take from the process that also serves CSI, whatever is sent to them.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -13,7 +13,7 @@ const CONFIG: WorkQueueConfig =
     WorkQueueConfig { concurrency: 2, backoff: Backoff::new(Duration::from_millis(100), Duration::from_millis(300)) };
 const LONG: Duration = Duration::from_secs(1);
 
-/// What was done, with the milliseconds at which it began and ended, and how each step goes.
+/// Steps that were done, with the milliseconds at which each began and ended, and the outcome of those to come.
 struct Log {
     start: Instant,
     spans: RefCell<Vec<(&'static str, u128, u128)>>,

@@ -6,7 +6,7 @@ use topolvm_proto::lvmd::{WatchItem, WatchResponse};
 /// The device classes of this node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceClasses {
-    /// Whether lvmd answers now; otherwise the rest may be out of date.
+    /// True while lvmd answers; otherwise the rest may be out of date.
     pub is_connected: bool,
     /// Device classes in lvmd's order.
     pub classes: Vec<DeviceClass>,

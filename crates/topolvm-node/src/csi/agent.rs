@@ -21,7 +21,7 @@ pub struct Agent<M> {
     pub(super) device_classes: watch::Receiver<DeviceClasses>,
     /// Directory of the device nodes that versions before 0.33 made.
     pub(super) legacy_devices: PathBuf,
-    /// Whether volumes are staged before they are published.
+    /// True when volumes are staged before they are published.
     pub(super) stages: bool,
     pub(super) hung_paths: HungPaths,
     pub(super) missing_filesystems: MissingFilesystems,

@@ -57,7 +57,7 @@ pub(crate) enum CsiError {
         device: PathBuf,
         recorded: String,
         found: String,
-        /// How the filesystem is recovered, or given up.
+        /// Steps by which the filesystem is recovered, or given up.
         remedy: String,
     },
     /// A copied volume holds data that is no filesystem. mkfs would destroy it.

@@ -18,7 +18,7 @@ use super::request::{
 use super::{Agent, CsiError};
 use crate::mount::Mounter;
 
-/// How many volumes are staged, published or grown at the same time, and how many are unpublished; the others wait.
+/// Volumes that are staged, published or grown at the same time, and that are unpublished; the others wait.
 /// Each runs a program or two, and a pod's start should not wait for the repair of more than a few other volumes.
 /// Unpublishing waits for none of these.
 const MAX_CONCURRENT_CHANGES: usize = 32;

@@ -10,7 +10,7 @@ use super::{Agent, CsiError};
 use crate::filesystem::Filesystem;
 use crate::mount::{Contents, Mounter};
 
-/// How the filesystem came to be on the device.
+/// Origin of the filesystem on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prepared {
     /// It was on the device.

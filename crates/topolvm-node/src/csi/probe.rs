@@ -10,7 +10,7 @@ use topolvm_runtime::grpc::{GrpcCode, into_status};
 
 use crate::lvmd_client::{LvmdClient, LvmdError};
 
-/// How long an answer of the API server counts. The liveness probe asks every few seconds on every node.
+/// Time for which an answer of the API server is cached. The liveness probe asks every few seconds on every node.
 const FRESH: Duration = Duration::from_mins(1);
 /// Deadline of the API server. The liveness probe's own limit is 3 seconds, and lvmd is asked as well.
 const LIMIT: Duration = Duration::from_secs(2);

@@ -83,7 +83,7 @@ impl Registrar {
 
 struct RegistrationService {
     registrar: Registrar,
-    /// Why kubelet refused the driver.
+    /// Kubelet's reason for refusing the driver.
     refusal: watch::Sender<Option<String>>,
 }
 

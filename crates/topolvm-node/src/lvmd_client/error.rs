@@ -8,7 +8,7 @@ use topolvm_runtime::grpc::GrpcCode;
 /// Reason of lvmd for an LV that is proven not to exist.
 const LV_NOT_FOUND: &str = "LV_NOT_FOUND";
 
-/// What an error proves about the absence of an LV.
+/// Proof, or none, that an error gives of the absence of an LV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// lvmd has read the volume groups, and the LV is in none.
@@ -33,7 +33,7 @@ pub enum LvmdError {
         message: String,
         /// Reason that lvmd gives beside the code, such as `LV_NOT_FOUND`.
         reason: Option<String>,
-        /// Whether the connection broke, and no lvmd has answered.
+        /// True when the connection broke and no lvmd has answered.
         is_broken_connection: bool,
     },
     /// lvmd did not answer in time.

@@ -33,7 +33,7 @@ pub struct BlockDevice {
     pub number: DeviceNumber,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Whether the kernel refuses writes, as to a snapshot.
+    /// True when the kernel refuses writes, as to a snapshot.
     pub readonly: bool,
 }
 

@@ -96,12 +96,12 @@ fn read_bounding_set(process: &Path) -> Option<u64> {
     procfs::process::Process::new_with_root(process.to_owned()).ok()?.status().ok()?.capbnd
 }
 
-/// What is searched for in a container.
+/// The device that is searched for in a container.
 struct Search<'a> {
     device: DeviceNumber,
     /// Filesystems in which LVM's own node of the device lies, by device number.
     own: &'a [u64],
-    /// Whether the container has all capabilities that we have.
+    /// True when the container has all capabilities that we have.
     is_privileged: bool,
 }
 

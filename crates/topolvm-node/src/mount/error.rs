@@ -16,7 +16,7 @@ pub enum MountError {
     /// A system call failed.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
         /// Path of the call.
         path: PathBuf,

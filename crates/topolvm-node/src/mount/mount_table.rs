@@ -20,9 +20,9 @@ pub struct Mount {
     pub device: DeviceNumber,
     /// Type of the mounted filesystem.
     pub filesystem: String,
-    /// Whether it was mounted read-only.
+    /// True when it was mounted read-only.
     pub readonly: bool,
-    /// Whether the filesystem itself takes no writes any more. Where `readonly` is false, the kernel has stopped it
+    /// True when the filesystem itself takes no writes any more. Where `readonly` is false, the kernel has stopped it
     /// after an error.
     pub filesystem_readonly: bool,
 }

@@ -11,7 +11,7 @@ pub enum ReconcileError {
     /// The API server answered with an error.
     #[error("cannot {action}")]
     Kube {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
         /// Error of the API server.
         source: Box<kube::Error>,
@@ -19,7 +19,7 @@ pub enum ReconcileError {
     /// The API server did not answer in time.
     #[error("cannot {action}: the Kubernetes API server did not answer in time")]
     SlowApi {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
     },
     /// A patch cannot be serialized.

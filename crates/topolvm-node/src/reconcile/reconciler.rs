@@ -27,7 +27,7 @@ pub struct Reconciler {
     pub(super) create_attempted: Mutex<HashSet<String>>,
     /// The request for growth that the failure in the status answers, by UID.
     pub(super) answered_requests: Mutex<HashMap<String, String>>,
-    /// Whether the LVs of objects are lost, by UID, where the objects may not say so yet.
+    /// True or false by UID for LVs that are lost or not, where the objects may not say so yet.
     pub(super) lost: Mutex<HashMap<String, bool>>,
     pub(super) device_uses: Option<FindDeviceUses>,
 }

@@ -1,4 +1,5 @@
-//! Which answers of lvmd prove that an LV is gone. The answers are bytes on the wire, as lvmds of any make send them.
+//! Answers of lvmd that prove that an LV is gone, and others. The answers are bytes on the wire, as lvmds of any make
+//! send them.
 
 use std::convert::Infallible;
 

@@ -17,7 +17,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
 pub(crate) const FINALIZER: &str = "topolvm.io/logicalvolume";
 
-/// What time it is in these tests.
+/// Returns the time of these tests.
 pub(crate) fn now() -> Timestamp {
     Timestamp::constant(1_767_225_600, 0)
 }
@@ -58,7 +58,7 @@ impl Cluster {
         self.api.get_json(LV, "", name).unwrap()
     }
 
-    /// What TopoLVM knows of the status; the conditions have tests of their own.
+    /// Returns the fields of the status that TopoLVM knows; the conditions have tests of their own.
     pub(crate) fn status(&self, name: &str) -> Value {
         without_conditions(&self.object(name)).unwrap_or_default()
     }

@@ -37,7 +37,7 @@ impl Cluster {
         });
     }
 
-    /// When the condition became what it is.
+    /// Returns the time of the condition's last transition.
     fn since(&self, name: &str) -> Value {
         self.condition(name).get("lastTransitionTime").cloned().unwrap()
     }

@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What lies on a device, and how large it is in bytes.
+    /// Contents of each device, and its size in bytes.
     contents: BTreeMap<PathBuf, (Contents, u64)>,
     mounts: Vec<Mounted>,
     /// Links that lead to other devices than those of their volumes.
@@ -40,9 +40,9 @@ struct State {
     damaged: BTreeSet<PathBuf>,
     /// Devices whose filesystem the kernel has stopped.
     stopped: BTreeSet<PathBuf>,
-    /// What was done to devices, such as `mkfs /dev/vg/lv -i 4096`.
+    /// Actions on devices, such as `mkfs /dev/vg/lv -i 4096`.
     done: Vec<String>,
-    /// How many times mkfs has begun.
+    /// Number of times that mkfs has begun.
     mkfs_begun: usize,
 }
 
@@ -101,7 +101,7 @@ impl Machine {
         self.state().hanging.clear();
     }
 
-    /// How often somebody looked at a path.
+    /// Returns the number of inspections of paths.
     pub(crate) fn inspections(&self) -> usize {
         self.state().inspections
     }
@@ -116,7 +116,7 @@ impl Machine {
         self.state().stopped.insert(device.to_owned());
     }
 
-    /// What was done to devices: `mkfs`, `check`, `separate`.
+    /// Returns the actions on devices: `mkfs`, `check`, `separate`.
     pub(crate) fn done(&self) -> Vec<String> {
         self.state().done.clone()
     }
@@ -126,7 +126,7 @@ impl Machine {
         self.state().mounts.clone()
     }
 
-    /// How many times a filesystem was made.
+    /// Returns the number of filesystems that were made.
     pub(crate) fn formatted(&self) -> usize {
         self.state().done.iter().filter(|done| done.starts_with("mkfs")).count()
     }

@@ -1,4 +1,4 @@
-//! What is done to a volume before it is mounted, and what is refused.
+//! Preparation of a volume before it is mounted, and refusals.
 
 use std::path::Path;
 

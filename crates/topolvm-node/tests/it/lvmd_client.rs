@@ -1,4 +1,4 @@
-//! What the client of lvmd makes of an lvmd that dies.
+//! The client of lvmd, and an lvmd that dies.
 
 use std::path::Path;
 

@@ -197,7 +197,7 @@ impl Node {
         Path::new("/dev").join(VG).join("v2")
     }
 
-    /// What lvmd does when the controller has grown the object.
+    /// Grows the LV as lvmd does when the controller has grown the object.
     pub(crate) fn grow_lv(&self, bytes: u64) {
         let extents = FakeVolume::thick(bytes).extents;
         self.lvm.edit_volume(VG, "v1", |volume| {

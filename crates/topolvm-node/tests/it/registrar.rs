@@ -76,7 +76,7 @@ async fn a_driver_that_kubelet_refuses_is_offered_again() {
     assert_eq!(name, "topolvm.io");
 }
 
-/// When the socket was made, as soon as there is one.
+/// Returns the time at which the socket was made, as soon as there is one.
 async fn made(socket: &Path) -> SystemTime {
     loop {
         if let Ok(metadata) = std::fs::metadata(socket) {

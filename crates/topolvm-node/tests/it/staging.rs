@@ -28,7 +28,7 @@ async fn staging_node() -> Node {
 }
 
 impl Node {
-    /// Where kubelet stages the volume.
+    /// Returns the path at which kubelet stages the volume.
     fn staging(&self) -> PathBuf {
         self.dir.path().join("plugins/kubernetes.io/csi/topolvm.io/4e07408562be/globalmount")
     }

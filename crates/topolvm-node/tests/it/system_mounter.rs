@@ -97,7 +97,7 @@ fn options(filesystem: Filesystem, readonly: bool) -> MountOptions {
     filesystem.duplicate_uuid_option().map_or_else(|| options.clone(), |option| options.clone().with(option))
 }
 
-/// Why a test that needs a device with this filesystem cannot run here.
+/// Returns the reason for which a test that needs a device with this filesystem cannot run here.
 fn obstacle(device: &LoopDevice, filesystem: Filesystem) -> Option<String> {
     let there = device.dir.path().join("probe");
     std::fs::create_dir(&there).unwrap();
@@ -266,7 +266,7 @@ fn plant_md(device: &Path, bytes: u64) {
 /// Writes what makes a device of so many bytes look like something.
 type Plant = fn(&Path, u64);
 
-/// What makes a device of so many bytes look like a member of a RAID, by its end.
+/// Writers of bytes at the end of a device that make it look like a member of a RAID.
 const RAIDS: [(&str, Plant); 3] = [("ddf", plant_ddf), ("hpt45x", plant_hpt45x), ("md", plant_md)];
 
 /// A file can hold any bytes, and those at the end of the device can look like a member of a RAID.

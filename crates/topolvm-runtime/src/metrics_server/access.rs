@@ -16,7 +16,7 @@ pub enum Authorization {
 
 /// Decides by its bearer token who may get the metrics.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Why nobody can tell.
+    /// Error of the question who may get the metrics.
     type Error: Error + Send + Sync + 'static;
 
     /// Decides whether the holder of `token` may do `verb`, an HTTP method in lower case, to `path`.

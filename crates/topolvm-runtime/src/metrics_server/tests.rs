@@ -1,4 +1,4 @@
-//! Who gets the metrics.
+//! Tests of who gets the metrics.
 
 use std::time::Duration;
 

@@ -149,7 +149,7 @@ fn filesystems_that_nodes_make_are_served(#[case] filesystem: &str) {
     assert!(parse(&request).is_ok());
 }
 
-/// What TopoLVM made goes on growing.
+/// A volume that TopoLVM made can still be expanded.
 #[test]
 fn a_volume_with_another_filesystem_can_grow() {
     let request = ControllerExpandVolumeRequest {

@@ -109,7 +109,7 @@ async fn pods_are_annotated_once_for_each_size_however_soon_it_follows() {
     resizing.end().await;
 }
 
-/// What kubelet writes each time that it tries would be a reason to try again at once, for ever.
+/// Writes of kubelet's own attempts trigger no annotation, which would make it try again at once, for ever.
 #[tokio::test(start_paused = true)]
 async fn pods_are_not_annotated_again_when_kubelet_fails_but_for_a_size_that_was_requested_meanwhile() {
     let state = |state: &str, allocated: &str, requested: &str| {

@@ -38,7 +38,7 @@ async fn a_copy_is_mounted_beside_its_source(#[case] filesystem: Filesystem) {
     unmount(&machine, &source.target()).await;
 }
 
-/// Whether a btrfs has a log tree, as "On-disk Format" of its documentation says.
+/// Returns whether a btrfs has a log tree, as "On-disk Format" of its documentation says.
 fn has_log(device: &Path) -> bool {
     let mut log_root = [0; 8];
     std::fs::File::open(device).unwrap().read_exact_at(&mut log_root, (64 << 10) + 0x60).unwrap();
