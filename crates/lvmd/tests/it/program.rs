@@ -2,8 +2,9 @@
 #![expect(clippy::disallowed_methods, reason = "the program under test is a process")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
@@ -246,6 +247,58 @@ fn sigterm_ends_it_while_it_waits_for_an_lvm_that_hangs() {
     assert_eq!(server.stop(), Some(0));
     // LVM is given a minute
     assert!(told.elapsed() < std::time::Duration::from_secs(30));
+}
+
+// Types of HTTP/2 frames (RFC 9113 §6)
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+
+/// Returns an HTTP/2 frame of the first stream (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let stream = u8::from(kind != SETTINGS);
+    let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// grpc-go sends the path of a socket as authority when it is not told `unix:PATH`, as by TopoLVM's agent.
+#[test]
+fn a_client_that_sends_a_path_as_authority_is_answered() {
+    let place = Place::new();
+    let mut server = place.serve();
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/grpc.health.v1.Health/Check"),
+        (":authority", "%2Frun%2Ftopolvm%2Flvmd.sock"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    // Literals that are not indexed (RFC 7541 §6.2.2)
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let block = fields.map(|(name, value)| [vec![0], text(name), text(value)].concat()).concat();
+    let request = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(SETTINGS, 0, &[]),
+        frame(HEADERS, 4, &block),
+        // An empty message, and the end of the stream
+        frame(DATA, 1, &[0; 5]),
+    ];
+    let mut connection = UnixStream::connect(place.socket()).unwrap();
+    connection.write_all(&request.concat()).unwrap();
+    let answer = loop {
+        let mut head = [0; 9];
+        connection.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        io::copy(&mut (&mut connection).take(length.into()), &mut io::sink()).unwrap();
+        if [HEADERS, RST_STREAM].contains(&head[3]) {
+            break head[3];
+        }
+    };
+    assert_eq!(answer, HEADERS, "the stream was reset");
+    drop(connection);
+    assert_eq!(server.stop(), Some(0));
 }
 
 #[test]
