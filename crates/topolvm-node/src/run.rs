@@ -49,7 +49,7 @@ pub struct Dependencies<M, R> {
 
 impl<M, R> std::fmt::Debug for Dependencies<M, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Dependencies").field("config", &self.config).finish_non_exhaustive()
     }
 }
 

@@ -137,7 +137,6 @@ fn of_segment(volume: &FakeVolume, field: &str) -> String {
         "segtype" => volume.segment_type().unwrap_or("linear").to_owned(),
         "stripes" if volume.attr.starts_with('r') => (volume.allocated / (volume.extents + 1)).to_string(),
         "stripes" => volume.stripes.to_string(),
-        "region_size" => "2097152".to_owned(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }
