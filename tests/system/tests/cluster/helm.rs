@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use system_tests::chart::{self, Helm};
@@ -24,8 +24,9 @@ const RELEASE: &str = "topolvm";
 const CLASS: &str = "topolvm-provisioner";
 /// The annotation with the room of the class that an upgrade adds.
 const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
-/// kubelet looks after ConfigMaps of running pods about once a minute.
+/// Deadline of whatever follows from a change of the release.
 const SOON: Duration = Duration::from_mins(3);
+
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
     vec![Trial::test(name, || lives().map_err(|error| Failed::from(format!("{error:#}"))))]
@@ -149,12 +150,19 @@ impl Bed<'_> {
         Ok(())
     }
 
+    /// Waits until lvmd has read its changed file. kubelet writes a changed ConfigMap into the volume of a running pod
+    /// up to a minute and a half later, but at once when the pod's object changes.
     fn wait_for_thin_class(&self, wanted: bool) -> Result<()> {
+        let began = Instant::now();
         wait(&format!("the node has the thin class: {wanted}"), || {
             let annotations =
                 self.kubectl(&["get", "node", self.node.name(), "-o", "jsonpath={.metadata.annotations}"])?;
-            ensure!(annotations.contains(THIN_ANNOTATION) == wanted, "{annotations}");
-            Ok(())
+            if annotations.contains(THIN_ANNOTATION) == wanted {
+                return Ok(());
+            }
+            let sync = format!("synced-after={}ms", began.elapsed().as_millis());
+            self.kubectl(&["annotate", "pods", "--all", "-n", NAMESPACE, "--overwrite", &sync])?;
+            bail!("{annotations}")
         })
     }
 

@@ -68,15 +68,14 @@ fn main() -> ExitCode {
     ];
     let in_pods = in_pods.into_iter().flatten();
     let with_processes = with_processes.into_iter().flatten();
-    let mut trials: Vec<Trial> = in_pods.map(|(name, body)| trial(name, move || fixture::with_pods(body))).collect();
+    // The longest first, so that none is left alone at the end
+    let mut trials: Vec<Trial> = [pods::trials(), helm::trials(), install::trials()].into_iter().flatten().collect();
+    trials.extend(in_pods.map(|(name, body)| trial(name, move || fixture::with_pods(body))));
     trials.extend(with_processes.map(|(name, body)| trial(name, move || fixture::with_processes(body))));
     let crashes = crashes::ALL.iter();
     trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
-    trials.extend(pods::trials());
-    trials.extend(helm::trials());
     trials.extend(install_page::trials());
-    trials.extend(install::trials());
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");
