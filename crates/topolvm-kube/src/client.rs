@@ -17,8 +17,8 @@ pub(crate) const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), D
 /// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     let mut config = kube::Config::infer().await.context(
-        "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set KUBECONFIG \
-         to a kubeconfig file",
+        "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set \
+         KUBECONFIG to a kubeconfig file",
     )?;
     // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only
     // watches
