@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ApiFlavor;
 
-pub(crate) const VERSION: &str = "v1";
-pub(crate) const KIND: &str = "LogicalVolume";
-pub(crate) const PLURAL: &str = "logicalvolumes";
+const VERSION: &str = "v1";
+const KIND: &str = "LogicalVolume";
+const PLURAL: &str = "logicalvolumes";
 
 /// A volume that the controller asked for and that the agent of `spec.nodeName` makes.
 ///
