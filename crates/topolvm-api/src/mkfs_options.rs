@@ -3,9 +3,7 @@
 
 mod allowed;
 
-use std::fmt;
-
-use allowed::{MkfsOption, Value};
+use allowed::{Table, Value};
 
 /// Longest value of an option, in characters.
 const LONGEST_VALUE: usize = 255;
@@ -27,23 +25,16 @@ pub struct MkfsOptionError {
 }
 
 /// Reason for which an option cannot be given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Reason {
-    NotAllowed { allowed: String },
+    #[error("allowed are {0}")]
+    NotAllowed(String),
+    #[error("it needs a value")]
     NoValue,
+    #[error("it takes no value and stands alone")]
     NoValueWanted,
-    Value { expected: String },
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAllowed { allowed } => write!(f, "allowed are {allowed}"),
-            Self::NoValue => f.write_str("it needs a value"),
-            Self::NoValueWanted => f.write_str("it takes no value and stands alone"),
-            Self::Value { expected } => write!(f, "its value must be {expected}"),
-        }
-    }
+    #[error("its value must be {0}")]
+    Value(String),
 }
 
 impl MkfsOptions {
@@ -60,11 +51,11 @@ impl MkfsOptions {
         let mut words = text.split_whitespace();
         while let Some(word) = words.next() {
             let (name, attached) = split(word);
-            let Some(option) = known.iter().find(|option| option.names.contains(&name)) else {
-                return fails(word, Reason::NotAllowed { allowed: names(known) });
+            let Some(kind) = allowed::find_value(known, name) else {
+                return fails(word, Reason::NotAllowed(names(known)));
             };
             args.push(name.to_owned());
-            if matches!(option.value, Value::None) {
+            if matches!(kind, Value::Nothing) {
                 if attached.is_some() {
                     return fails(word, Reason::NoValueWanted);
                 }
@@ -74,7 +65,7 @@ impl MkfsOptions {
             let Some(value) = attached.or_else(|| words.next()).filter(|value| !value.starts_with('-')) else {
                 return fails(word, Reason::NoValue);
             };
-            if let Err(reason) = check(&option.value, value) {
+            if let Err(reason) = check(kind, value) {
                 return fails(&format!("{name} {value}"), reason);
             }
             args.push(value.to_owned());
@@ -99,47 +90,53 @@ fn split(word: &str) -> (&str, Option<&str>) {
     (name, (!value.is_empty()).then_some(value))
 }
 
-fn names(options: &[MkfsOption]) -> String {
-    if options.is_empty() {
+/// Returns all names of a table, separated by spaces.
+fn names(table: Table) -> String {
+    if table.is_empty() {
         return "none".to_owned();
     }
-    options.iter().map(|option| option.names.join("|")).collect::<Vec<_>>().join(" ")
+    table.iter().map(|(names, _)| *names).collect::<Vec<_>>().join(" ")
 }
 
+/// Checks the value of an option or a setting.
 fn check(kind: &Value, value: &str) -> Result<(), Reason> {
-    let expects = |is_valid: bool, expected: &str| {
-        if is_valid { Ok(()) } else { Err(Reason::Value { expected: expected.to_owned() }) }
-    };
+    let list = |words: &str| words.replace(' ', ", ");
+    let expects =
+        |is_valid: bool, expected: &str| if is_valid { Ok(()) } else { Err(Reason::Value(expected.to_owned())) };
     if value.len() > LONGEST_VALUE {
         return expects(false, "shorter");
     }
-    match kind {
-        Value::None => Err(Reason::NoValueWanted),
+    match *kind {
+        Value::Nothing => Err(Reason::NoValueWanted),
         Value::Size => expects(is_size(value), "a number, which a unit such as k may follow"),
         Value::Percent => expects(is_percent(value), "a number"),
         Value::Label => expects(is_label(value), "letters, digits and the characters . _ : + -"),
         Value::Uuid => expects(is_uuid(value), "a UUID"),
         Value::UuidOrRandom => expects(matches!(value, "random" | "time") || is_uuid(value), "random, time or a UUID"),
-        Value::OneOf(words) => expects(words.contains(&value), &format!("one of {}", words.join(", "))),
+        Value::OneOf(words) => expects(has_word(words, value), &format!("one of {}", list(words))),
         Value::Names => expects(value.split(',').all(is_name), "names that are separated by commas"),
-        Value::Features(features) => {
-            let is_feature = |name: &str| features.contains(&name.strip_prefix('^').unwrap_or(name));
-            expects(value.split(',').all(is_feature), &format!("features out of {}", features.join(", ")))
+        Value::Features(words) => {
+            let is_feature = |name: &str| has_word(words, name.strip_prefix('^').unwrap_or(name));
+            expects(value.split(',').all(is_feature), &format!("features out of {}", list(words)))
         }
-        Value::Settings(settings) => value.split(',').try_for_each(|setting| {
-            let (name, value) = setting.split_once('=').map_or((setting, None), |(name, value)| (name, Some(value)));
-            let Some((_, kind)) = settings.iter().find(|(known, _)| *known == name) else {
-                let names: Vec<_> = settings.iter().map(|(name, _)| *name).collect();
-                return Err(Reason::Value { expected: format!("settings out of {}", names.join(", ")) });
-            };
-            match (kind, value) {
-                (Value::None | Value::Switch, None) => Ok(()),
-                (_, Some(value)) => check(kind, value),
-                (_, None) => expects(false, &format!("{name}=VALUE")),
-            }
-        }),
+        Value::Settings(table) => value.split(',').try_for_each(|setting| check_setting(table, setting)),
         Value::Switch => expects(matches!(value, "0" | "1"), "0 or 1"),
     }
+}
+
+/// Checks a setting, which is a name, or a name and a value with `=` between them.
+fn check_setting(table: Table, setting: &str) -> Result<(), Reason> {
+    let (name, value) = setting.split_once('=').map_or((setting, None), |(name, value)| (name, Some(value)));
+    match (allowed::find_value(table, name), value) {
+        (None, _) => Err(Reason::Value(format!("settings out of {}", names(table).replace(' ', ", ")))),
+        (Some(Value::Nothing | Value::Switch), None) => Ok(()),
+        (Some(kind), Some(value)) => check(kind, value),
+        (Some(_), None) => Err(Reason::Value(format!("{name}=VALUE"))),
+    }
+}
+
+fn has_word(words: &str, word: &str) -> bool {
+    words.split(' ').any(|known| known == word)
 }
 
 fn is_size(value: &str) -> bool {
