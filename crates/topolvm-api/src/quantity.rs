@@ -22,10 +22,9 @@ pub fn parse_bytes(quantity: &Quantity) -> Result<u64, ParseQuantityError> {
     let text = quantity.0.as_str();
     let syntax = || ParseQuantityError::Syntax(text.to_owned());
 
-    let (negative, unsigned) = match text.as_bytes().first() {
-        Some(b'-') => (true, text.get(1..).unwrap_or_default()),
-        Some(b'+') => (false, text.get(1..).unwrap_or_default()),
-        _ => (false, text),
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     let number_len = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(number_len);
@@ -33,8 +32,9 @@ pub fn parse_bytes(quantity: &Quantity) -> Result<u64, ParseQuantityError> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(syntax());
     }
-    let scale = Scale::of(suffix).ok_or_else(syntax)?;
-    let bytes = scale.apply(whole, fraction);
+    let (unit, power) = parse_suffix(suffix).ok_or_else(syntax)?;
+    let power = power.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
+    let bytes = ceil_scaled(&format!("{whole}{fraction}"), unit, power);
     if negative && bytes > 0 { Err(ParseQuantityError::Negative(text.to_owned())) } else { Ok(bytes) }
 }
 
@@ -53,85 +53,44 @@ pub fn format_bytes(bytes: u64) -> Quantity {
 /// The largest size that Kubernetes can express.
 const LIMIT: u64 = i64::MAX.unsigned_abs();
 
-/// Multiplier of a suffix.
-#[derive(Clone, Copy)]
-enum Scale {
-    /// 1024 to this power.
-    Binary(u32),
-    /// 10 to this power.
-    Decimal(i32),
+/// Returns the multiplier of a suffix: a number, and a power of ten.
+fn parse_suffix(suffix: &str) -> Option<(u64, i64)> {
+    Some(match suffix {
+        "" => (1, 0),
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        exponent => (1, exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.into()),
+    })
 }
 
-impl Scale {
-    fn of(suffix: &str) -> Option<Self> {
-        Some(match suffix {
-            "" => Self::Decimal(0),
-            "Ki" => Self::Binary(1),
-            "Mi" => Self::Binary(2),
-            "Gi" => Self::Binary(3),
-            "Ti" => Self::Binary(4),
-            "Pi" => Self::Binary(5),
-            "Ei" => Self::Binary(6),
-            "n" => Self::Decimal(-9),
-            "u" => Self::Decimal(-6),
-            "m" => Self::Decimal(-3),
-            "k" => Self::Decimal(3),
-            "M" => Self::Decimal(6),
-            "G" => Self::Decimal(9),
-            "T" => Self::Decimal(12),
-            "P" => Self::Decimal(15),
-            "E" => Self::Decimal(18),
-            exponent => Self::Decimal(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
-        })
-    }
-
-    /// `whole.fraction` times the scale, rounded up; exact for every number of digits, because the digits are shifted
-    /// and never go through a float.
-    fn apply(self, whole: &str, fraction: &str) -> u64 {
-        match self {
-            Self::Decimal(power) => shift(whole, fraction, i64::from(power)),
-            Self::Binary(power) => {
-                let unit = 1_u64 << (10 * power);
-                let from_whole = u128::from(shift(whole, "", 0)).saturating_mul(u128::from(unit));
-                let total = from_whole.saturating_add(ceil_of_fraction(fraction, unit));
-                u64::try_from(total).map_or(LIMIT, |bytes| bytes.min(LIMIT))
-            }
-        }
-    }
-}
-
-/// `0.fraction` of `unit`, rounded up. Digits past the 18th can only decide whether to round up.
-fn ceil_of_fraction(fraction: &str, unit: u64) -> u128 {
-    let (head, tail) = fraction.split_at(fraction.len().min(18));
-    if head.is_empty() {
-        return 0;
-    }
-    let numerator: u128 = head.parse().unwrap_or(0);
-    let denominator = 10_u128.pow(u32::try_from(head.len()).unwrap_or(18));
-    let product = numerator * u128::from(unit);
-    let lost = !product.is_multiple_of(denominator) || tail.bytes().any(|digit| digit != b'0');
-    product / denominator + u128::from(lost)
-}
-
-/// Moves the decimal point `power` places to the right and rounds what is behind it up.
-fn shift(whole: &str, fraction: &str, power: i64) -> u64 {
-    let digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
-    let point = i64::try_from(whole.len()).unwrap_or(i64::MAX).saturating_add(power);
-    let kept = usize::try_from(point.max(0)).unwrap_or(usize::MAX);
-    let mut value: u64 = 0;
-    for &digit in digits.iter().take(kept) {
-        value = value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    }
-    if value > 0 {
-        for _ in digits.len()..kept {
-            value = value.saturating_mul(10);
-            if value >= LIMIT {
-                break;
-            }
-        }
-    }
-    let rest_is_zero = digits.iter().skip(kept).all(|&digit| digit == b'0');
-    value.saturating_add(u64::from(!rest_is_zero)).min(LIMIT)
+/// Returns `digits` times `unit` times ten to this power, rounded up and limited to [`LIMIT`]. Nothing goes through a
+/// float.
+fn ceil_scaled(digits: &str, unit: u64, power: i64) -> u64 {
+    /// As many as the product with the largest unit has room for.
+    const MOST_DIGITS: usize = 20;
+    let digits = digits.trim_start_matches('0');
+    let (head, tail) = digits.split_at(digits.len().min(MOST_DIGITS));
+    let number = head.parse::<u128>().unwrap_or(0);
+    // Digits that are left out count as one more in the last place
+    let number = number + u128::from(tail.bytes().any(|digit| digit != b'0'));
+    let product = number * u128::from(unit);
+    let power = power.saturating_add(i64::try_from(tail.len()).unwrap_or(i64::MAX));
+    let factor = 10_u128.saturating_pow(u32::try_from(power.unsigned_abs()).unwrap_or(u32::MAX));
+    let bytes = if power < 0 { product.div_ceil(factor) } else { product.saturating_mul(factor) };
+    u64::try_from(bytes).map_or(LIMIT, |bytes| bytes.min(LIMIT))
 }
 
 #[cfg(test)]
