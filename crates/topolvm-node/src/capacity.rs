@@ -19,6 +19,7 @@ use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
 pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
+use lvmd_watch::Receivers;
 use metrics::Gauges;
 
 use crate::lvmd_client::LvmdClient;
@@ -56,8 +57,8 @@ impl Capacity {
         let (node, nodes) = watch::channel(None);
         let nodes_api = Api::all(client.clone());
 
-        let following = lvmd_watch::follow(self.lvmd, self.gauges, self.device_classes, capacity, returned, RETRY);
-        tasks.spawn("free space of lvmd", until(shutdown.clone(), following));
+        let receivers = Receivers { gauges: self.gauges, device_classes: self.device_classes, capacity, returned };
+        tasks.spawn("free space of lvmd", until(shutdown.clone(), lvmd_watch::follow(self.lvmd, receivers, RETRY)));
         tasks.spawn("own Node", node_watch::follow(Api::all(client), self.node.clone(), node, shutdown.clone()));
         let writing = node_annotations::keep_annotated(nodes_api, self.flavor, self.node, capacities, nodes, RETRY);
         tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));

@@ -10,41 +10,47 @@ use super::device_classes::DeviceClasses;
 use super::metrics::Gauges;
 use crate::lvmd_client::LvmdClient;
 
-/// Follows the stream for ever. The last values stay while lvmd is away.
-pub(super) async fn follow(
-    lvmd: LvmdClient,
-    gauges: Gauges,
-    device_classes: watch::Sender<DeviceClasses>,
-    capacity: watch::Sender<Option<NodeCapacity>>,
-    returned: mpsc::Sender<()>,
-    mut backoff: Backoff,
-) {
+/// Receivers of the free space that lvmd reports.
+pub(super) struct Receivers {
+    pub(super) gauges: Gauges,
+    pub(super) device_classes: watch::Sender<DeviceClasses>,
+    pub(super) capacity: watch::Sender<Option<NodeCapacity>>,
+    /// Gets a message when lvmd has come back.
+    pub(super) returned: mpsc::Sender<()>,
+}
+
+impl Receivers {
+    /// Publishes what lvmd reports.
+    fn publish(&self, reading: &WatchResponse) {
+        if !self.gauges.is_connected() {
+            tracing::info!("lvmd answers");
+            self.gauges.set_connected(true);
+            // A full channel holds the same message already
+            let _ = self.returned.try_send(());
+        }
+        self.gauges.show(reading);
+        self.device_classes.send_replace(DeviceClasses::from(reading));
+        self.capacity.send_replace(Some(node_capacity(reading)));
+    }
+
+    /// Publishes that lvmd is away. The last values stay.
+    fn disconnect(&self) {
+        self.gauges.set_connected(false);
+        self.device_classes.send_modify(|device_classes| device_classes.is_connected = false);
+    }
+}
+
+/// Follows lvmd's stream for ever.
+pub(super) async fn follow(lvmd: LvmdClient, receivers: Receivers, mut backoff: Backoff) {
     let mut is_logged = false;
     loop {
-        let reason = match lvmd.watch().await {
-            Ok(mut stream) => loop {
-                match stream.try_next().await {
-                    Ok(Some(reading)) => {
-                        if !gauges.is_connected() {
-                            tracing::info!("lvmd answers");
-                            gauges.set_connected(true);
-                            // A full channel holds the same message already
-                            let _ = returned.try_send(());
-                        }
-                        backoff.reset();
-                        is_logged = false;
-                        gauges.show(&reading);
-                        device_classes.send_replace(DeviceClasses::from(&reading));
-                        capacity.send_replace(Some(node_capacity(&reading)));
-                    }
-                    Ok(None) => break "the stream ended".to_owned(),
-                    Err(error) => break error.detail(),
-                }
-            },
-            Err(error) => error.to_string(),
+        let publish = |reading: WatchResponse| {
+            backoff.reset();
+            is_logged = false;
+            receivers.publish(&reading);
         };
-        gauges.set_connected(false);
-        device_classes.send_modify(|device_classes| device_classes.is_connected = false);
+        let reason = follow_stream(&lvmd, publish).await;
+        receivers.disconnect();
         if is_logged {
             tracing::debug!(reason, "lvmd does not answer yet");
         } else {
@@ -56,6 +62,21 @@ pub(super) async fn follow(
             is_logged = true;
         }
         tokio::time::sleep(backoff.fail()).await;
+    }
+}
+
+/// Hands all that lvmd reports to `publish`. Returns why the stream has ended.
+async fn follow_stream(lvmd: &LvmdClient, mut publish: impl FnMut(WatchResponse)) -> String {
+    let mut stream = match lvmd.watch().await {
+        Ok(stream) => stream,
+        Err(error) => return error.to_string(),
+    };
+    loop {
+        match stream.try_next().await {
+            Ok(Some(reading)) => publish(reading),
+            Ok(None) => return "the stream ended".to_owned(),
+            Err(error) => return error.detail(),
+        }
     }
 }
 

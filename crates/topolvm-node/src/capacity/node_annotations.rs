@@ -1,6 +1,7 @@
 //! Writes the capacity to annotations of the Node object.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Node;
@@ -9,6 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
 use topolvm_api::{ApiFlavor, NodeCapacity};
 use topolvm_kube::{add_finalizer, json_patch};
 use topolvm_runtime::{Backoff, error_chain};
@@ -17,9 +19,10 @@ type NodeMetadata = PartialObjectMeta<Node>;
 
 /// Error of patching the Node.
 #[derive(Debug, thiserror::Error)]
-enum PatchError {
-    #[error("cannot {action} of the Node")]
-    Kube { action: &'static str, source: Box<kube::Error> },
+#[error("cannot {action} of the Node")]
+struct PatchError {
+    action: &'static str,
+    source: kube::Error,
 }
 
 /// Keeps the capacity annotations of the Node up to date, and our finalizer on it. Ends when one of the two senders
@@ -48,28 +51,33 @@ pub(super) async fn keep_annotated(
                 None
             }
             Err(error) => {
-                tracing::warn!(
-                    node = name,
-                    error = error_chain(&error),
-                    "cannot publish the node's capacity; trying again"
-                );
+                let error = error_chain(&error);
+                tracing::warn!(node = name, error, "cannot publish the node's capacity; trying again");
                 Some(backoff.fail())
             }
         };
-        let retry = async {
-            match pause {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
-        let is_over = tokio::select! {
-            changed = capacities.changed() => changed.is_err(),
-            changed = nodes.changed() => changed.is_err(),
-            () = retry => false,
-        };
-        if is_over {
+        if wait_for_change(&mut capacities, &mut nodes, pause).await.is_err() {
             return;
         }
+    }
+}
+
+/// Waits until the capacity or the Node changes, or for `pause`. An error if one of the two senders is gone.
+async fn wait_for_change(
+    capacities: &mut watch::Receiver<Option<NodeCapacity>>,
+    nodes: &mut watch::Receiver<Option<NodeMetadata>>,
+    pause: Option<Duration>,
+) -> Result<(), RecvError> {
+    let retry = async {
+        match pause {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        changed = capacities.changed() => changed,
+        changed = nodes.changed() => changed,
+        () = retry => Ok(()),
     }
 }
 
@@ -84,7 +92,7 @@ async fn patch_node(
     let Some(node_patch) = NodePatch::new(flavor, capacity, node) else {
         return Ok(());
     };
-    let failed = |action| move |source| PatchError::Kube { action, source: Box::new(source) };
+    let failed = |action| move |source| PatchError { action, source };
     if !node_patch.finalizer.is_empty() {
         let patch = json_patch(node_patch.finalizer);
         api.patch_metadata(name, &PatchParams::default(), &patch).await.map_err(failed("add the finalizer"))?;

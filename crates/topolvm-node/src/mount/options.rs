@@ -102,6 +102,46 @@ fn split_options(list: &str) -> impl Iterator<Item = &str> {
     .filter(|option| !option.is_empty())
 }
 
+/// Options that set a flag of mount(2), the options that clear it, and the flag.
+const FLAGS: [(&str, &str, MountFlags); 14] = [
+    ("ro", "rw", MountFlags::RDONLY),
+    ("nosuid", "suid", MountFlags::NOSUID),
+    ("nodev", "dev", MountFlags::NODEV),
+    ("noexec", "exec", MountFlags::NOEXEC),
+    ("sync", "async", MountFlags::SYNCHRONOUS),
+    ("noatime", "atime", MountFlags::NOATIME),
+    ("nodiratime", "diratime", MountFlags::NODIRATIME),
+    ("relatime", "norelatime", MountFlags::RELATIME),
+    ("strictatime", "nostrictatime", MountFlags::STRICTATIME),
+    ("lazytime", "nolazytime", MountFlags::LAZYTIME),
+    ("mand", "nomand", MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
+    ("nosymfollow", "symfollow", MountFlags::NOSYMFOLLOW),
+    ("silent", "loud", MountFlags::SILENT),
+    // Nothing clears it, and no option is empty
+    ("dirsync", "", MountFlags::DIRSYNC),
+];
+
+/// Options that are for mount(8) and fstab only.
+const IGNORED: [&str; 10] =
+    ["defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
+
+/// Options with which mount(2) changes a mount instead of making one.
+const FORBIDDEN: [&str; 13] = [
+    "bind",
+    "rbind",
+    "remount",
+    "move",
+    "loop",
+    "shared",
+    "rshared",
+    "private",
+    "rprivate",
+    "slave",
+    "rslave",
+    "unbindable",
+    "runbindable",
+];
+
 /// Options that mount a part of the device, or that name another one: the journal of ext4, the log and the real-time
 /// part of XFS, more devices of Btrfs.
 const DEVICE_OPTIONS: [&str; 8] =
@@ -109,47 +149,21 @@ const DEVICE_OPTIONS: [&str; 8] =
 
 /// Returns the kind of a mount option.
 fn classify_option(option: &str) -> OptionKind {
-    use OptionKind::{Clear, ForFilesystem, Forbidden, Ignored, Set};
-    match option {
-        "ro" => Set(MountFlags::RDONLY),
-        "rw" => Clear(MountFlags::RDONLY),
-        "nosuid" => Set(MountFlags::NOSUID),
-        "suid" => Clear(MountFlags::NOSUID),
-        "nodev" => Set(MountFlags::NODEV),
-        "dev" => Clear(MountFlags::NODEV),
-        "noexec" => Set(MountFlags::NOEXEC),
-        "exec" => Clear(MountFlags::NOEXEC),
-        "sync" => Set(MountFlags::SYNCHRONOUS),
-        "async" => Clear(MountFlags::SYNCHRONOUS),
-        "dirsync" => Set(MountFlags::DIRSYNC),
-        "noatime" => Set(MountFlags::NOATIME),
-        "atime" => Clear(MountFlags::NOATIME),
-        "nodiratime" => Set(MountFlags::NODIRATIME),
-        "diratime" => Clear(MountFlags::NODIRATIME),
-        "relatime" => Set(MountFlags::RELATIME),
-        "norelatime" => Clear(MountFlags::RELATIME),
-        "strictatime" => Set(MountFlags::STRICTATIME),
-        "nostrictatime" => Clear(MountFlags::STRICTATIME),
-        "lazytime" => Set(MountFlags::LAZYTIME),
-        "nolazytime" => Clear(MountFlags::LAZYTIME),
-        "mand" => Set(MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
-        "nomand" => Clear(MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
-        "nosymfollow" => Set(MountFlags::NOSYMFOLLOW),
-        "symfollow" => Clear(MountFlags::NOSYMFOLLOW),
-        "silent" => Set(MountFlags::SILENT),
-        "loud" => Clear(MountFlags::SILENT),
-        "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group" => {
-            Ignored
-        }
-        "bind" | "rbind" | "remount" | "move" | "loop" | "shared" | "rshared" | "private" | "rprivate" | "slave"
-        | "rslave" | "unbindable" | "runbindable" => Forbidden,
-        other if other.starts_with("x-") || other.starts_with("X-") || other.starts_with("comment=") => Ignored,
-        other
-            if DEVICE_OPTIONS.iter().any(|name| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))) =>
-        {
-            Forbidden
-        }
-        _ => ForFilesystem,
+    let (name, has_value) = option.split_once('=').map_or((option, false), |(name, _)| (name, true));
+    if let Some((_, _, flag)) = FLAGS.iter().find(|(set, _, _)| *set == option) {
+        OptionKind::Set(*flag)
+    } else if let Some((_, _, flag)) = FLAGS.iter().find(|(_, clear, _)| *clear == option) {
+        OptionKind::Clear(*flag)
+    } else if IGNORED.contains(&option)
+        || option.starts_with("x-")
+        || option.starts_with("X-")
+        || has_value && name == "comment"
+    {
+        OptionKind::Ignored
+    } else if FORBIDDEN.contains(&option) || has_value && DEVICE_OPTIONS.contains(&name) {
+        OptionKind::Forbidden
+    } else {
+        OptionKind::ForFilesystem
     }
 }
 

@@ -1,5 +1,6 @@
 //! Removes the LV of an object that is being deleted, and then takes off the finalizer.
 
+use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
@@ -14,45 +15,55 @@ use crate::lvmd_client::{Absence, LvmdError};
 impl Reconciler {
     /// Removes the LV, and takes off the finalizer when it is certain that there is none.
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let operations = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
-        if operations.is_empty() {
-            self.forget(volume);
-            return Ok(());
-        }
-        let removed = async {
-            self.check_device_unused(volume).await?;
-            self.remove_lv(volume).await
-        };
-        let was_there = match removed.await {
-            Ok(was_there) => was_there,
-            Err(error) => {
-                if let ReconcileError::Remove(refusal) = &error {
-                    self.events.remove_failed(volume, &refusal.detail()).await;
-                } else if let ReconcileError::InUse(_) = &error {
-                    self.events.remove_failed(volume, &error.to_string()).await;
-                }
-                return Err(error);
-            }
-        };
-        // Fails, and is tried again, when somebody has moved the finalizer to another place in the list, or when the
-        // object is gone and the controller has made a new one of the same name, which has a volume of its own
-        let (params, patch) = (PatchParams::default(), json_patch(operations));
-        let patched = with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await;
-        match patched {
-            Ok(_) if was_there => {
-                tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");
-            }
-            Ok(_) => tracing::info!(
-                volume = volume.name(),
-                lv = volume.uid(),
-                "there is no logical volume; the object may go"
-            ),
-            // An earlier try took the finalizer off, and the object went with it
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+        let remove_finalizer = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
+        if !remove_finalizer.is_empty() {
+            let removed = self.remove_unused_lv(volume).await;
+            self.publish_failed_removal(volume, &removed).await;
+            self.remove_finalizer(volume, remove_finalizer, removed?).await?;
         }
         self.forget(volume);
         Ok(())
+    }
+
+    /// Removes the LV if its device is not in use; returns whether there was one.
+    async fn remove_unused_lv(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
+        self.check_device_unused(volume).await?;
+        self.remove_lv(volume).await
+    }
+
+    /// Publishes an Event of a removal that was refused.
+    async fn publish_failed_removal(&self, volume: &LogicalVolume, removed: &Result<bool, ReconcileError>) {
+        let message = match removed {
+            Err(ReconcileError::Remove(refusal)) => refusal.detail(),
+            Err(error @ ReconcileError::InUse(_)) => error.to_string(),
+            Ok(_) | Err(_) => return,
+        };
+        self.events.remove_failed(volume, &message).await;
+    }
+
+    /// Takes the finalizer off. Fails, and is tried again, when somebody has moved it to another place in the list, or
+    /// when the object is gone and the controller has made a new one of the same name, which has a volume of its own.
+    async fn remove_finalizer(
+        &self,
+        volume: &LogicalVolume,
+        operations: Vec<PatchOperation>,
+        was_there: bool,
+    ) -> Result<(), ReconcileError> {
+        let (params, patch) = (PatchParams::default(), json_patch(operations));
+        match with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await {
+            Ok(_) => {
+                let message = if was_there {
+                    "removed the logical volume"
+                } else {
+                    "there is no logical volume; the object may go"
+                };
+                tracing::info!(volume = volume.name(), lv = volume.uid(), "{message}");
+                Ok(())
+            }
+            // An earlier try took the finalizer off, and the object went with it
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that the node of the LV's device is nowhere but where LVM has made it. An LV that cannot be listed has
