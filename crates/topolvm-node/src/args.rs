@@ -1,7 +1,6 @@
 //! Flags and environment variables, and the configuration made of them.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Parser, ValueEnum};
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
@@ -78,13 +77,6 @@ enum Embed {
     None,
 }
 
-/// A part that runs inside the agent instead of in a program of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Embedded {
-    /// Kubelet's plugin registration.
-    Registrar,
-}
-
 /// Connection to lvmd.
 #[derive(Clone, Debug)]
 pub enum LvmdConfig {
@@ -109,8 +101,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// True when volumes are staged before they are published.
     pub stage_volumes: bool,
-    /// Parts that run inside this process.
-    pub embedded: BTreeSet<Embedded>,
+    /// True when this process registers the driver with kubelet.
+    pub embeds_registrar: bool,
     /// Root directory of kubelet.
     pub kubelet_dir: PathBuf,
 }
@@ -128,39 +120,40 @@ impl TryFrom<Args> for Config {
         if args.embed.contains(&Embed::None) && args.embed.len() > 1 {
             return Err(ConfigError::new("--embed=none cannot stand beside other values"));
         }
-        let embedded = args
-            .embed
-            .iter()
-            .filter_map(|part| match part {
-                Embed::Registrar => Some(Embedded::Registrar),
-                Embed::None => None,
-            })
-            .collect();
-        for (flag, path) in [("--csi-socket", &args.csi_socket), ("--kubelet-dir", &args.kubelet_dir)] {
-            if !path.is_absolute() {
-                return Err(ConfigError::new(format!(
-                    "{flag} is {:?}; kubelet needs an absolute path",
-                    path.display().to_string()
-                )));
-            }
-        }
-        let lvmd = if args.embed_lvmd {
-            LvmdConfig::Embedded(Box::new(::lvmd::Settings::read(args.config, &args.lvm_path)?))
-        } else if args.lvmd_socket.as_os_str().is_empty() {
-            return Err(ConfigError::new("--lvmd-socket is empty; give the path of lvmd's socket"));
-        } else {
-            LvmdConfig::Socket(args.lvmd_socket)
-        };
+        check_absolute("--csi-socket", &args.csi_socket)?;
+        check_absolute("--kubelet-dir", &args.kubelet_dir)?;
         Ok(Self {
             flavor: ApiFlavor::from_use_legacy(args.use_legacy.as_deref()),
             node: args.nodename,
             csi_socket: args.csi_socket,
-            lvmd,
+            lvmd: LvmdConfig::new(args.embed_lvmd, args.lvmd_socket, args.config, &args.lvm_path)?,
             metrics: args.metrics.into(),
             stage_volumes: args.stage_volumes,
-            embedded,
+            embeds_registrar: args.embed.contains(&Embed::Registrar),
             kubelet_dir: args.kubelet_dir,
         })
+    }
+}
+
+/// Checks that a path by which kubelet finds something is absolute.
+fn check_absolute(flag: &str, path: &Path) -> Result<(), ConfigError> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    let path = path.display().to_string();
+    Err(ConfigError::new(format!("{flag} is {path:?}; kubelet needs an absolute path")))
+}
+
+impl LvmdConfig {
+    /// Reads the configuration file of an embedded lvmd, or takes the socket of another.
+    fn new(is_embedded: bool, socket: PathBuf, file: PathBuf, lvm: &str) -> Result<Self, ConfigError> {
+        if is_embedded {
+            Ok(Self::Embedded(Box::new(::lvmd::Settings::read(file, lvm)?)))
+        } else if socket.as_os_str().is_empty() {
+            Err(ConfigError::new("--lvmd-socket is empty; give the path of lvmd's socket"))
+        } else {
+            Ok(Self::Socket(socket))
+        }
     }
 }
 
@@ -175,12 +168,9 @@ mod tests {
 
     #[test]
     fn the_registrar_is_embedded_unless_switched_off() {
-        let embedded = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().embedded;
-        let registrar = BTreeSet::from([Embedded::Registrar]);
-        assert_eq!(embedded(&[]), registrar);
-        assert_eq!(embedded(&["--embed=registrar"]), registrar);
-        assert_eq!(embedded(&["--embed=none"]), BTreeSet::new());
-        assert_eq!(embedded(&["--embed="]), BTreeSet::new());
+        let is_embedded = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().embeds_registrar;
+        assert!(is_embedded(&[]) && is_embedded(&["--embed=registrar"]));
+        assert!(!is_embedded(&["--embed=none"]) && !is_embedded(&["--embed="]));
         assert!(config(&["--nodename=n1", "--embed=none,registrar"]).is_err());
     }
 

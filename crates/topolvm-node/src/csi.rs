@@ -8,7 +8,6 @@ mod error;
 mod expand;
 mod health;
 mod identity;
-mod missing_filesystems;
 mod node;
 mod prepare;
 mod probe;
@@ -22,7 +21,7 @@ mod volume;
 
 pub use agent::Agent;
 pub(crate) use error::CsiError;
-pub use identity::IdentityService;
+pub(crate) use identity::IdentityService;
 pub use node::NodeService;
-pub use probe::ReadinessCheck;
+pub(crate) use probe::ReadinessCheck;
 pub use registrar::Registrar;

@@ -15,7 +15,7 @@ pub mod reconcile;
 mod run;
 mod volumes;
 
-pub use args::{Args, Config, Embedded, LvmdConfig};
+pub use args::{Args, Config, LvmdConfig};
 pub use filesystem::Filesystem;
 pub use run::{Dependencies, LvmdBackend, start};
 pub use volumes::Volumes;

@@ -19,7 +19,7 @@ mod tags;
 mod watch;
 mod write_cache;
 
-pub use device_uses::FindDeviceUses;
+pub(crate) use device_uses::FindDeviceUses;
 pub use error::ReconcileError;
 pub use lost::LostVolumes;
 pub use reconciler::Reconciler;

@@ -1,5 +1,6 @@
 //! The program: connects the parts of the agent and starts its tasks.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ::lvmd::Settings;
@@ -10,19 +11,23 @@ use lvm::Host;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
+use topolvm_api::ApiFlavor;
 use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve_any_authority};
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, unix};
 
-use crate::args::{Args, Config, Embedded, LvmdConfig};
+use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
 use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
 use crate::reconcile::{FindDeviceUses, LostVolumes, Reconciler, Triggers};
 use crate::volumes::Volumes;
+
+/// Directory of the device nodes that versions before 0.33 made.
+const LEGACY_DEVICES: &str = "/dev/topolvm";
 
 /// lvmd of an agent: a client, or what runs it in this process.
 #[derive(Debug)]
@@ -85,72 +90,90 @@ impl Program for Args {
     }
 }
 
+impl<R: Host + Clone> LvmdBackend<R> {
+    /// Returns a client. An embedded lvmd runs until `shutdown` is cancelled.
+    fn connect(
+        self,
+        csi_socket: &Path,
+        registry: &mut Registry,
+        metrics: &RpcMetrics,
+        tasks: &Tasks,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<LvmdClient> {
+        match self {
+            Self::Client(lvmd) => Ok(*lvmd),
+            Self::Embedded(settings) => {
+                let services = ::lvmd::embed(*settings, csi_socket, registry, tasks, shutdown)?;
+                Ok(LvmdClient::over(observed(services, metrics)))
+            }
+        }
+    }
+}
+
 /// Starts the tasks of the agent. The CSI socket is served when this returns, whether or not lvmd and the API server
 /// answer yet.
-pub async fn start<M: Mounter, R: Host + Clone>(
+pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     dependencies: Dependencies<M, R>,
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
     let Dependencies { config, client, lvmd, mounter, now } = dependencies;
-    let Config { flavor, node, csi_socket, lvmd: _, metrics, stage_volumes, embedded, kubelet_dir } = config;
+    let Config { flavor, node, csi_socket, lvmd: _, metrics, stage_volumes, embeds_registrar, kubelet_dir } = config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let reconcile_metrics = ReconcileMetrics::register(&mut registry);
-    // The embedded lvmd ends after the CSI services: calls that run need it to their end
     let lvmd_shutdown = CancellationToken::new();
-    let lvmd = match lvmd {
-        LvmdBackend::Client(lvmd) => *lvmd,
-        LvmdBackend::Embedded(settings) => {
-            let services = ::lvmd::embed(*settings, &csi_socket, &mut registry, tasks, lvmd_shutdown.clone())?;
-            LvmdClient::over(observed(services, &rpc_metrics))
-        }
-    };
+    let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
+    let device_classes = capacity.device_classes();
     let lost = LostVolumes::register(&mut registry, &node);
-    let registry = Arc::new(registry);
 
     let own = LogicalVolumeWriter::default();
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
+    let device_uses = FindDeviceUses::new(mounter.clone());
     let agent =
-        Agent::new(volumes, lvmd.clone(), mounter, capacity.device_classes(), "/dev/topolvm".into(), stage_volumes);
-    let agent = Arc::new(agent);
-    let uses = FindDeviceUses::new({
-        let agent = Arc::clone(&agent);
-        move |device, lv| {
-            let agent = Arc::clone(&agent);
-            async move { agent.find_device_uses(device, &lv).await }
-        }
-    });
+        Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes);
     let (unpublishes, unpublished) = mpsc::unbounded_channel();
-    let health = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone()));
-    let csi = Routes::new(IdentityServer::new(IdentityService::new(flavor, health))).add_service(NodeServer::new(
-        NodeService::new(flavor, node.clone(), agent, tasks.clone()).notifying_unpublished(unpublishes),
-    ));
-
+    let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
+    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks.clone(), unpublishes);
     let listener = unix::listen(&csi_socket).await?;
     tracing::info!(socket = %csi_socket.display(), node, "serving CSI");
-    tasks.spawn("CSI", {
-        let (metrics, shutdown) = (rpc_metrics.clone(), shutdown.clone());
-        let ends_lvmd = lvmd_shutdown.drop_guard();
-        async move {
-            let _ends_lvmd = ends_lvmd;
-            serve_any_authority(listener, csi, &metrics, shutdown).await
-        }
-    });
-    metrics.start(registry, AccessReviews::new(client.clone()), tasks, shutdown);
+    tasks.spawn("CSI", serve_csi(listener, csi, rpc_metrics.clone(), shutdown.clone(), lvmd_shutdown));
+    metrics.start(Arc::new(registry), AccessReviews::new(client.clone()), tasks, shutdown);
 
-    let device_classes = capacity.device_classes();
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let signals = Triggers { lvmd_returns, device_classes, unpublished, lost };
-    let reconciler = Arc::new(Reconciler::new(flavor, node, client, lvmd, now).finding_uses(uses));
-    tasks.spawn("LogicalVolumes", reconciler.run(own, signals, reconcile_metrics, shutdown.clone()));
-
-    // Last, because kubelet calls back as soon as it sees the socket
-    if embedded.contains(&Embedded::Registrar) {
-        let registrar = Registrar::new(flavor, &kubelet_dir, &csi_socket);
-        tasks.spawn("registrar", registrar.run(rpc_metrics, shutdown.clone()));
+    let triggers = Triggers { lvmd_returns, device_classes, unpublished, lost };
+    let reconciler = Reconciler::new(flavor, node, client, lvmd, now).finding_uses(device_uses);
+    tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
+    if embeds_registrar {
+        // Last, because kubelet calls back as soon as it sees the socket
+        tasks.spawn("registrar", Registrar::new(flavor, &kubelet_dir, &csi_socket).run(rpc_metrics, shutdown.clone()));
     }
     Ok(())
+}
+
+/// Returns the CSI services of a node. The id of each volume that is unpublished is sent to `unpublishes`.
+fn csi_services<M: Mounter>(
+    flavor: ApiFlavor,
+    node: String,
+    agent: Agent<M>,
+    readiness: ReadinessCheck,
+    tasks: Tasks,
+    unpublishes: mpsc::UnboundedSender<String>,
+) -> Routes {
+    let calls = NodeService::new(flavor, node, Arc::new(agent), tasks).notifying_unpublished(unpublishes);
+    Routes::new(IdentityServer::new(IdentityService::new(flavor, readiness))).add_service(NodeServer::new(calls))
+}
+
+/// Serves CSI, and ends an embedded lvmd after that: calls that run need it to their end.
+async fn serve_csi(
+    listener: unix::Listener,
+    csi: Routes,
+    metrics: RpcMetrics,
+    shutdown: CancellationToken,
+    lvmd_shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let _ends_lvmd = lvmd_shutdown.drop_guard();
+    serve_any_authority(listener, csi, &metrics, shutdown).await
 }

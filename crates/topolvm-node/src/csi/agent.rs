@@ -1,15 +1,16 @@
 //! Volume lookup, opening of devices, and the caches that the calls of the Node service share.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
 
 use super::CsiError;
-use super::missing_filesystems::MissingFilesystems;
 use crate::capacity::DeviceClasses;
 use crate::lvmd_client::{Lv, LvmdClient};
-use crate::mount::{DeviceNumber, DeviceUse, HungPaths, MountError, Mounter, OpenDevice, PathKind};
+use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
 use crate::volumes::Volumes;
 
 /// Carries out the calls of the CSI Node service on this machine.
@@ -24,7 +25,9 @@ pub struct Agent<M> {
     /// True when volumes are staged before they are published.
     pub(super) stages: bool,
     pub(super) hung_paths: HungPaths,
-    pub(super) missing_filesystems: MissingFilesystems,
+    /// Messages about volumes whose recorded filesystem was missing when they were to be mounted, by volume id. Calls
+    /// about the health of a volume start no process, and read them here.
+    pub(super) missing_filesystems: Mutex<HashMap<String, String>>,
 }
 
 impl<M: Mounter> Agent<M> {
@@ -47,13 +50,8 @@ impl<M: Mounter> Agent<M> {
             legacy_devices,
             stages,
             hung_paths: HungPaths::default(),
-            missing_filesystems: MissingFilesystems::default(),
+            missing_filesystems: Mutex::default(),
         }
-    }
-
-    /// Finds the uses of a device, see [`Mounter::find_device_uses`].
-    pub async fn find_device_uses(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
-        self.mounter.find_device_uses(device, lv).await
     }
 
     /// Finds the LogicalVolume object and the LV of a volume id.

@@ -75,7 +75,7 @@ impl<M: Mounter> Agent<M> {
         };
         let device_class_condition =
             self.device_classes.borrow().class(class).and_then(conditions::device_class_condition);
-        let missing = self.missing_filesystems.get(id);
+        let missing = self.missing_filesystems.lock().get(id).cloned();
         let missing = missing.map(|message| Condition::new(Severity::Inaccessible, "FilesystemMissing", message));
         Ok(conditions::lv_condition(&lv).into_iter().chain(device_class_condition).chain(missing).collect())
     }

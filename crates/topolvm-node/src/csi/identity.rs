@@ -1,7 +1,5 @@
 //! The CSI Identity service.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
@@ -11,16 +9,15 @@ use topolvm_proto::plugin;
 use super::ReadinessCheck;
 
 /// Serves GetPluginInfo, GetPluginCapabilities and Probe.
-#[derive(Clone, Debug)]
-pub struct IdentityService {
+pub(crate) struct IdentityService {
     flavor: ApiFlavor,
-    health: Arc<ReadinessCheck>,
+    readiness: ReadinessCheck,
 }
 
 impl IdentityService {
-    /// Makes the service of a driver. `health` answers Probe.
-    pub const fn new(flavor: ApiFlavor, health: Arc<ReadinessCheck>) -> Self {
-        Self { flavor, health }
+    /// Makes the service of a driver. `readiness` answers Probe.
+    pub(crate) const fn new(flavor: ApiFlavor, readiness: ReadinessCheck) -> Self {
+        Self { flavor, readiness }
     }
 }
 
@@ -45,7 +42,7 @@ impl Identity for IdentityService {
     }
 
     async fn probe(&self, _: Request<csi::ProbeRequest>) -> Result<Response<csi::ProbeResponse>, Status> {
-        self.health.check().await?;
+        self.readiness.check().await?;
         Ok(Response::new(csi::ProbeResponse { ready: Some(true) }))
     }
 }

@@ -55,7 +55,7 @@ impl<M: Mounter> NodeService<M> {
 
     /// Sends the id of each volume that was unpublished or unstaged to `unpublished`: its deletion may wait for that.
     #[must_use]
-    pub fn notifying_unpublished(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
+    pub(crate) fn notifying_unpublished(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
         Self { unpublished: Some(unpublished), ..self }
     }
 

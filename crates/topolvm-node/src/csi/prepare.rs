@@ -53,10 +53,10 @@ impl<M: Mounter> Agent<M> {
         let contents = self.mounter.probe_contents(device, recorded).await?;
         if contents != Contents::Filesystem(filesystem.to_string()) {
             self.format_or_refuse(volume, wanted, contents).await?;
-            self.missing_filesystems.remove(id);
+            self.missing_filesystems.lock().remove(id);
             return Ok(Prepared::Formatted);
         }
-        self.missing_filesystems.remove(id);
+        self.missing_filesystems.lock().remove(id);
         if volume.other.is_some() || volume.device.readonly {
             return Ok(Prepared::Existing);
         }
@@ -78,44 +78,20 @@ impl<M: Mounter> Agent<M> {
         contents: Contents,
     ) -> Result<(), CsiError> {
         let WantedFilesystem { filesystem, options, .. } = *wanted;
-        let (id, device) = (&volume.lv.name, &volume.lv.path);
-        let recorded = self.volumes.recorded_filesystem(volume.object);
-        if !options.is_readonly() && volume.other.is_none() {
-            // An object with a record is as the watch has shown it: the annotation that asks to format it again may be
-            // newer than that, or removed
-            let read = if recorded.is_some() {
-                Some(self.volumes.read_from_api_server(volume.object, id).await?)
-            } else {
-                None
-            };
-            if self.volumes.is_reformat_requested(read.as_ref().unwrap_or(volume.object), filesystem) {
-                tracing::warn!(volume = id, ?contents, "makes a filesystem where the annotation gives up the data");
-                return self.format(volume, wanted).await;
-            }
+        let id = &volume.lv.name;
+        if !options.is_readonly() && volume.other.is_none() && self.is_reformat_requested(volume, filesystem).await? {
+            tracing::warn!(volume = id, ?contents, "makes a filesystem where the annotation gives up the data");
+            return self.format(volume, wanted).await;
+        }
+        let is_other = |recorded: &&str| contents != Contents::Filesystem((*recorded).to_owned());
+        if let Some(recorded) = self.volumes.recorded_filesystem(volume.object).filter(is_other) {
+            return Err(self.report_missing_filesystem(volume, filesystem, recorded, contents).await);
         }
         let reformat = || self.volumes.reformat_command(volume.object, filesystem);
-        let other_contents = |found| {
-            Err(CsiError::OtherContents { id: id.clone(), wanted: filesystem.to_string(), found, reformat: reformat() })
-        };
         match contents {
-            Contents::Filesystem(found) if recorded == Some(&found) => other_contents(found),
-            contents if let Some(recorded) = recorded => {
-                let hint = Filesystem::parse(recorded)
-                    .map_or("with the programs of that filesystem", Filesystem::recovery_hint);
-                let error = CsiError::FilesystemMissing {
-                    id: id.clone(),
-                    device: device.clone(),
-                    recorded: recorded.to_owned(),
-                    found: describe_contents(contents),
-                    remedy: format!(
-                        "Recover the filesystem on the node ({hint}), or, if the data is not needed: {}",
-                        reformat()
-                    ),
-                };
-                self.missing_filesystems.retain(|id| !self.volumes.is_known_to_be_absent(id));
-                self.missing_filesystems.insert(id, error.to_string());
-                self.volumes.publish_filesystem_missing(volume.object, &error.to_string()).await;
-                Err(error)
+            Contents::Filesystem(found) | Contents::Other(found) => {
+                let wanted = filesystem.to_string();
+                Err(CsiError::OtherContents { id: id.clone(), wanted, found, reformat: reformat() })
             }
             // In a thick volume it is what a deleted one has left; copies are thin, where what nobody wrote is zero
             Contents::Unrecognized if !volume.object.spec.source.is_empty() => {
@@ -129,8 +105,45 @@ impl<M: Mounter> Agent<M> {
                 Some(other) => Err(CsiError::UsedRaw { id: id.clone(), other: other.clone() }),
                 None => self.format(volume, wanted).await,
             },
-            Contents::Filesystem(found) | Contents::Other(found) => other_contents(found),
         }
+    }
+
+    /// Returns whether an administrator has asked to have the volume formatted with `filesystem`. An object with a
+    /// record is as the watch has shown it: the annotation may be newer than that, or removed.
+    async fn is_reformat_requested(&self, volume: &Volume<'_>, filesystem: Filesystem) -> Result<bool, CsiError> {
+        if self.volumes.recorded_filesystem(volume.object).is_none() {
+            return Ok(self.volumes.is_reformat_requested(volume.object, filesystem));
+        }
+        let object = self.volumes.read_from_api_server(volume.object, &volume.lv.name).await?;
+        Ok(self.volumes.is_reformat_requested(&object, filesystem))
+    }
+
+    /// Makes the error of a recorded filesystem that is missing, stores it for the volume condition, and publishes an
+    /// Event.
+    async fn report_missing_filesystem(
+        &self,
+        volume: &Volume<'_>,
+        wanted: Filesystem,
+        recorded: &str,
+        contents: Contents,
+    ) -> CsiError {
+        let id = &volume.lv.name;
+        let hint =
+            Filesystem::parse(recorded).map_or("with the programs of that filesystem", Filesystem::recovery_hint);
+        let reformat = self.volumes.reformat_command(volume.object, wanted);
+        let error = CsiError::FilesystemMissing {
+            id: id.clone(),
+            device: volume.lv.path.clone(),
+            recorded: recorded.to_owned(),
+            found: describe_contents(contents),
+            remedy: format!("Recover the filesystem on the node ({hint}), or, if the data is not needed: {reformat}"),
+        };
+        let message = error.to_string();
+        self.volumes.publish_filesystem_missing(volume.object, &message).await;
+        let mut missing = self.missing_filesystems.lock();
+        missing.retain(|id, _| !self.volumes.is_known_to_be_absent(id));
+        missing.insert(id.clone(), message);
+        error
     }
 
     /// Runs mkfs. Its options are checked only here: a volume that has its filesystem is mounted whatever they say.

@@ -16,21 +16,15 @@ const FRESH: Duration = Duration::from_mins(1);
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Checks that lvmd and the API server answer.
-pub struct ReadinessCheck {
+pub(crate) struct ReadinessCheck {
     lvmd: LvmdClient,
     client: Client,
     reached: Mutex<Option<Instant>>,
 }
 
-impl std::fmt::Debug for ReadinessCheck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Health").finish_non_exhaustive()
-    }
-}
-
 /// Error of a check: what does not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// lvmd answered with an error, or not at all.
     #[error("not ready")]
     Lvmd(#[source] LvmdError),
@@ -59,12 +53,12 @@ impl From<ProbeError> for Status {
 
 impl ReadinessCheck {
     /// Makes the check of an agent that needs this lvmd and this API server.
-    pub const fn new(lvmd: LvmdClient, client: Client) -> Self {
+    pub(crate) const fn new(lvmd: LvmdClient, client: Client) -> Self {
         Self { lvmd, client, reached: Mutex::new(None) }
     }
 
     /// Checks lvmd, and the API server if it has not answered for a minute.
-    pub async fn check(&self) -> Result<(), ProbeError> {
+    pub(crate) async fn check(&self) -> Result<(), ProbeError> {
         let (lvmd, api) = tokio::join!(self.lvmd.check_health(), self.check_api());
         lvmd.map_err(ProbeError::Lvmd)?;
         api

@@ -59,26 +59,12 @@ impl<M: Mounter> Agent<M> {
         wanted: &WantedFilesystem<'_>,
     ) -> Result<(), CsiError> {
         let WantedFilesystem { filesystem, options, .. } = *wanted;
-        let prepared = match self.mounter.mounts_at(target).await?.last() {
-            Some(mount) if mount.device != volume.device.number => {
-                return Err(CsiError::TargetTaken {
-                    target: target.to_owned(),
-                    found: "something else is mounted there",
-                });
-            }
-            Some(mount) if mount.filesystem != filesystem.as_str() => {
-                let (id, found) = (volume.lv.name.clone(), mount.filesystem.clone());
-                return Err(CsiError::OtherFilesystem { id, target: target.to_owned(), found });
-            }
-            Some(mount) if mount.readonly != options.is_readonly() => {
-                return Err(CsiError::OtherMode { id: volume.lv.name.clone(), target: target.to_owned() });
-            }
-            Some(_) if self.answers(target).await? => Prepared::Existing,
-            Some(_) => {
-                self.unmount_all(target).await?;
-                self.mount_or_bind(volume, target, wanted).await?
-            }
-            None => self.mount_or_bind(volume, target, wanted).await?,
+        let is_mounted = self.is_mounted_as_wanted(volume, target, wanted).await?;
+        let prepared = if is_mounted && self.answers(target).await? {
+            Prepared::Existing
+        } else {
+            self.unmount_all(target).await?;
+            self.mount_or_bind(volume, target, wanted).await?
         };
         if options.is_readonly() {
             return Ok(());
@@ -93,6 +79,26 @@ impl<M: Mounter> Agent<M> {
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
         self.mounter.grow_filesystem(volume.node, target, filesystem).await?;
         Ok(())
+    }
+
+    /// Returns whether a filesystem is mounted at a target path; an error if that is not the wanted one.
+    async fn is_mounted_as_wanted(
+        &self,
+        volume: &Volume<'_>,
+        target: &Path,
+        wanted: &WantedFilesystem<'_>,
+    ) -> Result<bool, CsiError> {
+        let Some(mount) = self.mounter.mounts_at(target).await?.pop() else { return Ok(false) };
+        let (id, target) = (volume.lv.name.clone(), target.to_owned());
+        if mount.device != volume.device.number {
+            Err(CsiError::TargetTaken { target, found: "something else is mounted there" })
+        } else if mount.filesystem != wanted.filesystem.as_str() {
+            Err(CsiError::OtherFilesystem { id, target, found: mount.filesystem })
+        } else if mount.readonly != wanted.options.is_readonly() {
+            Err(CsiError::OtherMode { id, target })
+        } else {
+            Ok(true)
+        }
     }
 
     /// Returns whether a mounted filesystem answers. One that has shut down after errors of its disk, such as a full

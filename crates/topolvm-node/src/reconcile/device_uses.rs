@@ -8,21 +8,21 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::mount::{DeviceNumber, DeviceUse, MountError};
+use crate::mount::{DeviceNumber, DeviceUse, MountError, Mounter};
 
 type Find = dyn Fn(DeviceNumber, PathBuf) -> BoxFuture<'static, Result<Vec<DeviceUse>, MountError>> + Send + Sync;
 
 /// The port: a function from a device and the path of its LV to the uses of the device.
-#[derive(Clone)]
-pub struct FindDeviceUses(Arc<Find>);
+pub(crate) struct FindDeviceUses(Box<Find>);
 
 impl FindDeviceUses {
-    /// Makes the port of a function.
-    pub fn new<F>(find: impl Fn(DeviceNumber, PathBuf) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<Vec<DeviceUse>, MountError>> + Send + 'static,
-    {
-        Self(Arc::new(move |device, lv| Box::pin(find(device, lv))))
+    /// Makes the port of a machine.
+    pub(crate) fn new(mounter: impl Mounter) -> Self {
+        let mounter = Arc::new(mounter);
+        Self(Box::new(move |device, lv| {
+            let mounter = Arc::clone(&mounter);
+            Box::pin(async move { mounter.find_device_uses(device, &lv).await })
+        }))
     }
 
     /// Finds the uses of a device, given its number and the path of its LV.
@@ -33,6 +33,6 @@ impl FindDeviceUses {
 
 impl fmt::Debug for FindDeviceUses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FindDeviceUses").finish_non_exhaustive()
+        f.write_str("FindDeviceUses")
     }
 }

@@ -58,7 +58,7 @@ impl Reconciler {
 
     /// Has the reconciler remove no LV whose device is in use.
     #[must_use]
-    pub fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
+    pub(crate) fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
         Self { device_uses: Some(device_uses), ..self }
     }
 

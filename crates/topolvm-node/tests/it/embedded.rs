@@ -1,6 +1,5 @@
 //! The whole agent with lvmd in its process: the same lvmd, without a socket.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -56,7 +55,7 @@ impl Agent {
                 lvmd: LvmdConfig::Socket(PathBuf::new()),
                 metrics: MetricsConfig::plain(metrics.parse().unwrap()),
                 stage_volumes: false,
-                embedded: BTreeSet::new(),
+                embeds_registrar: false,
                 kubelet_dir: dir.path().to_owned(),
             },
             client: api.client(),

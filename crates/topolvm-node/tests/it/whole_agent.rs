@@ -1,7 +1,5 @@
 //! The whole agent over real unix sockets: started, served, interrupted.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code;
@@ -55,7 +53,7 @@ impl Agent {
                 lvmd: LvmdConfig::Socket(lvmd_socket.clone()),
                 metrics: MetricsConfig::plain(Listen::Off),
                 stage_volumes: false,
-                embedded: BTreeSet::new(),
+                embeds_registrar: false,
                 kubelet_dir: dir.path().to_owned(),
             },
             client: api.client(),
