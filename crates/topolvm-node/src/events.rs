@@ -8,6 +8,8 @@ use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
 use topolvm_runtime::error_chain;
 
+use crate::api_server;
+
 /// Field manager of our writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 
@@ -62,12 +64,8 @@ impl Events {
             secondary: None,
         };
         let regarding = volume.object_ref(&self.flavor);
-        let published = self.recorder.publish(event, &regarding);
-        let error = match tokio::time::timeout(DEADLINE, published).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error_chain(&error),
-            Err(_) => "the Kubernetes API server did not answer in time".to_owned(),
-        };
-        tracing::debug!(volume = volume.name(), reason, error, "cannot publish an event");
+        if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, &regarding)).await {
+            tracing::debug!(volume = volume.name(), reason, error = error_chain(&error), "cannot publish an event");
+        }
     }
 }

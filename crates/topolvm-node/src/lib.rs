@@ -4,6 +4,7 @@
 //! It talks to lvmd for everything that concerns LVM, over its socket or in this process, and starts no LVM command
 //! itself.
 
+mod api_server;
 mod args;
 pub mod capacity;
 pub mod csi;

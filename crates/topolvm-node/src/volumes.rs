@@ -11,29 +11,20 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::{LogicalVolumes, list_selected};
 use topolvm_runtime::grpc::GrpcCode;
 
+use crate::api_server::{self, ApiError, DEADLINE};
 use crate::events::Events;
 
 /// Deadline for the first list of a process that has just started; a call waits until then.
 const FIRST_LIST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Deadline of a call of the API server. The lock of the volume is held until then, and the process does not end
-/// before.
-const DEADLINE: Duration = Duration::from_secs(30);
-
 /// LogicalVolumes of this node, by CSI volume id.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Volumes {
     flavor: ApiFlavor,
     own: LogicalVolumes,
     api: Api<LogicalVolume>,
-    events: Events,
+    pub(crate) events: Events,
     node: String,
-}
-
-impl std::fmt::Debug for Volumes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volumes").field("node", &self.node).finish_non_exhaustive()
-    }
 }
 
 /// Error of looking up a volume.
@@ -42,15 +33,9 @@ pub(crate) enum LookupError {
     /// No such volume is on this node.
     #[error("volume {id} is not known on node {node}")]
     Unknown { id: String, node: String },
-    /// The API server answered with an error.
-    #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
-    Api { id: String, source: Box<kube::Error> },
-    /// The API server did not answer in time.
-    #[error(
-        "cannot look up volume {id}, because the Kubernetes API server did not answer within {} s",
-        DEADLINE.as_secs()
-    )]
-    SlowApi { id: String },
+    /// The API server answered with an error, or not at all.
+    #[error("cannot look up volume {id} in the Kubernetes API server")]
+    Api { id: String, source: ApiError },
     /// The objects have not been listed yet.
     #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
     NotListed,
@@ -60,7 +45,7 @@ impl GrpcCode for LookupError {
     fn code(&self) -> Code {
         match self {
             Self::Unknown { .. } => Code::NotFound,
-            Self::Api { .. } | Self::SlowApi { .. } | Self::NotListed => Code::Unavailable,
+            Self::Api { .. } | Self::NotListed => Code::Unavailable,
         }
     }
 }
@@ -68,27 +53,18 @@ impl GrpcCode for LookupError {
 /// Error of writing the record of a filesystem. The call that needs it fails; when it is repeated, it finds the
 /// filesystem.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordError {
-    /// The API server answered with an error.
-    #[error(
-        "cannot write to LogicalVolume {name} that its volume has a filesystem; without that nobody could tell later \
-         whether one was lost"
-    )]
-    Api { name: String, source: Box<kube::Error> },
-    /// The API server did not answer in time.
-    #[error(
-        "cannot write to LogicalVolume {name} that its volume has a filesystem, because the Kubernetes API server \
-         did not answer within {} s",
-        DEADLINE.as_secs()
-    )]
-    SlowApi { name: String },
+#[error(
+    "cannot write to LogicalVolume {name} that its volume has a filesystem; without that nobody could tell later \
+     whether one was lost"
+)]
+pub(crate) struct RecordError {
+    name: String,
+    source: ApiError,
 }
 
 impl GrpcCode for RecordError {
     fn code(&self) -> Code {
-        match self {
-            Self::Api { .. } | Self::SlowApi { .. } => Code::Unavailable,
-        }
+        Code::Unavailable
     }
 }
 
@@ -110,10 +86,9 @@ impl Volumes {
         // Another process of this agent, as during an update, can have made the volume a moment ago
         let fields = format!("spec.nodeName={},status.volumeID={id}", self.node);
         let is_claiming = |volume: &LogicalVolume| volume.volume_id() == Some(id) && volume.spec.node_name == self.node;
-        let claiming = tokio::time::timeout(DEADLINE, list_selected(&self.api, &fields, is_claiming))
+        let claiming = api_server::call(DEADLINE, list_selected(&self.api, &fields, is_claiming))
             .await
-            .map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
-            .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?;
+            .map_err(|source| LookupError::Api { id: id.to_owned(), source })?;
         claiming
             .into_iter()
             // Of several that claim it, the one whose UID it is

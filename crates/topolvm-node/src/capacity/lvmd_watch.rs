@@ -6,7 +6,7 @@ use topolvm_api::NodeCapacity;
 use topolvm_proto::lvmd::WatchResponse;
 use topolvm_runtime::Backoff;
 
-use super::device_classes::DeviceClasses;
+use super::device_classes::{DeviceClass, DeviceClasses};
 use super::metrics::Gauges;
 use crate::lvmd_client::LvmdClient;
 
@@ -84,9 +84,8 @@ async fn follow_stream(lvmd: &LvmdClient, mut publish: impl FnMut(WatchResponse)
 fn node_capacity(reading: &WatchResponse) -> NodeCapacity {
     let mut capacity = NodeCapacity::default();
     capacity.set("", reading.free_bytes);
-    for item in &reading.items {
-        let free = item.thin_pool.as_ref().map_or(item.free_bytes, |pool| pool.overprovision_bytes);
-        capacity.set(&item.device_class, free);
+    for class in reading.items.iter().map(DeviceClass::from) {
+        capacity.set(&class.name, class.free_bytes);
     }
     capacity
 }

@@ -1,10 +1,7 @@
 //! Prometheus gauges of free space, with the names that existing dashboards use.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,7 +9,7 @@ use prometheus_client::registry::Registry;
 use topolvm_proto::lvmd::WatchResponse;
 
 /// Labels of a gauge of a device class.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByClass {
     device_class: String,
 }
@@ -30,7 +27,6 @@ pub(super) struct Gauges {
     pool_data: Percent,
     pool_metadata: Percent,
     pool_available: Bytes,
-    shown: Arc<Mutex<BTreeSet<ByClass>>>,
 }
 
 impl Gauges {
@@ -78,10 +74,15 @@ impl Gauges {
         self.connected.set(i64::from(connected));
     }
 
-    /// Sets the gauges to what lvmd reports, and drops the series of classes that are gone.
+    /// Sets the gauges to what lvmd reports, and drops the series of classes and thin pools that are gone. A page that
+    /// is made meanwhile, on another thread, may lack some.
     pub(super) fn show(&self, reading: &WatchResponse) {
-        let mut shown = self.shown.lock();
-        let mut gone = std::mem::take(&mut *shown);
+        for family in [&self.available, &self.size, &self.pool_size, &self.pool_available] {
+            family.clear();
+        }
+        for family in [&self.pool_data, &self.pool_metadata] {
+            family.clear();
+        }
         for item in &reading.items {
             let class = ByClass { device_class: item.device_class.clone() };
             // What can be made is never more than what is free. TopoLVM's lvmd tells the latter in the first field,
@@ -93,26 +94,7 @@ impl Gauges {
                 self.pool_data.get_or_create(&class).set(pool.data_percent);
                 self.pool_metadata.get_or_create(&class).set(pool.metadata_percent);
                 self.pool_available.get_or_create(&class).set(pool.overprovision_bytes);
-            } else {
-                self.remove_pool(&class);
             }
-            gone.remove(&class);
-            shown.insert(class);
-        }
-        for class in gone {
-            self.available.remove(&class);
-            self.size.remove(&class);
-            self.remove_pool(&class);
-        }
-    }
-
-    /// Drops the series of a class's thin pool.
-    fn remove_pool(&self, class: &ByClass) {
-        for family in [&self.pool_size, &self.pool_available] {
-            family.remove(class);
-        }
-        for family in [&self.pool_data, &self.pool_metadata] {
-            family.remove(class);
         }
     }
 }

@@ -18,10 +18,6 @@ pub(super) async fn follow(
     let mut is_listed = false;
     watch_one("own Node", api, &name, shutdown, |event| match event {
         Event::Init => is_listed = false,
-        Event::InitApply(object) => {
-            is_listed = true;
-            node.send_replace(Some(object));
-        }
         Event::InitDone if !is_listed => {
             tracing::warn!(
                 node = name,
@@ -30,7 +26,8 @@ pub(super) async fn follow(
             node.send_replace(None);
         }
         Event::InitDone => {}
-        Event::Apply(object) => {
+        Event::InitApply(object) | Event::Apply(object) => {
+            is_listed = true;
             node.send_replace(Some(object));
         }
         Event::Delete(_) => {

@@ -139,7 +139,7 @@ impl<M: Mounter> Agent<M> {
             remedy: format!("Recover the filesystem on the node ({hint}), or, if the data is not needed: {reformat}"),
         };
         let message = error.to_string();
-        self.volumes.publish_filesystem_missing(volume.object, &message).await;
+        self.volumes.events.filesystem_missing(volume.object, &message).await;
         let mut missing = self.missing_filesystems.lock();
         missing.retain(|id, _| !self.volumes.is_known_to_be_absent(id));
         missing.insert(id.clone(), message);

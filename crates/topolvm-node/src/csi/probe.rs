@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 
+use crate::api_server::{self, ApiError};
 use crate::lvmd_client::{LvmdClient, LvmdError};
 
 /// Time for which an answer of the API server is cached. The liveness probe asks every few seconds on every node.
@@ -28,19 +29,16 @@ pub(crate) enum ProbeError {
     /// lvmd answered with an error, or not at all.
     #[error("not ready")]
     Lvmd(#[source] LvmdError),
-    /// The API server answered with an error.
+    /// The API server answered with an error, or not at all.
     #[error("not ready: the Kubernetes API server cannot be reached")]
-    Api(#[source] Box<kube::Error>),
-    /// The API server did not answer in time.
-    #[error("not ready: the Kubernetes API server did not answer within {} s", LIMIT.as_secs())]
-    SlowApi,
+    Api(#[from] ApiError),
 }
 
 impl GrpcCode for ProbeError {
     fn code(&self) -> Code {
         match self {
             // CSI's code for "not healthy" in Probe
-            Self::Lvmd(_) | Self::Api(_) | Self::SlowApi => Code::FailedPrecondition,
+            Self::Lvmd(_) | Self::Api(_) => Code::FailedPrecondition,
         }
     }
 }
@@ -70,13 +68,8 @@ impl ReadinessCheck {
         if reached.is_some_and(|reached| reached.elapsed() < FRESH) {
             return Ok(());
         }
-        match tokio::time::timeout(LIMIT, self.client.apiserver_version()).await {
-            Ok(Ok(_)) => {
-                *self.reached.lock() = Some(Instant::now());
-                Ok(())
-            }
-            Ok(Err(error)) => Err(ProbeError::Api(Box::new(error))),
-            Err(_) => Err(ProbeError::SlowApi),
-        }
+        api_server::call(LIMIT, self.client.apiserver_version()).await?;
+        *self.reached.lock() = Some(Instant::now());
+        Ok(())
     }
 }

@@ -122,20 +122,10 @@ pub enum MountError {
 impl MountError {
     /// Returns the task that still waits for the kernel, if any.
     pub(crate) const fn hung_task(&self) -> Option<&HungTask> {
-        match self {
-            Self::Hung { hung_task, .. } => Some(hung_task),
-            Self::TooSlow { hung_task, .. } => hung_task.as_ref(),
-            Self::Io { .. }
-            | Self::Table(_)
-            | Self::NotABlockDevice(_)
-            | Self::NoDevice(_)
-            | Self::WrongDevice { .. }
-            | Self::NoTool(_)
-            | Self::Spawn { .. }
-            | Self::Failed { .. }
-            | Self::Damaged { .. }
-            | Self::SameIdentity { .. }
-            | Self::Superblock { .. } => None,
+        if let Self::Hung { hung_task, .. } | Self::TooSlow { hung_task: Some(hung_task), .. } = self {
+            Some(hung_task)
+        } else {
+            None
         }
     }
 

@@ -2,25 +2,20 @@
 
 use topolvm_api::ParseQuantityError;
 
+use crate::api_server::ApiError;
 use crate::lvmd_client::LvmdError;
 use crate::mount::{DeviceUse, MountError};
 
 /// Error of reconciling an object.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// The API server answered with an error.
+    /// The API server answered with an error, or not at all.
     #[error("cannot {action}")]
-    Kube {
+    Api {
         /// Action that failed.
         action: &'static str,
         /// Error of the API server.
-        source: Box<kube::Error>,
-    },
-    /// The API server did not answer in time.
-    #[error("cannot {action}: the Kubernetes API server did not answer in time")]
-    SlowApi {
-        /// Action that failed.
-        action: &'static str,
+        source: ApiError,
     },
     /// A patch cannot be serialized.
     #[error("cannot form a patch")]
@@ -70,7 +65,6 @@ impl ReconcileError {
 
     /// Returns the HTTP status of the API server.
     fn status(&self) -> Option<u16> {
-        let Self::Kube { source, .. } = self else { return None };
-        if let kube::Error::Api(status) = &**source { Some(status.code) } else { None }
+        if let Self::Api { source, .. } = self { source.status() } else { None }
     }
 }

@@ -45,8 +45,8 @@ impl Reconciler {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         topolvm_kube::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
-        let selecting = watch::choose_selector(&self.api, &self.node, WORK_QUEUE.backoff);
-        let Some(selector) = shutdown.run_until_cancelled(selecting).await else {
+        let selecting = watch::choose_selection(&self.api, &self.node, WORK_QUEUE.backoff);
+        let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());
         };
         let own = writer.as_reader();
@@ -69,7 +69,8 @@ impl Reconciler {
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = reconcile_changes(queue, WORK_QUEUE, class, step, log_failure);
         let comparing = shutdown.run_until_cancelled(self.detect_lost_volumes(&own, device_classes, &lost, &changed));
-        let watching = watch::follow(self.api.clone(), selector, &self.node, writer, changed.clone(), shutdown.clone());
+        let watching =
+            watch::follow(self.api.clone(), selection, &self.node, writer, changed.clone(), shutdown.clone());
         Box::pin(watch_and_reconcile(watching, async {
             tokio::join!(working, comparing);
         }))

@@ -1,7 +1,6 @@
 //! Writes the status of an object. Nobody else does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -9,10 +8,8 @@ use tonic::Code;
 use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
 
 use super::{ReconcileError, Reconciler};
+use crate::api_server::{self, DEADLINE};
 use crate::events::FIELD_MANAGER;
-
-/// Deadline of a call of the API server.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
     /// Writes that the volume exists with this real size in bytes, and clears a failure.
@@ -80,11 +77,7 @@ impl Reconciler {
 /// Awaits a call of the API server with a deadline.
 pub(super) async fn with_deadline<T>(
     action: &'static str,
-    call: impl Future<Output = Result<T, kube::Error>>,
+    call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ReconcileError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(ReconcileError::Kube { action, source: Box::new(source) }),
-        Err(_) => Err(ReconcileError::SlowApi { action }),
-    }
+    api_server::call(DEADLINE, call).await.map_err(|source| ReconcileError::Api { action, source })
 }

@@ -7,28 +7,19 @@ use topolvm_api::LogicalVolume;
 use topolvm_kube::{LogicalVolumeWriter, can_select, watch_selected};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-/// Selection of this node's objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Selector {
-    /// The API server selects by this field selector.
-    Server(String),
-    /// The agent receives all objects and selects; the server does not know the field.
-    Client,
-}
-
-/// Finds out whether the server can select by `spec.nodeName` (selectable fields of a CRD: Kubernetes 1.32, or 1.31
-/// with a CRD that has them). Retries with back-off until it knows.
-pub(super) async fn choose_selector(api: &Api<LogicalVolume>, node: &str, mut backoff: Backoff) -> Selector {
+/// Returns the selection of this node's objects, or of all if the server cannot select by `spec.nodeName` (selectable
+/// fields of a CRD: Kubernetes 1.32, or 1.31 with a CRD that has them). Retries with back-off until it knows.
+pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut backoff: Backoff) -> watcher::Config {
     let field = format!("spec.nodeName={node}");
     loop {
         match can_select(api, &field).await {
-            Ok(true) => return Selector::Server(field),
+            Ok(true) => return watcher::Config::default().fields(&field),
             Ok(false) => {
                 tracing::warn!(
                     "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; \
                      install the current CustomResourceDefinition on Kubernetes 1.32 or later"
                 );
-                return Selector::Client;
+                return watcher::Config::default();
             }
             Err(error) => {
                 tracing::warn!(
@@ -46,17 +37,13 @@ pub(super) async fn choose_selector(api: &Api<LogicalVolume>, node: &str, mut ba
 /// them when they were listed. Ends with `shutdown`.
 pub(super) async fn follow(
     api: Api<LogicalVolume>,
-    selector: Selector,
+    selection: watcher::Config,
     node: &str,
     mut writer: LogicalVolumeWriter,
     changed: mpsc::UnboundedSender<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let config = match selector {
-        Selector::Server(field) => watcher::Config::default().fields(&field),
-        Selector::Client => watcher::Config::default(),
-    };
-    watch_selected("LogicalVolumes", api, config, shutdown, move |event| {
+    watch_selected("LogicalVolumes", api, selection, shutdown, move |event| {
         if !is_of_node(&event, node) {
             return;
         }

@@ -5,7 +5,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 
-use super::{DEADLINE, LookupError, RecordError, Volumes};
+use super::{LookupError, RecordError, Volumes};
+use crate::api_server::{self, DEADLINE};
 use crate::events::FIELD_MANAGER;
 use crate::filesystem::Filesystem;
 
@@ -34,9 +35,9 @@ impl Volumes {
         volume: &LogicalVolume,
         id: &str,
     ) -> Result<LogicalVolume, LookupError> {
-        let read = tokio::time::timeout(DEADLINE, self.api.get_opt(volume.name())).await;
-        read.map_err(|_| LookupError::SlowApi { id: id.to_owned() })?
-            .map_err(|source| LookupError::Api { id: id.to_owned(), source: Box::new(source) })?
+        api_server::call(DEADLINE, self.api.get_opt(volume.name()))
+            .await
+            .map_err(|source| LookupError::Api { id: id.to_owned(), source })?
             .filter(|read| read.uid() == volume.uid())
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
     }
@@ -58,18 +59,11 @@ impl Volumes {
         }});
         let params = PatchParams::apply(FIELD_MANAGER);
         let patch = Patch::Merge(patch);
-        let written = tokio::time::timeout(DEADLINE, self.api.patch(volume.name(), &params, &patch)).await;
-        let name = || volume.name().to_owned();
-        written
-            .map_err(|_| RecordError::SlowApi { name: name() })?
-            .map_err(|source| RecordError::Api { name: name(), source: Box::new(source) })?;
+        api_server::call(DEADLINE, self.api.patch(volume.name(), &params, &patch))
+            .await
+            .map_err(|source| RecordError { name: volume.name().to_owned(), source })?;
         tracing::info!(volume = volume.name(), %filesystem, "recorded the filesystem of the volume");
         Ok(())
-    }
-
-    /// Publishes an Event of the object that its filesystem is missing.
-    pub(crate) async fn publish_filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
-        self.events.filesystem_missing(volume, message).await;
     }
 
     /// Returns the command with which an administrator has the volume formatted again.
