@@ -172,6 +172,12 @@ impl From<CsiError> for Status {
     }
 }
 
+impl From<RequestError> for Status {
+    fn from(error: RequestError) -> Self {
+        into_status(error)
+    }
+}
+
 /// Error in a request, whatever the state of the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {

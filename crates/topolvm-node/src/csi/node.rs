@@ -13,7 +13,7 @@ use topolvm_runtime::{InFlight, Tasks};
 use tracing::Instrument as _;
 
 use super::request::{
-    ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, StageVolume, UnpublishVolume, UnstageVolume,
+    ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, StageVolume, parse_unpublish, parse_unstage,
 };
 use super::{Agent, CsiError};
 use crate::mount::Mounter;
@@ -105,7 +105,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let request = PublishVolume::parse(self.flavor, request.into_inner()).map_err(CsiError::from)?;
+        let request = PublishVolume::parse(self.flavor, request.into_inner())?;
         let id = request.id.clone();
         self.run_locked(&self.setup_slots, &id, |agent| async move { agent.publish(request).await }).await?;
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
@@ -115,9 +115,10 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        let request = UnpublishVolume::parse(request.into_inner()).map_err(CsiError::from)?;
-        let id = request.id.clone();
-        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unpublish(request).await }).await?;
+        let (id, target) = parse_unpublish(request.into_inner())?;
+        let volume = id.clone();
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unpublish(&volume, &target).await })
+            .await?;
         self.notify_unpublished(id);
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
@@ -126,7 +127,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        let request = GetVolumeStats::parse(request.into_inner()).map_err(CsiError::from)?;
+        let request = GetVolumeStats::parse(request.into_inner())?;
         Ok(Response::new(self.agent.stats(request).await?))
     }
 
@@ -134,7 +135,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        let request = ExpandVolume::parse(request.into_inner()).map_err(CsiError::from)?;
+        let request = ExpandVolume::parse(request.into_inner())?;
         let id = request.id.clone();
         let bytes = self.run_locked(&self.setup_slots, &id, |agent| async move { agent.expand(request).await }).await?;
         Ok(Response::new(csi::NodeExpandVolumeResponse { capacity_bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }))
@@ -184,19 +185,20 @@ impl<M: Mounter> Node for NodeService<M> {
         if !self.agent.stages {
             return Err(Status::unimplemented("NodeStageVolume is served with --stage-volumes only"));
         }
-        let request = StageVolume::parse(self.flavor, request.into_inner()).map_err(CsiError::from)?;
+        let request = StageVolume::parse(self.flavor, request.into_inner())?;
         let id = request.id.clone();
         self.run_locked(&self.setup_slots, &id, |agent| async move { agent.stage(request).await }).await?;
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
+    /// As to unpublish, neither the LogicalVolume nor the LV is looked up. The directory is the caller's (CSI,
+    /// NodeStageVolume).
     async fn node_unstage_volume(
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        let request = UnstageVolume::parse(request.into_inner()).map_err(CsiError::from)?;
-        let id = request.id.clone();
-        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unstage(request).await }).await?;
+        let (id, staging) = parse_unstage(request.into_inner())?;
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unmount_all(&staging).await }).await?;
         self.notify_unpublished(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
@@ -205,7 +207,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
-        let request = GetVolumeHealth::parse(request.into_inner()).map_err(CsiError::from)?;
+        let request = GetVolumeHealth::parse(request.into_inner())?;
         let volume_health = Some(self.agent.volume_health(request).await?);
         Ok(Response::new(csi::NodeGetVolumeHealthResponse { volume_health }))
     }

@@ -19,13 +19,6 @@ pub(crate) struct StageVolume {
     pub(crate) access: Access,
 }
 
-/// A parsed `NodeUnstageVolume` request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnstageVolume {
-    pub(crate) id: String,
-    pub(crate) staging: PathBuf,
-}
-
 /// A parsed `NodePublishVolume` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishVolume {
@@ -36,13 +29,6 @@ pub(crate) struct PublishVolume {
     pub(crate) access: Access,
     /// The volume may be published at one target path only.
     pub(crate) exclusive: bool,
-}
-
-/// A parsed `NodeUnpublishVolume` request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnpublishVolume {
-    pub(crate) id: String,
-    pub(crate) target: PathBuf,
 }
 
 /// A parsed `NodeGetVolumeStats` request.
@@ -103,24 +89,16 @@ impl StageVolume {
     }
 }
 
-impl UnstageVolume {
-    /// Parses a request.
-    pub(crate) fn parse(request: csi::NodeUnstageVolumeRequest) -> Result<Self, RequestError> {
-        Ok(Self {
-            id: parse_present("volume_id", request.volume_id)?,
-            staging: parse_absolute_path("staging_target_path", request.staging_target_path)?,
-        })
-    }
+/// Parses a `NodeUnstageVolume` request: volume id and staging path.
+pub(crate) fn parse_unstage(request: csi::NodeUnstageVolumeRequest) -> Result<(String, PathBuf), RequestError> {
+    let id = parse_present("volume_id", request.volume_id)?;
+    Ok((id, parse_absolute_path("staging_target_path", request.staging_target_path)?))
 }
 
-impl UnpublishVolume {
-    /// Parses a request.
-    pub(crate) fn parse(request: csi::NodeUnpublishVolumeRequest) -> Result<Self, RequestError> {
-        Ok(Self {
-            id: parse_present("volume_id", request.volume_id)?,
-            target: parse_absolute_path("target_path", request.target_path)?,
-        })
-    }
+/// Parses a `NodeUnpublishVolume` request: volume id and target path.
+pub(crate) fn parse_unpublish(request: csi::NodeUnpublishVolumeRequest) -> Result<(String, PathBuf), RequestError> {
+    let id = parse_present("volume_id", request.volume_id)?;
+    Ok((id, parse_absolute_path("target_path", request.target_path)?))
 }
 
 impl GetVolumeStats {

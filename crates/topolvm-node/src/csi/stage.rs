@@ -1,4 +1,4 @@
-//! `NodeStageVolume` and `NodeUnstageVolume`: mounts a filesystem once on the node, to be bound from there to each
+//! `NodeStageVolume`: mounts a filesystem once on the node, to be bound from there to each
 //! pod. Announced with `--stage-volumes`.
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use topolvm_runtime::error_chain;
 
 use super::capability::Access;
-use super::request::{StageVolume, UnstageVolume};
+use super::request::StageVolume;
 use super::volume::{Volume, WantedFilesystem};
 use super::{Agent, CsiError};
 use crate::mount::{DeviceNumber, Mounter, kubelet_paths};
@@ -35,12 +35,6 @@ impl<M: Mounter> Agent<M> {
                 None => Ok(()),
             },
         }
-    }
-
-    /// Unmounts a staged volume. As for `unpublish`, neither the LogicalVolume nor the LV is looked up. The directory
-    /// is the caller's (CSI, NodeStageVolume).
-    pub(super) async fn unstage(&self, request: UnstageVolume) -> Result<(), CsiError> {
-        self.unmount_all(&request.staging).await
     }
 
     /// Returns the staging path to bind the filesystem from; `None` if it is to be mounted, as it is without staging.

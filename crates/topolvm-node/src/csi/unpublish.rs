@@ -1,8 +1,8 @@
-//! `NodeUnpublishVolume`: unmounts a volume from its target path, whatever state it is in.
+//! `NodeUnpublishVolume` and `NodeUnstageVolume`: unmounts a volume from its target or staging path, whatever state it
+//! is in.
 
 use std::path::Path;
 
-use super::request::UnpublishVolume;
 use super::{Agent, CsiError};
 use crate::mount::{FILE_DEADLINE, Mounter, run_blocking, target_path};
 
@@ -12,14 +12,13 @@ const MAX_LAYERS: usize = 64;
 impl<M: Mounter> Agent<M> {
     /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both can be
     /// gone, and a pod must be able to end all the same.
-    pub(super) async fn unpublish(&self, request: UnpublishVolume) -> Result<(), CsiError> {
-        let UnpublishVolume { id, target } = request;
-        self.unmount_leftover_staging(&target).await;
-        self.unmount_all(&target).await?;
-        run_blocking(FILE_DEADLINE, &target, target_path::remove_target).await?;
-        if is_file_name(&id) {
+    pub(super) async fn unpublish(&self, id: &str, target: &Path) -> Result<(), CsiError> {
+        self.unmount_leftover_staging(target).await;
+        self.unmount_all(target).await?;
+        run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
+        if is_file_name(id) {
             // Versions before 0.33 made device nodes of their own
-            let leftover = self.legacy_devices.join(&id);
+            let leftover = self.legacy_devices.join(id);
             if let Err(error) = target_path::ignore_not_found(std::fs::remove_file(&leftover)) {
                 tracing::warn!(path = %leftover.display(), %error, "cannot remove an old device node");
             }

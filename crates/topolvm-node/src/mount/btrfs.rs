@@ -17,11 +17,40 @@ const LOG_ROOT: Range<usize> = 0x60..0x68;
 const TOTAL_BYTES: Range<usize> = 0x70..0x78;
 const SECTOR_SIZE: Range<usize> = 0x90..0x94;
 
-/// Returns the UUID of the filesystem, as people write it; `None` for what is no superblock.
-pub(super) fn uuid(superblock: &[u8]) -> Option<String> {
-    check_magic(superblock)?;
+/// What is read of a superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    /// UUID of the filesystem, as people write it.
+    pub(super) uuid: String,
+    /// Size of the filesystem in bytes.
+    pub(super) total_bytes: u64,
+    /// Size of a sector in bytes.
+    pub(super) sector_bytes: u64,
+    /// True when there is a log tree, which holds what was fsynced since the last commit. It is replayed when the
+    /// filesystem is mounted, and refers to the generation that the filesystem has.
+    pub(super) has_log_tree: bool,
+}
+
+impl Superblock {
+    /// Parses a superblock; `None` for what is none.
+    pub(super) fn parse(superblock: &[u8]) -> Option<Self> {
+        if superblock.get(MAGIC)? != b"_BHRfS_M" {
+            return None;
+        }
+        let sector_bytes = u32::from_le_bytes(superblock.get(SECTOR_SIZE)?.try_into().ok()?);
+        Some(Self {
+            uuid: format_uuid(superblock.get(UUID)?)?,
+            total_bytes: u64::from_le_bytes(superblock.get(TOTAL_BYTES)?.try_into().ok()?),
+            sector_bytes: sector_bytes.into(),
+            has_log_tree: superblock.get(LOG_ROOT)?.iter().any(|&byte| byte != 0),
+        })
+    }
+}
+
+/// Formats the bytes of a UUID.
+fn format_uuid(bytes: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(36);
-    for (index, byte) in superblock.get(UUID)?.iter().enumerate() {
+    for (index, byte) in bytes.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
@@ -30,62 +59,45 @@ pub(super) fn uuid(superblock: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Returns the sizes of the filesystem and of one of its sectors, in bytes; `None` for what is no superblock.
-pub(super) fn size(superblock: &[u8]) -> Option<(u64, u64)> {
-    check_magic(superblock)?;
-    let bytes = u64::from_le_bytes(superblock.get(TOTAL_BYTES)?.try_into().ok()?);
-    let sector = u32::from_le_bytes(superblock.get(SECTOR_SIZE)?.try_into().ok()?);
-    Some((bytes, sector.into()))
-}
-
-/// Returns whether there is a log tree, which holds what was fsynced since the last commit. It is replayed when the
-/// filesystem is mounted, and refers to the generation that the filesystem has; `None` for what is no superblock.
-pub(super) fn has_log_tree(superblock: &[u8]) -> Option<bool> {
-    check_magic(superblock)?;
-    Some(superblock.get(LOG_ROOT)?.iter().any(|&byte| byte != 0))
-}
-
-fn check_magic(superblock: &[u8]) -> Option<()> {
-    (superblock.get(MAGIC)? == b"_BHRfS_M").then_some(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_id_is_written_like_a_uuid() {
+    fn superblock() -> Vec<u8> {
         let mut superblock = vec![0; LENGTH];
         superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
+        superblock
+    }
+
+    #[test]
+    fn the_id_is_written_like_a_uuid() {
+        let mut superblock = superblock();
         superblock[0x20] = 0x0b;
         superblock[0x2f] = 0xff;
-        assert_eq!(uuid(&superblock).unwrap(), "0b000000-0000-0000-0000-0000000000ff");
+        assert_eq!(Superblock::parse(&superblock).unwrap().uuid, "0b000000-0000-0000-0000-0000000000ff");
     }
 
     #[test]
     fn the_size_is_that_of_the_filesystem_and_not_of_the_device() {
-        let mut superblock = vec![0; LENGTH];
-        superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
+        let mut superblock = superblock();
         superblock[TOTAL_BYTES].copy_from_slice(&(5_u64 << 40).to_le_bytes());
         superblock[SECTOR_SIZE].copy_from_slice(&4096_u32.to_le_bytes());
-        assert_eq!(size(&superblock), Some((5 << 40, 4096)));
+        let Superblock { total_bytes, sector_bytes, .. } = Superblock::parse(&superblock).unwrap();
+        assert_eq!((total_bytes, sector_bytes), (5 << 40, 4096));
     }
 
     #[test]
     fn a_log_tree_is_seen() {
-        let mut superblock = vec![0; LENGTH];
-        superblock[MAGIC].copy_from_slice(b"_BHRfS_M");
-        assert_eq!(has_log_tree(&superblock), Some(false));
+        let mut superblock = superblock();
+        assert!(!Superblock::parse(&superblock).unwrap().has_log_tree);
         superblock[LOG_ROOT].copy_from_slice(&(1_u64 << 40).to_le_bytes());
-        assert_eq!(has_log_tree(&superblock), Some(true));
-        assert_eq!(has_log_tree(&[0; LENGTH]), None);
+        assert!(Superblock::parse(&superblock).unwrap().has_log_tree);
     }
 
     #[test]
-    fn what_is_no_superblock_has_no_id_and_no_size() {
+    fn what_is_no_superblock_is_not_parsed() {
         for bytes in [&[0; LENGTH][..], &[]] {
-            assert_eq!(uuid(bytes), None);
-            assert_eq!(size(bytes), None);
+            assert_eq!(Superblock::parse(bytes), None);
         }
     }
 }

@@ -155,38 +155,32 @@ pub(super) fn has_no_signature_bytes(path: &Path) -> Result<bool, MountError> {
 
 /// Returns whether an ext4 can grow by at least one block.
 pub(super) fn ext4_has_room(path: &Path) -> Result<bool, MountError> {
-    let (device, superblock) = superblock(path, ext4::OFFSET, ext4::LENGTH)?;
+    let (device, superblock) = read_superblock(path, ext4::OFFSET, ext4::LENGTH)?;
     let (bytes, block) = ext4::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Ext4))?;
     Ok(bytes.saturating_add(block) <= device.size_bytes)
 }
 
 /// Returns whether a btrfs can grow by at least one sector, and the kernel would grow it.
 pub(super) fn btrfs_can_grow(path: &Path) -> Result<bool, MountError> {
-    let (device, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
     // Of a mounted filesystem this may be what it was before it grew last, and growing once more does no harm
-    let (bytes, sector) = btrfs::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))?;
-    let has_room = bytes.saturating_add(sector) <= device.size_bytes;
+    let (device, btrfs::Superblock { total_bytes, sector_bytes, .. }) = read_btrfs(path)?;
+    let has_room = total_bytes.saturating_add(sector_bytes) <= device.size_bytes;
     let is_too_small = device.size_bytes < btrfs::SMALLEST_RESIZED;
     if has_room && is_too_small {
         tracing::warn!(
             device = %path.display(),
-            bytes,
+            bytes = total_bytes,
             "the kernel does not grow a btrfs to less than 256 MiB; it stays as it is until the volume has that much"
         );
     }
     Ok(has_room && !is_too_small)
 }
 
-/// Returns the UUID by which the kernel tells btrfs filesystems apart.
-pub(super) fn btrfs_uuid(path: &Path) -> Result<String, MountError> {
-    let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
-    btrfs::uuid(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
-}
-
-/// Returns whether a btrfs has a log of what was fsynced, which is replayed when it is mounted.
-pub(super) fn btrfs_has_log_tree(path: &Path) -> Result<bool, MountError> {
-    let (_, superblock) = superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
-    btrfs::has_log_tree(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))
+/// Reads the superblock of a btrfs, and the number and size of its device.
+pub(super) fn read_btrfs(path: &Path) -> Result<(BlockDevice, btrfs::Superblock), MountError> {
+    let (device, superblock) = read_superblock(path, btrfs::OFFSET, btrfs::LENGTH)?;
+    let superblock = btrfs::Superblock::parse(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Btrfs))?;
+    Ok((device, superblock))
 }
 
 /// Checks that no filesystem on the device is mounted anywhere, also where no mount table shows it (open(2),
@@ -212,11 +206,11 @@ pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), MountError> {
 
 /// Returns whether a mkfs.xfs was interrupted on the device.
 pub(super) fn xfs_mkfs_is_incomplete(path: &Path) -> Result<bool, MountError> {
-    superblock(path, xfs::OFFSET, xfs::LENGTH).map(|(_, superblock)| xfs::mkfs_is_incomplete(&superblock))
+    read_superblock(path, xfs::OFFSET, xfs::LENGTH).map(|(_, superblock)| xfs::mkfs_is_incomplete(&superblock))
 }
 
 /// Reads a superblock, and the number and size of its device.
-fn superblock(path: &Path, offset: u64, length: usize) -> Result<(BlockDevice, Vec<u8>), MountError> {
+fn read_superblock(path: &Path, offset: u64, length: usize) -> Result<(BlockDevice, Vec<u8>), MountError> {
     let (file, device) = open(path)?;
     let mut superblock = vec![0; length];
     file.read_exact_at(&mut superblock, offset)

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
 
 use parking_lot::Mutex;
+use topolvm_runtime::Turn;
 
-use super::MountError;
-use super::hung_task::{HungTask, WeakHungTask};
+use super::{HungTask, MountError};
 
 /// Paths at which a thread waits for a disk. kubelet measures each volume every minute; without this cache, each time
 /// another thread would hang.
 #[derive(Debug, Default)]
 pub(crate) struct HungPaths {
-    paths: Mutex<HashMap<PathBuf, WeakHungTask>>,
+    paths: Mutex<HashMap<PathBuf, Weak<Mutex<Vec<Turn>>>>>,
 }
 
 impl HungPaths {
@@ -36,7 +37,7 @@ impl HungPaths {
     /// Returns the task that still hangs at a path.
     fn get(&self, path: &Path) -> Option<HungTask> {
         let mut paths = self.paths.lock();
-        let hung_task = paths.get(path)?.upgrade();
+        let hung_task = paths.get(path)?.upgrade().map(HungTask);
         if hung_task.is_none() {
             paths.remove(path);
         }

@@ -8,11 +8,7 @@ use topolvm_runtime::Turn;
 /// A thread, or a program that cannot be killed, which waits for the kernel. The task itself owns a clone: locks that
 /// it holds are released when the wait is over.
 #[derive(Clone, Debug, Default)]
-pub struct HungTask(Arc<Mutex<Vec<Turn>>>);
-
-/// A weak reference to a hung task, which does not keep its locks.
-#[derive(Clone, Debug)]
-pub(crate) struct WeakHungTask(Weak<Mutex<Vec<Turn>>>);
+pub struct HungTask(pub(super) Arc<Mutex<Vec<Turn>>>);
 
 impl HungTask {
     /// Holds a lock until the wait is over, so that no second thread hangs with the same volume.
@@ -20,15 +16,8 @@ impl HungTask {
         self.0.lock().push(lock);
     }
 
-    /// Returns a weak reference.
-    pub(crate) fn downgrade(&self) -> WeakHungTask {
-        WeakHungTask(Arc::downgrade(&self.0))
-    }
-}
-
-impl WeakHungTask {
-    /// Returns the task while it still waits.
-    pub(crate) fn upgrade(&self) -> Option<HungTask> {
-        self.0.upgrade().map(HungTask)
+    /// Returns a weak reference, which does not keep the locks.
+    pub(super) fn downgrade(&self) -> Weak<Mutex<Vec<Turn>>> {
+        Arc::downgrade(&self.0)
     }
 }

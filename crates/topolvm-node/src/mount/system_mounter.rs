@@ -34,9 +34,7 @@ impl SystemMounter {
     pub fn new() -> Self {
         Self { programs: Programs::find(&filesystem_commands::PROGRAMS) }
     }
-}
 
-impl SystemMounter {
     /// Runs `blkid`; `None` if it finds nothing.
     async fn probe(&self, command: &CommandLine) -> Result<Option<Contents>, MountError> {
         let output = self.programs.run(command).await?;
@@ -126,27 +124,24 @@ impl Mounter for SystemMounter {
 
     async fn set_unique_uuid(&self, device: &Path, filesystem: Filesystem, id: &str) -> Result<(), MountError> {
         match filesystem {
-            Filesystem::Ext4 | Filesystem::Xfs => Ok(()),
-            Filesystem::Btrfs => {
-                let found = run_blocking(FILE_DEADLINE, device, device::btrfs_uuid).await?;
-                if found != id {
-                    tracing::info!(device = %device.display(), found, id, "giving the copied btrfs an identity of \
-                        its own");
-                    // btrfstune commits a new generation, to which the log would not belong: no kernel could mount it
-                    if run_blocking(FILE_DEADLINE, device, device::btrfs_has_log_tree).await? {
-                        // What the kernel has seen on an earlier device of the same number would keep it from giving
-                        // the copy an identity for the time of this mount
-                        let forgotten = self.programs.run(&filesystem_commands::forget_btrfs_device(device)).await?;
-                        tracing::debug!(device = %device.display(), ?forgotten, "the kernel was told to forget the \
-                            btrfs");
-                        run_blocking(MOUNT, device, device::replay_btrfs_log).await?;
-                    }
-                    run_blocking(FILE_DEADLINE, device, device::check_unused).await?;
-                    self.programs.run_ok(&filesystem_commands::set_btrfs_uuid(device, id)).await?;
-                }
-                Ok(())
-            }
+            Filesystem::Ext4 | Filesystem::Xfs => return Ok(()),
+            Filesystem::Btrfs => {}
         }
+        let (_, found) = run_blocking(FILE_DEADLINE, device, device::read_btrfs).await?;
+        if found.uuid == id {
+            return Ok(());
+        }
+        tracing::info!(device = %device.display(), found = found.uuid, id, "giving the copied btrfs a UUID of its own");
+        // btrfstune commits a new generation, to which the log would not belong: no kernel could mount it
+        if found.has_log_tree {
+            // What the kernel has seen on an earlier device of the same number would keep it from giving the copy an
+            // identity for the time of this mount
+            let forgotten = self.programs.run(&filesystem_commands::forget_btrfs_device(device)).await?;
+            tracing::debug!(device = %device.display(), ?forgotten, "the kernel was told to forget the btrfs");
+            run_blocking(MOUNT, device, device::replay_btrfs_log).await?;
+        }
+        run_blocking(FILE_DEADLINE, device, device::check_unused).await?;
+        self.programs.run_ok(&filesystem_commands::set_btrfs_uuid(device, id)).await.map(drop)
     }
 
     async fn mount(
