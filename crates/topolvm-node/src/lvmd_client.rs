@@ -13,7 +13,6 @@ use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use topolvm_api::AccessType;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
@@ -44,38 +43,6 @@ pub struct LvmdClient {
     vg: VgServiceClient<Transport>,
     health: HealthClient<Transport>,
     remedy: &'static str,
-}
-
-/// An LV to create.
-#[derive(Clone, Copy, Debug)]
-pub struct NewLv<'a> {
-    /// Name in LVM.
-    pub name: &'a str,
-    /// Device class; empty means the default class.
-    pub device_class: &'a str,
-    /// Class of lvcreate options; empty means those of the device class.
-    pub lvcreate_option_class: &'a str,
-    /// Wanted size in bytes.
-    pub size_bytes: u64,
-    /// LVM tags.
-    pub tags: &'a [String],
-}
-
-/// A copy to create: a snapshot, or a writable volume that begins as one.
-#[derive(Clone, Copy, Debug)]
-pub struct NewCopy<'a> {
-    /// Name in LVM.
-    pub name: &'a str,
-    /// Device class of the source and of the copy; empty means the default class.
-    pub device_class: &'a str,
-    /// Name of the source in LVM.
-    pub source: &'a str,
-    /// Read-only or writable.
-    pub access: AccessType,
-    /// Wanted size in bytes, not below that of the source.
-    pub size_bytes: u64,
-    /// LVM tags.
-    pub tags: &'a [String],
 }
 
 /// An LV as lvmd reports it.
@@ -124,30 +91,15 @@ impl LvmdClient {
     }
 
     /// Creates an LV, unless it exists already; returns its real size in bytes.
-    pub async fn create(&self, lv: NewLv<'_>) -> Result<u64, LvmdError> {
-        let request = CreateLvRequest {
-            name: lv.name.to_owned(),
-            tags: lv.tags.to_vec(),
-            device_class: lv.device_class.to_owned(),
-            lvcreate_option_class: lv.lvcreate_option_class.to_owned(),
-            size_bytes: to_wire(lv.size_bytes)?,
-        };
-        let made = call("CreateLV", CHANGE, self.lv.clone().create_lv(request)).await?;
-        made.volume.map_or(Err(LvmdError::Size), |made| from_wire(made.size_bytes))
+    pub async fn create(&self, lv: CreateLvRequest) -> Result<u64, LvmdError> {
+        let created = call("CreateLV", CHANGE, self.lv.clone().create_lv(lv)).await?;
+        created.volume.map_or(Err(LvmdError::Size), |lv| from_wire(lv.size_bytes))
     }
 
     /// Creates a copy of an LV, unless it exists already; returns its real size in bytes.
-    pub async fn copy(&self, lv: NewCopy<'_>) -> Result<u64, LvmdError> {
-        let request = CreateLvSnapshotRequest {
-            name: lv.name.to_owned(),
-            tags: lv.tags.to_vec(),
-            device_class: lv.device_class.to_owned(),
-            source_volume: lv.source.to_owned(),
-            access_type: lv.access.as_str().to_owned(),
-            size_bytes: to_wire(lv.size_bytes)?,
-        };
-        let made = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(request)).await?;
-        made.snapshot.map_or(Err(LvmdError::Size), |made| from_wire(made.size_bytes))
+    pub async fn copy(&self, lv: CreateLvSnapshotRequest) -> Result<u64, LvmdError> {
+        let created = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(lv)).await?;
+        created.snapshot.map_or(Err(LvmdError::Size), |lv| from_wire(lv.size_bytes))
     }
 
     /// Removes an LV.
@@ -218,7 +170,7 @@ impl TryFrom<LogicalVolume> for Lv {
 }
 
 /// Converts a size in bytes to the signed integer of the protocol.
-fn to_wire(bytes: u64) -> Result<i64, LvmdError> {
+pub(crate) fn to_wire(bytes: u64) -> Result<i64, LvmdError> {
     i64::try_from(bytes).map_err(|_| LvmdError::Size)
 }
 

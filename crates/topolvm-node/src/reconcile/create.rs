@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
+use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::source::Source;
 use super::{ReconcileError, Reconciler, tags};
-use crate::lvmd_client::{Absence, LvmdError, NewCopy, NewLv};
+use crate::lvmd_client::{Absence, LvmdError, to_wire};
 
 impl Reconciler {
     /// Creates the LV, or the copy of an LV. Returns the object with its volume, or `None` if it cannot have one: the
@@ -74,13 +75,16 @@ impl Reconciler {
         source: Option<&Source>,
         size_bytes: u64,
     ) -> Result<u64, LvmdError> {
-        let (name, device_class) = (volume.uid(), volume.spec.device_class.as_str());
-        let tags = &tags::lvm_tags(self.flavor, volume);
+        let (name, device_class) = (volume.uid().to_owned(), volume.spec.device_class.clone());
+        let (size_bytes, tags) = (to_wire(size_bytes)?, tags::lvm_tags(self.flavor, volume));
         if let Some(Source { lv, access }) = source {
-            self.lvmd.copy(NewCopy { name, device_class, source: lv, access: *access, size_bytes, tags }).await
+            let (source_volume, access_type) = (lv.clone(), access.as_str().to_owned());
+            let copy = CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes };
+            self.lvmd.copy(copy).await
         } else {
-            let lvcreate_option_class = &volume.spec.lvcreate_option_class;
-            self.lvmd.create(NewLv { name, device_class, lvcreate_option_class, size_bytes, tags }).await
+            let lvcreate_option_class = volume.spec.lvcreate_option_class.clone();
+            let lv = CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes };
+            self.lvmd.create(lv).await
         }
     }
 

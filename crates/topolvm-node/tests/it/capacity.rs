@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use topolvm_api::ApiFlavor;
 use topolvm_node::capacity::Capacity;
-use topolvm_node::lvmd_client::{LvmdClient, NewLv};
+use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
@@ -98,7 +99,12 @@ async fn the_node_is_annotated_and_follows_each_change() {
     assert_eq!(node.pointer("/metadata/annotations/note"), Some(&json!("keep")));
     agent.lvmd_returns.recv().await.unwrap();
 
-    let wanted = NewLv { name: "u1", device_class: "hdd", lvcreate_option_class: "", size_bytes: 4 * GIB, tags: &[] };
+    let wanted = CreateLvRequest {
+        name: "u1".to_owned(),
+        device_class: "hdd".to_owned(),
+        size_bytes: 4 << 30,
+        ..CreateLvRequest::default()
+    };
     lvmd.client().create(wanted).await.unwrap();
     agent.until_annotated(&json!({"00default": gib(10), "ssd": gib(10), "hdd": gib(6)})).await;
     let metrics = agent.metrics();

@@ -5,18 +5,20 @@ use std::path::Path;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tonic::Code;
-use topolvm_node::lvmd_client::{LvmdClient, NewLv};
+use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, unreachable_lvmd};
 
-const NEW: NewLv<'_> =
-    NewLv { name: "u1", device_class: "", lvcreate_option_class: "", size_bytes: 1 << 30, tags: &[] };
+fn new_lv(size_bytes: i64) -> CreateLvRequest {
+    CreateLvRequest { name: "u1".to_owned(), size_bytes, ..CreateLvRequest::default() }
+}
 
 #[tokio::test]
 async fn an_lvmd_that_is_not_there_may_come_back() {
-    let error = unreachable_lvmd().create(NEW).await.unwrap_err();
+    let error = unreachable_lvmd().create(new_lv(1 << 30)).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert_eq!(error.code(), Code::Unavailable);
 }
@@ -47,7 +49,7 @@ async fn an_lvmd_that_dies_in_the_middle_of_a_change_may_come_back() {
         change.reached().await;
         cut.send(()).unwrap();
     };
-    let (error, (), ()) = tokio::join!(client.create(NEW), pass_on(listener, &socket, is_cut), dying);
+    let (error, (), ()) = tokio::join!(client.create(new_lv(1 << 30)), pass_on(listener, &socket, is_cut), dying);
     let error = error.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
 }
@@ -56,7 +58,7 @@ async fn an_lvmd_that_dies_in_the_middle_of_a_change_may_come_back() {
 async fn a_refusal_keeps_its_code_and_words() {
     let lvm = FakeLvm::new().with_group(VG, 10 << 30);
     let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
-    let error = lvmd.client().create(NewLv { size_bytes: 20 << 30, ..NEW }).await.unwrap_err();
+    let error = lvmd.client().create(new_lv(20 << 30)).await.unwrap_err();
     assert!(!error.is_transient());
     assert_eq!(error.code(), Code::ResourceExhausted);
     assert!(error.detail().starts_with("no enough space"), "{error}");
