@@ -30,7 +30,7 @@ pub(super) async fn reconcile_all<K, F>(
     queue: impl Stream<Item = ObjectRef<K>>,
     reconcile: impl Fn(Arc<K>) -> F,
 ) where
-    K: Resource + Clone + 'static,
+    K: Resource + Clone + Debug + 'static,
     K::DynamicType: Debug + Eq + Hash + Clone,
     F: Future<Output = Result<(), ReconcileError>>,
 {
