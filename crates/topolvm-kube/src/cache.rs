@@ -1,6 +1,6 @@
 //! A cache of watched objects: kube's reflector store, and waiting for its first list.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -9,12 +9,14 @@ use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+/// A kind of object that can be cached.
+pub trait Cached: Lookup<DynamicType: Eq + Hash + Clone + Debug> + Clone + Debug + 'static {}
+
+impl<K: Lookup<DynamicType: Eq + Hash + Clone + Debug> + Clone + Debug + 'static> Cached for K {}
+
 /// Reads the cached objects. Clones share them.
-#[derive(Clone)]
-pub struct Cache<K: Lookup + 'static>
-where
-    K::DynamicType: Eq + Hash,
-{
+#[derive(Clone, Debug)]
+pub struct Cache<K: Cached> {
     store: Store<K>,
     /// True when all objects have been listed once. kube's store tells that, too, but wakes only the last of those who
     /// wait for it.
@@ -22,18 +24,13 @@ where
 }
 
 /// Keeps a cache up to date. A watch has one of its own.
-pub struct CacheWriter<K: Lookup + Clone + 'static>
-where
-    K::DynamicType: Eq + Hash + Clone,
-{
+#[derive(Debug)]
+pub struct CacheWriter<K: Cached> {
     store: Writer<K>,
     listed: watch::Sender<bool>,
 }
 
-impl<K: Lookup + Clone + 'static> CacheWriter<K>
-where
-    K::DynamicType: Eq + Hash + Clone,
-{
+impl<K: Cached> CacheWriter<K> {
     /// Returns a reader of the cache.
     #[must_use]
     pub fn as_reader(&self) -> Cache<K> {
@@ -49,10 +46,16 @@ where
     }
 }
 
-impl<K: Lookup + Clone + 'static> Cache<K>
+impl<K: Cached> Default for CacheWriter<K>
 where
-    K::DynamicType: Eq + Hash + Clone,
+    K::DynamicType: Default,
 {
+    fn default() -> Self {
+        Self { store: Writer::default(), listed: watch::Sender::default() }
+    }
+}
+
+impl<K: Cached> Cache<K> {
     /// Waits until all objects have been listed once; `false` when the watch ends before.
     pub async fn wait_until_listed(&self) -> bool {
         self.listed.clone().wait_for(|listed| *listed).await.is_ok()
@@ -80,33 +83,6 @@ where
     #[must_use]
     pub fn state(&self) -> Vec<Arc<K>> {
         self.store.state()
-    }
-}
-
-impl<K: Lookup + Clone + 'static> Default for CacheWriter<K>
-where
-    K::DynamicType: Default + Eq + Hash + Clone,
-{
-    fn default() -> Self {
-        Self { store: Writer::default(), listed: watch::Sender::default() }
-    }
-}
-
-impl<K: Lookup + 'static> fmt::Debug for Cache<K>
-where
-    K::DynamicType: Eq + Hash,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("listed", &self.listed).finish_non_exhaustive()
-    }
-}
-
-impl<K: Lookup + Clone + 'static> fmt::Debug for CacheWriter<K>
-where
-    K::DynamicType: Eq + Hash + Clone,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheWriter").field("listed", &self.listed).finish_non_exhaustive()
     }
 }
 

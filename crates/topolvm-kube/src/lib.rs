@@ -15,7 +15,7 @@ mod reconcile_metrics;
 mod watch;
 mod work_queue;
 
-pub use cache::{Cache, CacheWriter};
+pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use events::EventRecorder;
 pub use list::{can_select, list_in_pages, list_selected};
