@@ -25,16 +25,6 @@ pub enum OptionError {
     ZeroByte,
 }
 
-/// Kind of a mount option.
-enum OptionKind {
-    Set(MountFlags),
-    Clear(MountFlags),
-    /// For mount(8) and fstab only.
-    Ignored,
-    Forbidden,
-    ForFilesystem,
-}
-
 impl Default for MountOptions {
     fn default() -> Self {
         Self { flags: MountFlags::empty(), data: String::new() }
@@ -54,12 +44,12 @@ impl MountOptions {
             if readonly && option == "rw" {
                 return Err(OptionError::Contradiction);
             }
-            match classify_option(option) {
-                OptionKind::Set(flag) => flags |= flag,
-                OptionKind::Clear(flag) => flags &= !flag,
-                OptionKind::Ignored => {}
-                OptionKind::Forbidden => return Err(OptionError::Forbidden(option.to_owned())),
-                OptionKind::ForFilesystem => data.push(option),
+            if let Some((set, _, flag)) = FLAGS.iter().find(|(set, clear, _)| [*set, *clear].contains(&option)) {
+                flags.set(*flag, option == *set);
+            } else if is_forbidden(option) {
+                return Err(OptionError::Forbidden(option.to_owned()));
+            } else if !is_ignored(option) {
+                data.push(option);
             }
         }
         Ok(Self { flags, data: data.join(",") })
@@ -121,50 +111,37 @@ const FLAGS: [(&str, &str, MountFlags); 14] = [
     ("dirsync", "", MountFlags::DIRSYNC),
 ];
 
-/// Options that are for mount(8) and fstab only.
-const IGNORED: [&str; 10] =
-    ["defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
-
-/// Options with which mount(2) changes a mount instead of making one.
-const FORBIDDEN: [&str; 13] = [
-    "bind",
-    "rbind",
-    "remount",
-    "move",
-    "loop",
-    "shared",
-    "rshared",
-    "private",
-    "rprivate",
-    "slave",
-    "rslave",
-    "unbindable",
-    "runbindable",
-];
-
 /// Options that mount a part of the device, or that name another one: the journal of ext4, the log and the real-time
 /// part of XFS, more devices of Btrfs.
 const DEVICE_OPTIONS: [&str; 8] =
     ["loop", "offset", "sizelimit", "journal_path", "journal_dev", "logdev", "rtdev", "device"];
 
-/// Returns the kind of a mount option.
-fn classify_option(option: &str) -> OptionKind {
-    let (name, has_value) = option.split_once('=').map_or((option, false), |(name, _)| (name, true));
-    if let Some((_, _, flag)) = FLAGS.iter().find(|(set, _, _)| *set == option) {
-        OptionKind::Set(*flag)
-    } else if let Some((_, _, flag)) = FLAGS.iter().find(|(_, clear, _)| *clear == option) {
-        OptionKind::Clear(*flag)
-    } else if IGNORED.contains(&option)
-        || option.starts_with("x-")
-        || option.starts_with("X-")
-        || has_value && name == "comment"
-    {
-        OptionKind::Ignored
-    } else if FORBIDDEN.contains(&option) || has_value && DEVICE_OPTIONS.contains(&name) {
-        OptionKind::Forbidden
-    } else {
-        OptionKind::ForFilesystem
-    }
+/// Returns whether mount(2) would change a mount because of an option instead of making one, or use another device.
+fn is_forbidden(option: &str) -> bool {
+    matches!(
+        option,
+        "bind"
+            | "rbind"
+            | "remount"
+            | "move"
+            | "loop"
+            | "shared"
+            | "rshared"
+            | "private"
+            | "rprivate"
+            | "slave"
+            | "rslave"
+            | "unbindable"
+            | "runbindable"
+    ) || option.split_once('=').is_some_and(|(name, _)| DEVICE_OPTIONS.contains(&name))
+}
+
+/// Returns whether an option is for mount(8) and fstab only.
+fn is_ignored(option: &str) -> bool {
+    matches!(
+        option,
+        "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group"
+    ) || ["x-", "X-", "comment="].iter().any(|prefix| option.starts_with(prefix))
 }
 
 #[cfg(test)]
