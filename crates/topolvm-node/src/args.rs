@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Parser, ValueEnum};
+use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
@@ -77,18 +78,18 @@ enum Embed {
     None,
 }
 
-/// Connection to lvmd.
+/// Connection to lvmd. `R` runs the LVM commands of an embedded one.
 #[derive(Clone, Debug)]
-pub enum LvmdConfig {
+pub enum LvmdConfig<R = SystemRunner> {
     /// lvmd is another process behind this socket.
     Socket(PathBuf),
     /// lvmd runs in this process.
-    Embedded(Box<::lvmd::Settings>),
+    Embedded(Box<::lvmd::Settings<R>>),
 }
 
 /// Configuration: the flags, checked.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct Config<R = SystemRunner> {
     /// API group of this deployment.
     pub flavor: ApiFlavor,
     /// Name of the Node object of this node; never empty.
@@ -96,7 +97,7 @@ pub struct Config {
     /// Path of the CSI socket; absolute.
     pub csi_socket: PathBuf,
     /// Connection to lvmd.
-    pub lvmd: LvmdConfig,
+    pub lvmd: LvmdConfig<R>,
     /// Configuration of the metrics server.
     pub metrics: MetricsConfig,
     /// True when volumes are staged before they are published.

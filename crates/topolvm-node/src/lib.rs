@@ -18,5 +18,5 @@ mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
 pub use filesystem::Filesystem;
-pub use run::{Dependencies, LvmdBackend, start};
+pub use run::start;
 pub use volumes::Volumes;

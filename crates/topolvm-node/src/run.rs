@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::lvmd::Settings;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::Client;
@@ -29,35 +28,6 @@ use crate::volumes::Volumes;
 /// Directory of the device nodes that versions before 0.33 made.
 const LEGACY_DEVICES: &str = "/dev/topolvm";
 
-/// lvmd of an agent: a client, or what runs it in this process.
-#[derive(Debug)]
-pub enum LvmdBackend<R> {
-    /// A client of an lvmd that runs already.
-    Client(Box<LvmdClient>),
-    /// Settings of an lvmd to run in this process.
-    Embedded(Box<Settings<R>>),
-}
-
-/// Dependencies of the agent outside of it, which tests replace.
-pub struct Dependencies<M, R> {
-    /// Checked flags.
-    pub config: Config,
-    /// Client of the Kubernetes API server.
-    pub client: Client,
-    /// lvmd.
-    pub lvmd: LvmdBackend<R>,
-    /// Mounts of this machine.
-    pub mounter: M,
-    /// Clock.
-    pub now: fn() -> Timestamp,
-}
-
-impl<M, R> std::fmt::Debug for Dependencies<M, R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dependencies").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
 impl Program for Args {
     const NAME: &'static str = "topolvm-node";
     type Config = Config;
@@ -75,23 +45,15 @@ impl Program for Args {
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let lvmd = match &config.lvmd {
-            LvmdConfig::Socket(socket) => LvmdBackend::Client(Box::new(
-                LvmdClient::connect(socket)
-                    .with_context(|| format!("--lvmd-socket {} cannot be used", socket.display()))?,
-            )),
-            LvmdConfig::Embedded(settings) => LvmdBackend::Embedded(settings.clone()),
-        };
         let client = topolvm_kube::client("topolvm-node").await?;
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = Timestamp::now;
-        let dependencies = Dependencies { client, lvmd, mounter: SystemMounter::new(), now, config };
-        start(dependencies, &tasks, &shutdown).await
+        start(config, client, SystemMounter::new(), now, &tasks, &shutdown).await
     }
 }
 
-impl<R: Host + Clone> LvmdBackend<R> {
-    /// Returns a client. An embedded lvmd runs until `shutdown` is cancelled.
+impl<R: Host + Clone> LvmdConfig<R> {
+    /// Returns a client of lvmd. One that is embedded runs until `shutdown` is cancelled.
     fn connect(
         self,
         csi_socket: &Path,
@@ -101,7 +63,8 @@ impl<R: Host + Clone> LvmdBackend<R> {
         shutdown: CancellationToken,
     ) -> anyhow::Result<LvmdClient> {
         match self {
-            Self::Client(lvmd) => Ok(*lvmd),
+            Self::Socket(socket) => LvmdClient::connect(&socket)
+                .with_context(|| format!("--lvmd-socket {} cannot be used", socket.display())),
             Self::Embedded(settings) => {
                 let services = ::lvmd::embed(*settings, csi_socket, registry, tasks, shutdown)?;
                 Ok(LvmdClient::over(observed(services, metrics)))
@@ -111,14 +74,16 @@ impl<R: Host + Clone> LvmdBackend<R> {
 }
 
 /// Starts the tasks of the agent. The CSI socket is served when this returns, whether or not lvmd and the API server
-/// answer yet.
+/// answer yet. `now` is the clock.
 pub async fn start<M: Mounter + Clone, R: Host + Clone>(
-    dependencies: Dependencies<M, R>,
+    config: Config<R>,
+    client: Client,
+    mounter: M,
+    now: fn() -> Timestamp,
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Dependencies { config, client, lvmd, mounter, now } = dependencies;
-    let Config { flavor, node, csi_socket, lvmd: _, metrics, stage_volumes, embeds_registrar, kubelet_dir } = config;
+    let Config { flavor, node, csi_socket, lvmd, metrics, stage_volumes, embeds_registrar, kubelet_dir } = config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
@@ -137,9 +102,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let (unpublishes, unpublished) = mpsc::unbounded_channel();
     let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
     let csi = csi_services(flavor, node.clone(), agent, readiness, tasks.clone(), unpublishes);
-    let listener = unix::listen(&csi_socket).await?;
-    tracing::info!(socket = %csi_socket.display(), node, "serving CSI");
-    tasks.spawn("CSI", serve_csi(listener, csi, rpc_metrics.clone(), shutdown.clone(), lvmd_shutdown));
+    serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
     metrics.start(Arc::new(registry), AccessReviews::new(client.clone()), tasks, shutdown);
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
@@ -168,12 +131,19 @@ fn csi_services<M: Mounter>(
 
 /// Serves CSI, and ends an embedded lvmd after that: calls that run need it to their end.
 async fn serve_csi(
-    listener: unix::Listener,
+    socket: &Path,
+    node: &str,
     csi: Routes,
     metrics: RpcMetrics,
+    tasks: &Tasks,
     shutdown: CancellationToken,
     lvmd_shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let _ends_lvmd = lvmd_shutdown.drop_guard();
-    serve_any_authority(listener, csi, &metrics, shutdown).await
+    let listener = unix::listen(socket).await?;
+    tracing::info!(socket = %socket.display(), node, "serving CSI");
+    tasks.spawn("CSI", async move {
+        let _ends_lvmd = lvmd_shutdown.drop_guard();
+        serve_any_authority(listener, csi, &metrics, shutdown).await
+    });
+    Ok(())
 }

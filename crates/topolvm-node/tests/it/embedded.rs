@@ -1,7 +1,6 @@
 //! The whole agent with lvmd in its process: the same lvmd, without a socket.
 
 use std::fs;
-use std::path::PathBuf;
 
 use lvmd::Settings;
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use topolvm_api::ApiFlavor;
-use topolvm_node::{Config, Dependencies, LvmdBackend, LvmdConfig, start};
+use topolvm_node::{Config, LvmdConfig, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_runtime::metrics_server::MetricsConfig;
@@ -46,24 +45,17 @@ impl Agent {
         let file = dir.path().join("lvmd.yaml");
         fs::write(&file, ONE_CLASS).unwrap();
         let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm.clone() };
-        let parts = Dependencies {
-            config: Config {
-                flavor: ApiFlavor::TopoLvm,
-                node: "n1".to_owned(),
-                csi_socket: dir.path().join("csi.sock"),
-                // Where the program looks, which this is not
-                lvmd: LvmdConfig::Socket(PathBuf::new()),
-                metrics: MetricsConfig::plain(metrics.parse().unwrap()),
-                stage_volumes: false,
-                embeds_registrar: false,
-                kubelet_dir: dir.path().to_owned(),
-            },
-            client: api.client(),
-            lvmd: LvmdBackend::Embedded(Box::new(settings)),
-            mounter: Machine::new(&lvm),
-            now,
+        let config = Config {
+            flavor: ApiFlavor::TopoLvm,
+            node: "n1".to_owned(),
+            csi_socket: dir.path().join("csi.sock"),
+            lvmd: LvmdConfig::Embedded(Box::new(settings)),
+            metrics: MetricsConfig::plain(metrics.parse().unwrap()),
+            stage_volumes: false,
+            embeds_registrar: false,
+            kubelet_dir: dir.path().to_owned(),
         };
-        start(parts, &tasks, &shutdown).await.unwrap();
+        start(config, api.client(), Machine::new(&lvm), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown, metrics }
     }
 

@@ -5,8 +5,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
-use topolvm_node::lvmd_client::LvmdClient;
-use topolvm_node::{Config, Dependencies, LvmdBackend, LvmdConfig, start};
+use topolvm_node::{Config, LvmdConfig, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, BlockVolume};
@@ -43,25 +42,18 @@ impl Agent {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let lvmd_socket = dir.path().join("lvmd.sock");
         let machine = Machine::new(&lvm);
-        let parts = Dependencies {
-            config: Config {
-                flavor: ApiFlavor::TopoLvm,
-                node: "n1".to_owned(),
-                csi_socket: dir.path().join("csi.sock"),
-                lvmd: LvmdConfig::Socket(lvmd_socket.clone()),
-                metrics: MetricsConfig::plain(Listen::Off),
-                stage_volumes: false,
-                embeds_registrar: false,
-                kubelet_dir: dir.path().to_owned(),
-            },
-            client: api.client(),
-            lvmd: LvmdBackend::<FakeLvm>::Client(Box::new(LvmdClient::connect(&lvmd_socket).unwrap())),
-            mounter: machine.clone(),
-            now,
+        let config = Config {
+            flavor: ApiFlavor::TopoLvm,
+            node: "n1".to_owned(),
+            csi_socket: dir.path().join("csi.sock"),
+            lvmd: LvmdConfig::<FakeLvm>::Socket(dir.path().join("lvmd.sock")),
+            metrics: MetricsConfig::plain(Listen::Off),
+            stage_volumes: false,
+            embeds_registrar: false,
+            kubelet_dir: dir.path().to_owned(),
         };
-        start(parts, &tasks, &shutdown).await.unwrap();
+        start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, machine, tasks, shutdown }
     }
 
