@@ -21,7 +21,9 @@ pub use events::EventRecorder;
 pub use list::{can_select, list_in_pages, list_selected};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use metrics_access::{AccessReviewError, AccessReviews};
-pub use patches::{add_finalizer, has_finalizer, json_patch, remove_finalizers, set_annotation, set_label};
+pub use patches::{
+    add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
+};
 pub use reconcile_metrics::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_selected};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

@@ -1,4 +1,4 @@
-//! JSON patches of metadata that touch their own entry and no other: of finalizers, labels and annotations.
+//! JSON patches that touch their own entry and no other: of finalizers, labels, annotations and the status.
 //!
 //! A merge patch replaces the whole list of finalizers and would drop what somebody else has added since it was read.
 //! These patches say which entry of which object they mean; when that is not there any more the API server refuses the
@@ -10,6 +10,7 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, TestOperation};
 use kube::api::Patch;
 use kube::core::ObjectMeta;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Returns the JSON patch of these operations.
@@ -64,6 +65,11 @@ pub fn set_label(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<PatchOper
 /// Returns the operations that set an annotation of exactly this object.
 pub fn set_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<PatchOperation> {
     set_entry(metadata, "annotations", metadata.annotations.as_ref(), key, value)
+}
+
+/// Returns the operations that replace the status of exactly this object.
+pub fn replace_status(metadata: &ObjectMeta, status: &impl Serialize) -> Vec<PatchOperation> {
+    vec![test(["metadata", "uid"], json!(metadata.uid)), add(["status"], json!(status))]
 }
 
 fn set_entry(

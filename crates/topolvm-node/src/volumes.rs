@@ -34,7 +34,7 @@ pub(crate) enum LookupError {
     #[error("volume {id} is not known on node {node}")]
     Unknown { id: String, node: String },
     /// The API server answered with an error, or not at all.
-    #[error("cannot look up volume {id} in the Kubernetes API server")]
+    #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
     Api { id: String, source: ApiError },
     /// The objects have not been listed yet.
     #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]

@@ -54,15 +54,13 @@ impl<M: Mounter> Agent<M> {
         };
         conditions.extend(of_mount);
         let messages: Vec<String> = conditions.into_iter().map(|condition| condition.message).collect();
-        match (messages.is_empty(), unknown) {
-            (false, _) => csi::VolumeCondition { abnormal: true, message: messages.join("; ") },
-            (true, Some(why)) => {
-                csi::VolumeCondition { abnormal: false, message: format!("the condition is not known: {why}") }
-            }
-            (true, None) => {
-                csi::VolumeCondition { abnormal: false, message: "volume is healthy and operating normally".to_owned() }
-            }
-        }
+        let abnormal = !messages.is_empty();
+        let message = match unknown {
+            _ if abnormal => messages.join("; "),
+            Some(why) => format!("the condition is not known: {why}"),
+            None => "volume is healthy and operating normally".to_owned(),
+        };
+        csi::VolumeCondition { abnormal, message }
     }
 
     /// Returns the conditions of the LV, of its device class, and of a filesystem that is missing.

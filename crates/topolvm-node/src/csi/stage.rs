@@ -1,5 +1,5 @@
-//! `NodeStageVolume`: mounts a filesystem once on the node, to be bound from there to each
-//! pod. Announced with `--stage-volumes`.
+//! `NodeStageVolume`: mounts a filesystem once on the node, to be bound from there to each pod. Announced with
+//! `--stage-volumes`.
 
 use std::path::{Path, PathBuf};
 

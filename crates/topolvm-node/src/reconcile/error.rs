@@ -17,9 +17,6 @@ pub enum ReconcileError {
         /// Error of the API server.
         source: ApiError,
     },
-    /// A patch cannot be serialized.
-    #[error("cannot form a patch")]
-    Form(#[from] serde_json::Error),
     /// lvmd is away or busy.
     #[error("waiting for lvmd")]
     LvmdAway(#[source] LvmdError),

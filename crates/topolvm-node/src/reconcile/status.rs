@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
+use topolvm_kube::{json_patch, replace_status};
 
 use super::{ReconcileError, Reconciler};
 use crate::api_server::{self, DEADLINE};
@@ -58,11 +58,7 @@ impl Reconciler {
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         status.conditions = vec![ready_condition(volume, &status, self.is_lost(volume), (self.now)())];
         let params = PatchParams::apply(FIELD_MANAGER);
-        let patch = serde_json::from_value(json!([
-            {"op": "test", "path": "/metadata/uid", "value": volume.uid()},
-            {"op": "add", "path": "/status", "value": status},
-        ]))?;
-        let patch = Patch::Json::<()>(patch);
+        let patch = json_patch(replace_status(&volume.metadata, &status));
         let written = with_deadline("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;
         Ok(self.write_cache.insert(written))
     }
