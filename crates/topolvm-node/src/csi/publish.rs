@@ -59,11 +59,9 @@ impl<M: Mounter> Agent<M> {
         wanted: &WantedFilesystem<'_>,
     ) -> Result<(), CsiError> {
         let WantedFilesystem { filesystem, options, .. } = *wanted;
-        let is_mounted = self.is_mounted_as_wanted(volume, target, wanted).await?;
-        let prepared = if is_mounted && self.answers(target).await? {
+        let prepared = if self.is_mounted_as_wanted(volume, target, wanted).await? {
             Prepared::Existing
         } else {
-            self.unmount_all(target).await?;
             self.mount_or_bind(volume, target, wanted).await?
         };
         if options.is_readonly() {
@@ -81,7 +79,8 @@ impl<M: Mounter> Agent<M> {
         Ok(())
     }
 
-    /// Returns whether a filesystem is mounted at a target path; an error if that is not the wanted one.
+    /// Returns whether the wanted filesystem is mounted at a target path; an error if another is. One that has shut down
+    /// is unmounted.
     async fn is_mounted_as_wanted(
         &self,
         volume: &Volume<'_>,
@@ -96,8 +95,11 @@ impl<M: Mounter> Agent<M> {
             Err(CsiError::OtherFilesystem { id, target, found: mount.filesystem })
         } else if mount.readonly != wanted.options.is_readonly() {
             Err(CsiError::OtherMode { id, target })
-        } else {
+        } else if self.answers(&target).await? {
             Ok(true)
+        } else {
+            self.unmount_all(&target).await?;
+            Ok(false)
         }
     }
 
