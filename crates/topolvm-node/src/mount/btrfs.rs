@@ -17,7 +17,7 @@ const LOG_ROOT: Range<usize> = 0x60..0x68;
 const TOTAL_BYTES: Range<usize> = 0x70..0x78;
 const SECTOR_SIZE: Range<usize> = 0x90..0x94;
 
-/// What is read of a superblock.
+/// Fields of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     /// UUID of the filesystem, as people write it.
