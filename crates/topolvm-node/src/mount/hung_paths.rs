@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
 
 use parking_lot::Mutex;
-use topolvm_runtime::Turn;
 
+use super::hung_task::WeakHungTask;
 use super::{HungTask, MountError};
 
 /// Paths at which a thread waits for a disk. kubelet measures each volume every minute; without this cache, each time
 /// another thread would hang.
 #[derive(Debug, Default)]
 pub(crate) struct HungPaths {
-    paths: Mutex<HashMap<PathBuf, Weak<Mutex<Vec<Turn>>>>>,
+    paths: Mutex<HashMap<PathBuf, WeakHungTask>>,
 }
 
 impl HungPaths {

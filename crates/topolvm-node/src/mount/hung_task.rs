@@ -10,14 +10,17 @@ use topolvm_runtime::Turn;
 #[derive(Clone, Debug, Default)]
 pub struct HungTask(pub(super) Arc<Mutex<Vec<Turn>>>);
 
+/// A weak reference to a hung task, which does not keep its locks.
+pub(super) type WeakHungTask = Weak<Mutex<Vec<Turn>>>;
+
 impl HungTask {
     /// Holds a lock until the wait is over, so that no second thread hangs with the same volume.
     pub(crate) fn hold_lock(&self, lock: Turn) {
         self.0.lock().push(lock);
     }
 
-    /// Returns a weak reference, which does not keep the locks.
-    pub(super) fn downgrade(&self) -> Weak<Mutex<Vec<Turn>>> {
+    /// Returns a weak reference.
+    pub(super) fn downgrade(&self) -> WeakHungTask {
         Arc::downgrade(&self.0)
     }
 }

@@ -51,19 +51,18 @@ impl Reconciler {
     ) -> Result<(), ReconcileError> {
         let (params, patch) = (PatchParams::default(), json_patch(operations));
         match with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await {
+            Ok(_) if was_there => {
+                tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");
+            }
             Ok(_) => {
-                let message = if was_there {
-                    "removed the logical volume"
-                } else {
-                    "there is no logical volume; the object may go"
-                };
-                tracing::info!(volume = volume.name(), lv = volume.uid(), "{message}");
-                Ok(())
+                let lv = volume.uid();
+                tracing::info!(volume = volume.name(), lv, "there is no logical volume; the object may go");
             }
             // An earlier try took the finalizer off, and the object went with it
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Checks that the node of the LV's device is nowhere but where LVM has made it. An LV that cannot be listed has
