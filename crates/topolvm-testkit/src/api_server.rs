@@ -5,23 +5,25 @@
 
 #![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
-mod answer;
-mod asked;
 mod changes;
-mod changing;
 mod direct;
 mod fault;
+mod handler;
+mod http_request;
+mod json;
 mod kind;
+mod list;
+mod mutating;
 mod ownership;
 mod patch;
-mod reading;
-mod refusal;
-mod request;
+mod request_log;
+mod resource_request;
 mod reviews;
 mod selector;
 mod state;
+mod status_error;
 mod store;
-mod watching;
+mod watch;
 mod write;
 
 use std::sync::Arc;
@@ -32,10 +34,10 @@ pub use changes::{Change, Changes};
 pub use fault::Failure;
 pub use kind::Kind;
 
-use request::Target;
+use http_request::Target;
 use state::{Ending, Shared, State};
 
-/// The fake server. Clones are the same server.
+/// A fake API server. Clones are the same server.
 ///
 /// Resources are named in calls by their plural, as `pods`, and where two groups share it by
 /// `logicalvolumes.topolvm.io`.
@@ -51,33 +53,33 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// An empty server that knows LogicalVolumes of both groups and the built-in resources that volumes touch.
+    /// Makes an empty server, which serves LogicalVolumes of both groups and the built-in resources that volumes touch.
     pub fn new() -> Self {
-        Self { shared: Arc::new(Shared::new(kind::installed())) }
+        Self { shared: Arc::new(Shared::new(kind::default_kinds())) }
     }
 
-    /// Serves another resource, or serves one in another way.
+    /// Serves another resource, or a served one with other rules.
     pub fn serve(&self, kind: Kind) {
         let mut state = self.shared.lock();
         state.kinds.retain(|known| known.qualified_plural() != kind.qualified_plural());
         state.kinds.push(kind);
     }
 
-    /// Stops to serve a resource, as before its CustomResourceDefinition is installed.
+    /// Stops serving a resource, as before its CustomResourceDefinition is installed.
     pub fn withdraw(&self, resource: &str) {
-        self.shared.lock().kinds.retain(|kind| !kind.is_called(resource));
+        self.shared.lock().kinds.retain(|kind| !kind.has_name(resource));
     }
 
     /// Lets field selectors name only these fields, none as on servers without selectable fields.
     pub fn set_selectable_fields(&self, resource: &str, fields: &[&str]) {
-        for kind in self.shared.lock().kinds.iter_mut().filter(|kind| kind.is_called(resource)) {
+        for kind in self.shared.lock().kinds.iter_mut().filter(|kind| kind.has_name(resource)) {
             *kind = kind.clone().selectable(fields);
         }
     }
 
     /// Drops these fields, given as JSON pointers, from what is written: the CustomResourceDefinition lacks them.
     pub fn prune_fields(&self, resource: &str, fields: &[&str]) {
-        for kind in self.shared.lock().kinds.iter_mut().filter(|kind| kind.is_called(resource)) {
+        for kind in self.shared.lock().kinds.iter_mut().filter(|kind| kind.has_name(resource)) {
             *kind = kind.clone().pruning(fields);
         }
     }
@@ -87,10 +89,10 @@ impl ApiServer {
         self.shared.lock().store.set_clock(now);
     }
 
-    /// A client with `default` as its namespace. Has to be called in a tokio runtime.
+    /// Returns a client with `default` as its namespace. Has to be called in a tokio runtime.
     pub fn client(&self) -> Client {
         let server = self.clone();
-        let service = tower::service_fn(move |request| answer::answer(server.clone(), request));
+        let service = tower::service_fn(move |request| handler::handle_request(server.clone(), request));
         Client::new(service, "default")
     }
 
@@ -122,20 +124,21 @@ impl ApiServer {
 
     /// Sends a bookmark to all watches that take them.
     pub fn send_bookmarks(&self) {
-        self.change(|state| state.bookmarks_asked += 1);
+        self.change(|state| state.bookmarks_requested += 1);
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.shared.lock());
-        self.shared.wake_all();
+        self.shared.notify_waiters();
     }
 }
 
 impl State {
-    fn kind_at(&self, target: &Target) -> Option<Kind> {
-        let is_it =
+    /// Returns the served resource of a path.
+    fn find_kind(&self, target: &Target) -> Option<Kind> {
+        let is_target =
             |kind: &&Kind| kind.group == target.group && kind.version == target.version && kind.plural == target.plural;
-        let kind = self.kinds.iter().find(is_it)?;
+        let kind = self.kinds.iter().find(is_target)?;
         // Of namespaced kinds only lists and watches can be about all namespaces
         let scope_fits = match &target.namespace {
             Some(_) => kind.namespaced,

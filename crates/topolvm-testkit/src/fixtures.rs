@@ -1,4 +1,4 @@
-//! Builders for the objects that tests begin with: only what a test is about has to be said.
+//! Builders of Kubernetes objects with defaults: a test sets only the fields that it is about.
 
 mod claim;
 mod node;

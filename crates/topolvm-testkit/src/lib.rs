@@ -1,5 +1,5 @@
-//! Test doubles that keep state and know rules: a Kubernetes API server, an LVM, builders for objects, and a log to
-//! read.
+//! Test doubles that keep state and follow rules: a Kubernetes API server, an LVM, builders of objects, and a log in
+//! memory.
 
 pub mod api_server;
 pub mod fixtures;

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Keeps what is logged. Clones share it, so that one can be the subscriber's writer.
+/// A log in memory. Clones share it, so that one can be the subscriber's writer.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// The text that was logged since this was asked last.
+    /// Returns the text that was logged since the last call.
     pub fn take(&self) -> String {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! Following what happens on the server, for fake agents and for tests that wait.
+//! Subscriptions to writes, for fake agents, and waiting for the state of an object, for tests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use tokio::sync::watch;
 
 use super::ApiServer;
 use super::state::Shared;
+use super::store::collection;
 
-/// A write that happened.
+/// A write to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The object was created.
@@ -21,7 +22,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The object, whatever happened to it.
+    /// Returns the object that was created, changed or deleted.
     pub fn object(&self) -> &Value {
         match self {
             Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => object,
@@ -29,7 +30,7 @@ impl Change {
     }
 }
 
-/// The changes of one resource from the subscription on; none is left out.
+/// A subscription to the writes of one resource; none is left out.
 #[derive(Debug)]
 pub struct Changes {
     shared: Arc<Shared>,
@@ -40,7 +41,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Waits for the next change.
+    /// Waits for the next write.
     pub async fn next(&mut self) -> Change {
         loop {
             if let Some(change) = self.pending.pop_front() {
@@ -57,12 +58,10 @@ impl Changes {
 
     fn read(&mut self) {
         let state = self.shared.lock();
-        let names = |collection: &super::store::Collection| {
-            let mut kinds = state.kinds.iter().filter(|kind| kind.is_called(&self.resource));
-            kinds.any(|kind| super::store::collection(kind) == *collection)
-        };
+        let kinds = state.kinds.iter().filter(|kind| kind.has_name(&self.resource));
+        let subscribed: Vec<_> = kinds.map(collection).collect();
         for revision in state.store.history_from(self.place) {
-            if !names(&revision.collection) {
+            if !subscribed.contains(&revision.collection) {
                 continue;
             }
             self.pending.push_back(match (&revision.before, &revision.after) {
@@ -77,8 +76,8 @@ impl Changes {
 }
 
 impl ApiServer {
-    /// Follows the changes of a resource from now on. A fake agent reads [`ApiServer::list_json`] after subscribing, so
-    /// that it misses nothing.
+    /// Subscribes to the writes of a resource from now on. A fake agent reads [`ApiServer::list_json`] after
+    /// subscribing, so that it misses nothing.
     pub fn subscribe(&self, resource: &str) -> Changes {
         let place = self.shared.lock().store.end_of_history();
         Changes {
@@ -90,8 +89,8 @@ impl ApiServer {
         }
     }
 
-    /// Waits until something is true of an object (`None` while it does not exist) and returns what the test made of
-    /// it.
+    /// Waits until `found` returns a value for the state of an object (`None` while it does not exist), and returns
+    /// that value.
     pub async fn until<T>(
         &self,
         resource: &str,
@@ -99,8 +98,7 @@ impl ApiServer {
         name: &str,
         mut found: impl FnMut(Option<&Value>) -> Option<T>,
     ) -> T {
-        let look = || found(self.get_json(resource, namespace, name).as_ref());
-        self.wait_for(look).await
+        self.wait_for(|| found(self.get_json(resource, namespace, name).as_ref())).await
     }
 
     /// Waits until at least `n` requests of this verb and resource came in.
@@ -108,11 +106,11 @@ impl ApiServer {
         self.wait_for(|| (self.count(verb, resource) >= n).then_some(())).await;
     }
 
-    async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+    async fn wait_for<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         let mut signal = self.shared.signal.subscribe();
         loop {
             signal.mark_unchanged();
-            if let Some(found) = look() {
+            if let Some(found) = check() {
                 return found;
             }
             // The sender is part of `self`, so that it cannot have gone

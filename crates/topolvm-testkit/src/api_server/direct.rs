@@ -1,4 +1,4 @@
-//! What tests do to the objects behind the clients' backs.
+//! Direct access of tests to the stored objects, past clients, rules and faults.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::ApiServer;
 use super::kind::Kind;
 use super::ownership::Manager;
-use super::refusal::Refusal;
 use super::state::State;
+use super::status_error::StatusError;
 use super::store::ObjectName;
 use super::write::{self, Part, Writer};
 
 impl ApiServer {
-    /// Creates the object or replaces it, status included, past all rules and faults. Returns it as stored.
+    /// Creates an object or replaces it, status included, past all rules and faults. Returns it as stored.
     ///
     /// # Panics
     /// When the object is of a kind that the server does not serve, has no name, or cannot be written as JSON.
@@ -34,26 +34,26 @@ impl ApiServer {
         let key: ObjectName = (namespace.to_owned(), name.to_owned());
         let stored = state.put_directly(&kind, &key, object.clone());
         drop(state);
-        self.shared.wake_all();
+        self.shared.notify_waiters();
         match stored {
             Ok(stored) => Value::clone(&stored),
-            Err(refusal) => panic!("{} {name} is refused: {}", kind.name, refusal.to_json()["message"]),
+            Err(error) => panic!("{} {name} is refused: {}", kind.name, error.to_json()["message"]),
         }
     }
 
-    /// The object as it is now. The namespace of cluster-scoped objects is the empty string.
+    /// Returns an object as it is now. The namespace of cluster-scoped objects is the empty string.
     pub fn get_json(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.shared.lock();
         let key: ObjectName = (namespace.to_owned(), name.to_owned());
-        let mut kinds = state.kinds.iter().filter(|kind| kind.is_called(resource));
+        let mut kinds = state.kinds.iter().filter(|kind| kind.has_name(resource));
         kinds.find_map(|kind| state.store.get(kind, &key)).map(|stored| Value::clone(&stored.object))
     }
 
-    /// All objects of a resource in the order of namespace and name.
+    /// Lists all objects of a resource in the order of namespace and name.
     pub fn list_json(&self, resource: &str) -> Vec<Value> {
         let state = self.shared.lock();
         let version = state.store.version();
-        let kinds = state.kinds.iter().filter(|kind| kind.is_called(resource));
+        let kinds = state.kinds.iter().filter(|kind| kind.has_name(resource));
         let objects = kinds.flat_map(|kind| state.store.list_at(kind, version).into_values());
         objects.map(|object| Value::clone(&object)).collect()
     }
@@ -67,7 +67,7 @@ impl ApiServer {
     pub fn edit(&self, resource: &str, namespace: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let key: ObjectName = (namespace.to_owned(), name.to_owned());
         let mut state = self.shared.lock();
-        let mut kinds = state.kinds.iter().filter(|kind| kind.is_called(resource));
+        let mut kinds = state.kinds.iter().filter(|kind| kind.has_name(resource));
         let found = kinds.find_map(|kind| Some((kind.clone(), Value::clone(&state.store.get(kind, &key)?.object))));
         let Some((kind, mut object)) = found else {
             panic!("there is no {resource} {namespace}/{name}");
@@ -75,28 +75,29 @@ impl ApiServer {
         edit(&mut object);
         let edited = state.put_directly(&kind, &key, object);
         drop(state);
-        self.shared.wake_all();
-        if let Err(refusal) = edited {
-            panic!("{} {name} is refused: {}", kind.name, refusal.to_json()["message"]);
+        self.shared.notify_waiters();
+        if let Err(error) = edited {
+            panic!("{} {name} is refused: {}", kind.name, error.to_json()["message"]);
         }
     }
 
-    /// Deletes an object as a client would: it stays, marked, while it has finalizers. False when there is none.
+    /// Deletes an object as a client would: while it has finalizers, it stays and has a `deletionTimestamp`. Returns
+    /// false when there is none.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> bool {
         let key: ObjectName = (namespace.to_owned(), name.to_owned());
         let mut state = self.shared.lock();
         let state = &mut *state;
-        let kinds = state.kinds.iter().filter(|kind| kind.is_called(resource));
+        let kinds = state.kinds.iter().filter(|kind| kind.has_name(resource));
         let found = kinds.filter(|kind| write::delete(&mut state.store, kind, &key, &Value::Null).is_ok());
         let is_deleted = found.count() > 0;
-        self.shared.wake_all();
+        self.shared.notify_waiters();
         is_deleted
     }
 }
 
 impl State {
-    /// Creates or replaces an object as it is.
-    fn put_directly(&mut self, kind: &Kind, key: &ObjectName, object: Value) -> Result<Arc<Value>, Refusal> {
+    /// Creates or replaces an object, with the fields that only the server may set.
+    fn put_directly(&mut self, kind: &Kind, key: &ObjectName, object: Value) -> Result<Arc<Value>, StatusError> {
         let writer = Writer {
             manager: Manager { name: "test".to_owned(), applies: false, subresource: false },
             part: Part::Everything,

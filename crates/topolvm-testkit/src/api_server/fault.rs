@@ -1,21 +1,20 @@
-//! Failures that tests ask for, and the log of what came in.
+//! Failures that a test injects into requests.
 
 use super::ApiServer;
 use super::kind::Kind;
-use super::state::{Logged, State};
 
-/// What is to happen to a request.
+/// A failure of a request.
 pub enum Failure {
     /// It is answered with this HTTP status and changes nothing.
     Status(u16),
-    /// The connection breaks before the server has seen it.
+    /// The connection breaks before the server has read it.
     Unreachable,
-    /// It takes effect, but the answer is lost on the way.
+    /// It takes effect, but the connection breaks before the response.
     LostAnswer,
     /// It is never answered.
     Hang,
-    /// Something else happens first, for instance somebody else changes the object. Only the first of several requests
-    /// has it happen.
+    /// It is served after this action, for instance another client's write. Only the first of several requests has it
+    /// happen.
     After(Box<dyn FnMut(&ApiServer) + Send>),
 }
 
@@ -31,13 +30,6 @@ impl std::fmt::Debug for Failure {
     }
 }
 
-pub(super) struct Fault {
-    pub(super) verb: String,
-    pub(super) resource: String,
-    pub(super) left: usize,
-    pub(super) failure: Failure,
-}
-
 impl ApiServer {
     /// Answers the next `n` requests of this verb (as in authorisation rules, `*` for all) and resource with an HTTP
     /// status.
@@ -45,50 +37,25 @@ impl ApiServer {
         self.inject(verb, resource, n, Failure::Status(status));
     }
 
-    /// Lets something happen to the next `n` requests of this verb and resource. Faults apply in the order of
+    /// Injects a failure into the next `n` requests of this verb and resource. Failures apply in the order of
     /// injection.
     pub fn inject(&self, verb: &str, resource: &str, n: usize, failure: Failure) {
-        self.shared.lock().faults.push(Fault {
-            verb: verb.to_owned(),
-            resource: resource.to_owned(),
-            left: n,
-            failure,
-        });
+        self.shared.lock().faults.add(verb, resource, n, failure);
     }
 
-    /// Does something right before the next request of this verb and resource is served.
+    /// Runs an action right before the next request of this verb and resource is served.
     pub fn before_next(&self, verb: &str, resource: &str, action: impl FnMut(&Self) + Send + 'static) {
         self.inject(verb, resource, 1, Failure::After(Box::new(action)));
     }
 
-    /// Takes back all faults that have not happened yet.
+    /// Removes the injected failures that have not happened yet.
     pub fn clear_faults(&self) {
-        self.shared.lock().faults.clear();
+        self.shared.lock().faults = Faults::default();
     }
 
-    /// Verb and path, with its parameters, of every request that came in.
-    pub fn requests(&self) -> Vec<(&'static str, String)> {
-        let state = self.shared.lock();
-        state.requests.iter().map(|logged| (logged.verb, logged.path.clone())).collect()
-    }
-
-    /// How many requests of this verb (`*` for all) and resource came in.
-    pub fn count(&self, verb: &str, resource: &str) -> usize {
-        let state = self.shared.lock();
-        let matches = |logged: &&Logged| {
-            (verb == "*" || verb == logged.verb) && logged.kind.as_ref().is_some_and(|kind| kind.is_called(resource))
-        };
-        state.requests.iter().filter(matches).count()
-    }
-
-    /// Forgets the requests so far.
-    pub fn clear_requests(&self) {
-        self.shared.lock().requests.clear();
-    }
-
-    /// The failure for a request, if one is due. What is to happen first happens here, without the lock.
+    /// Returns the failure that is due for a request. The action of [`Failure::After`] runs here, without the lock.
     pub(super) fn take_failure(&self, verb: &str, kind: &Kind) -> Option<Failure> {
-        let failure = self.shared.lock().take_failure(verb, kind);
+        let failure = self.shared.lock().faults.take(verb, kind);
         if let Some(Failure::After(mut action)) = failure {
             action(self);
             return None;
@@ -97,12 +64,28 @@ impl ApiServer {
     }
 }
 
-impl State {
-    fn take_failure(&mut self, verb: &str, kind: &Kind) -> Option<Failure> {
-        let due = |fault: &&mut Fault| {
-            fault.left > 0 && (fault.verb == "*" || fault.verb == verb) && kind.is_called(&fault.resource)
+/// The injected failures that are still to happen, in the order of injection.
+#[derive(Default)]
+pub(super) struct Faults(Vec<Fault>);
+
+struct Fault {
+    verb: String,
+    resource: String,
+    /// Requests that it is still to happen to.
+    left: usize,
+    failure: Failure,
+}
+
+impl Faults {
+    fn add(&mut self, verb: &str, resource: &str, n: usize, failure: Failure) {
+        self.0.push(Fault { verb: verb.to_owned(), resource: resource.to_owned(), left: n, failure });
+    }
+
+    fn take(&mut self, verb: &str, kind: &Kind) -> Option<Failure> {
+        let is_due = |fault: &&mut Fault| {
+            fault.left > 0 && (fault.verb == "*" || fault.verb == verb) && kind.has_name(&fault.resource)
         };
-        let fault = self.faults.iter_mut().find(due)?;
+        let fault = self.0.iter_mut().find(is_due)?;
         fault.left -= 1;
         Some(match &mut fault.failure {
             Failure::Status(code) => Failure::Status(*code),

@@ -1,4 +1,4 @@
-//! The resources that the fake server serves and the rules that differ between them.
+//! Resources that the fake server serves, and the rules that differ between them.
 
 use topolvm_api::ApiFlavor;
 
@@ -17,7 +17,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A namespaced custom resource; the core group is the empty string.
+    /// Makes a namespaced custom resource; the core group is the empty string.
     pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -32,56 +32,57 @@ impl Kind {
         }
     }
 
-    /// A cluster-scoped custom resource.
-    pub fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+    /// Makes a cluster-scoped custom resource.
+    fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self { namespaced: false, ..Self::namespaced(group, version, kind, plural) }
     }
 
-    /// With the status subresource: writes to the object leave the status alone and the other way round.
+    /// Adds the status subresource: writes to the object leave the status alone and the other way round.
     #[must_use]
     pub fn with_status(mut self) -> Self {
         self.has_status = true;
         self
     }
 
-    /// With fields that field selectors may name besides `metadata.name` and `metadata.namespace`, as `spec.nodeName`.
+    /// Sets the fields that field selectors may name besides `metadata.name` and `metadata.namespace`, as
+    /// `spec.nodeName`.
     #[must_use]
     pub fn selectable(mut self, fields: &[&str]) -> Self {
         self.selectable = fields.iter().map(|&field| field.to_owned()).collect();
         self
     }
 
-    /// With fields that its schema does not know, as `/status/conditions`: what is written to them is dropped.
+    /// Sets the fields that its schema lacks, as `/status/conditions`: what is written to them is dropped.
     #[must_use]
     pub(super) fn pruning(mut self, fields: &[&str]) -> Self {
         self.unknown = fields.iter().map(|&field| field.to_owned()).collect();
         self
     }
 
-    /// Built into the real server, which treats such resources less strictly than custom ones.
+    /// Marks it as built into the real server, which treats such resources less strictly than custom ones.
     #[must_use]
     fn built_in(mut self) -> Self {
         self.custom = false;
         self
     }
 
-    /// `v1` or `topolvm.io/v1`.
+    /// Returns `apiVersion`: `v1` or `topolvm.io/v1`.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `pods` or `logicalvolumes.topolvm.io`, as messages name the resource.
+    /// Returns `pods` or `logicalvolumes.topolvm.io`, as messages name the resource.
     pub(super) fn qualified_plural(&self) -> String {
         qualify(&self.plural, &self.group)
     }
 
-    /// `Pod` or `LogicalVolume.topolvm.io`, as messages about invalid objects name the kind.
+    /// Returns `Pod` or `LogicalVolume.topolvm.io`, as messages about invalid objects name the kind.
     pub(super) fn qualified_kind(&self) -> String {
         qualify(&self.name, &self.group)
     }
 
-    /// Whether a test that names a resource as `pods`, `logicalvolumes.topolvm.io` or `*` means this one.
-    pub(super) fn is_called(&self, name: &str) -> bool {
+    /// Returns true for a name that a test uses for this resource: `pods`, `logicalvolumes.topolvm.io` or `*`.
+    pub(super) fn has_name(&self, name: &str) -> bool {
         name == "*" || name == self.plural || name == self.qualified_plural()
     }
 }
@@ -90,8 +91,9 @@ fn qualify(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// What a server serves from the start: LogicalVolumes of both groups and the built-in resources that volumes touch.
-pub(super) fn installed() -> Vec<Kind> {
+/// Returns the resources that every server serves: LogicalVolumes of both groups, and the built-in resources that the
+/// programs under test use.
+pub(super) fn default_kinds() -> Vec<Kind> {
     let mut kinds: Vec<Kind> = [ApiFlavor::TopoLvm, ApiFlavor::Legacy].map(logical_volumes).into();
     for (group, kind, plural, has_status, selectable) in NAMESPACED {
         let kind = Kind::namespaced(group, "v1", kind, plural).built_in().selectable(selectable);
@@ -104,7 +106,7 @@ pub(super) fn installed() -> Vec<Kind> {
     kinds
 }
 
-/// The resource as its CustomResourceDefinition describes it.
+/// Returns the resource LogicalVolume as its CustomResourceDefinition describes it.
 fn logical_volumes(flavor: ApiFlavor) -> Kind {
     let definition = topolvm_api::crd(flavor).spec;
     let selectable: Vec<String> = definition
@@ -118,12 +120,11 @@ fn logical_volumes(flavor: ApiFlavor) -> Kind {
     Kind { selectable, ..kind }
 }
 
-/// Group, kind, plural, whether it has a status subresource, selectable fields.
+/// Group, kind, plural, presence of the status subresource, selectable fields.
 type BuiltIn = (&'static str, &'static str, &'static str, bool, &'static [&'static str]);
 
 const NAMESPACED: &[BuiltIn] = &[
     ("", "ConfigMap", "configmaps", false, &[]),
-    ("", "Endpoints", "endpoints", false, &[]),
     (
         "",
         "Event",
@@ -135,10 +136,8 @@ const NAMESPACED: &[BuiltIn] = &[
     ("", "Pod", "pods", true, &["spec.nodeName", "spec.schedulerName", "status.phase"]),
     ("", "Secret", "secrets", false, &["type"]),
     ("", "Service", "services", true, &[]),
-    ("", "ServiceAccount", "serviceaccounts", false, &[]),
     ("apps", "DaemonSet", "daemonsets", true, &[]),
     ("apps", "Deployment", "deployments", true, &[]),
-    ("apps", "StatefulSet", "statefulsets", true, &[]),
     ("coordination.k8s.io", "Lease", "leases", false, &[]),
     (
         "events.k8s.io",
@@ -147,7 +146,6 @@ const NAMESPACED: &[BuiltIn] = &[
         false,
         &["reason", "regarding.kind", "regarding.name", "regarding.uid", "type"],
     ),
-    ("snapshot.storage.k8s.io", "VolumeSnapshot", "volumesnapshots", true, &[]),
     ("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", false, &[]),
 ];
 
@@ -160,10 +158,7 @@ const CLUSTER_SCOPED: &[BuiltIn] = &[
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", true, &[]),
     ("authentication.k8s.io", "TokenReview", "tokenreviews", false, &[]),
     ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", false, &[]),
-    ("snapshot.storage.k8s.io", "VolumeSnapshotClass", "volumesnapshotclasses", false, &[]),
-    ("snapshot.storage.k8s.io", "VolumeSnapshotContent", "volumesnapshotcontents", true, &[]),
     ("storage.k8s.io", "CSIDriver", "csidrivers", false, &[]),
     ("storage.k8s.io", "CSINode", "csinodes", false, &[]),
     ("storage.k8s.io", "StorageClass", "storageclasses", false, &[]),
-    ("storage.k8s.io", "VolumeAttachment", "volumeattachments", true, &[]),
 ];

@@ -1,4 +1,4 @@
-//! Server-side apply: who owns which field, what a new configuration sets and takes away, and who is in the way.
+//! Server-side apply: owners of fields, what a new configuration sets and removes, and conflicts.
 //!
 //! Follows the real server with these simplifications: lists are atomic except `metadata.finalizers` (a set) and
 //! `conditions` (a map by `type`), and `metadata.managedFields` is not shown.
@@ -7,21 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::store::as_map;
+use super::json::as_map;
 
-/// A step from a value to one inside it.
+/// An element of a path: from a value to one inside it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Field(String),
-    /// The member of a set of strings.
+    /// A member of a set of strings.
     Member(String),
-    /// The entry of a list whose `type` is this.
+    /// The entry of a list that has this `type`.
     OfType(String),
 }
 
 type Path = Vec<Step>;
 
-/// A writer, once for what it applies and once for its other writes.
+/// A field manager, once for what it applies and once for its other writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manager {
     pub(super) name: String,
@@ -29,12 +29,12 @@ pub(super) struct Manager {
     pub(super) subresource: bool,
 }
 
-/// The owned fields of one object.
+/// The field managers of one object and the fields that they own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ownership(BTreeMap<Manager, BTreeSet<Path>>);
 
 impl Ownership {
-    /// After a write that is no apply: what changed belongs to the writer alone.
+    /// Records a write that is no apply: the fields that it changed are owned by its manager alone.
     pub(super) fn update(&mut self, manager: &Manager, before: &Value, after: &Value) {
         let (old, new) = (leaves(before), leaves(after));
         let changed: BTreeSet<Path> = old
@@ -50,8 +50,8 @@ impl Ownership {
         self.0.entry(manager.clone()).or_default().extend(now);
     }
 
-    /// Applies a configuration to an object: sets what it names and takes away what the same manager named before and
-    /// nobody else wants. The error lists the fields that belong to others.
+    /// Applies a configuration to an object: sets its fields, and removes fields that the same manager applied before
+    /// and nobody else owns. The error lists the fields that others own.
     pub(super) fn apply(
         &mut self,
         manager: &Manager,
@@ -92,9 +92,9 @@ impl Ownership {
     }
 }
 
-/// Every value that can be owned, by its path.
+/// Returns the values that can be owned, by path.
 fn leaves(object: &Value) -> BTreeMap<Path, Value> {
-    /// What identifies the object or is the server's own is nobody's.
+    /// Metadata without an owner: the identity of the object, and fields that only the server sets.
     const SERVERS: &[&str] = &[
         "creationTimestamp",
         "deletionGracePeriodSeconds",

@@ -1,9 +1,9 @@
-//! The kinds of patch.
+//! Patches by media type: JSON merge patch, JSON patch, strategic merge patch and apply.
 
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::refusal::Refusal;
+use super::status_error::StatusError;
 
 /// A patch as its media type says.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Patch {
 }
 
 impl Patch {
-    pub(super) fn parse(kind: &Kind, media_type: &str, body: &[u8]) -> Result<Self, Refusal> {
+    pub(super) fn parse(kind: &Kind, media_type: &str, body: &[u8]) -> Result<Self, StatusError> {
         let media_type = media_type.split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/merge-patch+json" => Ok(Self::Merge(json(body)?)),
@@ -24,40 +24,40 @@ impl Patch {
             "application/strategic-merge-patch+json" if !kind.custom => Ok(Self::Strategic(json(body)?)),
             // YAML, of which JSON is a part; clients of this server send JSON
             "application/apply-patch+yaml" => Ok(Self::Apply(json(body)?)),
-            _ => Err(Refusal::unsupported_media_type(
+            _ => Err(StatusError::unsupported_media_type(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
         }
     }
 }
 
-/// The object with a patch that is no apply on it.
-pub(super) fn patched(old: &Value, patch: &Patch) -> Result<Value, Refusal> {
+/// Returns the object with a patch applied to it. A server-side apply changes nothing here: it needs the owners.
+pub(super) fn apply_patch(old: &Value, patch: &Patch) -> Result<Value, StatusError> {
     let mut new = old.clone();
     match patch {
         Patch::Merge(patch) => json_patch::merge(&mut new, patch),
         Patch::Strategic(patch) => {
-            let finalizers = union(&old["metadata"]["finalizers"], &patch["metadata"]["finalizers"]);
+            let finalizers = merge_finalizers(&old["metadata"]["finalizers"], &patch["metadata"]["finalizers"]);
             json_patch::merge(&mut new, patch);
             if let (Some(finalizers), Some(slot)) = (finalizers, new.pointer_mut("/metadata/finalizers")) {
                 *slot = finalizers;
             }
         }
         Patch::Json(patch) => {
-            json_patch::patch(&mut new, patch).map_err(|error| Refusal::patch_failed(&error.to_string()))?;
+            json_patch::patch(&mut new, patch).map_err(|error| StatusError::patch_failed(&error.to_string()))?;
         }
         Patch::Apply(_) => {}
     }
     Ok(new)
 }
 
-/// Finalizers are a set to strategic merge patches.
-fn union(old: &Value, patch: &Value) -> Option<Value> {
+/// Merges finalizers, which are a set to strategic merge patches.
+fn merge_finalizers(old: &Value, patch: &Value) -> Option<Value> {
     let (old, patch) = (old.as_array()?, patch.as_array()?);
     let added = patch.iter().filter(|name| !old.contains(name));
     Some(old.iter().chain(added).cloned().collect())
 }
 
-fn json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
+fn json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, StatusError> {
+    serde_json::from_slice(body).map_err(|error| StatusError::bad_request(format!("error decoding patch: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Who somebody is and what they may do: TokenReview and SubjectAccessReview, which are answered and never stored.
+//! TokenReview and SubjectAccessReview: authentication and authorization, answered and never stored.
 
 use serde_json::{Value, json};
 
@@ -7,19 +7,19 @@ use super::kind::Kind;
 use super::state::State;
 
 impl ApiServer {
-    /// Knows a user by a token from now on.
+    /// Authenticates a token as this user from now on.
     pub fn know_token(&self, token: &str, user: &str) {
         self.shared.lock().tokens.insert(token.to_owned(), user.to_owned());
     }
 
-    /// Lets a user do something to a path that is no resource, as `get` to `/metrics`.
+    /// Authorizes a user for a verb on a path that is no resource, as `get` on `/metrics`.
     pub fn allow(&self, user: &str, verb: &str, path: &str) {
         self.shared.lock().grants.insert([user, verb, path].map(str::to_owned));
     }
 }
 
-/// The answer to a review; `None` when this is no review.
-pub(super) fn answer(state: &State, kind: &Kind, mut review: Value) -> Option<Value> {
+/// Returns a review with its status; `None` for an object of another kind.
+pub(super) fn review(state: &State, kind: &Kind, mut review: Value) -> Option<Value> {
     let spec = review["spec"].clone();
     review["status"] = match kind.qualified_plural().as_str() {
         "tokenreviews.authentication.k8s.io" => {
@@ -32,9 +32,10 @@ pub(super) fn answer(state: &State, kind: &Kind, mut review: Value) -> Option<Va
             }
         }
         "subjectaccessreviews.authorization.k8s.io" => {
-            let asked = [&spec["user"], &spec["nonResourceAttributes"]["verb"], &spec["nonResourceAttributes"]["path"]];
-            let asked = asked.map(|text| text.as_str().unwrap_or_default().to_owned());
-            json!({"allowed": state.grants.contains(&asked)})
+            let access =
+                [&spec["user"], &spec["nonResourceAttributes"]["verb"], &spec["nonResourceAttributes"]["path"]];
+            let access = access.map(|text| text.as_str().unwrap_or_default().to_owned());
+            json!({"allowed": state.grants.contains(&access)})
         }
         _ => return None,
     };

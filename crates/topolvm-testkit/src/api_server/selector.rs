@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::refusal::Refusal;
+use super::status_error::StatusError;
 
-/// What a list or watch is narrowed to.
+/// The namespace, field selector and label selector of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     namespace: Option<String>,
@@ -22,21 +22,21 @@ struct Requirement {
 #[derive(Clone, Debug)]
 enum Test {
     In(Vec<String>),
-    /// True also where the key is missing, as for labels on the real server.
+    /// Matches also where the key is missing, as for labels on the real server.
     NotIn(Vec<String>),
     Exists,
     Missing,
 }
 
 impl Selector {
-    pub(super) fn parse(kind: &Kind, namespace: Option<&str>, fields: &str, labels: &str) -> Result<Self, Refusal> {
+    pub(super) fn parse(kind: &Kind, namespace: Option<&str>, fields: &str, labels: &str) -> Result<Self, StatusError> {
         let fields = parse_all(fields)?;
         for field in &fields {
             let known = field.key == "metadata.name"
                 || (field.key == "metadata.namespace" && kind.namespaced)
                 || kind.selectable.contains(&field.key);
             if !known {
-                return Err(Refusal::bad_request(format!("field label not supported: {}", field.key)));
+                return Err(StatusError::bad_request(format!("field label not supported: {}", field.key)));
             }
         }
         Ok(Self { namespace: namespace.map(str::to_owned), fields, labels: parse_all(labels)? })
@@ -80,7 +80,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn parse_all(selector: &str) -> Result<Vec<Requirement>, Refusal> {
+fn parse_all(selector: &str) -> Result<Vec<Requirement>, StatusError> {
     split_outside_parentheses(selector).into_iter().map(parse_one).collect()
 }
 
@@ -100,7 +100,7 @@ fn split_outside_parentheses(selector: &str) -> Vec<&str> {
         .collect()
 }
 
-fn parse_one(part: &str) -> Result<Requirement, Refusal> {
+fn parse_one(part: &str) -> Result<Requirement, StatusError> {
     let (key, test) = if let Some((key, values)) = part.split_once(" notin ") {
         (key, Test::NotIn(set(values)))
     } else if let Some((key, values)) = part.split_once(" in ") {
@@ -116,7 +116,7 @@ fn parse_one(part: &str) -> Result<Requirement, Refusal> {
     };
     let key = key.trim();
     if key.is_empty() || key.contains(char::is_whitespace) {
-        return Err(Refusal::bad_request(format!("unable to parse requirement: {part}")));
+        return Err(StatusError::bad_request(format!("unable to parse requirement: {part}")));
     }
     Ok(Requirement { key: key.to_owned(), test })
 }

@@ -1,4 +1,4 @@
-//! What all clones of a server share.
+//! The state of a server, which all its clones share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,14 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::fault::Fault;
+use super::fault::Faults;
 use super::kind::Kind;
+use super::request_log::LoggedRequest;
 use super::store::Store;
 
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Changes whenever something happened that somebody may wait for.
+    /// Counts the changes of the state that a task may wait for.
     pub(super) signal: watch::Sender<u64>,
 }
 
@@ -21,35 +22,26 @@ pub(super) struct State {
     pub(super) kinds: Vec<Kind>,
     pub(super) store: Store,
     pub(super) is_connected: bool,
-    /// A watch that began in an earlier generation ends.
+    /// Generation of new watches. A watch of an earlier one ends.
     pub(super) watch_generation: u64,
     pub(super) ending: Ending,
-    /// The place in the history that ended watches do not see beyond.
+    /// The place in the history that ended watches do not read beyond.
     pub(super) ended_at: usize,
-    pub(super) bookmarks_asked: u64,
-    pub(super) faults: Vec<Fault>,
-    pub(super) requests: Vec<Logged>,
-    /// Users by their tokens.
+    pub(super) bookmarks_requested: u64,
+    pub(super) faults: Faults,
+    pub(super) requests: Vec<LoggedRequest>,
+    /// Users by token.
     pub(super) tokens: BTreeMap<String, String>,
-    /// User, verb and path of what is allowed.
+    /// Authorized accesses: user, verb and path.
     pub(super) grants: BTreeSet<[String; 3]>,
 }
 
-/// How the watches of earlier generations end.
+/// The manner in which the watches of earlier generations end.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
     Broken,
     Closed,
     Expired,
-}
-
-/// A request that arrived.
-#[derive(Clone, Debug)]
-pub(super) struct Logged {
-    pub(super) verb: &'static str,
-    /// None for requests that are about no resource.
-    pub(super) kind: Option<Kind>,
-    pub(super) path: String,
 }
 
 impl Shared {
@@ -62,27 +54,29 @@ impl Shared {
                 watch_generation: 0,
                 ending: Ending::Closed,
                 ended_at: 0,
-                bookmarks_asked: 0,
+                bookmarks_requested: 0,
                 tokens: BTreeMap::new(),
                 grants: BTreeSet::new(),
-                faults: Vec::new(),
+                faults: Faults::default(),
                 requests: Vec::new(),
             }),
             signal: watch::Sender::new(0),
         }
     }
 
-    /// The state. A test that panicked while it held the lock has failed anyway.
+    /// Locks the state. A test that panicked while it held the lock has failed anyway.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wake_all(&self) {
+    /// Wakes the watches and tests that wait for a change of the state.
+    pub(super) fn notify_waiters(&self) {
         self.signal.send_modify(|count| *count += 1);
     }
 }
 
 impl State {
+    /// Ends all watches at the present end of the history.
     pub(super) fn end_watches(&mut self, ending: Ending) {
         self.watch_generation += 1;
         self.ending = ending;

@@ -1,36 +1,37 @@
-//! The objects, the one counter behind every resourceVersion, and the history that watches read.
+//! Storage of objects: the one counter behind every resourceVersion, and the history that watches read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::Instant;
 
+use super::json::metadata;
 use super::kind::Kind;
 use super::ownership::Ownership;
 
-/// Group and plural.
+/// A collection of objects: API group and plural of the resource.
 pub(super) type Collection = (String, String);
 
-/// Namespace (empty for cluster-scoped objects) and name.
+/// Namespace (empty for cluster-scoped objects) and name of an object.
 pub(super) type ObjectName = (String, String);
 
-/// One object and who owns which of its fields.
+/// An object and the owners of its fields.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) object: Arc<Value>,
     pub(super) ownership: Ownership,
 }
 
-/// One write.
+/// An entry of the history: one write.
 #[derive(Debug)]
 pub(super) struct Revision {
     pub(super) version: u64,
     pub(super) collection: Collection,
     pub(super) name: ObjectName,
     pub(super) before: Option<Arc<Value>>,
-    /// For a deletion: none.
+    /// None after a deletion.
     pub(super) after: Option<Arc<Value>>,
 }
 
@@ -63,7 +64,7 @@ impl Store {
         self.started = Instant::now();
     }
 
-    /// The server's time in the format of metadata, whole seconds.
+    /// Returns the server's time in the format of metadata, in whole seconds.
     pub(super) fn now(&self) -> String {
         let elapsed = i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX);
         let second = self.epoch.as_second().saturating_add(elapsed);
@@ -78,6 +79,7 @@ impl Store {
         self.oldest
     }
 
+    /// Forgets the history before now: watches and pages of older versions are expired.
     pub(super) fn compact(&mut self) {
         self.oldest = self.version;
     }
@@ -86,7 +88,7 @@ impl Store {
         self.objects.get(&collection(kind))?.get(name)
     }
 
-    /// All objects of a kind in the order of namespace and name, as they were at a version.
+    /// Lists the objects of a kind in the order of namespace and name, as they were at a version.
     pub(super) fn list_at(&self, kind: &Kind, version: u64) -> BTreeMap<ObjectName, Arc<Value>> {
         let wanted = collection(kind);
         let mut objects: BTreeMap<ObjectName, Arc<Value>> = self
@@ -108,7 +110,7 @@ impl Store {
         objects
     }
 
-    /// Writes an object as it is, with the next version. Returns it as stored.
+    /// Stores an object as it is, with the next version, and returns it as stored.
     pub(super) fn put(&mut self, kind: &Kind, name: ObjectName, mut object: Value, ownership: Ownership) -> Arc<Value> {
         self.version += 1;
         metadata(&mut object).insert("resourceVersion".to_owned(), self.version.to_string().into());
@@ -119,11 +121,13 @@ impl Store {
         object
     }
 
-    pub(super) fn remove(&mut self, kind: &Kind, name: &ObjectName) -> Option<Arc<Value>> {
-        let removed = self.objects.get_mut(&collection(kind))?.remove(name)?.object;
-        self.version += 1;
-        self.record(kind, name.clone(), Some(Arc::clone(&removed)), None);
-        Some(removed)
+    /// Removes an object, if it is there, which is a write with the next version too.
+    pub(super) fn remove(&mut self, kind: &Kind, name: &ObjectName) {
+        let removed = self.objects.get_mut(&collection(kind)).and_then(|objects| objects.remove(name));
+        if let Some(Stored { object, .. }) = removed {
+            self.version += 1;
+            self.record(kind, name.clone(), Some(object), None);
+        }
     }
 
     fn record(&mut self, kind: &Kind, name: ObjectName, before: Option<Arc<Value>>, after: Option<Arc<Value>>) {
@@ -136,27 +140,28 @@ impl Store {
         }));
     }
 
-    /// The place in the history after the last write.
+    /// Returns the place in the history after the last write.
     pub(super) fn end_of_history(&self) -> usize {
         self.history.len()
     }
 
-    /// The place in the history after everything up to a version.
+    /// Returns the place in the history after the write with this version.
     pub(super) fn place_after(&self, version: u64) -> usize {
         self.history.partition_point(|revision| revision.version <= version)
     }
 
+    /// Returns the writes from a place in the history on.
     pub(super) fn history_from(&self, place: usize) -> &[Arc<Revision>] {
         self.history.get(place..).unwrap_or_default()
     }
 
-    /// A UID that looks like one and is the same in every run of a test.
+    /// Returns the UID of the next object: the same in every run of a test.
     pub(super) fn next_uid(&self) -> String {
         let number = self.version + 1;
         format!("{:08x}-0000-4000-8000-{number:012x}", number.wrapping_mul(0x9e37_79b1) & 0xffff_ffff)
     }
 
-    /// The five characters that `generateName` is completed with.
+    /// Returns the five characters that complete the next `generateName`.
     pub(super) fn next_suffix(&self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut number = usize::try_from(self.version).unwrap_or_default();
@@ -171,19 +176,4 @@ impl Store {
 
 pub(super) fn collection(kind: &Kind) -> Collection {
     (kind.group.clone(), kind.plural.clone())
-}
-
-/// The metadata of an object, made an object where it is none.
-pub(super) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
-    as_map(as_map(object).entry("metadata").or_insert(Value::Null))
-}
-
-/// The value as a JSON object; anything else is replaced by an empty one.
-pub(super) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    #[expect(clippy::unreachable, reason = "made an object above")]
-    let Value::Object(map) = value else { unreachable!() };
-    map
 }

@@ -1,11 +1,11 @@
-//! Disks that do not answer.
+//! Disks whose reads hang.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::FakeLvm;
 
-/// The physical volumes whose disks hang, by their identity.
+/// UUIDs of the physical volumes whose disks hang.
 #[derive(Default)]
 pub(super) struct Hanging {
     disks: Mutex<BTreeSet<String>>,
@@ -13,7 +13,7 @@ pub(super) struct Hanging {
 }
 
 impl Hanging {
-    /// Waits until the disk answers.
+    /// Waits until the disk does not hang.
     pub(super) fn pass(&self, uuid: &str) {
         let mut disks = self.disks();
         while disks.contains(uuid) {
@@ -26,7 +26,7 @@ impl Hanging {
     }
 }
 
-/// A disk that hangs for as long as this is there.
+/// A disk that hangs until this is dropped.
 #[must_use]
 pub struct HangingDisk {
     lvm: FakeLvm,

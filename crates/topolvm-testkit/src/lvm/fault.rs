@@ -1,4 +1,4 @@
-//! What a test makes go wrong, or makes wait.
+//! Faults, pauses and hooks of LVM's commands.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,21 +8,21 @@ use std::time::Duration;
 use lvm::{LvmCommand, Output, RunError};
 use tokio::sync::oneshot;
 
-/// A failure to inject.
+/// A failure that a test injects into a command.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// LVM ends with this status and says this.
+    /// LVM ends with this exit status and this text on standard error.
     Exit(i32, String),
     /// LVM did not end in time.
     Timeout,
     /// LVM could not be started.
     Spawn,
-    /// LVM ends well, but what it wrote is cut off.
+    /// LVM ends with status 0, but its output is cut off.
     Garbled,
 }
 
 impl Fault {
-    /// LVM's own failure status, with this message.
+    /// Makes a failure with LVM's exit status 5 and this message.
     pub fn says(stderr: &str) -> Self {
         Self::Exit(5, format!("  {stderr}\n"))
     }
@@ -44,7 +44,7 @@ impl Fault {
     }
 }
 
-/// A command that a test holds back. Dropping it lets the command go on.
+/// A command that a test has paused. Dropping it resumes the command.
 #[derive(Debug)]
 pub struct Pause {
     reached: Option<oneshot::Receiver<()>>,
@@ -58,27 +58,29 @@ impl Pause {
         (Self { reached: Some(reached), resume }, Step::Wait(reach, resumed))
     }
 
-    /// Waits until the command has come to its pause.
+    /// Waits until the command is paused.
     pub async fn reached(&mut self) {
         if let Some(reached) = self.reached.take() {
-            // Without a sender the plan was healed and the command will never come.
+            // Without a sender the pause was removed by `heal`, and the command is never paused.
             drop(reached.await);
         }
     }
 
-    /// Lets the command go on.
+    /// Resumes the command.
     pub fn resume(self) {
         // Without a receiver the command's caller has gone away.
         let _ = self.resume.send(());
     }
 }
 
+/// Position of a step: before or after the command has done its work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     Before,
     After,
 }
 
+/// An injected failure, pause or hook.
 pub(super) enum Step {
     Fail(Fault),
     Wait(oneshot::Sender<()>, oneshot::Receiver<()>),
@@ -86,7 +88,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The output that takes the place of the command's own, if any.
+    /// Runs the step. Returns an output that replaces that of the command, if any.
     pub(super) async fn run(self, command: &LvmCommand) -> Result<Option<Output>, RunError> {
         match self {
             Self::Fail(fault) => fault.apply().map(Some),
@@ -102,8 +104,8 @@ impl Step {
         }
     }
 
-    /// What stays in the plan for the next time.
-    fn again(&self) -> Option<Self> {
+    /// Returns the step for the next start of the command; a pause happens once.
+    fn repeat(&self) -> Option<Self> {
         match self {
             Self::Fail(fault) => Some(Self::Fail(fault.clone())),
             Self::Hook(hook) => Some(Self::Hook(Arc::clone(hook))),
@@ -112,7 +114,7 @@ impl Step {
     }
 }
 
-/// What happened and what is to happen.
+/// The commands that were started, and the steps of later ones.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) started: Vec<LvmCommand>,
@@ -124,7 +126,7 @@ pub(super) struct Plan {
 struct Entry {
     when: When,
     command: String,
-    /// Starts that are still to come, this one included; `None` for each and every one.
+    /// Starts of the command until the step happens, that one included; `None` for each and every one.
     nth: Option<usize>,
     step: Step,
 }
@@ -138,13 +140,13 @@ impl Plan {
         self.entries.clear();
     }
 
-    /// The steps that are due now.
+    /// Returns the steps that are due at this start of a command.
     pub(super) fn take(&mut self, when: When, command: &str) -> Vec<Step> {
         let mut due = Vec::new();
         for mut entry in std::mem::take(&mut self.entries) {
             if entry.when == when && entry.command == command {
                 match entry.nth {
-                    None => due.extend(entry.step.again()),
+                    None => due.extend(entry.step.repeat()),
                     Some(0 | 1) => {
                         due.push(entry.step);
                         continue;

@@ -1,56 +1,75 @@
-//! `fullreport` in LVM's words, with exactly the fields that were asked for.
+//! `fullreport` and `vgs`, with exactly the requested fields.
 
 use lvm::Output;
 
-use super::state::{EXTENT, FakeVolume, Group, Refused, State};
+use super::state::{CommandError, EXTENT, FakeVolume, Group, State};
 
-impl State {
-    pub(super) fn full_report(&self, args: &[&str]) -> Output {
-        let (mut vg_fields, mut pv_fields, mut area_fields, mut lv_fields) = ("", "", "", "");
-        let (mut segment_fields, mut section) = ("", "");
-        let mut asked = Vec::new();
-        let mut words = args.iter();
+/// The arguments of `fullreport`: volume groups, and the fields of each section of the report.
+#[derive(Default)]
+struct ReportRequest<'a> {
+    vgs: Vec<&'a str>,
+    vg_fields: &'a str,
+    pv_fields: &'a str,
+    area_fields: &'a str,
+    lv_fields: &'a str,
+    segment_fields: &'a str,
+}
+
+impl<'a> ReportRequest<'a> {
+    fn parse(args: &[&'a str]) -> Self {
+        let mut request = Self::default();
+        let mut section = "";
+        let mut words = args.iter().copied();
         while let Some(word) = words.next() {
-            match *word {
-                "--units" | "-O" | "-S" => drop(words.next()),
-                "--configreport" => section = words.next().copied().unwrap_or_default(),
-                "-o" if section == "vg" => vg_fields = words.next().copied().unwrap_or_default(),
-                "-o" if section == "pv" => pv_fields = words.next().copied().unwrap_or_default(),
-                "-o" if section == "pvseg" => area_fields = words.next().copied().unwrap_or_default(),
-                "-o" if section == "lv" => lv_fields = words.next().copied().unwrap_or_default(),
-                "-o" if section == "seg" => segment_fields = words.next().copied().unwrap_or_default(),
+            let mut value = || words.next().unwrap_or_default();
+            match word {
+                "--units" | "-O" | "-S" => drop(value()),
+                "--configreport" => section = value(),
+                "-o" if section == "vg" => request.vg_fields = value(),
+                "-o" if section == "pv" => request.pv_fields = value(),
+                "-o" if section == "pvseg" => request.area_fields = value(),
+                "-o" if section == "lv" => request.lv_fields = value(),
+                "-o" if section == "seg" => request.segment_fields = value(),
                 "--nosuffix" | "--noheadings" | "--nameprefixes" | "-o," => {}
-                vg => asked.push(vg),
+                vg => request.vgs.push(vg),
             }
         }
-        let mut missing = Vec::new();
-        let mut lines = Vec::new();
-        if asked.is_empty() {
-            asked = self.groups.keys().map(String::as_str).collect();
-        }
-        for vg in asked {
-            let Some(group) = self.groups.get(vg) else {
-                missing.push(vg);
-                continue;
-            };
-            lines.push(row(vg_fields, |field| of_group(vg, group, field)));
-            lines.extend((0..group.pvs).map(|pv| row(pv_fields, |field| of_physical_volume(group, pv, field))));
-            lines.extend((0..group.pvs).map(|pv| row(area_fields, |field| of_free_area(group, pv, field))));
-            let volumes = group.volumes.iter();
-            lines.extend(
-                volumes.map(|(name, volume)| row(lv_fields, |field| of_volume(vg, name, volume, group, field))),
-            );
-            let telling = group.volumes.values().filter(|volume| volume.segment_type().is_some());
-            lines.extend(telling.map(|volume| row(segment_fields, |field| of_segment(volume, field))));
-            lines.push("  ".to_owned());
-        }
-        let stderr: String = missing.iter().map(|vg| Refused::no_group(vg).stderr).collect();
-        let code = if stderr.is_empty() { 0 } else { 5 };
-        Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr, ..Output::default() }
+        request
+    }
+
+    /// Returns the lines about a group.
+    fn report_group(&self, vg: &str, group: &Group) -> Vec<String> {
+        let mut lines = vec![row(self.vg_fields, |field| of_group(vg, group, field))];
+        lines.extend((0..group.pvs).map(|pv| row(self.pv_fields, |field| of_physical_volume(group, pv, field))));
+        lines.extend((0..group.pvs).map(|pv| row(self.area_fields, |field| of_free_area(group, pv, field))));
+        let volumes = group.volumes.iter();
+        lines.extend(
+            volumes.map(|(name, volume)| row(self.lv_fields, |field| of_volume(vg, name, volume, group, field))),
+        );
+        let with_segments = group.volumes.values().filter(|volume| volume.segment_type().is_some());
+        lines.extend(with_segments.map(|volume| row(self.segment_fields, |field| of_segment(volume, field))));
+        lines.push("  ".to_owned());
+        lines
     }
 }
 
 impl State {
+    pub(super) fn full_report(&self, args: &[&str]) -> Output {
+        let mut request = ReportRequest::parse(args);
+        if request.vgs.is_empty() {
+            request.vgs = self.groups.keys().map(String::as_str).collect();
+        }
+        let (mut lines, mut stderr) = (Vec::new(), String::new());
+        for vg in &request.vgs {
+            match self.groups.get(*vg) {
+                Some(group) => lines.extend(request.report_group(vg, group)),
+                None => stderr += &CommandError::no_group(vg).stderr,
+            }
+        }
+        let code = if stderr.is_empty() { 0 } else { 5 };
+        Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr, ..Output::default() }
+    }
+
     pub(super) fn group_names(&self) -> String {
         self.groups.keys().map(|vg| row("vg_name", |_| vg.clone())).collect::<Vec<_>>().join("\n")
     }
@@ -78,7 +97,7 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
     }
 }
 
-/// All that is free on a disk is in one piece.
+/// Returns a field of the one free area of a disk.
 fn of_free_area(group: &Group, pv: u32, field: &str) -> String {
     match field {
         "pv_uuid" => format!("{}-{pv}", group.uuid),
@@ -122,7 +141,7 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         "origin_size" => origin_size().unwrap_or_default(),
         "pool_lv" => volume.pool.clone().unwrap_or_default(),
         "lv_tags" => volume.tags.join(","),
-        "lv_attr" => volume.shown_attr(),
+        "lv_attr" => volume.reported_attr(),
         "data_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.data_percent),
         "metadata_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.metadata_percent),
         "lv_metadata_size" if volume.attr.starts_with('t') => EXTENT.to_string(),

@@ -1,4 +1,4 @@
-//! Volume groups in memory.
+//! Volume groups and logical volumes in memory.
 
 use std::collections::BTreeMap;
 
@@ -32,44 +32,44 @@ pub(super) struct Group {
 /// A logical volume of the fake LVM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FakeVolume {
-    /// LVM's identity of it, given when it is added to a group.
+    /// LVM's UUID, set when it is added to a group.
     pub uuid: String,
     /// Size in extents of 4 MiB.
     pub extents: u64,
-    /// Extents that it takes from its group: more than its size with redundancy, none in a thin pool.
+    /// Extents allocated to it in its group: more than its size with redundancy, none in a thin pool.
     pub allocated: u64,
     /// `lv_attr` of the volume while it is active and closed.
     pub attr: String,
-    /// Its tags, in no order that means anything.
+    /// LVM tags; the order has no meaning.
     pub tags: Vec<String>,
-    /// Over how many physical volumes it is striped.
+    /// Number of physical volumes that it is striped over.
     pub stripes: u64,
-    /// What it is a snapshot of.
+    /// Origin of a snapshot.
     pub origin: Option<String>,
-    /// The thin pool that it lives in.
+    /// Thin pool of a thin volume.
     pub pool: Option<String>,
-    /// Whether it has a block device.
+    /// Active: it has a block device.
     pub active: bool,
-    /// Whether somebody has its block device open.
+    /// Open: a program uses its block device.
     pub open: bool,
     /// Minor number of its block device.
     pub minor: u32,
-    /// Whether its block device is held to be wiped.
+    /// Held: its block device is open exclusively, to be wiped.
     pub held: bool,
-    /// How many bytes of it have been wiped, from its beginning on.
+    /// Bytes that have been wiped, from its beginning on.
     pub wiped: u64,
-    /// How its last part was wiped.
+    /// Method by which its last part was wiped.
     pub wiped_by: Option<Wipe>,
-    /// Writing this byte of its device, or any after it, is an I/O error.
+    /// First byte of its device that cannot be written: it and all after it are I/O errors.
     pub broken_at: Option<u64>,
-    /// How full a thin pool is.
+    /// Usage of the data of a thin pool, in percent.
     pub data_percent: f64,
-    /// How full the metadata of a thin pool is.
+    /// Usage of the metadata of a thin pool, in percent.
     pub metadata_percent: f64,
 }
 
 impl FakeVolume {
-    /// An ordinary active volume of `bytes`, rounded up to extents.
+    /// Makes a linear active volume of `bytes`, rounded up to extents.
     pub fn thick(bytes: u64) -> Self {
         let extents = bytes.div_ceil(EXTENT);
         Self {
@@ -93,27 +93,27 @@ impl FakeVolume {
         }
     }
 
-    /// A thin pool of `bytes`.
+    /// Makes a thin pool of `bytes`.
     pub fn thin_pool(bytes: u64) -> Self {
         Self { attr: "twi-aotz--".to_owned(), ..Self::thick(bytes) }
     }
 
-    /// A thin volume of `bytes` in a pool.
+    /// Makes a thin volume of `bytes` in a pool.
     pub fn thin(bytes: u64, pool: &str) -> Self {
         Self { attr: "Vwi-a-tz--".to_owned(), allocated: 0, pool: Some(pool.to_owned()), ..Self::thick(bytes) }
     }
 
-    /// A copy-on-write snapshot with `bytes` for changes.
+    /// Makes a copy-on-write snapshot with `bytes` for changes.
     pub fn snapshot(bytes: u64, origin: &str) -> Self {
         Self { attr: "swi-a-s---".to_owned(), origin: Some(origin.to_owned()), ..Self::thick(bytes) }
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.extents * EXTENT
     }
 
-    /// LVM's name for its layout, unless it is linear or thin.
+    /// Returns LVM's segment type, unless it is linear or thin.
     pub(super) fn segment_type(&self) -> Option<&'static str> {
         match self.attr.get(..1) {
             Some("r") => Some("raid1"),
@@ -122,7 +122,8 @@ impl FakeVolume {
         }
     }
 
-    pub(super) fn shown_attr(&self) -> String {
+    /// Returns `lv_attr` as LVM reports it.
+    pub(super) fn reported_attr(&self) -> String {
         let mut attr: Vec<char> = self.attr.chars().collect();
         if !self.active {
             attr[4] = '-';
@@ -148,9 +149,9 @@ impl Group {
         }
     }
 
-    /// The volume that `lv_uuid=UUID` and perhaps `&&lv_tags={"TAG"}` selects.
-    pub(super) fn selected(&self, selection: &str) -> Result<Option<&str>, Refused> {
-        let invalid = || Refused::usage(format!("Selection syntax error at '{selection}'."));
+    /// Returns the volume that a selection `lv_uuid=UUID` or `lv_uuid=UUID&&lv_tags={"TAG"}` matches.
+    pub(super) fn select(&self, selection: &str) -> Result<Option<&str>, CommandError> {
+        let invalid = || CommandError::usage(format!("Selection syntax error at '{selection}'."));
         let (uuid, tag) = match selection.split_once("&&") {
             Some((uuid, tag)) => {
                 let tag = tag.strip_prefix("lv_tags={\"").and_then(|tag| tag.strip_suffix("\"}"));
@@ -169,13 +170,13 @@ impl Group {
         self.extents.saturating_sub(used)
     }
 
-    /// As if the free extents were spread evenly.
+    /// Returns the free extents of a physical volume: those of the group are spread evenly.
     pub(super) fn free_extents_of(&self, pv: u32) -> u64 {
         let (pvs, free) = (u64::from(self.pvs), self.free_extents());
         free / pvs + u64::from(u64::from(pv) < free % pvs)
     }
 
-    /// The volumes that cannot live without this one.
+    /// Returns the volumes that are removed with this one.
     pub(super) fn dependents(&self, name: &str) -> Vec<String> {
         let depends = |volume: &FakeVolume| match &volume.pool {
             // Thin snapshots live on without their origin.
@@ -187,7 +188,7 @@ impl Group {
 }
 
 impl State {
-    /// The group, which a test that names it must have made.
+    /// Returns a group that a test names, which must exist.
     pub(super) fn group(&mut self, vg: &str) -> &mut Group {
         self.groups.get_mut(vg).expect("no such volume group in the fake LVM")
     }
@@ -211,33 +212,41 @@ impl State {
                 let threshold = self.thin_pool_threshold.unwrap_or(100);
                 into_output(Ok(format!("thin_pool_autoextend_threshold={threshold}")))
             }
-            // Everything is as LVM's own defaults are
+            // All settings have LVM's defaults
             "lvmconfig" => into_output(Ok(String::new())),
             "lvcreate" => into_output(self.lvcreate(&args)),
             "lvextend" => into_output(self.lvextend(&args)),
             "lvremove" => into_output(self.lvremove(&args)),
             "lvchange" => into_output(self.lvchange(&args)),
             "lvrename" => into_output(self.lvrename(&args)),
-            other => into_output(Err(Refused::usage(format!("Unknown command: {other}")))),
+            other => into_output(Err(CommandError::usage(format!("Unknown command: {other}")))),
         }
     }
 }
 
-/// LVM says no.
-pub(super) struct Refused {
+/// The failure of a command: exit status and message of LVM.
+pub(super) struct CommandError {
     pub(super) code: i32,
     pub(super) stderr: String,
 }
 
-impl Refused {
-    /// `ECMD_FAILED`.
+impl CommandError {
+    /// Makes a failure with LVM's status `ECMD_FAILED`.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self { code: 5, stderr: format!("  {}\n", message.into()) }
     }
 
-    /// `EINVALID_CMD_LINE`.
+    /// Makes a failure with LVM's status `EINVALID_CMD_LINE`.
     pub(super) fn usage(message: impl Into<String>) -> Self {
         Self { code: 3, stderr: format!("  {}\n  Error during parsing of command line.\n", message.into()) }
+    }
+
+    pub(super) fn already_exists(vg: &str, name: &str) -> Self {
+        Self::failed(format!("Logical Volume \"{name}\" already exists in volume group \"{vg}\""))
+    }
+
+    pub(super) fn no_space(needed: u64, free: u64) -> Self {
+        Self::failed(format!("Insufficient free space: {needed} extents needed, but only {free} available"))
     }
 
     pub(super) fn no_group(vg: &str) -> Self {
@@ -245,9 +254,9 @@ impl Refused {
     }
 }
 
-fn into_output(result: Result<String, Refused>) -> Output {
+fn into_output(result: Result<String, CommandError>) -> Output {
     match result {
         Ok(message) => Output { code: Some(0), stdout: format!("  {message}\n").into_bytes(), ..Output::default() },
-        Err(Refused { code, stderr }) => Output { code: Some(code), stderr, ..Output::default() },
+        Err(CommandError { code, stderr }) => Output { code: Some(code), stderr, ..Output::default() },
     }
 }

@@ -1,5 +1,5 @@
-//! Stories of a volume group: what clients ask of lvmd, what others do to the group, and what goes wrong, in any order.
-//! The same stories are told to lvmd on the fake LVM and on the real one.
+//! Random sequences of requests to lvmd, external changes of its volume group, faults and crashes, for lvmd on the fake
+//! LVM and on the real one.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ pub const CLASSES: [&str; 3] = ["thick", "thin", "other"];
 pub const POOLS: [&str; 2] = ["pool", "pool2"];
 /// All names of volumes. The first three are mostly thin, then one is thick, and the last is in the other pool.
 pub const NAMES: [&str; 5] = ["v0", "v1", "v2", "v3", "v4"];
-/// Everything that changes something, and the report after it.
+/// LVM commands that change something, and the report after it.
 pub const COMMANDS: [&str; 5] = ["fullreport", "lvchange", "lvcreate", "lvremove", "lvextend"];
 
-/// What a client asks for. Sizes are in units of the test's own: GiB on the fake LVM.
+/// A request of a client. Sizes are in units of the test's own: GiB on the fake LVM.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "they are the fields of lvmd's requests")]
 pub enum Request {
@@ -29,7 +29,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The volume that it is about.
+    /// Returns the name of its volume.
     pub fn name(&self) -> &'static str {
         let (Self::Create { name, .. }
         | Self::Resize { name, .. }
@@ -39,66 +39,66 @@ impl Request {
     }
 }
 
-/// What others do.
+/// An external change of the volume group.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the variants say it")]
 pub enum Event {
-    /// Somebody makes a volume.
+    /// A volume is created.
     Add { name: &'static str, pool: Option<&'static str>, gib: u64 },
-    /// Somebody removes one.
+    /// A volume is removed.
     Lose { name: &'static str },
     /// The group gets another disk.
     Extend,
     /// A volume is activated or deactivated.
     Activate { name: &'static str, active: bool },
-    /// Somebody uses a volume, or does so no longer.
+    /// A volume is opened or closed.
     Open { name: &'static str, open: bool },
     /// A volume gets another device number.
     Move { name: &'static str },
-    /// What is written to volumes takes up room in their pool.
+    /// A thin pool is filled by writes to its volumes.
     Fill { pool: &'static str, percent: u8 },
-    /// The metadata cannot be read, or can be again.
+    /// The metadata becomes unreadable, or readable again.
     Hide(bool),
-    /// So many disks are missing.
+    /// This number of disks is missing.
     Miss(u32),
 }
 
 /// A step of a story.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A client asks for something.
+    /// A client sends a request.
     Request(Request),
-    /// The request is in the middle of this command when lvmd dies, and LVM with it.
+    /// lvmd and LVM die in the middle of this command of a request.
     Crash {
-        /// What is asked for.
+        /// The request.
         request: Request,
         /// One of [`COMMANDS`].
         command: &'static str,
-        /// Whether LVM has done it by then.
+        /// True when LVM has done its work by then.
         after: bool,
     },
-    /// lvmd is started again.
+    /// lvmd restarts.
     Restart,
-    /// Somebody else does something.
+    /// An external change happens.
     Event(Event),
-    /// LVM will fail.
+    /// A later LVM command fails.
     Fault {
-        /// At one of [`COMMANDS`].
+        /// One of [`COMMANDS`].
         command: &'static str,
-        /// At which one from now, from 1.
+        /// Number of its start from now on; 1 is the next.
         nth: usize,
-        /// How.
+        /// The fault.
         fault: Fault,
-        /// Whether it has done the work by then.
+        /// True when it has done its work by then.
         after: bool,
     },
-    /// LVM works again.
+    /// All faults that have not happened yet are removed.
     Heal,
     /// Nothing happens for a while.
     Wait(Duration),
 }
 
-/// A name and, mostly, the one class that has volumes of this name.
+/// Generates a name and, mostly, the one class that has volumes of this name.
 fn target() -> impl Strategy<Value = (&'static str, &'static str)> {
     let home = select(vec![("thin", "v0"), ("thin", "v1"), ("thin", "v2"), ("thick", "v3"), ("other", "v4")]);
     prop_oneof![8 => home, 1 => (select(&CLASSES[..]), select(&NAMES[..]))]
@@ -159,7 +159,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Any story of up to forty steps.
+/// Generates sequences of up to forty steps.
 pub fn stories() -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 1..40)
 }

@@ -1,4 +1,4 @@
-//! Block devices that are wiped: how far, whether they can be, and tests that stop them half way.
+//! Wiping of block devices, which tests stop half way.
 
 use std::io;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use lvm::{LogicalVolume, Wipe, Wipeable};
 use super::FakeLvm;
 use super::state::FakeVolume;
 
-/// Where all wiping stops for now.
+/// The byte before which all wiping stops, if any.
 #[derive(Default)]
 pub(super) struct Gate {
     stop: Mutex<GateState>,
@@ -20,7 +20,7 @@ pub(super) struct Gate {
 struct GateState {
     /// Wiping stops before this byte.
     at: Option<u64>,
-    /// How many wait there.
+    /// Number of wipes that wait there.
     waiting: usize,
 }
 
@@ -41,7 +41,8 @@ impl Gate {
         state.waiting -= 1;
     }
 
-    fn wait_for_somebody(&self) {
+    /// Waits until a wipe waits.
+    fn wait_for_waiter(&self) {
         let mut state = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         while state.waiting == 0 {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +50,7 @@ impl Gate {
     }
 }
 
-/// Wiping that a test has stopped.
+/// A stop of all wiping, until it is dropped.
 #[must_use]
 pub struct Stop(FakeLvm);
 
@@ -59,16 +60,16 @@ impl Stop {
         Self(lvm)
     }
 
-    /// Returns when a wipe has come to the place.
+    /// Waits until a wipe has reached the stop.
     ///
     /// # Panics
     /// When the runtime ends first.
     pub async fn reached(&self) {
         let lvm = self.0.clone();
-        tokio::task::spawn_blocking(move || lvm.shared.stop.wait_for_somebody()).await.expect("the wait broke off");
+        tokio::task::spawn_blocking(move || lvm.shared.stop.wait_for_waiter()).await.expect("the wait broke off");
     }
 
-    /// Lets it go on.
+    /// Resumes wiping.
     pub fn resume(self) {}
 }
 
@@ -84,7 +85,7 @@ impl std::fmt::Debug for Stop {
     }
 }
 
-/// The device of a volume, found by its identity: it stays the same when the volume gets another name.
+/// A block device that is held to be wiped. It is found by the UUID of its volume, which a rename does not change.
 #[derive(Debug)]
 pub struct Held {
     lvm: FakeLvm,
@@ -109,7 +110,7 @@ impl Held {
     }
 }
 
-/// A device that has gone is an I/O error.
+/// Changes a volume in place. A volume that has gone is an I/O error.
 fn edit<T>(lvm: &FakeLvm, vg: &str, uuid: &str, edit: impl FnOnce(&mut FakeVolume) -> io::Result<T>) -> io::Result<T> {
     let mut state = lvm.state();
     let volume =

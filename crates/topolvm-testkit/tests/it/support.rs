@@ -1,4 +1,4 @@
-//! What most tests begin with.
+//! The client of LogicalVolumes, and errors of the API server.
 
 use kube::Api;
 use topolvm_api::{ApiFlavor, LogicalVolume};
@@ -8,7 +8,7 @@ pub(crate) fn volumes(server: &ApiServer) -> Api<LogicalVolume> {
     Api::all_with(server.client(), &ApiFlavor::TopoLvm)
 }
 
-/// The HTTP status, reason and message of a refused request.
+/// Returns the HTTP status, reason and message of a request that was refused.
 pub(crate) fn refusal<T>(result: kube::Result<T>) -> (u16, String, String) {
     match result {
         Err(kube::Error::Api(status)) => (status.code, status.reason, status.message),

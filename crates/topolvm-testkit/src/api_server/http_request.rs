@@ -1,10 +1,10 @@
-//! What an HTTP request asks of the API server.
+//! HTTP requests of the Kubernetes API, parsed: path, parameters, verb and headers.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, Method, header};
 
-/// A path of the resource API, taken apart.
+/// A path of the resource API, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) group: String,
@@ -16,7 +16,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `/api/v1/...` or `/apis/GROUP/VERSION/...`.
+    /// Parses `/api/v1/...` or `/apis/GROUP/VERSION/...`.
     pub(super) fn parse(path: &str) -> Option<Self> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let group = match parts.next()? {
@@ -67,8 +67,8 @@ impl Query {
     }
 }
 
-/// The verb as authorisation rules and the audit log name it.
-pub(super) fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str> {
+/// Returns the verb of a request as in authorisation rules and the audit log.
+pub(super) fn request_verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str> {
     let named = target.name.is_some();
     Some(match *method {
         Method::GET if query.is_set("watch") => "watch",
@@ -83,7 +83,7 @@ pub(super) fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'
     })
 }
 
-/// Whether only the metadata of objects is asked for.
+/// Returns true when the `Accept` header wants the metadata of objects alone.
 pub(super) fn wants_metadata_only(headers: &HeaderMap) -> bool {
     headers
         .get(header::ACCEPT)
@@ -91,8 +91,9 @@ pub(super) fn wants_metadata_only(headers: &HeaderMap) -> bool {
         .is_some_and(|accept| accept.contains("as=PartialObjectMetadata"))
 }
 
-/// Who writes: the `fieldManager` parameter or else the first word of the user agent, as the real server has it.
-pub(super) fn manager(query: &Query, headers: &HeaderMap) -> String {
+/// Returns the field manager of a write: the parameter `fieldManager`, else the first word of the user agent, as on the
+/// real server.
+pub(super) fn field_manager(query: &Query, headers: &HeaderMap) -> String {
     let named = query.get("fieldManager");
     if !named.is_empty() {
         return named.to_owned();

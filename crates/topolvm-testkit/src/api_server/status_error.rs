@@ -1,19 +1,19 @@
-//! Answers other than success, in the words of the real server: clients and people match on reason and message.
+//! Errors in the words of the real server: clients and people match on reason and message.
 
 use serde_json::{Value, json};
 
 use super::kind::Kind;
 
-/// A failed request as `metav1.Status` tells it.
+/// The error of a request, which is sent as `metav1.Status`.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct StatusError {
     pub(super) code: u16,
     reason: &'static str,
     message: String,
     details: Value,
 }
 
-impl Refusal {
+impl StatusError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: Value::Null }
     }
@@ -54,16 +54,16 @@ impl Refusal {
 
     pub(super) fn invalid(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is invalid: {why}", kind.qualified_kind());
-        let mut refusal = Self::new(422, "Invalid", message);
-        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.name});
-        refusal
+        let mut error = Self::new(422, "Invalid", message);
+        error.details = json!({"name": name, "group": kind.group, "kind": kind.name});
+        error
     }
 
     pub(super) fn patch_failed(why: &str) -> Self {
         let message = "the server rejected our request due to an error in our request";
-        let mut refusal = Self::new(422, "Invalid", message);
-        refusal.details = json!({"causes": [{"reason": "UnexpectedServerResponse", "message": why}]});
-        refusal
+        let mut error = Self::new(422, "Invalid", message);
+        error.details = json!({"causes": [{"reason": "UnexpectedServerResponse", "message": why}]});
+        error
     }
 
     pub(super) fn bad_request(why: impl Into<String>) -> Self {
@@ -80,8 +80,8 @@ impl Refusal {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    pub(super) fn expired(asked: u64, oldest: u64) -> Self {
-        Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
+    pub(super) fn expired(requested: u64, oldest: u64) -> Self {
+        Self::new(410, "Expired", format!("too old resource version: {requested} ({oldest})"))
     }
 
     pub(super) fn page_expired() -> Self {
@@ -89,7 +89,7 @@ impl Refusal {
         Self::new(410, "Expired", message)
     }
 
-    /// A failure that a test asked for.
+    /// Returns the error of an injected failure with this HTTP status.
     pub(super) fn injected(code: u16) -> Self {
         let (reason, message) = match code {
             400 => ("BadRequest", "injected: bad request"),
@@ -111,7 +111,7 @@ impl Refusal {
         Self::new(code, reason, message)
     }
 
-    /// As the body of an answer or the object of a watch's ERROR event.
+    /// Returns it as `metav1.Status`: the body of a response, or the object of the ERROR event of a watch.
     pub(super) fn to_json(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

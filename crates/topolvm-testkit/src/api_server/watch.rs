@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::json::metadata;
 use super::kind::Kind;
-use super::refusal::Refusal;
 use super::selector::Selector;
 use super::state::{Ending, Shared, State};
-use super::store::{Revision, collection, metadata};
+use super::status_error::StatusError;
+use super::store::{Revision, collection};
 
-/// How to start.
+/// Parameters of a watch.
 #[derive(Debug)]
 pub(super) struct WatchOptions {
     pub(super) kind: Kind,
@@ -25,7 +26,7 @@ pub(super) struct WatchOptions {
     pub(super) metadata_only: bool,
     pub(super) bookmarks: bool,
     pub(super) initial_events: bool,
-    /// The version to start after; `None` starts with everything there is.
+    /// The resourceVersion to start after; `None` starts with all objects.
     pub(super) after: Option<u64>,
     pub(super) timeout: Option<Duration>,
 }
@@ -42,8 +43,8 @@ struct Watch {
     ended: bool,
 }
 
-/// The events as lines of JSON.
-pub(super) fn events(
+/// Starts a watch and returns its events as lines of JSON.
+pub(super) fn watch_events(
     shared: Arc<Shared>,
     state: &State,
     options: WatchOptions,
@@ -54,7 +55,7 @@ pub(super) fn events(
         place: state.store.end_of_history(),
         pending: VecDeque::new(),
         generation: state.watch_generation,
-        bookmarks_sent: state.bookmarks_asked,
+        bookmarks_sent: state.bookmarks_requested,
         deadline: options.timeout.map(|timeout| Instant::now() + timeout),
         options,
         ended: false,
@@ -67,7 +68,7 @@ impl Watch {
     fn start(&mut self, state: &State) {
         match self.options.after {
             Some(version) if version < state.store.oldest() => {
-                let gone = Refusal::expired(version, state.store.oldest()).to_json();
+                let gone = StatusError::expired(version, state.store.oldest()).to_json();
                 self.send("ERROR", &gone);
                 self.ended = true;
             }
@@ -75,8 +76,8 @@ impl Watch {
             None => {
                 for object in state.store.list_at(&self.options.kind, state.store.version()).values() {
                     if self.options.selector.matches(object) {
-                        let shown = shown(object, self.options.metadata_only);
-                        self.send("ADDED", &shown);
+                        let added = represent(object, self.options.metadata_only);
+                        self.send("ADDED", &added);
                     }
                 }
                 if self.options.initial_events {
@@ -106,7 +107,7 @@ impl Watch {
                 Some(ending) => {
                     self.ended = true;
                     match ending {
-                        Ending::Expired => self.send("ERROR", &Refusal::injected(410).to_json()),
+                        Ending::Expired => self.send("ERROR", &StatusError::injected(410).to_json()),
                         Ending::Broken if self.pending.is_empty() => {
                             return Some(Err(io::Error::from(io::ErrorKind::ConnectionReset)));
                         }
@@ -119,7 +120,7 @@ impl Watch {
         }
     }
 
-    /// Until something happened or the time of the watch is over.
+    /// Waits until something has happened or the time of the watch is over.
     async fn wait(&mut self) {
         let changed = self.signal.changed();
         let is_over = match self.deadline {
@@ -138,14 +139,14 @@ impl Watch {
         let unread = until.saturating_sub(self.place);
         for revision in state.store.history_from(self.place).iter().take(unread) {
             if revision.collection == wanted
-                && let Some((type_, object)) = event(revision, &self.options)
+                && let Some((type_, object)) = event_of(revision, &self.options)
             {
                 self.send(type_, &object);
             }
         }
         self.place = self.place.max(until);
-        if self.bookmarks_sent != state.bookmarks_asked {
-            self.bookmarks_sent = state.bookmarks_asked;
+        if self.bookmarks_sent != state.bookmarks_requested {
+            self.bookmarks_sent = state.bookmarks_requested;
             self.send_bookmark(state, false);
         }
     }
@@ -172,8 +173,8 @@ impl Watch {
     }
 }
 
-/// What a write means to a watch: an object that starts or ceases to match is added or deleted to it.
-fn event(revision: &Revision, options: &WatchOptions) -> Option<(&'static str, Value)> {
+/// Returns the event of a write for a watch: an object that begins or ceases to match is added or deleted.
+fn event_of(revision: &Revision, options: &WatchOptions) -> Option<(&'static str, Value)> {
     let matching = |object: &Option<Arc<Value>>| {
         let object = object.as_ref()?;
         options.selector.matches(object).then(|| Arc::clone(object))
@@ -184,14 +185,14 @@ fn event(revision: &Revision, options: &WatchOptions) -> Option<(&'static str, V
         (Some(_), Some(after)) => ("MODIFIED", after),
         (Some(before), None) => ("DELETED", before),
     };
-    let mut object = shown(&object, options.metadata_only);
+    let mut object = represent(&object, options.metadata_only);
     // The last state that matched, with the version of the write that ended it
     metadata(&mut object).insert("resourceVersion".to_owned(), revision.version.to_string().into());
     Some((type_, object))
 }
 
-/// The object as the client asked to see it.
-pub(super) fn shown(object: &Value, metadata_only: bool) -> Value {
+/// Returns an object as the client wants it: whole, or its metadata alone.
+pub(super) fn represent(object: &Value, metadata_only: bool) -> Value {
     if metadata_only {
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
     } else {
