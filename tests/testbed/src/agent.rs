@@ -1,6 +1,6 @@
-//! Runs commands for the other side of a TCP connection: inside a guest, one connection is one command.
+//! The agent, which runs commands for clients inside a guest: one TCP connection is one command.
 //!
-//! There is no access control: the agent belongs into a guest whose network reaches the test alone.
+//! There is no access control: only the test reaches the network of a guest.
 
 use std::io::{BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::frame::{Frame, Request, chunks, notice_a_dead_peer};
 
-/// A daemon that the command started keeps the command's output open. What still comes so long after the command's own
-/// end is not waited for.
-const AFTERWARDS: Duration = Duration::from_millis(200);
+/// Time after the end of a command in which its output is still waited for: a daemon that it started keeps the output
+/// open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Pieces of standard input that wait for a command which does not read; beyond that a client that goes away is noticed
 /// late.
 const WAITING_INPUT: usize = 1024;
@@ -31,20 +31,21 @@ pub fn serve(listen: SocketAddr) -> Result<()> {
     serve_on(&listener)
 }
 
-/// The same with a listener that is there already.
+/// Serves on an open listener until the program is ended.
 pub fn serve_on(listener: &TcpListener) -> Result<()> {
     loop {
         let (connection, _) = listener.accept().context("accept a connection")?;
         // A connection that breaks is its client's problem, who is told by the missing exit status.
-        thread::spawn(move || converse(connection).ok());
+        thread::spawn(move || serve_connection(connection).ok());
     }
 }
 
-fn converse(connection: TcpStream) -> Result<()> {
+/// Serves one connection: starts the command of its request, and passes on input, output and exit status.
+fn serve_connection(connection: TcpStream) -> Result<()> {
     notice_a_dead_peer(&connection)?;
     let answers: Answers = Arc::new(Mutex::new(connection.try_clone()?));
-    let mut questions = BufReader::new(connection);
-    let child = Request::receive(&mut questions).context("read the request").and_then(|request| start(&request));
+    let mut requests = BufReader::new(connection);
+    let child = Request::receive(&mut requests).context("read the request").and_then(|request| start(&request));
     let mut child = match child {
         Ok(child) => child,
         Err(e) => {
@@ -53,7 +54,6 @@ fn converse(connection: TcpStream) -> Result<()> {
             return Ok(Frame::Exit(127).send(&answers)?);
         }
     };
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
     let (input, inputs) = sync_channel(WAITING_INPUT);
     let stdin = child.stdin.take().context("no standard input")?;
     thread::spawn(move || feed(stdin, &inputs));
@@ -64,24 +64,7 @@ fn converse(connection: TcpStream) -> Result<()> {
     forward(stdout, Frame::Stdout, Arc::clone(&answers), finished.clone());
     forward(stderr, Frame::Stderr, Arc::clone(&answers), finished);
 
-    // Whoever holds this lock may rely on the process group being the command's: it is reaped under the lock.
-    let running = Arc::new(Mutex::new(true));
-    {
-        let running = Arc::clone(&running);
-        thread::spawn(move || {
-            listen_until_gone(&mut questions, &input);
-            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
-            if *running {
-                kill_process_group(group, Signal::KILL).ok();
-            }
-        });
-    }
-    waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).context("wait for the command")?;
-    let status = {
-        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-        *running = false;
-        child.wait().context("wait for the command")?
-    };
+    let status = wait_or_kill(&mut child, requests, input)?;
     wait_for_outputs(&outputs);
     Frame::Exit(exit_code(status)).send(&answers)?;
     // Ends the listening thread too. A daemon's later output has nowhere to go.
@@ -89,6 +72,33 @@ fn converse(connection: TcpStream) -> Result<()> {
     connection.shutdown(std::net::Shutdown::Both).context("close the connection")
 }
 
+/// Waits until the command has ended. A thread passes on its input meanwhile, and kills its process group when the
+/// connection ends.
+fn wait_or_kill(
+    child: &mut Child,
+    mut requests: BufReader<TcpStream>,
+    input: SyncSender<Vec<u8>>,
+) -> Result<ExitStatus> {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+    // Whoever holds this lock may rely on the process group being the command's: it is reaped under the lock.
+    let running = Arc::new(Mutex::new(true));
+    {
+        let running = Arc::clone(&running);
+        thread::spawn(move || {
+            read_input_until_end(&mut requests, &input);
+            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            if *running {
+                kill_process_group(group, Signal::KILL).ok();
+            }
+        });
+    }
+    waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).context("wait for the command")?;
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    *running = false;
+    child.wait().context("wait for the command")
+}
+
+/// Starts the command of a request in a process group of its own.
 fn start(request: &Request) -> Result<Child> {
     let (program, arguments) = request.argv.split_first().ok_or_else(|| anyhow!("no command given"))?;
     let mut command = Command::new(program);
@@ -100,6 +110,7 @@ fn start(request: &Request) -> Result<Child> {
     command.spawn().with_context(|| format!("start {program}"))
 }
 
+/// Writes input to the command until its end or that of the command.
 fn feed(mut stdin: impl std::io::Write, inputs: &Receiver<Vec<u8>>) {
     for data in inputs {
         // A command may end without having read everything.
@@ -109,8 +120,8 @@ fn feed(mut stdin: impl std::io::Write, inputs: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Sends on what the command writes. Goes on reading when nobody listens any more, or a daemon would be ended by its
-/// own output.
+/// Sends an output of the command to the client, in a thread of its own. Goes on reading when there is no client any
+/// more, or a daemon would be ended by its own output.
 fn forward(
     mut from: impl Read + Send + 'static,
     kind: fn(Vec<u8>) -> Frame,
@@ -126,23 +137,24 @@ fn forward(
     });
 }
 
-/// Both senders are dropped when both outputs have ended.
+/// Waits until both outputs have ended, which is when both senders are dropped.
 fn wait_for_outputs(outputs: &Receiver<()>) {
-    let end = Instant::now() + AFTERWARDS;
+    let end = Instant::now() + OUTPUT_TIMEOUT;
     while !matches!(
         outputs.recv_timeout(end.saturating_duration_since(Instant::now())),
         Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout)
     ) {}
 }
 
-fn listen_until_gone(questions: &mut impl Read, input: &SyncSender<Vec<u8>>) {
-    while let Ok(Frame::Stdin(data)) = Frame::receive(questions) {
+/// Passes on the input that a client sends until the connection ends.
+fn read_input_until_end(requests: &mut impl Read, input: &SyncSender<Vec<u8>>) {
+    while let Ok(Frame::Stdin(data)) = Frame::receive(requests) {
         // Nobody takes it when the command has closed its input; the end of the connection still matters.
         input.send(data).ok();
     }
 }
 
-/// As a shell would say it.
+/// Returns the exit status as a shell tells it: 128 + signal number for a command that a signal ended.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255)
 }

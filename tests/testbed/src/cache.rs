@@ -1,5 +1,5 @@
-//! What is downloaded, unpacked or built once and kept outside the tree, one directory per version. Safe to delete at
-//! any time.
+//! The cache of files that are downloaded, unpacked or built once: outside the repository, one directory per version.
+//! Safe to delete at any time.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The directory with the entries.
+/// A cache: a directory with entries.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// `$TOPOLVM_CACHE`, else `$XDG_CACHE_HOME/topolvm`, else `~/.cache/topolvm`; made when missing.
+    /// Opens the cache in `$TOPOLVM_CACHE`, else `$XDG_CACHE_HOME/topolvm`, else `~/.cache/topolvm`; made when missing.
     pub fn open() -> Result<Self> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = set("TOPOLVM_CACHE")
@@ -24,27 +24,27 @@ impl Cache {
         Self::at(&root)
     }
 
-    /// A cache in the directory `root`, made when missing.
+    /// Opens the cache in the directory `root`, made when missing.
     pub fn at(root: &Path) -> Result<Self> {
         fs::create_dir_all(root).with_context(|| format!("create the cache directory {}", root.display()))?;
         let root = root.canonicalize().with_context(|| format!("resolve {}", root.display()))?;
         Ok(Self { root })
     }
 
-    /// The directory with the entries.
+    /// Returns the directory with the entries.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The directory `NAME-KEY`, if it is complete.
+    /// Returns the entry (the directory `NAME-KEY`), if it is complete.
     pub fn get(&self, name: &str, key: &str) -> Option<PathBuf> {
         let path = self.root.join(format!("{name}-{key}"));
         path.is_dir().then_some(path)
     }
 
-    /// The directory `NAME-KEY`. When it does not exist `make` fills a temporary one beside it, which gets the name
-    /// only when it is complete: an interrupted run leaves nothing that looks finished. A second run that wants the
-    /// same waits for the first.
+    /// Returns the entry (the directory `NAME-KEY`). When it does not exist `make` fills a temporary one beside it,
+    /// which is renamed only when it is complete: an interrupted run leaves nothing that looks finished. A second run
+    /// that wants the same entry waits for the first.
     pub fn entry(&self, name: &str, key: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         if let Some(path) = self.get(name, key) {
             return Ok(path);

@@ -13,27 +13,23 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::lifecycle::remove;
-use self::lifecycle::{
-    SCHEDULER_CONFIG, control_plane, copy_logs, in_parallel, node_names, start, start_api_server, stop,
-};
+pub(crate) use self::lifecycle::remove_directory;
+use self::lifecycle::{copy_logs, in_parallel, node_names, start, stop_processes};
 use crate::assets;
-use crate::control_plane::{AUDIT, Processes};
-use crate::https::Https;
+use crate::control_plane::{AUDIT, ControlPlane};
 use crate::image::Image;
-use crate::kubeconfig::{self, Credential};
+use crate::kubeconfig::Credential;
 use crate::netns::NetNs;
-use crate::network::API_SERVER;
 use crate::node::{Node, NodeSpec};
-use crate::pki::{Identity, Pki};
+use crate::pki::Pki;
 use crate::reaper;
 
-/// The name of the API server for [`Cluster::stop`].
+/// Name of the API server among the processes of a cluster.
 pub const API_SERVER_PROCESS: &str = crate::control_plane::API_SERVER_PROCESS;
 /// Name of kube-scheduler among the processes of a cluster.
 pub const SCHEDULER_PROCESS: &str = crate::control_plane::SCHEDULER_PROCESS;
 
-/// What differs between clusters.
+/// Options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {
     /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and
@@ -41,25 +37,15 @@ pub struct ClusterSpec {
     pub scheduler_config: Option<String>,
     /// Images that every node has beside the standard ones.
     pub images: Vec<Image>,
-    /// The audit policy of the API server, in YAML. With one, [`Cluster::audit_log`] has what it tells to write.
+    /// Audit policy of the API server, in YAML. With one, [`Cluster::audit_log`] has the events that it selects.
     pub audit_policy: Option<String>,
 }
 
-/// A running cluster. The value is a name for it: dropping it changes nothing, [`Cluster::down`] ends it, and so does
-/// the end of the program that started it, unless [`Cluster::keep`] was called.
+/// A handle of a running cluster: dropping it changes nothing, [`Cluster::down`] ends the cluster, and so does the end
+/// of the program that started it, unless [`Cluster::keep`] was called.
 #[derive(Debug, Clone)]
 pub struct Cluster {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    directory: PathBuf,
-    netns: NetNs,
-    pki: Pki,
-    admin: Identity,
-    https: Https,
-    processes: Processes,
+    control_plane: Arc<ControlPlane>,
 }
 
 impl Cluster {
@@ -72,47 +58,37 @@ impl Cluster {
         if fs::read_dir(&directory)?.next().is_some() {
             bail!("{} is not empty: a cluster wants a directory of its own", directory.display());
         }
-        start(&directory, &tools, spec).inspect_err(|_| drop(remove(&directory)))
+        start(&directory, &tools, spec).inspect_err(|_| drop(remove_directory(&directory)))
     }
 
-    /// The cluster that was started in `directory` by an earlier run.
+    /// Opens the cluster that was started in `directory` by an earlier run.
     pub fn open(directory: &Path) -> Result<Self> {
-        let directory = existing(directory)?;
-        let pki = Pki::open(&directory.join("pki"))?;
-        let admin = Identity::read(&directory.join("pki"), "admin")?;
-        Self::assemble(directory, pki, admin)
+        Ok(Self { control_plane: Arc::new(ControlPlane::open(&check_directory(directory)?)?) })
     }
 
-    fn assemble(directory: PathBuf, pki: Pki, admin: Identity) -> Result<Self> {
-        let netns = NetNs::at(&directory.join("netns"));
-        let https = Https::new(netns.clone(), pki.authority(), &admin)?;
-        let processes = Processes::new(&directory);
-        Ok(Self { inner: Arc::new(Inner { directory, netns, pki, admin, https, processes }) })
-    }
-
-    /// Ends everything and removes the directory. The logs are first copied to `keep_logs`.
+    /// Ends the cluster and removes its directory. The logs are first copied to `keep_logs`.
     pub fn down(&self, keep_logs: Option<&Path>) -> Result<()> {
         Self::down_in(self.directory(), keep_logs)
     }
 
-    /// The same for whatever there is of a cluster in `directory`.
+    /// Ends a cluster as [`Self::down`] does, whatever there is of it in `directory`.
     pub fn down_in(directory: &Path, keep_logs: Option<&Path>) -> Result<()> {
-        let directory = existing(directory)?;
+        let directory = check_directory(directory)?;
         if let Some(to) = keep_logs {
-            stop(&directory)?;
+            stop_processes(&directory)?;
             copy_logs(&directory, to)?;
         }
-        remove(&directory)
+        remove_directory(&directory)
     }
 
-    /// Lets the cluster live on after this program. Else it ends with it, even if that is killed.
+    /// Keeps the cluster after the end of this program. Without, it ends with the program, even if that is killed.
     pub fn keep(&self) -> Result<()> {
         self.stop(reaper::NAME, Duration::ZERO)
     }
 
     /// Starts a node and returns when it is Ready. Threads may start several at the same time.
     pub fn add_node(&self, spec: &NodeSpec) -> Result<Node> {
-        Node::start(self, spec)
+        Node::start(&self.control_plane, spec)
     }
 
     /// Starts several nodes at the same time and returns when all are Ready, in the same order.
@@ -120,90 +96,88 @@ impl Cluster {
         in_parallel(specs, |spec| self.add_node(spec))
     }
 
-    /// A node that was added earlier.
+    /// Returns a node that was added earlier.
     pub fn node(&self, name: &str) -> Result<Node> {
-        Node::open(self, name)
+        Node::open(&self.control_plane, name)
     }
 
-    /// The names of the nodes that were added, sorted.
+    /// Returns the names of the nodes that were added, sorted.
     pub fn node_names(&self) -> Result<Vec<String>> {
         node_names(self.directory())
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
-        &self.inner.directory
+        &self.control_plane.directory
     }
 
-    /// The namespace with the API server, the ClusterIPs and the way to all nodes and pods.
+    /// Returns the network namespace with the API server, the ClusterIPs and the routes to all nodes and pods.
     pub fn netns(&self) -> &NetNs {
-        &self.inner.netns
+        &self.control_plane.netns
     }
 
-    /// The certificates: for webhooks, users and servers of a test.
+    /// Returns the certificate authority, which signs certificates for webhooks, users and servers of a test.
     pub fn pki(&self) -> &Pki {
-        &self.inner.pki
+        &self.control_plane.pki
     }
 
-    pub(crate) fn processes(&self) -> &Processes {
-        &self.inner.processes
-    }
-
-    /// Starts a program that belongs to the cluster: `run/NAME.pid` says who it is, `log/NAME.log` has its output, and
+    /// Starts a program that belongs to the cluster: `run/NAME.pid` has its process id, `log/NAME.log` its output, and
     /// [`Cluster::down`] ends it. A command of [`Cluster::command`] runs inside the namespace.
     pub fn spawn(&self, name: &str, command: &Command) -> Result<()> {
-        self.processes().start(name, command)
+        self.control_plane.processes.start(name, command)
     }
 
-    /// Stops a program that [`Cluster::spawn`] or the cluster started: asked first, killed after `grace`. Not running
-    /// is fine.
+    /// Stops a program that [`Cluster::spawn`] or the cluster started: TERM first, KILL after `grace`. One that does
+    /// not run is no error.
     pub fn stop(&self, name: &str, grace: Duration) -> Result<()> {
-        self.processes().stop(name, grace)
+        self.control_plane.processes.stop(name, grace)
     }
 
-    /// Starts the API server again after it was stopped, and returns when it answers.
+    /// Starts the API server again after it was stopped, and waits until it answers.
     pub fn start_api_server(&self) -> Result<()> {
-        start_api_server(self)
+        self.control_plane.start_api_server()?;
+        self.control_plane.wait_for_api()
     }
 
-    /// The command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with a static
-    /// pod.
+    /// Returns the command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with
+    /// a static pod.
     pub fn scheduler_command(&self) -> Command {
-        control_plane(self, &self.directory().join("bin")).scheduler(&self.directory().join(SCHEDULER_CONFIG))
+        self.control_plane.scheduler()
     }
 
-    /// Asks `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute,
+    /// Calls `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute,
     /// with the end of its log.
     pub fn ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
-        self.processes().ready(name, probe)
+        self.control_plane.processes.wait_until_ready(name, probe)
     }
 
-    /// The log of a program of the cluster.
+    /// Returns the path of the log of a program of the cluster.
     pub fn log(&self, name: &str) -> PathBuf {
-        self.processes().log(name)
+        self.control_plane.processes.log(name)
     }
 
-    /// The audit log of the API server: an event in JSON on each line.
+    /// Returns the path of the audit log of the API server: an event in JSON on each line.
     pub fn audit_log(&self) -> PathBuf {
         self.log(AUDIT)
     }
 
-    /// An administrator's kubeconfig that works in this machine's own namespace, through a forwarded port of 127.0.0.1.
+    /// Returns the path of an administrator's kubeconfig that works in this machine's own namespace, through a
+    /// forwarded port of 127.0.0.1.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory().join("host.kubeconfig")
     }
 
-    /// An administrator's kubeconfig that works inside the cluster's namespace and in the nodes.
+    /// Returns the path of an administrator's kubeconfig that works inside the cluster's namespace and in the nodes.
     pub fn inner_kubeconfig(&self) -> PathBuf {
-        self.directory().join("admin.kubeconfig")
+        self.control_plane.admin_kubeconfig()
     }
 
     /// Writes a kubeconfig that works inside the cluster's namespace and in the nodes.
     pub fn write_kubeconfig(&self, path: &Path, credential: &Credential<'_>) -> Result<()> {
-        kubeconfig::write(path, &format!("https://{API_SERVER}"), self.pki().authority(), credential)
+        self.control_plane.write_kubeconfig(path, credential)
     }
 
-    /// A client of the API server for this process, as administrator.
+    /// Makes a client of the API server for this process, as administrator.
     pub async fn client(&self) -> Result<kube::Client> {
         let config = kube::config::Kubeconfig::read_from(self.kubeconfig()).context("read the kubeconfig")?;
         let options = kube::config::KubeConfigOptions::default();
@@ -211,13 +185,12 @@ impl Cluster {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// A GET of the API server as administrator; `path` begins with `/api`.
+    /// Sends a GET to the API server as administrator; `path` begins with `/api`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let body = self.inner.https.get(API_SERVER, path)?;
-        serde_json::from_slice(&body).with_context(|| format!("read the answer to {path}"))
+        self.control_plane.get(path)
     }
 
-    /// A command inside the cluster's namespace.
+    /// Returns a command that runs inside the cluster's namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.netns().command(program);
         // kubectl and helm remember the kinds of a cluster by its address, which all clusters of the bed have
@@ -225,24 +198,24 @@ impl Cluster {
         command
     }
 
-    /// A program of Kubernetes: `kubectl`, `kubelet`, `csi-provisioner`, ...
+    /// Returns the path of a program of Kubernetes: `kubectl`, `kubelet`, `csi-provisioner`, ...
     pub fn tool(&self, name: &str) -> PathBuf {
         self.directory().join("bin").join(name)
     }
 
-    /// kubectl as administrator, whatever comes of it.
+    /// Runs kubectl as administrator, and returns its output and status.
     pub fn kubectl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<Output> {
         self.kubectl_command().args(arguments).stdin(Stdio::null()).output().context("run kubectl")
     }
 
-    /// kubectl as administrator to be run by the caller, who decides about its streams.
+    /// Returns kubectl as administrator, to be run by the caller, who sets its streams.
     pub fn kubectl_command(&self) -> Command {
         let mut command = self.command(self.tool("kubectl"));
         command.arg("--kubeconfig").arg(self.inner_kubeconfig());
         command
     }
 
-    /// kubectl's standard output, or an error with what it wrote to standard error.
+    /// Runs kubectl as administrator, and returns its standard output, or an error with its standard error.
     pub fn kubectl_ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         let mut command = self.kubectl_command();
         command.args(arguments).stdin(Stdio::null());
@@ -274,8 +247,8 @@ impl Cluster {
     }
 }
 
-/// Nobody's files are removed because of a wrong word on a command line.
-fn existing(directory: &Path) -> Result<PathBuf> {
+/// Checks that a directory is that of a cluster, so that a wrong word on a command line removes no other files.
+fn check_directory(directory: &Path) -> Result<PathBuf> {
     let directory = directory.canonicalize().with_context(|| format!("no cluster in {}", directory.display()))?;
     if !["pki", "run", "nodes"].iter().all(|part| directory.join(part).is_dir()) {
         bail!("{} is not the directory of a cluster", directory.display());

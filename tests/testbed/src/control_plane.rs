@@ -1,120 +1,115 @@
-//! The processes of a control plane: their command lines, in the order in which they need each other, and what "ready"
-//! means for each.
+//! The control plane of a cluster: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as processes in a
+//! network namespace, in the order in which they need each other, and a client of its API server.
+
+mod commands;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
 
 use crate::https::Https;
+use crate::kubeconfig::{self, Credential};
 use crate::log;
 use crate::netns::NetNs;
-use crate::network::{API_SERVER, GATEWAY, SERVICES};
-use crate::pki::Pki;
-use crate::process::{Process, spawn, stop_file};
+use crate::network::{API_SERVER, GATEWAY};
+use crate::pki::{Identity, Pki};
+use crate::processes::Processes;
 
-/// Name of its process.
+/// Name of the process of the API server.
 pub(crate) const API_SERVER_PROCESS: &str = "apiserver";
+/// Name of the process of kube-scheduler.
 pub(crate) const SCHEDULER_PROCESS: &str = "scheduler";
 /// Name of the audit log, among those of the programs.
 pub(crate) const AUDIT: &str = "audit";
-/// The audit policy, in the directory of a cluster that has one.
+/// File with the audit policy, in the directory of a cluster that has one.
 pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
-const ETCD: &str = "http://127.0.0.1:2379";
+/// File with the KubeSchedulerConfiguration, in the directory of a cluster.
+const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+/// Directory of the certificates, in the directory of a cluster.
+const PKI: &str = "pki";
 const CONTROLLER_MANAGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10257);
 const SCHEDULER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10259);
-/// The issuer is also what tokens are for.
-const ISSUER: &str = "https://kubernetes.default.svc";
-/// The slowest machine that was seen needs a tenth of it.
-const START_LIMIT: Duration = Duration::from_mins(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Starts, watches and stops the programs of one cluster, each with `run/NAME.pid` and `log/NAME.log`.
-#[derive(Debug, Clone)]
-pub(crate) struct Processes {
-    directory: PathBuf,
-}
-
-impl Processes {
-    pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
-    }
-
-    pub(crate) fn log(&self, name: &str) -> PathBuf {
-        self.directory.join("log").join(format!("{name}.log"))
-    }
-
-    fn pid_file(&self, name: &str) -> PathBuf {
-        self.directory.join("run").join(format!("{name}.pid"))
-    }
-
-    pub(crate) fn start(&self, name: &str, command: &Command) -> Result<()> {
-        spawn(command, &self.log(name), &self.pid_file(name)).with_context(|| format!("start {name}"))?;
-        Ok(())
-    }
-
-    pub(crate) fn stop(&self, name: &str, grace: Duration) -> Result<()> {
-        stop_file(&self.pid_file(name), grace).with_context(|| format!("stop {name}"))
-    }
-
-    pub(crate) fn process(&self, name: &str) -> Result<Option<Process>> {
-        Process::from_file(&self.pid_file(name))
-    }
-
-    /// All that were started and not stopped, sorted.
-    pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let directory = self.directory.join("run");
-        if !directory.exists() {
-            return Ok(Vec::new());
-        }
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&directory).with_context(|| format!("list {}", directory.display()))? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            names.extend(name.strip_suffix(".pid").map(str::to_owned));
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    /// Asks `probe` until it succeeds; fails when the process ends or the time is over, with the end of its log.
-    pub(crate) fn ready<T>(&self, name: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
-        let end = Instant::now() + START_LIMIT;
-        loop {
-            let error = match probe() {
-                Ok(answer) => return Ok(answer),
-                Err(e) => e,
-            };
-            if !self.process(name)?.is_some_and(|process| process.is_alive()) {
-                bail!("{name} died: {}", log::tail(&self.log(name), 15));
-            }
-            if Instant::now() >= end {
-                let log = log::tail(&self.log(name), 15);
-                return Err(error.context(format!("{name} was not ready after {START_LIMIT:?}: {log}")));
-            }
-            sleep(LOOK_AGAIN);
-        }
-    }
-}
-
-/// What the command lines need to know.
+/// A control plane: its directory, network namespace, certificates and processes. Its programs are in the directory
+/// `bin`.
 #[derive(Debug)]
-pub(crate) struct ControlPlane<'a> {
-    pub(crate) directory: &'a Path,
-    pub(crate) netns: &'a NetNs,
-    /// Where the programs are.
-    pub(crate) tools: &'a Path,
-    pub(crate) pki: &'a Pki,
-    pub(crate) https: &'a Https,
-    pub(crate) processes: &'a Processes,
+pub(crate) struct ControlPlane {
+    pub(crate) directory: PathBuf,
+    pub(crate) netns: NetNs,
+    pub(crate) pki: Pki,
+    /// The administrator.
+    pub(crate) admin: Identity,
+    pub(crate) https: Https,
+    pub(crate) processes: Processes,
 }
 
-impl ControlPlane<'_> {
+impl ControlPlane {
+    /// Makes the certificates of a new control plane. Its network namespace does not exist yet.
+    pub(crate) fn create(directory: &Path) -> Result<Self> {
+        let pki = Pki::create(&directory.join(PKI))?;
+        let admin = pki.client("admin", Some("system:masters"))?;
+        admin.write(&directory.join(PKI), "admin")?;
+        Self::assemble(directory, pki, admin)
+    }
+
+    /// Opens the control plane that was created in `directory` earlier.
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
+        let pki = Pki::open(&directory.join(PKI))?;
+        let admin = Identity::read(&directory.join(PKI), "admin")?;
+        Self::assemble(directory, pki, admin)
+    }
+
+    fn assemble(directory: &Path, pki: Pki, admin: Identity) -> Result<Self> {
+        let netns = NetNs::at(&directory.join("netns"));
+        let https = Https::new(netns.clone(), pki.authority(), &admin)?;
+        Ok(Self { directory: directory.to_owned(), netns, pki, admin, https, processes: Processes::new(directory) })
+    }
+
+    /// Returns the path of the administrator's kubeconfig that works inside the network namespace and in the nodes.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.directory.join("admin.kubeconfig")
+    }
+
+    /// Writes a kubeconfig that works inside the network namespace and in the nodes.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, credential: &Credential<'_>) -> Result<()> {
+        kubeconfig::write(path, &format!("https://{API_SERVER}"), self.pki.authority(), credential)
+    }
+
+    /// Sends a GET to the API server as administrator; `path` begins with `/api`.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let body = self.https.get(API_SERVER, path)?;
+        serde_json::from_slice(&body).with_context(|| format!("read the answer to {path}"))
+    }
+
+    /// Writes the kubeconfigs of the administrator and of the controllers, and the KubeSchedulerConfiguration with the
+    /// lines of a test (`extenders:`, `profiles:`).
+    pub(crate) fn write_configuration(&self, scheduler_lines: Option<&str>) -> Result<()> {
+        self.write_kubeconfig(&self.admin_kubeconfig(), &Credential::Certificate(&self.admin))?;
+        for (file, user) in
+            [("controller-manager", "system:kube-controller-manager"), ("scheduler", "system:kube-scheduler")]
+        {
+            let identity = self.pki.client(user, None)?;
+            let path = self.directory.join(format!("{file}.kubeconfig"));
+            self.write_kubeconfig(&path, &Credential::Certificate(&identity))?;
+        }
+        let config = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\n\
+             kind: KubeSchedulerConfiguration\n\
+             clientConnection: {{kubeconfig: {}, qps: 500, burst: 1000}}\n\
+             leaderElection: {{leaderElect: false}}\n\
+             {}\n",
+            self.directory.join("scheduler.kubeconfig").display(),
+            scheduler_lines.unwrap_or_default()
+        );
+        let path = self.directory.join(SCHEDULER_CONFIG);
+        fs::write(&path, config).with_context(|| format!("write {}", path.display()))
+    }
+
     /// Writes the certificates that only the control plane has.
-    pub(crate) fn certificates(&self) -> Result<()> {
+    pub(crate) fn write_certificates(&self) -> Result<()> {
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST), API_SERVER.ip(), IpAddr::V4(GATEWAY)];
         self.pki.server("kube-apiserver", None, &names, &addresses)?.write(&self.directory.join("pki"), "server")?;
@@ -123,17 +118,20 @@ impl ControlPlane<'_> {
             .write(&self.directory.join("pki"), "apiserver-kubelet")
     }
 
+    /// Starts etcd and the API server, without waiting for them.
     pub(crate) fn start_storage(&self) -> Result<()> {
         self.processes.start("etcd", &self.etcd())?;
         self.start_api_server()
     }
 
+    /// Starts the API server, without waiting for it.
     pub(crate) fn start_api_server(&self) -> Result<()> {
         self.processes.start(API_SERVER_PROCESS, &self.api_server())
     }
 
+    /// Waits until the API server is ready.
     pub(crate) fn wait_for_api(&self) -> Result<()> {
-        self.processes.ready(API_SERVER_PROCESS, || {
+        self.processes.wait_until_ready(API_SERVER_PROCESS, || {
             // Its own message would only be that it cannot reach etcd.
             if !self.processes.process("etcd")?.is_some_and(|process| process.is_alive()) {
                 bail!("etcd died: {}", log::tail(&self.processes.log("etcd"), 15));
@@ -143,131 +141,21 @@ impl ControlPlane<'_> {
         Ok(())
     }
 
-    /// `scheduler_config` is the path of a complete KubeSchedulerConfiguration.
-    pub(crate) fn start_controllers(&self, scheduler_config: &Path) -> Result<()> {
+    /// Starts kube-controller-manager and kube-scheduler, without waiting for them.
+    pub(crate) fn start_controllers(&self) -> Result<()> {
         self.processes.start("controller-manager", &self.controller_manager())?;
-        self.processes.start(SCHEDULER_PROCESS, &self.scheduler(scheduler_config))
+        self.processes.start(SCHEDULER_PROCESS, &self.scheduler())
     }
 
+    /// Waits until kube-controller-manager and kube-scheduler work, and pods can be made.
     pub(crate) fn wait_for_controllers(&self) -> Result<()> {
-        self.processes.ready(SCHEDULER_PROCESS, || self.https.get(SCHEDULER, "/healthz"))?;
-        self.processes.ready("controller-manager", || self.https.get(CONTROLLER_MANAGER, "/healthz"))?;
+        self.processes.wait_until_ready(SCHEDULER_PROCESS, || self.https.get(SCHEDULER, "/healthz"))?;
+        self.processes.wait_until_ready("controller-manager", || self.https.get(CONTROLLER_MANAGER, "/healthz"))?;
         // No pod can be made before these exist.
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = format!("/api/v1/namespaces/default/{path}");
-            self.processes.ready("controller-manager", || self.https.get(API_SERVER, &path))?;
+            self.processes.wait_until_ready("controller-manager", || self.https.get(API_SERVER, &path))?;
         }
         Ok(())
     }
-
-    fn program(&self, name: &str) -> Command {
-        self.netns.command(self.tools.join(name))
-    }
-
-    fn etcd(&self) -> Command {
-        let mut command = self.program("etcd");
-        command.arg("--data-dir").arg(self.directory.join("etcd"));
-        command.args(["--unsafe-no-fsync", "--log-level", "warn"]);
-        command.args(["--listen-client-urls", ETCD, "--advertise-client-urls", ETCD]);
-        command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
-        command
-    }
-
-    fn api_server(&self) -> Command {
-        let mut command = self.program("kube-apiserver");
-        let address = API_SERVER.ip().to_string();
-        command.args(["--etcd-servers", ETCD]);
-        // A Service without NAT needs port = targetPort, so the server itself is on 443.
-        command.args(["--bind-address", &address, "--advertise-address", &address]);
-        command.args(["--secure-port", &API_SERVER.port().to_string(), "--service-cluster-ip-range", SERVICES]);
-        self.files(
-            &mut command,
-            &[
-                ("--tls-cert-file", "server.crt"),
-                ("--tls-private-key-file", "server.key"),
-                ("--client-ca-file", "ca.crt"),
-                ("--kubelet-certificate-authority", "ca.crt"),
-                ("--kubelet-client-certificate", "apiserver-kubelet.crt"),
-                ("--kubelet-client-key", "apiserver-kubelet.key"),
-                ("--service-account-key-file", "sa.pub"),
-                ("--service-account-signing-key-file", "sa.key"),
-                ("--requestheader-client-ca-file", "front-proxy-ca.crt"),
-                ("--proxy-client-cert-file", "front-proxy.crt"),
-                ("--proxy-client-key-file", "front-proxy.key"),
-            ],
-        );
-        command.args(["--kubelet-preferred-address-types", "InternalIP"]);
-        command.args(["--service-account-issuer", ISSUER, "--api-audiences", ISSUER]);
-        command.args(["--requestheader-allowed-names", "front-proxy"]);
-        command.args(["--requestheader-username-headers", "X-Remote-User"]);
-        command.args(["--requestheader-group-headers", "X-Remote-Group"]);
-        command.args(["--requestheader-extra-headers-prefix", "X-Remote-Extra-"]);
-        // A webhook's Service is called at its endpoints, which are pod or node addresses, not at its ClusterIP.
-        command.arg("--enable-aggregator-routing=true");
-        command.args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"]);
-        command.arg("--allow-privileged=true");
-        let policy = self.directory.join(AUDIT_POLICY);
-        if policy.exists() {
-            command.arg("--audit-policy-file").arg(policy);
-            command.arg("--audit-log-path").arg(self.processes.log(AUDIT));
-        }
-        command
-    }
-
-    fn controller_manager(&self) -> Command {
-        let mut command = self.program("kube-controller-manager");
-        self.identity(&mut command, "controller-manager.kubeconfig");
-        command.arg("--kubeconfig").arg(self.directory.join("controller-manager.kubeconfig"));
-        self.files(
-            &mut command,
-            &[
-                ("--service-account-private-key-file", "sa.key"),
-                ("--root-ca-file", "ca.crt"),
-                ("--cluster-signing-cert-file", "ca.crt"),
-                ("--cluster-signing-key-file", "ca.key"),
-            ],
-        );
-        command.args(["--use-service-account-credentials", "--leader-elect=false"]);
-        // It makes a service account per controller at start, which takes 4 s more with the usual limit of 20 requests
-        // a second.
-        command.args(["--kube-api-qps", "500", "--kube-api-burst", "1000"]);
-        command.args(["--controllers", "*,-node-ipam-controller,-cloud-node-lifecycle-controller"]);
-        command
-    }
-
-    pub(crate) fn scheduler(&self, config: &Path) -> Command {
-        let mut command = self.program("kube-scheduler");
-        self.identity(&mut command, "scheduler.kubeconfig");
-        command.arg("--config").arg(config);
-        command
-    }
-
-    /// Where it serves its health, and who it is when it checks who asks. Without a certificate both programs would
-    /// generate an RSA key at each start.
-    fn identity(&self, command: &mut Command, kubeconfig: &str) {
-        let kubeconfig = self.directory.join(kubeconfig);
-        command.args(["--bind-address", "127.0.0.1"]);
-        self.files(command, &[("--tls-cert-file", "server.crt"), ("--tls-private-key-file", "server.key")]);
-        command.arg("--authentication-kubeconfig").arg(&kubeconfig);
-        command.arg("--authorization-kubeconfig").arg(&kubeconfig);
-    }
-
-    fn files(&self, command: &mut Command, options: &[(&str, &str)]) {
-        for (option, file) in options {
-            command.arg(option).arg(self.pki.file(file));
-        }
-    }
-}
-
-/// A KubeSchedulerConfiguration: what every cluster needs, and the lines of a test (`extenders:`, `profiles:`).
-pub(crate) fn scheduler_config(kubeconfig: &Path, extra: Option<&str>) -> String {
-    format!(
-        "apiVersion: kubescheduler.config.k8s.io/v1\n\
-         kind: KubeSchedulerConfiguration\n\
-         clientConnection: {{kubeconfig: {}, qps: 500, burst: 1000}}\n\
-         leaderElection: {{leaderElect: false}}\n\
-         {}\n",
-        kubeconfig.display(),
-        extra.unwrap_or_default()
-    )
 }

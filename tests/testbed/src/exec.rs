@@ -1,5 +1,5 @@
-//! Has the agent in a guest run a command: standard input goes there, standard output, error and the exit status come
-//! back.
+//! The client of the agent in a guest: runs a command there with standard input, and returns standard output, standard
+//! error and exit status.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,30 +16,31 @@ use crate::netns::NetNs;
 pub use crate::frame::Request;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-const DIAL_AGAIN: Duration = Duration::from_millis(30);
+/// Interval of the attempts to connect to an agent that is starting.
+const DIAL_INTERVAL: Duration = Duration::from_millis(30);
 
-/// Where an agent listens.
+/// The address of an agent.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The network namespace to dial from; `None` is this process's own.
+    /// Network namespace to connect from; `None` is this process's own.
     pub netns: Option<NetNs>,
     /// Address and port of the agent.
     pub address: SocketAddr,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Exit status; 128 + signal number when a signal ended it, 127 when it could not be started.
+    /// Exit status: 128 + signal number when a signal ended it, 127 when it could not be started.
     pub status: i32,
-    /// Everything it wrote to standard output.
+    /// Standard output, complete.
     pub stdout: Vec<u8>,
-    /// Everything it wrote to standard error.
+    /// Standard error, complete.
     pub stderr: Vec<u8>,
 }
 
 impl Output {
-    /// Standard output as text, or an error with what it wrote to standard error when it failed.
+    /// Returns standard output as text, or an error with standard error when the command failed.
     pub fn success(self) -> Result<String> {
         if self.status != 0 {
             bail!("exit status {}: {}", self.status, String::from_utf8_lossy(&self.stderr).trim());
@@ -49,7 +50,7 @@ impl Output {
 }
 
 impl Target {
-    /// An agent that is reached from inside a network namespace.
+    /// Returns the address of an agent that is reached from inside a network namespace.
     pub fn inside(netns: &NetNs, address: SocketAddr) -> Self {
         Self { netns: Some(netns.clone()), address }
     }
@@ -62,21 +63,21 @@ impl Target {
         connection.with_context(|| format!("connect to the agent at {}", self.address))
     }
 
-    /// Waits until the agent answers.
+    /// Waits until the agent takes connections.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let end = Instant::now() + timeout;
         loop {
             match self.dial(Duration::from_millis(500)) {
                 Ok(_) => return Ok(()),
                 Err(e) if Instant::now() >= end => return Err(e.context(format!("no agent after {timeout:?}"))),
-                Err(_) => sleep(DIAL_AGAIN),
+                Err(_) => sleep(DIAL_INTERVAL),
             }
         }
     }
 }
 
-/// Runs a command with all of its input given and all of its output collected. After `timeout` the command is killed
-/// and the call fails.
+/// Runs a command with this standard input, and returns its output and exit status. After `timeout` the command is
+/// killed and the call fails.
 pub fn run(target: &Target, request: &Request, stdin: &[u8], timeout: Duration) -> Result<Output> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let input = io::Cursor::new(stdin.to_vec());
@@ -106,11 +107,28 @@ pub fn stream(
         drop((sent, Frame::Stdin(Vec::new()).send(&sender)));
     });
 
-    let mut answers = BufReader::new(&connection);
-    let result = loop {
+    let result = match receive_until_exit(&connection, stdout, stderr, end) {
+        Ok(Some(status)) => Ok(status),
+        Ok(None) => Err(anyhow!("{} did not end within {:?} and was killed", command(), timeout.unwrap_or_default())),
+        Err(e) => Err(e.context(format!("lost the agent at {} while it ran {}", target.address, command()))),
+    };
+    // The agent kills the command when the connection goes.
+    connection.shutdown(std::net::Shutdown::Both).ok();
+    result
+}
+
+/// Passes on the output of a command until it has ended, and returns its exit status; `None` when it has not by `end`.
+fn receive_until_exit(
+    connection: &TcpStream,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+    end: Option<Instant>,
+) -> Result<Option<i32>> {
+    let mut answers = BufReader::new(connection);
+    loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            break Err(anyhow!("{} did not end within {:?} and was killed", command(), timeout.unwrap_or_default()));
+            return Ok(None);
         }
         connection.set_read_timeout(left).context("set the timeout")?;
         match Frame::receive(&mut answers) {
@@ -120,23 +138,17 @@ pub fn stream(
             Ok(Frame::Stderr(data)) => {
                 stderr.write_all(&data).and_then(|()| stderr.flush()).context("pass on the errors")?;
             }
-            Ok(Frame::Exit(status)) => break Ok(status),
-            Ok(Frame::Stdin(_)) => break Err(anyhow!("{} is no agent", target.address)),
-            // A timeout of the socket: the top of the loop says so. Nothing goes on after it, so a frame cut in two
-            // does not matter.
+            Ok(Frame::Exit(status)) => return Ok(Some(status)),
+            Ok(Frame::Stdin(_)) => bail!("it is no agent"),
+            // A timeout of the socket: the top of the loop returns then. Nothing goes on after it, so a frame cut in
+            // two does not matter.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock) => {}
-            Err(e) => {
-                let lost = format!("lost the agent at {} while it ran {}", target.address, command());
-                break Err(e).context(lost);
-            }
+            Err(e) => return Err(e).context("receive from the agent"),
         }
-    };
-    // The agent kills the command when the connection goes.
-    connection.shutdown(std::net::Shutdown::Both).ok();
-    result
+    }
 }
 
-/// [`stream`] between this program's own streams and a guest; the command's exit status becomes the program's.
+/// Runs a command with this program's own standard streams; its exit status becomes the program's.
 pub fn command_line(target: &Target, request: &Request, timeout: Option<Duration>) -> Result<ExitCode> {
     let status = stream(target, request, io::stdin(), &mut io::stdout(), &mut io::stderr(), timeout)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))

@@ -1,4 +1,4 @@
-//! A port on this machine's 127.0.0.1 that leads to an address inside a network namespace.
+//! Forwards a port on this machine's 127.0.0.1 to an address inside a network namespace.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::netns::NetNs;
 
-/// Listens where this program was started, writes the port to `port_file`, and connects to `to` inside `netns`. Runs
-/// until the program is ended.
+/// Listens in the namespace in which this program was started, writes the port to `port_file`, and forwards connections
+/// to `to` inside `netns`, until the program is ended.
 pub(crate) fn run(netns: &NetNs, to: SocketAddr, port_file: &Path) -> Result<()> {
     // A socket stays in the namespace that it was made in, so the listener is made before the thread moves.
     let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on 127.0.0.1")?;

@@ -1,4 +1,4 @@
-//! What the agent and its client say to each other: one JSON line with the request, then frames of one byte kind, four
+//! The protocol between the agent and its client: one JSON line with the request, then frames of one byte kind, four
 //! bytes length (big endian) and data.
 
 use std::collections::BTreeMap;
@@ -16,22 +16,22 @@ const LIMIT: usize = 1 << 16;
 /// The longest request line, in bytes. Arguments and environment together cannot be longer on Linux either.
 const REQUEST_LIMIT: u64 = 4 << 20;
 
-/// What the agent is to start.
+/// A command for the agent to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Program (looked up in the agent's PATH) and arguments.
     pub argv: Vec<String>,
-    /// Added to the agent's own environment.
+    /// Environment, in addition to the agent's own.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Directory to run in; the agent's own when not given.
+    /// Working directory; the agent's own when not given.
     #[serde(default)]
     pub cwd: Option<PathBuf>,
 }
 
 impl Request {
-    /// A request with these words as program and arguments.
+    /// Makes a request with these words as program and arguments.
     pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>) -> Self {
         Self { argv: argv.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -49,7 +49,7 @@ impl Request {
     }
 }
 
-/// One message of the conversation.
+/// A message after the request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Standard input; empty means its end.
@@ -105,7 +105,7 @@ impl Frame {
     }
 }
 
-/// Hands over everything that can be read, one frame's worth at a time, until the end or until `take` returns `false`.
+/// Reads data in chunks of at most one frame, until the end or until `take` returns `false`.
 pub(crate) fn chunks(from: &mut impl Read, mut take: impl FnMut(Vec<u8>) -> bool) -> io::Result<()> {
     let mut buffer = vec![0; LIMIT];
     loop {
@@ -121,9 +121,9 @@ pub(crate) fn chunks(from: &mut impl Read, mut take: impl FnMut(Vec<u8>) -> bool
     }
 }
 
-/// A guest that dies says nothing. With the kernel's own settings the other side would wait for minutes (data on its
-/// way) or hours (none); with these it gets an error after about fifteen seconds, which is more than a guest was ever
-/// silent for want of CPU time; seven were not, with four guests on two CPUs.
+/// Sets timeouts of a connection, because a guest that dies closes none. With the kernel's own settings the peer would
+/// wait for minutes (data on its way) or hours (none); with these it gets an error after about fifteen seconds, which
+/// is more than a guest was ever silent for want of CPU time; seven were not, with four guests on two CPUs.
 pub(crate) fn notice_a_dead_peer(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     sockopt::set_socket_keepalive(connection, true)?;

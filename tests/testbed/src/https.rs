@@ -1,4 +1,4 @@
-//! Single HTTPS requests from inside a network namespace: health and state while nothing else can ask yet.
+//! A client of single HTTPS requests from inside a network namespace: health and objects.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::netns::NetNs;
 use crate::pki::Identity;
 
-/// Longer than any answer takes that is worth waiting for; a caller asks again.
+/// Timeout of a request; callers repeat it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client with a certificate, in one network namespace.
+/// An HTTPS client with a certificate, in one network namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Https {
     netns: NetNs,
@@ -24,7 +24,7 @@ pub(crate) struct Https {
 }
 
 impl Https {
-    /// `authority` is the PEM certificate that servers must be signed by.
+    /// Makes a client. `authority` is the PEM certificate that servers must be signed by.
     pub(crate) fn new(netns: NetNs, authority: &str, identity: &Identity) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).context("read the authority's certificate")?)?;
@@ -39,7 +39,7 @@ impl Https {
         Ok(Self { netns, config: Arc::new(config) })
     }
 
-    /// The body of a 200 answer; every other one is an error.
+    /// Sends a GET and returns the body of a response with status 200; every other one is an error.
     pub(crate) fn get(&self, address: SocketAddr, path: &str) -> Result<Vec<u8>> {
         let socket = self.netns.connect(address, TIMEOUT)?.with_context(|| format!("connect to {address}"))?;
         socket.set_read_timeout(Some(TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! kubeconfig files that carry everything in themselves, so that they work from any directory and in a guest.
+//! kubeconfig files without references to other files, so that they work from any directory and in a guest.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::pki::Identity;
 
-/// How a client proves who it is.
+/// Credential of a client of the API server.
 #[derive(Debug)]
 pub enum Credential<'a> {
     /// A client certificate.
@@ -40,7 +40,7 @@ pub fn write(path: &Path, server: &str, authority: &str, credential: &Credential
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// Kubernetes' own type for bytes in JSON, which writes them as base64.
+/// Returns Kubernetes' own type for bytes in JSON, which is serialized as base64.
 fn base64(text: &str) -> ByteString {
     ByteString(text.as_bytes().to_vec())
 }

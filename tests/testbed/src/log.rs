@@ -1,13 +1,13 @@
-//! What a log said last, for the message of whoever finds its process dead.
+//! The last lines of a log, for error messages about a process that has died.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Enough for any message that one wants to read, in bytes.
+/// Bytes at the end of a log that are read.
 const WINDOW: u64 = 16 * 1024;
 
-/// The last lines of a log, with its name in front; also when it is missing or empty, so that it can always be part of
+/// Returns the last lines of a log, after its name; the error when it cannot be read, so that it can always be part of
 /// a message.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let text = match window(path) {

@@ -1,10 +1,10 @@
-//! What this machine lacks to boot guests and clusters, in one sentence for the one who wants to run the tests.
+//! Requirements of guests, clusters and Go programs on this machine, with a sentence about each that is missing.
 
 use std::path::{Path, PathBuf};
 
 use crate::size::GIB;
 
-/// Why no guest can be booted here; `None` when nothing is known to be missing.
+/// Returns the reason for which no guest can be booted here; `None` when nothing is known to be missing.
 pub fn missing_for_guests() -> Option<String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Some("guests need Linux on x86-64".to_owned());
@@ -16,7 +16,7 @@ pub fn missing_for_guests() -> Option<String> {
     if std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() == "3") {
         return Some("guests need ptrace: reboot with a kernel.yama.ptrace_scope below 3".to_owned());
     }
-    if memory_for_files().is_none_or(|free| free < GIB) {
+    if free_memory_for_files().is_none_or(|free| free < GIB) {
         return Some(
             "guests keep memory and disks in /dev/shm, which has less than 1 GiB free: enlarge it (docker: --shm-size)"
                 .to_owned(),
@@ -27,7 +27,7 @@ pub fn missing_for_guests() -> Option<String> {
     })
 }
 
-/// Why no cluster can be started here; `None` when nothing is known to be missing.
+/// Returns the reason for which no cluster can be started here; `None` when nothing is known to be missing.
 pub fn missing_for_clusters() -> Option<String> {
     if let Some(reason) = missing_for_guests() {
         return Some(reason);
@@ -37,21 +37,22 @@ pub fn missing_for_clusters() -> Option<String> {
             "clusters need /dev/net/tun for the network between host and nodes: load the module tun".to_owned(),
         );
     }
-    missing_programs(&["nsenter", "unshare"], "package util-linux").or_else(|| {
-        (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
-            .then(|| "clusters need Kubernetes: install Go 1.21 or newer, or set TESTBED_BIN to a directory with its programs".to_owned())
-    })
+    let missing = missing_programs(&["nsenter", "unshare"], "package util-linux");
+    missing.or_else(|| missing_go("clusters need Kubernetes", "its programs"))
 }
 
-/// Why no Go programs can be built here; `None` when nothing is known to be missing.
+/// Returns the reason for which no Go programs can be built here; `None` when nothing is known to be missing.
 pub fn missing_for_go_programs() -> Option<String> {
-    (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none()).then(|| {
-        "helm is needed: install Go 1.21 or newer, or set TESTBED_BIN to a directory with helm3 and helm4".to_owned()
-    })
+    missing_go("helm is needed", "helm3 and helm4")
 }
 
-/// Free bytes in /dev/shm.
-fn memory_for_files() -> Option<u64> {
+fn missing_go(need: &str, programs: &str) -> Option<String> {
+    (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
+        .then(|| format!("{need}: install Go 1.21 or newer, or set TESTBED_BIN to a directory with {programs}"))
+}
+
+/// Returns the free bytes in /dev/shm.
+fn free_memory_for_files() -> Option<u64> {
     let shm = rustix::fs::statvfs("/dev/shm").ok()?;
     Some(shm.f_bavail.saturating_mul(shm.f_frsize))
 }
@@ -61,7 +62,7 @@ fn missing_programs(programs: &[&str], hint: &str) -> Option<String> {
     (!missing.is_empty()).then(|| format!("{} not found ({hint})", missing.join(", ")))
 }
 
-/// Looks for a program as a shell does, and where Debian keeps the administrator's.
+/// Finds a program as a shell does, and where Debian keeps the administrator's.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));

@@ -1,4 +1,4 @@
-//! The test bed by hand: a command in a guest, a cluster to look at.
+//! The command line of the test bed: a command in a guest, a cluster to look at.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -171,18 +171,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
     match cli {
         Cli::Guest(options) => guest(options),
         Cli::Agent { listen } => agent::serve(listen).map(|()| ExitCode::SUCCESS),
-        Cli::Exec(options) => {
-            let target = Target { netns: options.netns.as_deref().map(NetNs::at), address: options.address };
-            let request = Request { argv: options.command, env: options.env.into_iter().collect(), cwd: options.cwd };
-            exec::command_line(&target, &request, options.timeout.map(Duration::from_secs))
-        }
-        Cli::Fetch => {
-            assets::kernel()?;
-            assets::containerd()?;
-            assets::kubernetes_tools()?;
-            assets::csi_sanity()?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Cli::Exec(options) => exec(options),
+        Cli::Fetch => fetch().map(|()| ExitCode::SUCCESS),
         Cli::Up { directory, nodes, disk_size, memory, scheduler_config, topolvm } => {
             let scheduler_config =
                 scheduler_config.map(fs::read_to_string).transpose().context("read --scheduler-config")?;
@@ -209,6 +199,20 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
             archives.iter().try_for_each(|archive| cluster.load_images(archive)).map(|()| ExitCode::SUCCESS)
         }
     }
+}
+
+fn exec(options: Exec) -> Result<ExitCode> {
+    let target = Target { netns: options.netns.as_deref().map(NetNs::at), address: options.address };
+    let request = Request { argv: options.command, env: options.env.into_iter().collect(), cwd: options.cwd };
+    exec::command_line(&target, &request, options.timeout.map(Duration::from_secs))
+}
+
+fn fetch() -> Result<()> {
+    assets::kernel()?;
+    assets::containerd()?;
+    assets::kubernetes_tools()?;
+    assets::csi_sanity()?;
+    Ok(())
 }
 
 fn up(directory: &Path, cluster: ClusterSpec, nodes: Vec<NodeSpec>, topolvm: bool) -> Result<ExitCode> {

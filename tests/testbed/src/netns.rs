@@ -1,4 +1,4 @@
-//! Network namespaces that are bound to a file: nothing of them is visible outside its directory.
+//! Network namespaces that are bound to a file in the directory of a cluster.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. The value is only a name: dropping it leaves the namespace as it is.
+/// A handle of a network namespace: dropping it changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetNs {
     path: PathBuf,
 }
 
 impl NetNs {
-    /// Makes a namespace with nothing in it but a loopback device that is down, and binds it to the new file `path`.
+    /// Creates a namespace with nothing in it but a loopback device that is down, and binds it to the new file `path`.
     pub fn create(path: &Path) -> Result<Self> {
         File::create_new(path).with_context(|| format!("create {}", path.display()))?;
         let mut option = std::ffi::OsString::from("--net=");
@@ -34,17 +34,17 @@ impl NetNs {
         Ok(Self::at(path))
     }
 
-    /// The namespace that was bound to `path` earlier.
+    /// Returns the namespace that was bound to `path` earlier.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A command that runs inside. nsenter replaces itself, so the process id is that of the program.
+    /// Returns a command that runs inside. nsenter replaces itself, so the process id is that of the program.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut option = std::ffi::OsString::from("--net=");
         option.push(&self.path);
@@ -68,7 +68,7 @@ impl NetNs {
         })
     }
 
-    /// A TCP connection from inside.
+    /// Opens a TCP connection from inside.
     pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<io::Result<TcpStream>> {
         self.enter(|| TcpStream::connect_timeout(&address, timeout))
     }

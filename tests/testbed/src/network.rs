@@ -1,4 +1,4 @@
-//! The addresses of a cluster, and the devices and routes that make them work without NAT and without kube-proxy.
+//! The network of a cluster: addresses, devices and routes, without NAT and without kube-proxy.
 //!
 //! Nodes sit on a bridge, each with a route to its pods. The range of the Services is local in the cluster's namespace,
 //! which is the default gateway of every node: a packet to a ClusterIP is delivered to whoever listens on that address
@@ -13,17 +13,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::netns::NetNs;
 
-/// The namespace's own address on the bridge of the nodes: their gateway, and what a pod sees as the client of a
+/// Address of the namespace on the bridge of the nodes: their gateway, and what a pod sees as the client of a
 /// Service.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The API server, on the address of the `kubernetes` Service itself, so that pods reach it without NAT.
+/// Address of the API server: that of the `kubernetes` Service itself, so that pods reach it without NAT.
 pub const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);
-/// The ClusterIPs.
+/// Range of the ClusterIPs.
 pub const SERVICES: &str = "10.96.0.0/16";
 
 const BRIDGE: &str = "br0";
 
-/// Bridge, loopback and the route of the Services, in a namespace that has nothing yet.
+/// Sets up bridge, loopback and the route of the Services in a new namespace.
 pub(crate) fn prepare(netns: &NetNs) -> Result<()> {
     ip(
         netns,
@@ -36,18 +36,18 @@ pub(crate) fn prepare(netns: &NetNs) -> Result<()> {
         ),
     )?;
     netns.enter(|| -> Result<()> {
-        set("ip_forward", "1")?;
+        set_value("ip_forward", "1")?;
         for device in ["all", BRIDGE] {
             // Packets of one pod to another come in and leave by the same bridge; that is no reason to drop or to
             // redirect them.
-            set(&format!("conf/{device}/rp_filter"), "0")?;
-            set(&format!("conf/{device}/send_redirects"), "0")?;
+            set_value(&format!("conf/{device}/rp_filter"), "0")?;
+            set_value(&format!("conf/{device}/send_redirects"), "0")?;
         }
         Ok(())
     })?
 }
 
-/// Network names of one node. Everything follows from the last number of its address.
+/// The network of one node. All names follow from the last number of its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeNetwork {
     pub(crate) address: Ipv4Addr,
@@ -63,21 +63,23 @@ impl NodeNetwork {
         Ok(Self { address })
     }
 
+    /// Returns the last number of the address.
     pub(crate) fn last(self) -> u8 {
         let [_, _, _, last] = self.address.octets();
         last
     }
 
-    /// The device on this side; the kernel allows 15 characters.
+    /// Returns the name of the tap device; the kernel allows 15 characters.
     pub(crate) fn tap(self) -> String {
         format!("tap{}", self.last())
     }
 
-    /// The addresses of its pods.
+    /// Returns the addresses of its pods.
     pub(crate) fn pods(self) -> String {
         format!("10.244.{}.0/24", self.last())
     }
 
+    /// Adds the tap device and the route to the pods.
     pub(crate) fn connect(self, netns: &NetNs) -> Result<()> {
         let (tap, pods, address) = (self.tap(), self.pods(), self.address);
         ip(
@@ -90,7 +92,7 @@ impl NodeNetwork {
         )
     }
 
-    /// The opposite of [`Self::connect`]; safe to repeat.
+    /// Removes tap device and route of [`Self::connect`]; safe to repeat.
     pub(crate) fn disconnect(self, netns: &NetNs) -> Result<()> {
         let exists = netns.enter(|| fs::exists(format!("/proc/sys/net/ipv4/conf/{}", self.tap())))??;
         if exists { ip(netns, &format!("route del {}\nlink del {}\n", self.pods(), self.tap())) } else { Ok(()) }
@@ -114,8 +116,8 @@ fn ip(netns: &NetNs, batch: &str) -> Result<()> {
     Ok(())
 }
 
-/// /proc/sys/net shows the values of the namespace of the thread that looks.
-fn set(name: &str, value: &str) -> Result<()> {
+/// Sets a value below /proc/sys/net, in the namespace of the calling thread.
+fn set_value(name: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/ipv4/{name}");
     fs::write(&path, value).with_context(|| format!("write {path}"))
 }

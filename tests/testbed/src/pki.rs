@@ -1,5 +1,4 @@
-//! The certificates of one cluster: two authorities, the control plane's identities, and whatever a test asks for
-//! later.
+//! The certificates of one cluster: two authorities, the certificates of the control plane, and those for tests.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,24 +10,25 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-/// Signs the certificates of servers, users, nodes and webhooks.
+/// Name of the authority that signs the certificates of servers, users, nodes and webhooks.
 const CLUSTER_AUTHORITY: &str = "ca";
-/// kube-apiserver refuses to start when the authority for aggregated API servers is also the one for clients.
+/// Name of the authority for aggregated API servers. kube-apiserver refuses to start when it is also the one for
+/// clients.
 const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
-/// Signs service-account tokens.
+/// Name of the key that signs service-account tokens.
 const SERVICE_ACCOUNT_KEY: &str = "sa";
 
 /// A certificate and its private key, both PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
+    /// Certificate.
     pub certificate: String,
-    /// The private key (PKCS#8).
+    /// Private key (PKCS#8).
     pub key: String,
 }
 
 impl Identity {
-    /// Reads what [`Identity::write`] wrote.
+    /// Reads the files of [`Identity::write`].
     pub fn read(directory: &Path, name: &str) -> Result<Self> {
         let part = |extension| read(&directory.join(format!("{name}.{extension}")));
         Ok(Self { certificate: part("crt")?, key: part("key")? })
@@ -60,29 +60,30 @@ impl Pki {
         Ok(Self { directory: directory.to_owned(), authority })
     }
 
-    /// The authorities that were made in `directory` earlier.
+    /// Opens the authorities that were made in `directory` earlier.
     pub fn open(directory: &Path) -> Result<Self> {
         Ok(Self { directory: directory.to_owned(), authority: Authority::open(directory, CLUSTER_AUTHORITY)? })
     }
 
-    /// The file `NAME` in the directory: `ca.crt`, `front-proxy-ca.crt`, `front-proxy.crt`, `front-proxy.key`,
-    /// `sa.pub`, `sa.key`, and what [`Identity::write`] put there.
+    /// Returns the path of the file `NAME` in the directory: `ca.crt`, `front-proxy-ca.crt`, `front-proxy.crt`,
+    /// `front-proxy.key`, `sa.pub`, `sa.key`, and the files of [`Identity::write`].
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The certificate of the cluster's authority, PEM: what clients trust, and the `caBundle` of a webhook.
+    /// Returns the certificate of the cluster's authority, PEM: the one that clients trust, and the `caBundle` of a
+    /// webhook.
     pub fn authority(&self) -> &str {
         &self.authority.certificate
     }
 
-    /// A client certificate: Kubernetes reads the user from the common name and the group from the organization.
+    /// Issues a client certificate: Kubernetes reads the user from the common name and the group from the organization.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         self.authority.issue(&client(user, group))
     }
 
-    /// A server certificate for DNS names and addresses. `user` and `group` say who the server is (kubelet's is its
-    /// node's).
+    /// Issues a server certificate for DNS names and addresses. `user` and `group` are those of the server (kubelet's
+    /// are its node's).
     pub fn server(&self, user: &str, group: Option<&str>, names: &[&str], addresses: &[IpAddr]) -> Result<Identity> {
         let mut parameters = subject(user, group);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

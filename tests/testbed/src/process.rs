@@ -1,4 +1,4 @@
-//! Processes that outlive the program which started them, remembered by a file with their identity.
+//! Processes that outlive the program which started them, with pid files.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// How often a wait looks again. A stopped process is gone within a few of these.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Interval of the checks that a process has ended. A stopped one has within a few of these.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One process, and never another one that got its number later: the kernel gives no two processes the same number
-/// *and* start time until the next reboot.
+/// The identity of a process, and never of another one that got its number later: the kernel gives no two processes the
+/// same number *and* start time until the next reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
@@ -25,17 +25,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// The program that asks.
+    /// Returns the identity of the present program.
     pub fn current() -> Result<Self> {
         Self::of(std::process::id()).context("this process is not in /proc: is /proc mounted?")
     }
 
-    /// The process that has this id now; `None` when there is none or it is a zombie.
+    /// Returns the process that has this id now; `None` when there is none or it is a zombie.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, start_time: start_time(pid)? })
     }
 
-    /// Reads what [`spawn`] wrote; `None` when there is no such file.
+    /// Reads a pid file of [`spawn`]; `None` when there is no such file.
     pub fn from_file(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -56,7 +56,7 @@ impl Process {
         }))
     }
 
-    /// Writes `PID STARTTIME`, complete or not at all.
+    /// Writes a pid file, `PID STARTTIME`, complete or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let temporary = path.with_extension("tmp");
         fs::write(&temporary, format!("{} {}\n", self.pid, self.start_time))
@@ -64,7 +64,7 @@ impl Process {
             .with_context(|| format!("write {}", path.display()))
     }
 
-    /// Whether it still runs. A zombie has ended: it holds no file, port or memory any more.
+    /// Returns true while it runs. A zombie has ended: it holds no file, port or memory any more.
     pub fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
     }
@@ -96,13 +96,13 @@ impl Process {
             if Instant::now() >= end {
                 return false;
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         true
     }
 
-    /// Asks it to end (TERM), kills it when it has not after `grace`, and returns when it is really gone, so that its
-    /// ports and files are free. With no grace it is killed at once.
+    /// Stops it: TERM first, KILL after `grace`, at once without any. Waits until it has ended, so that its ports and
+    /// files are free.
     pub fn stop(&self, grace: Duration) -> Result<()> {
         if !grace.is_zero() {
             self.signal(Signal::TERM)?;
@@ -118,10 +118,10 @@ impl Process {
     }
 }
 
-/// Starts a program that lives on after this one, in a session of its own, so that a Ctrl-C at the terminal does not
+/// Starts a program that outlives this one, in a session of its own, so that a Ctrl-C at the terminal does not
 /// reach it.
 ///
-/// Standard input is empty, standard output and error are appended to `log`, and `pid_file` says who it is. The
+/// Standard input is empty, standard output and error are appended to `log`, and `pid_file` has its identity. The
 /// program, arguments, directory and changes to the environment of `command` count; its standard streams and
 /// `env_clear` do not.
 pub fn spawn(command: &Command, log: &Path, pid_file: &Path) -> Result<Process> {
@@ -160,7 +160,7 @@ pub fn spawn(command: &Command, log: &Path, pid_file: &Path) -> Result<Process> 
     Ok(process)
 }
 
-/// [`Process::stop`] for the process in a pid file, which is then removed. No file, nothing to do.
+/// Stops the process in a pid file with [`Process::stop`], and removes the file. Does nothing when there is none.
 pub fn stop_file(pid_file: &Path, grace: Duration) -> Result<()> {
     let Some(process) = Process::from_file(pid_file)? else { return Ok(()) };
     process.stop(grace)?;
@@ -171,8 +171,8 @@ fn start_time(pid: u32) -> Option<u64> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// proc(5): the name is in parentheses and may itself contain spaces and parentheses; the state follows, and 19 fields
-/// later the start time.
+/// Returns the start time in `/proc/PID/stat` (proc(5)): the name is in parentheses and may itself contain spaces and
+/// parentheses; the state follows, and 19 fields later the start time.
 fn parse_stat(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
@@ -219,7 +219,7 @@ mod tests {
         let log = directory.path().join("log");
         let process = spawn(&command, &log, &directory.path().join("pid")).unwrap();
         while fs::read_to_string(&log).unwrap() != "ready\n" {
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         process.stop(Duration::from_millis(50)).unwrap();
         assert!(!process.is_alive());

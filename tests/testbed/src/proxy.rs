@@ -1,4 +1,4 @@
-//! Serves the ClusterIPs of all TCP Services: kube-proxy's part, without NAT.
+//! A proxy of the ClusterIPs of all TCP Services, in place of kube-proxy, without NAT.
 //!
 //! The range of the Services is local in the cluster's network namespace, so it is enough to listen on each address.
 //! The backend is looked up when a connection comes, so that no change of the endpoints can be missed. It sees the
@@ -52,7 +52,7 @@ struct Services {
     open: HashMap<ObjectRef<Service>, HashMap<SocketAddr, Listener>>,
 }
 
-/// Stops listening when it is dropped. Connections that were accepted go on.
+/// A listener, which stops listening when it is dropped. Connections that were accepted go on.
 struct Listener(AbortHandle);
 
 impl Drop for Listener {
@@ -63,7 +63,7 @@ impl Drop for Listener {
 
 impl Services {
     async fn apply(&mut self, service: &Service) {
-        let wanted = addresses(service);
+        let wanted = listen_addresses(service);
         let open = self.open.entry(ObjectRef::from_obj(service)).or_default();
         open.retain(|address, _| wanted.contains_key(address));
         for (address, port) in wanted {
@@ -87,8 +87,8 @@ impl Services {
     }
 }
 
-/// What to listen on, with the port of the Service.
-fn addresses(service: &Service) -> HashMap<SocketAddr, ServicePort> {
+/// Returns the addresses to listen on, with the ports of the Service.
+fn listen_addresses(service: &Service) -> HashMap<SocketAddr, ServicePort> {
     // The API server itself listens there.
     if service.namespace().as_deref() == Some("default") && service.name_any() == "kubernetes" {
         return HashMap::new();
@@ -133,7 +133,8 @@ async fn serve(mut connection: TcpStream, backend: Backend) {
 
 impl Backend {
     async fn connect(&self) -> Result<TcpStream> {
-        let endpoints = timeout(DIAL_TIMEOUT, self.endpoints()).await.context("no answer about its endpoints")??;
+        let endpoints =
+            timeout(DIAL_TIMEOUT, self.ready_endpoints()).await.context("no answer about its endpoints")??;
         let mut last = anyhow::anyhow!("no ready endpoint");
         for endpoint in endpoints {
             match timeout(DIAL_TIMEOUT, TcpStream::connect(endpoint)).await {
@@ -145,15 +146,16 @@ impl Backend {
         Err(last)
     }
 
-    /// The ready ones.
-    async fn endpoints(&self) -> Result<Vec<SocketAddr>> {
+    /// Returns the ready endpoints.
+    async fn ready_endpoints(&self) -> Result<Vec<SocketAddr>> {
         let selector = format!("kubernetes.io/service-name={}", self.service);
         let slices = self.slices.list(&ListParams::default().labels(&selector)).await?;
-        Ok(slices.items.iter().flat_map(|slice| ready(slice, &self.port)).collect())
+        Ok(slices.items.iter().flat_map(|slice| ready_addresses(slice, &self.port)).collect())
     }
 }
 
-fn ready(slice: &EndpointSlice, port: &str) -> Vec<SocketAddr> {
+/// Returns the ready endpoints of a slice.
+fn ready_addresses(slice: &EndpointSlice, port: &str) -> Vec<SocketAddr> {
     let ports = slice.ports.iter().flatten().filter(|p| p.name.as_deref().unwrap_or_default() == port);
     let numbers: Vec<u16> = ports.filter_map(|p| u16::try_from(p.port?).ok()).collect();
     // "A nil value should be interpreted as true" (discovery/v1 EndpointConditions).
@@ -183,9 +185,9 @@ mod tests {
 
     #[test]
     fn only_tcp_ports_of_a_service_with_an_address_are_served() {
-        let listening: Vec<_> = addresses(&service("10.96.3.4")).into_keys().collect();
+        let listening: Vec<_> = listen_addresses(&service("10.96.3.4")).into_keys().collect();
         assert_eq!(listening, ["10.96.3.4:80".parse::<SocketAddr>().unwrap()]);
-        assert!(addresses(&service("None")).is_empty());
+        assert!(listen_addresses(&service("None")).is_empty());
     }
 
     #[test]
@@ -202,6 +204,6 @@ mod tests {
         }))
         .unwrap();
         let expected: Vec<SocketAddr> = vec!["10.244.1.1:8080".parse().unwrap(), "10.244.1.3:8080".parse().unwrap()];
-        assert_eq!(ready(&slice, "web"), expected);
+        assert_eq!(ready_addresses(&slice, "web"), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Ends a cluster when the program that started it has ended, however that came about: Ctrl-C, a panic, kill -9.
+//! The reaper: ends a cluster after the program that started it, whether that ended by Ctrl-C, a panic or kill -9.
 
 use std::fs;
 use std::path::Path;
@@ -8,32 +8,32 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cluster;
 use crate::process::Process;
-use crate::program;
+use crate::reexec::{self, program_path};
 
-/// The name of its process in a cluster.
+/// Name of its process in a cluster.
 pub(crate) const NAME: &str = "reaper";
 
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Interval of the checks that the owner runs.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The command that watches this program for a cluster.
+/// Returns the command that starts the reaper of a cluster, whose owner is the present program.
 pub(crate) fn command(cluster: &Path) -> Result<Command> {
     let owner = Process::current()?;
-    let mut command = Command::new(program::path()?);
-    command.arg(program::REAPER).arg(cluster).arg(owner.pid.to_string()).arg(owner.start_time.to_string());
+    let mut command = Command::new(program_path()?);
+    command.arg(reexec::REAPER).arg(cluster).arg(owner.pid.to_string()).arg(owner.start_time.to_string());
     Ok(command)
 }
 
-/// Waits for the owner's end, then removes the cluster, and the directory above if there is nothing else in it.
-/// [`cluster::Cluster::down`] and [`cluster::Cluster::keep`] end it before that.
-pub(crate) fn run(cluster: &Path, pid: &str, start_time: &str) -> Result<()> {
+/// Waits until the owner has ended, then calls `remove` for the cluster, and removes the directory above if there is
+/// nothing else in it. The end of the cluster, and keeping it, stop the reaper before that.
+pub(crate) fn run(cluster: &Path, pid: &str, start_time: &str, remove: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no number"));
     let owner = Process { pid: u32::try_from(number(pid)?)?, start_time: number(start_time)? };
     while owner.is_alive() {
-        sleep(LOOK_AGAIN);
+        sleep(POLL_INTERVAL);
     }
-    cluster::remove(cluster)?;
+    remove(cluster)?;
     // Mostly the owner made the directory above for this cluster and would have removed it. One with something in it
     // stays.
     if let Some(above) = cluster.parent() {

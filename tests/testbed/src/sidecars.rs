@@ -1,4 +1,4 @@
-//! The stock CSI sidecars, as processes of this machine inside the cluster's namespace, on the socket of a controller
+//! The stock CSI sidecars, as processes of this machine inside the cluster's namespace, with the socket of a controller
 //! plugin.
 
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ pub enum Sidecar {
 }
 
 impl Sidecar {
-    /// The name of its program, log (`log/NAME.log`) and pid file (`run/NAME.pid`).
+    /// Returns the name of its program, log (`log/NAME.log`) and pid file (`run/NAME.pid`).
     pub fn name(self) -> &'static str {
         match self {
             Self::Provisioner | Self::UpstreamProvisioner => "csi-provisioner",
@@ -41,7 +41,8 @@ impl Sidecar {
         }
     }
 
-    /// The command line for a plugin's socket. A test may add to it before it starts it with [`Cluster::spawn`].
+    /// Returns the command line for a plugin's socket. A test may add to it before it starts it with
+    /// [`Cluster::spawn`].
     pub fn command(self, cluster: &Cluster, socket: &Path) -> Command {
         let mut command = cluster.command(cluster.tool(self.name()));
         command.arg("--kubeconfig").arg(cluster.inner_kubeconfig());
@@ -49,7 +50,7 @@ impl Sidecar {
         command.args(["--kube-api-qps=100", "--kube-api-burst=200", "-v=3"]);
         match self {
             Self::Provisioner | Self::UpstreamProvisioner => {
-                csi(&mut command, socket);
+                add_csi_options(&mut command, socket);
                 command.env("NAMESPACE", NAMESPACE).arg("--feature-gates=Topology=true");
                 if self == Self::Provisioner {
                     command.args(["--strict-topology", "--default-fstype=ext4"]);
@@ -59,12 +60,12 @@ impl Sidecar {
                 command.args(["--kube-api-capacity-qps=100", "--kube-api-capacity-burst=200"]);
             }
             Self::Resizer => {
-                csi(&mut command, socket);
+                add_csi_options(&mut command, socket);
                 // How long it leaves a claim alone whose growth cannot be had, also one that has just been given
                 // another size when its two notices of that change meet. Usually five minutes.
                 command.arg("--retry-interval-max=5s");
             }
-            Self::Snapshotter => csi(&mut command, socket),
+            Self::Snapshotter => add_csi_options(&mut command, socket),
             Self::SnapshotController => {}
         }
         command
@@ -81,8 +82,8 @@ impl Sidecar {
     }
 }
 
-/// What only those have that talk to a plugin.
-fn csi(command: &mut Command, socket: &Path) {
+/// Adds the options of sidecars that call a plugin.
+fn add_csi_options(command: &mut Command, socket: &Path) {
     command.arg("--csi-address").arg(socket);
     // A minute is what a deployment should have; the first retry after half a second is for tests that break things.
     command.args(["--timeout=60s", "--retry-interval-start=500ms"]);

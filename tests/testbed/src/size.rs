@@ -1,4 +1,4 @@
-//! Sizes as people write them: `768M`, `4G`.
+//! Sizes in bytes, parsed as people write them: `768M`, `4G`.
 
 use anyhow::{Context, Result, bail};
 
@@ -7,7 +7,7 @@ pub const MIB: u64 = 1 << 20;
 /// One gibibyte, in bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// Reads a number of bytes with an optional binary suffix K, M, G or T.
+/// Parses a number of bytes with an optional binary suffix K, M, G or T.
 pub fn parse(text: &str) -> Result<u64> {
     let (number, shift) = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
         number if number.len() == text.len() => (number, 0),

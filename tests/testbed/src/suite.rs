@@ -1,5 +1,4 @@
-//! Glue between test programs (`harness = false`, libtest-mimic) and guests: `cargo test` needs to know nothing of all
-//! this.
+//! Runs the trials of test programs (`harness = false`, libtest-mimic) in a guest or on this machine, or skips them.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -11,7 +10,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::guest::{GuestSpec, MARKER, Output, run};
 use crate::{machine, program};
 
-/// The environment variables of the caller that mean nothing in a guest, or something else.
+/// Environment variables of the caller that have no meaning in a guest, or another one.
 const NOT_INHERITED: [&str; 10] =
     ["PATH", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "LD_LIBRARY_PATH", "LS_COLORS"];
 
@@ -37,12 +36,12 @@ pub fn in_guest(spec: GuestSpec, trials: Vec<Trial>) -> ExitCode {
     })
 }
 
-/// Runs the trials here when clusters can be started on this machine; else they count as ignored, as for [`in_guest`].
+/// Runs the trials on this machine when clusters can be started here; else they count as ignored, as for [`in_guest`].
 pub fn on_host(trials: Vec<Trial>) -> ExitCode {
     on_host_unless(machine::missing_for_clusters(), trials)
 }
 
-/// Runs the trials here unless something is missing; then they count as ignored, as for [`in_guest`].
+/// Runs the trials on this machine unless something is missing; then they count as ignored, as for [`in_guest`].
 pub fn on_host_unless(missing: Option<String>, trials: Vec<Trial>) -> ExitCode {
     if let Some(status) = program::serve() {
         return status;
@@ -81,7 +80,7 @@ fn skip(arguments: Arguments, trials: Vec<Trial>, reason: &str) -> ExitCode {
     if ignore_all(arguments, trials, reason, ci) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether that is all right.
+/// Reports all trials as ignored. Returns false when that is a failure: in CI, when one of them was asked for.
 fn ignore_all(mut arguments: Arguments, trials: Vec<Trial>, reason: &str, ci: bool) -> bool {
     let wanted = trials.iter().any(|trial| !arguments.is_filtered_out(trial));
     (arguments.ignored, arguments.include_ignored) = (false, false);
@@ -90,7 +89,8 @@ fn ignore_all(mut arguments: Arguments, trials: Vec<Trial>, reason: &str, ci: bo
     tell(&format!("skipped: {reason}"));
     if wanted && ci {
         tell(
-            "a CI run in which these tests are skipped proves nothing, so it fails: provide what is missing, or unset CI",
+            "a CI run in which these tests are skipped proves nothing, so it fails: \
+             provide what is missing, or unset CI",
         );
     }
     !(failed || wanted && ci)

@@ -11,14 +11,14 @@ use crate::cache::Cache;
 use crate::machine::find_program;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// For a machine that is no Debian.
+/// Suite for a machine that is no Debian.
 const OLDEST_SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// Suites without security updates of their own.
 const DEVELOPED: [&str; 2] = ["forky", "sid"];
 
-/// Installs the package of every program (program, package) that is not there.
+/// Installs the packages of missing programs, given as (program, package).
 pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<()> {
     let missing = || -> Vec<&str> {
         wanted.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| *package).collect()
@@ -49,18 +49,37 @@ pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<
     if still.is_empty() { Ok(()) } else { bail!("installed {}, but its programs are not there", still.join(", ")) }
 }
 
-/// [`unpack_for`] the architecture of User-Mode Linux.
+/// Unpacks packages for the architecture of User-Mode Linux: [`unpack_for`].
 pub(super) fn unpack(directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
     unpack_for("amd64", directory, suite, packages)
 }
 
 /// Unpacks packages, with a version (`package=version`) or without, of a suite and an architecture, which need not be
-/// the machine's, into `directory`; installs nothing. The file `packages` there says which versions they are.
+/// the machine's, into `directory`; installs nothing. The file `packages` there lists them with their versions.
 pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, packages: &[&str]) -> Result<()> {
     if !Path::new(KEYRING).exists() {
         bail!("{KEYRING} is missing: install debian-archive-keyring, which proves that packages are Debian's");
     }
     let work = directory.join("apt");
+    configure_apt(&work, architecture, suite)?;
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("APT_CONFIG", work.join("apt.conf")).current_dir(work.join("debs")).args(arguments);
+        command
+    };
+    progress::run(&format!("fetching Debian {suite}'s package lists"), &mut apt(&["update", "-qq"]))?;
+    progress::run(&format!("fetching {}", packages.join(", ")), apt(&["download", "-qq"]).args(packages))?;
+    let versions = unpack_all(&work.join("debs"), directory)?;
+    if versions.len() != packages.len() {
+        bail!("wanted {}, got {}", packages.join(", "), versions.join(", "));
+    }
+    fs::write(directory.join("packages"), versions.join("\n") + "\n").context("write down the versions")?;
+    crate::cache::remove(&work)
+}
+
+/// Writes a configuration of apt with lists, sources and caches of its own: neither the machine's lists nor its
+/// installed packages count.
+fn configure_apt(work: &Path, architecture: &str, suite: &str) -> Result<()> {
     for part in ["lists/partial", "cache/archives/partial", "debs"] {
         fs::create_dir_all(work.join(part)).with_context(|| format!("create {}", work.join(part).display()))?;
     }
@@ -75,42 +94,33 @@ pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, pack
     }
     write("sources.list", sources)?;
     let at = work.display();
-    // A world of its own: neither the machine's lists nor its installed packages count.
     write(
         "apt.conf",
         format!(
-            "Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \"{at}/lists\";\n\
-             Dir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\nAPT::Sandbox::User \"root\";\n\
+            "Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"-\";\n\
+             Dir::State::lists \"{at}/lists\";\nDir::State::status \"{at}/status\";\n\
+             Dir::Cache \"{at}/cache\";\nAPT::Sandbox::User \"root\";\n\
              APT::Architecture \"{architecture}\";\nAPT::Architectures {{\"{architecture}\";}};\n"
         ),
-    )?;
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.env("APT_CONFIG", work.join("apt.conf")).current_dir(work.join("debs")).args(arguments);
-        command
-    };
-    progress::run(&format!("fetching Debian {suite}'s package lists"), &mut apt(&["update", "-qq"]))?;
-    progress::run(&format!("fetching {}", packages.join(", ")), apt(&["download", "-qq"]).args(packages))?;
+    )
+}
 
+/// Unpacks all packages in a directory, and returns their file names, sorted, which have their versions.
+fn unpack_all(debs: &Path, to: &Path) -> Result<Vec<String>> {
     let mut versions = Vec::new();
-    for entry in fs::read_dir(work.join("debs")).context("list the packages")? {
+    for entry in fs::read_dir(debs).context("list the packages")? {
         let file = entry.context("list the packages")?;
-        let output =
-            Command::new("dpkg-deb").arg("-x").arg(file.path()).arg(directory).output().context("run dpkg-deb")?;
+        let output = Command::new("dpkg-deb").arg("-x").arg(file.path()).arg(to).output().context("run dpkg-deb")?;
         if !output.status.success() {
             bail!("unpack {}: {}", file.path().display(), String::from_utf8_lossy(&output.stderr).trim());
         }
         versions.push(file.file_name().to_string_lossy().into_owned());
     }
-    if versions.len() != packages.len() {
-        bail!("wanted {}, got {}", packages.join(", "), versions.join(", "));
-    }
     versions.sort();
-    fs::write(directory.join("packages"), versions.join("\n") + "\n").context("write down the versions")?;
-    crate::cache::remove(&work)
+    Ok(versions)
 }
 
-/// The suite whose programs run with the machine's libraries.
+/// Returns the suite whose programs run with the machine's libraries.
 pub(super) fn suite_of_machine() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").context("read /etc/os-release")?;
     Ok(suite_of(&release).unwrap_or(OLDEST_SUITE).to_owned())
@@ -143,7 +153,7 @@ fn merge(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::remove_dir(from)
 }
 
-/// The machine's own mirror when it is a Debian, which may be near or the only one that can be reached.
+/// Returns the machine's own mirror when it is a Debian, which may be near or the only one that can be reached.
 fn mirror() -> String {
     let sources = fs::read_to_string("/etc/apt/sources.list.d/debian.sources").unwrap_or_default();
     mirror_of(&sources).unwrap_or(MIRROR).to_owned()

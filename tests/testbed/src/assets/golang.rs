@@ -1,4 +1,4 @@
-//! Go programs, built from a go.mod that lists them as tools: all versions are pinned there and in go.sum.
+//! Builds of Go programs from a go.mod that lists them as tools: all versions are pinned there and in go.sum.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, bail};
 use super::{key, progress};
 use crate::cache::{self, Cache};
 
-/// A set of programs.
+/// A set of programs that are built from one go.mod.
 #[derive(Debug)]
 pub(super) struct Module {
     /// Name of the cache entry.
     pub(super) name: &'static str,
-    /// For people.
+    /// Description for people.
     pub(super) what: &'static str,
-    /// For people.
+    /// Duration of the build, for people.
     pub(super) duration: &'static str,
-    /// What to build.
+    /// Contents of go.mod, with the programs as tools.
     pub(super) go_mod: &'static str,
-    /// The checksums.
+    /// Contents of go.sum.
     pub(super) go_sum: &'static str,
-    /// The program itself where go.mod names none as a tool.
+    /// Contents of main.go, where go.mod names no program as a tool.
     pub(super) main: Option<&'static str>,
-    /// For the linker.
+    /// Flags of the linker.
     pub(super) ldflags: &'static str,
 }
 
-/// A build that is done and may be completed before it gets its name.
+/// A finished build, whose files may be changed before the cache entry is complete.
 #[derive(Debug)]
 pub(super) struct Build<'a> {
     directory: &'a Path,
@@ -36,7 +36,7 @@ pub(super) struct Build<'a> {
 }
 
 impl Module {
-    /// The cache entry with the programs in `bin`.
+    /// Returns the cache entry with the programs in `bin`, which are built when it is missing.
     pub(super) fn build(&self, cache: &Cache, complete: impl FnOnce(&Build<'_>) -> Result<()>) -> Result<PathBuf> {
         cache.entry(self.name, &key(&[self.go_mod, self.go_sum, self.main.unwrap_or_default()]), |directory| {
             check_go(&version()?)?;
@@ -65,13 +65,13 @@ impl Module {
 }
 
 impl Build<'_> {
-    /// Gives a program another name.
+    /// Renames a program.
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let bin = self.directory.join("bin");
         fs::rename(bin.join(from), bin.join(to)).with_context(|| format!("rename {from} to {to}"))
     }
 
-    /// Copies the files in a directory of a dependency's source.
+    /// Copies the files of a directory in the source of a dependency.
     pub(super) fn copy_files(&self, module: &str, from: &str, to: &str) -> Result<()> {
         let output = go(self.sources).args(["list", "-m", "-f", "{{.Dir}}", module]).output().context("run go list")?;
         if !output.status.success() {
@@ -107,7 +107,7 @@ fn version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Since 1.21 Go fetches the newer version that go.mod asks for.
+/// Checks that Go is 1.21 or newer, which fetches the newer version that go.mod asks for.
 fn check_go(version: &str) -> Result<()> {
     let numbers = version.split_whitespace().find_map(|word| word.strip_prefix("go1."));
     let minor = numbers.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! Gives a program another ELF interpreter, so that it runs with another C library than the machine's.
+//! Replaces the ELF interpreter of a program, so that it runs with another C library than the machine's.
 //!
 //! Starting the interpreter with the program as argument would be simpler, but a User-Mode Linux that is started so
 //! panics.
@@ -35,8 +35,8 @@ fn patch(program: &mut [u8], interpreter: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that `link` leads to `target`.
-pub(super) fn link(link: &Path, target: &Path) -> Result<()> {
+/// Makes the symbolic link `link` to `target`, or corrects it.
+pub(super) fn make_link(link: &Path, target: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|present| present == target) {
         return Ok(());
     }
@@ -80,7 +80,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     barrier.wait();
-                    link(&name, Path::new("/a")).unwrap();
+                    make_link(&name, Path::new("/a")).unwrap();
                 });
             }
         });
@@ -92,7 +92,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().join("ld.so");
         for target in ["/a", "/b"] {
-            link(&name, Path::new(target)).unwrap();
+            make_link(&name, Path::new(target)).unwrap();
             assert_eq!(fs::read_link(&name).unwrap(), Path::new(target));
         }
     }

@@ -1,9 +1,9 @@
-//! Runs a command that takes long, and says so.
+//! Runs commands that take long, with messages about their progress.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// Interval of the checks that the command has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of the messages.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Says what is done, again every half minute, and how long it took. A failure carries the end of the command's output.
+/// Runs a command, and prints what it does, again every half minute, and how long it took. A failure carries the end of
+/// the command's output.
 pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
     interrupt::watch()?;
     let begin = Instant::now();
@@ -30,25 +33,7 @@ pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
         .stderr(share(&output)?)
         .spawn()
         .with_context(|| format!("start {program}"))?;
-    let mut said = begin;
-    let status = loop {
-        if let Some(status) = child.try_wait().with_context(|| format!("wait for {program}"))? {
-            break status;
-        }
-        if interrupt::asked_to_end() {
-            // With everything that it started. The group is certainly its own: it has not been waited for.
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                kill_process_group(group, Signal::KILL).ok();
-            }
-            child.wait().with_context(|| format!("end {program}"))?;
-            bail!("interrupted while {what}");
-        }
-        if said.elapsed() >= SAY_AGAIN {
-            said = Instant::now();
-            say(&format!("testbed: still {what} ({} s)", begin.elapsed().as_secs()))?;
-        }
-        sleep(LOOK_AGAIN);
-    };
+    let status = wait(&mut child, what, begin)?;
     if !status.success() {
         let mut text = Vec::new();
         output.rewind().and_then(|()| output.read_to_end(&mut text)).context("read the output")?;
@@ -58,6 +43,29 @@ pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
         bail!("{what}: {program} failed with {status}:\n{}", last.join("\n"));
     }
     say(&format!("testbed: done after {:.0?}", begin.elapsed()))
+}
+
+/// Waits until the command has ended, and kills it when this program is interrupted.
+fn wait(child: &mut Child, what: &str, begin: Instant) -> Result<ExitStatus> {
+    let mut said = begin;
+    loop {
+        if let Some(status) = child.try_wait().context("wait for the command")? {
+            return Ok(status);
+        }
+        if interrupt::is_requested() {
+            // With everything that it started. The group is certainly its own: it has not been waited for.
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                kill_process_group(group, Signal::KILL).ok();
+            }
+            child.wait().context("wait for the command")?;
+            bail!("interrupted while {what}");
+        }
+        if said.elapsed() >= MESSAGE_INTERVAL {
+            said = Instant::now();
+            say(&format!("testbed: still {what} ({} s)", begin.elapsed().as_secs()))?;
+        }
+        sleep(POLL_INTERVAL);
+    }
 }
 
 fn say(line: &str) -> Result<()> {

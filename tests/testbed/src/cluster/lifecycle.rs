@@ -1,10 +1,11 @@
-//! A cluster from nothing to the first pod, and back to nothing.
+//! Start and end of a cluster.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,87 +13,50 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Cluster, ClusterSpec};
 use crate::assets::KubernetesTools;
-use crate::control_plane::{AUDIT_POLICY, ControlPlane, Processes, scheduler_config};
+use crate::control_plane::{AUDIT_POLICY, ControlPlane};
 use crate::image::{self, Compression, Image};
 use crate::kubeconfig::{self, Credential};
 use crate::netns::NetNs;
 use crate::network::{self, API_SERVER};
 use crate::node::{INIT, INIT_FILE, Node};
-use crate::pki::Pki;
 use crate::process::Process;
-use crate::program;
+use crate::processes::Processes;
 use crate::reaper;
+use crate::reexec::{self, program_path};
 
-/// The file with the configuration of kube-scheduler, in the directory of the cluster.
-pub(super) const SCHEDULER_CONFIG: &str = "scheduler.yaml";
-/// Stopped in this order. Killed: nothing of them is kept, and a graceful end of the API server takes seconds.
+/// Names of the processes, in the order in which they are killed: nothing of them is kept, and a graceful end of the
+/// API server takes seconds.
 const PROCESSES: [&str; 6] = ["proxy", "forward", "scheduler", "controller-manager", "apiserver", "etcd"];
 
+/// Starts a cluster in an empty directory, and returns when pods can be made.
 pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpec) -> Result<Cluster> {
     for part in ["pki", "log", "run", "etcd", "nodes"] {
         fs::create_dir(directory.join(part)).with_context(|| format!("create {part} in {}", directory.display()))?;
     }
-    let processes = Processes::new(directory);
-    processes.start(reaper::NAME, &reaper::command(directory)?)?;
+    Processes::new(directory).start(reaper::NAME, &reaper::command(directory)?)?;
     symlink(&tools.bin, directory.join("bin")).context("link the programs")?;
     symlink(&tools.crds, directory.join("crds")).context("link the CRDs")?;
-    let pki = Pki::create(&directory.join("pki"))?;
-    let admin = pki.client("admin", Some("system:masters"))?;
-    admin.write(&directory.join("pki"), "admin")?;
-    let cluster = Cluster::assemble(directory.to_owned(), pki, admin)?;
-    let (pki, netns) = (cluster.pki(), cluster.netns());
-    let control_plane =
-        ControlPlane { directory, netns, tools: &tools.bin, pki, https: &cluster.inner.https, processes: &processes };
+    let control_plane = Arc::new(ControlPlane::create(directory)?);
     if let Some(policy) = &spec.audit_policy {
         fs::write(directory.join(AUDIT_POLICY), policy).context("write the audit policy")?;
     }
-    control_plane.certificates()?;
-    network::prepare(NetNs::create(netns.path()).map(|_| netns)?)?;
+    control_plane.write_certificates()?;
+    network::prepare(&NetNs::create(control_plane.netns.path())?)?;
     control_plane.start_storage()?;
 
     // The API server takes seconds; everything else is made ready meanwhile.
-    cluster.write_kubeconfig(&cluster.inner_kubeconfig(), &Credential::Certificate(&cluster.inner.admin))?;
-    for (file, user) in
-        [("controller-manager", "system:kube-controller-manager"), ("scheduler", "system:kube-scheduler")]
-    {
-        let identity = pki.client(user, None)?;
-        let path = directory.join(format!("{file}.kubeconfig"));
-        cluster.write_kubeconfig(&path, &Credential::Certificate(&identity))?;
-    }
-    let scheduler = directory.join(SCHEDULER_CONFIG);
-    let text = scheduler_config(&directory.join("scheduler.kubeconfig"), spec.scheduler_config.as_deref());
-    fs::write(&scheduler, text).with_context(|| format!("write {}", scheduler.display()))?;
+    control_plane.write_configuration(spec.scheduler_config.as_deref())?;
     write_init(&directory.join(INIT_FILE))?;
     let images: Vec<_> = Image::standard()?.into_iter().chain(spec.images.iter().cloned()).collect();
     image::write_archive(&directory.join("images.tar"), &images, Compression::None)?;
-    forward(&cluster)?;
+    let cluster = Cluster { control_plane };
+    start_forward(&cluster)?;
 
-    control_plane.wait_for_api()?;
-    control_plane.start_controllers(&scheduler)?;
-    let mut proxy = netns.command(program::path()?);
-    proxy.arg(program::PROXY).arg(cluster.inner_kubeconfig());
-    processes.start("proxy", &proxy)?;
-    control_plane.wait_for_controllers()?;
+    cluster.control_plane.wait_for_api()?;
+    cluster.control_plane.start_controllers()?;
+    start_proxy(&cluster)?;
+    cluster.control_plane.wait_for_controllers()?;
     Ok(cluster)
-}
-
-pub(super) fn start_api_server(cluster: &Cluster) -> Result<()> {
-    let tools = cluster.directory().join("bin");
-    let control_plane = control_plane(cluster, &tools);
-    control_plane.start_api_server()?;
-    control_plane.wait_for_api()
-}
-
-/// The control plane of a cluster that was started, with its programs in `tools`.
-pub(super) fn control_plane<'a>(cluster: &'a Cluster, tools: &'a Path) -> ControlPlane<'a> {
-    ControlPlane {
-        directory: cluster.directory(),
-        netns: cluster.netns(),
-        tools,
-        pki: cluster.pki(),
-        https: &cluster.inner.https,
-        processes: cluster.processes(),
-    }
 }
 
 fn write_init(path: &Path) -> Result<()> {
@@ -101,20 +65,29 @@ fn write_init(path: &Path) -> Result<()> {
         .with_context(|| format!("write {}", path.display()))
 }
 
-/// The way in from this machine's own namespace.
-fn forward(cluster: &Cluster) -> Result<()> {
-    let port_file = cluster.directory().join("run/host-port");
-    let mut command = Command::new(program::path()?);
-    command.arg(program::FORWARD).arg(cluster.netns().path()).arg(API_SERVER.to_string()).arg(&port_file);
-    cluster.processes().start("forward", &command)?;
-    let port = cluster.processes().ready("forward", || fs::read_to_string(&port_file).context("no port yet"))?;
+/// Forwards a port of this machine to the API server, and writes a kubeconfig for it.
+fn start_forward(cluster: &Cluster) -> Result<()> {
+    let control_plane = &cluster.control_plane;
+    let port_file = control_plane.directory.join("run/host-port");
+    let mut command = Command::new(program_path()?);
+    command.arg(reexec::FORWARD).arg(control_plane.netns.path()).arg(API_SERVER.to_string()).arg(&port_file);
+    control_plane.processes.start("forward", &command)?;
+    let read_port = || fs::read_to_string(&port_file).context("no port yet");
+    let port = control_plane.processes.wait_until_ready("forward", read_port)?;
     let server = format!("https://127.0.0.1:{port}");
-    let admin = Credential::Certificate(&cluster.inner.admin);
-    kubeconfig::write(&cluster.kubeconfig(), &server, cluster.pki().authority(), &admin)
+    let admin = Credential::Certificate(&control_plane.admin);
+    kubeconfig::write(&cluster.kubeconfig(), &server, control_plane.pki.authority(), &admin)
+}
+
+/// Starts the proxy of the Services.
+fn start_proxy(cluster: &Cluster) -> Result<()> {
+    let mut command = cluster.netns().command(program_path()?);
+    command.arg(reexec::PROXY).arg(cluster.inner_kubeconfig());
+    cluster.control_plane.processes.start("proxy", &command)
 }
 
 /// Stops all processes of a cluster, started completely or not.
-pub(super) fn stop(directory: &Path) -> Result<()> {
+pub(super) fn stop_processes(directory: &Path) -> Result<()> {
     let names = node_names(directory)?;
     in_parallel(&names, |name| Node::stop_in(directory, name))?;
     let processes = Processes::new(directory);
@@ -130,13 +103,15 @@ pub(super) fn stop(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn remove(directory: &Path) -> Result<()> {
-    stop(directory)?;
+/// Stops all processes of a cluster and removes its directory.
+pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
+    stop_processes(directory)?;
     // The last reference: bridge and taps go with the namespace.
     NetNs::at(&directory.join("netns")).remove()?;
     fs::remove_dir_all(directory).with_context(|| format!("remove {}", directory.display()))
 }
 
+/// Copies the logs of a cluster and of its nodes.
 pub(super) fn copy_logs(directory: &Path, to: &Path) -> Result<()> {
     copy_logs_of(&directory.join("log"), to)?;
     for name in node_names(directory)? {
@@ -156,6 +131,7 @@ fn copy_logs_of(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the names of the nodes in the directory of a cluster, sorted.
 pub(super) fn node_names(directory: &Path) -> Result<Vec<String>> {
     let directory = directory.join("nodes");
     if !directory.exists() {
@@ -169,7 +145,7 @@ pub(super) fn node_names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Does the same with all, each in a thread of its own, and waits for all; the first error counts.
+/// Runs an action for each item, each in a thread of its own, and waits for all. Returns the first error.
 pub(super) fn in_parallel<T: Sync, R: Send>(all: &[T], action: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let action = &action;
     thread::scope(|scope| {

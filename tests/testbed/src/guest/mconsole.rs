@@ -16,7 +16,7 @@ const VERSION: u32 = 2;
 /// `MCONSOLE_MAX_DATA`
 const MAX_DATA: usize = 512;
 
-/// A connection to one guest.
+/// A connection to the control socket of a guest.
 #[derive(Debug)]
 pub(super) struct Mconsole {
     socket: UnixDatagram,
@@ -30,6 +30,7 @@ impl Drop for Mconsole {
 }
 
 impl Mconsole {
+    /// Connects to the control socket at `path`.
     pub(super) fn connect(path: &Path) -> Result<Self> {
         // The kernel answers to the sender's address, so there must be one: a file, because an abstract name would not
         // be found by a guest that runs in another network namespace.
@@ -79,7 +80,7 @@ impl Mconsole {
     }
 }
 
-/// `struct mconsole_reply`: error, more to come, length, data that ends with a zero byte.
+/// Parses a `struct mconsole_reply`: error, more to come, length, data that ends with a zero byte.
 fn parse_answer(answer: &[u8]) -> Option<(bool, bool, &[u8])> {
     let (failed, rest) = answer.split_first_chunk::<4>()?;
     let (more, rest) = rest.split_first_chunk::<4>()?;

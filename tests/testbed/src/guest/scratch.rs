@@ -1,4 +1,4 @@
-//! A guest's files on the machine: gone when it has ended, and swept up by the next guest if this program was killed.
+//! A guest's files on the machine: removed when it has ended, and by the next guest if this program was killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,24 +13,26 @@ use crate::process::Process;
 
 const PREFIX: &str = "topolvm-guest-";
 const INIT: &str = include_str!("../../init/guest-init");
-/// How many lines of messages an error carries.
-const LAST: usize = 40;
+/// Lines of messages in an error.
+const MESSAGE_LINES: usize = 40;
 
-/// Two directories: one that the guest can see, and one in memory for its disks, its own memory and its control socket.
+/// The directories of a guest: one that the guest can see, and one in memory for its disks, its own memory and its
+/// control socket.
 #[derive(Debug)]
 pub(super) struct Scratch {
     seen: TempDir,
     memory: TempDir,
-    /// Where the disks are.
+    /// Directory of the disks.
     disks: PathBuf,
 }
 
 impl Scratch {
+    /// Makes the directories, the files in them and the disks that do not exist.
     pub(super) fn create(spec: &GuestSpec) -> Result<Self> {
         let me = Process::current()?;
         let prefix = format!("{PREFIX}{}-{}.", me.pid, me.start_time);
         let create = |parent: &Path| {
-            sweep(parent);
+            remove_stale(parent);
             tempfile::Builder::new()
                 .prefix(&prefix)
                 .tempdir_in(parent)
@@ -48,7 +50,7 @@ impl Scratch {
             .context("make the guest's init executable")?;
         fs::create_dir(this.share()).context("create the shared directory")?;
         fs::create_dir(this.control()).context("create the directory for the control socket")?;
-        write(this.share().join("command.sh"), &script::command(spec)?)?;
+        write(this.share().join("command.sh"), &script::command_script(spec)?)?;
         for (index, size) in spec.disks.iter().enumerate() {
             let disk = this.disk(index);
             if !disk.exists() {
@@ -62,17 +64,17 @@ impl Scratch {
         self.seen.path().join("init")
     }
 
-    /// Mounted in the guest: the command goes there, its exit status comes back.
+    /// Returns the directory that is mounted in the guest, with the command and later its exit status.
     pub(super) fn share(&self) -> PathBuf {
         self.seen.path().join("share")
     }
 
-    /// The kernel's messages and what init says.
+    /// Returns the file with the messages of the kernel and of init.
     pub(super) fn console(&self) -> PathBuf {
         self.seen.path().join("console")
     }
 
-    /// What the kernel as a program of the machine says.
+    /// Returns the file with the standard error of the kernel as a program of the machine.
     pub(super) fn errors(&self) -> PathBuf {
         self.seen.path().join("errors")
     }
@@ -89,7 +91,7 @@ impl Scratch {
         self.disks.join(format!("disk{index}"))
     }
 
-    /// The exit status that the guest's init left, if it came so far.
+    /// Returns the exit status of the command, if it has ended.
     pub(super) fn status(&self) -> Option<i32> {
         fs::read_to_string(self.share().join("status")).ok()?.trim().parse().ok()
     }
@@ -98,18 +100,19 @@ impl Scratch {
         fs::read(self.console()).map(|text| String::from_utf8_lossy(&text).replace('\r', "")).unwrap_or_default()
     }
 
-    /// The end of everything that the guest said beside the command's output.
-    pub(super) fn last_words(&self) -> String {
+    /// Returns the last messages of the guest beside the command's output.
+    pub(super) fn last_messages(&self) -> String {
         let errors =
             fs::read(self.errors()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default();
         let console = self.console_text();
         let lines: Vec<&str> = errors.lines().chain(console.lines()).filter(|line| !line.trim().is_empty()).collect();
-        let last = lines.get(lines.len().saturating_sub(LAST)..).unwrap_or_default();
+        let last = lines.get(lines.len().saturating_sub(MESSAGE_LINES)..).unwrap_or_default();
         if last.is_empty() { "(it said nothing)".to_owned() } else { last.join("\n") }
     }
 }
 
-/// The guest has its own /dev and /run.
+/// Returns the parent of the directories that a guest can see: not in /dev, /run or /proc, of which the guest has its
+/// own.
 fn visible_directory() -> PathBuf {
     let directory = std::env::temp_dir();
     if directory.starts_with("/dev") || directory.starts_with("/run") || directory.starts_with("/proc") {
@@ -118,8 +121,8 @@ fn visible_directory() -> PathBuf {
     directory
 }
 
-/// Removes what guests of programs that were killed left behind. What cannot be removed is not ours.
-fn sweep(parent: &Path) {
+/// Removes directories of guests whose program was killed. Those that cannot be removed are not ours.
+fn remove_stale(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if owner(&entry.file_name()).is_some_and(|owner| !owner.is_alive()) {
@@ -128,7 +131,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The program that made a directory, by the directory's name.
+/// Returns the program that made a directory, by the directory's name.
 fn owner(name: &OsStr) -> Option<Process> {
     let (process, _) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
     let (pid, start_time) = process.split_once('-')?;
@@ -149,7 +152,7 @@ mod tests {
         for directory in [&mine, &dead, &strange] {
             fs::create_dir(directory).unwrap();
         }
-        sweep(parent.path());
+        remove_stale(parent.path());
         assert!(mine.exists() && strange.exists());
         assert!(!dead.exists());
     }

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail};
 
 use super::GuestSpec;
 
-/// Set for every command in a guest.
+/// Environment variable that is set for every command in a guest.
 pub(crate) const MARKER: &str = "TOPOLVM_TESTBED_GUEST";
 
-pub(super) fn command(spec: &GuestSpec) -> Result<String> {
+/// Returns the script that runs the command of a specification.
+pub(super) fn command_script(spec: &GuestSpec) -> Result<String> {
     let mut script = format!("export {MARKER}=1\n");
     for (name, value) in &spec.env {
         let mut letters = name.chars();
@@ -17,20 +18,20 @@ pub(super) fn command(spec: &GuestSpec) -> Result<String> {
         if !first_is_fine || !letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
             bail!("{name:?} cannot be the name of an environment variable in a guest");
         }
-        writeln!(script, "export {name}={}", quoted(value))?;
+        writeln!(script, "export {name}={}", quote(value))?;
     }
     let cwd = spec.cwd.to_str().with_context(|| format!("the directory {} is not text", spec.cwd.display()))?;
-    writeln!(script, "cd -- {} || exit 126", quoted(cwd))?;
+    writeln!(script, "cd -- {} || exit 126", quote(cwd))?;
     script.push_str("exec --");
     for word in &spec.command {
-        write!(script, " {}", quoted(word))?;
+        write!(script, " {}", quote(word))?;
     }
     script.push('\n');
     Ok(script)
 }
 
-/// A word that a shell takes as it is.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a shell.
+fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
@@ -45,7 +46,7 @@ mod tests {
         spec.command.extend(words.map(str::to_owned));
         spec.env.insert("A".into(), "o'clock $x".into());
         spec.cwd = "/proc".into();
-        let script = command(&spec).unwrap();
+        let script = command_script(&spec).unwrap();
         let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("end|{}|", words.join("|")));
         let script = script.replace("exec --", "echo \"$A $PWD\"; exec --");
@@ -57,6 +58,6 @@ mod tests {
     fn a_name_that_no_shell_takes_is_refused() {
         let mut spec = GuestSpec::new(["true"]);
         spec.env.insert("BASH_FUNC_x%%".into(), "() { :; }".into());
-        assert!(command(&spec).is_err());
+        assert!(command_script(&spec).is_err());
     }
 }

@@ -1,9 +1,10 @@
-//! Stays with one guest from its start to its end, whatever that is.
+//! The supervising thread of a guest: start, output, end.
 
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread::{self, sleep};
 use std::time::Instant;
@@ -12,17 +13,17 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::uml::{Boot, Tap, assignment};
-use super::{Finished, GuestKind, LOOK_AGAIN, Output, Shared, Turn, lock};
+use super::{CpuLock, Finished, GuestKind, Output, POLL_INTERVAL, Shared, lock};
 use crate::assets::Kernel;
 use crate::frame::chunks;
 use crate::interrupt;
 
-/// Descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's standard error, 5 the
-/// messages. The kernel's own complaints must not mix with the command's. It holds each file of the machine open that
-/// is in use in the guest, and some more.
+/// Script that opens descriptors beyond the first three, which are where the guest's consoles lead: 4 the command's
+/// standard error, 5 the messages. The kernel's own complaints must not mix with the command's. It holds each file of
+/// the machine open that is in use in the guest, and some more.
 const REDIRECT: &str = r#"ulimit -n "$(ulimit -Hn)"; exec 4>&2 5>"$1" 2>"$2"; shift 2; exec "$@""#;
 
-/// Why a guest was ended from outside.
+/// Reason of a guest's end.
 enum End {
     OfItself,
     TimedOut,
@@ -30,51 +31,44 @@ enum End {
     Unwanted,
 }
 
-/// `layer` is a directory with systemd, which is laid over the machine's files.
+/// Boots a guest and waits until it has ended or is to be killed. `layer` is a directory with systemd, which is laid
+/// over the machine's files.
 pub(super) fn supervise(shared: &Shared, kernel: &Kernel, layer: Option<&Path>) -> Result<Finished> {
-    let turn = Turn::new(shared.spec.cpu)?;
+    let cpu_lock = CpuLock::new(shared.spec.cpu)?;
     let deadline = Instant::now() + shared.spec.timeout;
     let mut command = match shared.spec.kind {
-        GuestKind::Uml => uml(shared, kernel, layer, turn.cpu),
+        GuestKind::Uml => uml(shared, kernel, layer, cpu_lock.cpu),
     };
     let mut child = command.spawn().context("start the guest (packages util-linux and bash)")?;
     let end = thread::scope(|scope| {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let keep = shared.spec.output == Output::Keep;
-        scope.spawn(move || {
-            drop(stdout.map(|from| {
-                copy(from, |data| if keep { lock(&shared.stdout).write_all(data) } else { pass_on(data, io::stdout()) })
-            }));
-        });
-        scope.spawn(move || {
-            drop(stderr.map(|from| {
-                copy(from, |data| if keep { lock(&shared.stderr).write_all(data) } else { pass_on(data, io::stderr()) })
-            }));
-        });
-        watch(shared, &mut child, deadline)
+        scope.spawn(move || copy(stdout, shared.spec.output, &shared.stdout, io::stdout()));
+        scope.spawn(move || copy(stderr, shared.spec.output, &shared.stderr, io::stderr()));
+        wait_for_end(shared, &mut child, deadline)
     })?;
-
-    let because = match end {
+    let reason = match end {
         End::OfItself => match shared.scratch.status() {
-            Some(status) => {
-                return Ok(Finished {
-                    status,
-                    stdout: std::mem::take(&mut lock(&shared.stdout)),
-                    stderr: std::mem::take(&mut lock(&shared.stderr)),
-                    kernel_messages: shared.scratch.console_text(),
-                });
-            }
+            Some(status) => return Ok(finish(shared, status)),
             None => "the guest died before its command had ended".to_owned(),
         },
         End::TimedOut => format!("the guest did not end within {:?} and was killed", shared.spec.timeout),
         End::Interrupted => "interrupted: the guest was killed".to_owned(),
         End::Unwanted => "the guest was killed on request".to_owned(),
     };
-    bail!("{because}; its last messages:\n{}", shared.scratch.last_words())
+    bail!("{reason}; its last messages:\n{}", shared.scratch.last_messages())
 }
 
-/// The end comes in any case, and nothing of the guest runs after it.
-fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
+fn finish(shared: &Shared, status: i32) -> Finished {
+    Finished {
+        status,
+        stdout: std::mem::take(&mut lock(&shared.stdout)),
+        stderr: std::mem::take(&mut lock(&shared.stderr)),
+        kernel_messages: shared.scratch.console_text(),
+    }
+}
+
+/// Waits until the guest has ended, or kills it. No process of it runs after this.
+fn wait_for_end(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let end = loop {
@@ -82,9 +76,9 @@ fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
             Ok(Some(_)) => break Ok(End::OfItself),
             Err(e) => break Err(e).context("wait for the guest"),
             Ok(None) if shared.unwanted.load(Ordering::Acquire) => break Ok(End::Unwanted),
-            Ok(None) if interrupt::asked_to_end() => break Ok(End::Interrupted),
+            Ok(None) if interrupt::is_requested() => break Ok(End::Interrupted),
             Ok(None) if Instant::now() >= deadline => break Ok(End::TimedOut),
-            Ok(None) => sleep(LOOK_AGAIN),
+            Ok(None) => sleep(POLL_INTERVAL),
         }
     };
     // Before the leader is reaped, while the group is certainly ours: the processes of the guest's processes are in it
@@ -94,6 +88,7 @@ fn watch(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
     end
 }
 
+/// Returns the command that boots a guest of User-Mode Linux.
 fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Command {
     let (spec, scratch) = (&shared.spec, &shared.scratch);
     let init = scratch.init();
@@ -135,15 +130,16 @@ fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Co
     command
 }
 
-fn copy(mut from: impl Read, mut to: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+/// Copies an output of the command to where it belongs.
+fn copy(from: Option<impl Read>, output: Output, kept: &Mutex<Vec<u8>>, mut own: impl io::Write) {
+    let Some(mut from) = from else { return };
     // Goes on reading when the output has nowhere to go, or the guest would wait for ever.
-    chunks(&mut from, |data| {
-        to(&data).ok();
+    let copied = chunks(&mut from, |data| {
+        match output {
+            Output::Keep => lock(kept).extend(data),
+            Output::PassOn => drop(own.write_all(&data).and_then(|()| own.flush())),
+        }
         true
-    })
-}
-
-fn pass_on(data: &[u8], mut to: impl io::Write) -> io::Result<()> {
-    to.write_all(data)?;
-    to.flush()
+    });
+    drop(copied);
 }

@@ -10,43 +10,43 @@ use super::mconsole::Mconsole;
 use crate::assets::Kernel;
 use crate::netns::NetNs;
 
-/// What every guest needs, whatever runs in it. See [`Boot::command`].
+/// Parameters of a guest's kernel, for [`Boot::command`].
 #[derive(Debug, Clone)]
-pub struct Boot<'a> {
-    /// The kernel.
-    pub kernel: &'a Kernel,
+pub(crate) struct Boot<'a> {
+    /// Kernel.
+    pub(crate) kernel: &'a Kernel,
     /// Memory in bytes.
-    pub memory: u64,
-    /// The one CPU of the machine it may use.
-    pub cpu: usize,
-    /// PID 1: an absolute path, visible below `/`.
-    pub init: &'a Path,
+    pub(crate) memory: u64,
+    /// The one CPU of the machine that it may use.
+    pub(crate) cpu: usize,
+    /// Program of process 1: an absolute path, visible below `/`.
+    pub(crate) init: &'a Path,
     /// Directory for the guest's control socket (`DIR/uml/mconsole`).
-    pub control: &'a Path,
+    pub(crate) control: &'a Path,
     /// Directory for the file that is the guest's memory; on a disk it would be written out again and again.
-    pub memory_dir: &'a Path,
+    pub(crate) memory_dir: &'a Path,
     /// Files behind `/dev/ubda`, `/dev/ubdb`, ...
-    pub disks: &'a [PathBuf],
-    /// The guest's `vec0`, when it has one.
-    pub tap: Option<Tap<'a>>,
+    pub(crate) disks: &'a [PathBuf],
+    /// Tap device behind the guest's `vec0`, if it has one.
+    pub(crate) tap: Option<Tap<'a>>,
     /// Further kernel arguments: consoles, log level; `NAME=value` with a name that the kernel does not know becomes
     /// the environment of `init`.
-    pub arguments: Vec<OsString>,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// A tap device that is there already.
 #[derive(Debug, Clone, Copy)]
-pub struct Tap<'a> {
-    /// The namespace that it is in.
-    pub netns: &'a NetNs,
-    /// Its name.
-    pub name: &'a str,
+pub(crate) struct Tap<'a> {
+    /// Network namespace that it is in.
+    pub(crate) netns: &'a NetNs,
+    /// Name of the device.
+    pub(crate) name: &'a str,
 }
 
 impl Boot<'_> {
-    /// The command that boots the guest. It becomes the kernel: its process id is the guest's, and killing it ends
-    /// everything in the guest.
-    pub fn command(&self) -> Command {
+    /// Returns the command that boots the guest. It becomes the kernel: its process id is the guest's, and killing it
+    /// ends everything in the guest.
+    pub(crate) fn command(&self) -> Command {
         let mut command = match self.tap {
             Some(tap) => tap.netns.command("taskset"),
             None => Command::new("taskset"),
@@ -77,18 +77,18 @@ impl Boot<'_> {
 const UMID: &str = "uml";
 
 /// Adds a disk to a running guest: the file becomes `/dev/ubda` for index 0, and so on.
-pub fn add_disk(control: &Path, index: usize, file: &Path) -> Result<()> {
+pub(crate) fn add_disk(control: &Path, index: usize, file: &Path) -> Result<()> {
     let mut line = OsString::from(format!("config ubd{index}="));
     line.push(file);
     Mconsole::connect(&control.join(UMID).join("mconsole"))?.request(&line.to_string_lossy()).map(drop)
 }
 
-/// Takes a disk away from a running guest; fails while something in the guest has it open.
-pub fn remove_disk(control: &Path, index: usize) -> Result<()> {
+/// Removes a disk from a running guest; fails while a program in the guest has it open.
+pub(crate) fn remove_disk(control: &Path, index: usize) -> Result<()> {
     Mconsole::connect(&control.join(UMID).join("mconsole"))?.request(&format!("remove ubd{index}")).map(drop)
 }
 
-/// `NAME=PATH`
+/// Returns `NAME=PATH`.
 pub(crate) fn assignment(name: &str, path: &Path) -> OsString {
     let mut text = OsString::from(name);
     text.push("=");

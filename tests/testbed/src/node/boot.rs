@@ -1,4 +1,4 @@
-//! A node's guest from power on to Ready, and off again.
+//! Boot of a node's guest, until the node is Ready, and its power off.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,19 +11,20 @@ use k8s_openapi::api::core::v1::Node as ApiNode;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
-use super::{INIT_FILE, Node, READY_LIMIT};
+use super::{INIT_FILE, Node, READY_TIMEOUT};
 use crate::assets;
 use crate::exec::{self, Request, Target};
-use crate::guest::Turn;
+use crate::guest::CpuLock;
 use crate::guest::uml::{Boot, Tap};
 use crate::log;
 use crate::process::{Process, spawn, stop_file};
 use crate::size::MIB;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Interval of the checks of a booting node.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Node {
-    /// Returns when the node is Ready and, if it ran before, has another boot id than then.
+    /// Boots the node and waits until it is Ready and, if it ran before, has another boot id than then.
     pub(super) fn boot(&self, end: Instant, old_boot_id: Option<&str>) -> Result<()> {
         let signs = ["network-up", "images"].map(|name| self.directory.join(name));
         for sign in &signs {
@@ -40,28 +41,28 @@ impl Node {
         for disk in self.disks() {
             while !is_free(&disk)? {
                 ensure!(Instant::now() < end, "another guest has {}", disk.display());
-                sleep(LOOK_AGAIN);
+                sleep(POLL_INTERVAL);
             }
         }
-        let turn = Turn::new(self.spec.cpu)?;
-        turn.inherit()?;
-        spawn(&self.boot_command(turn.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
-        drop(turn);
+        let cpu_lock = CpuLock::new(self.spec.cpu)?;
+        cpu_lock.inherit()?;
+        spawn(&self.boot_command(cpu_lock.cpu)?, &self.log("console"), &pid_file(&self.directory))?;
+        drop(cpu_lock);
         // A file first: to dial before the guest has its address leaves a failed ARP entry, which is retried only once
         // a second.
-        self.until(end, "has no network", || Ok(fs::exists(&network_up)?))?;
+        self.wait_until(end, "has no network", || Ok(fs::exists(&network_up)?))?;
         self.target().wait(end.saturating_duration_since(Instant::now()))?;
-        self.until(end, "is not Ready", || {
+        self.wait_until(end, "is not Ready", || {
             let Some(node) = self.api_object()? else { return Ok(false) };
             // The Node of a machine that is gone stays Ready for 40 s.
             Ok(is_ready(&node) && boot_id(&node) != old_boot_id)
         })?;
-        self.until(end, "has no images", || Ok(fs::exists(&images)?))
+        self.wait_until(end, "has no images", || Ok(fs::exists(&images)?))
     }
 
     fn boot_command(&self, cpu: usize) -> Result<Command> {
         let kernel = assets::kernel()?;
-        let init = self.cluster.directory().join(INIT_FILE);
+        let init = self.control_plane.directory.join(INIT_FILE);
         let tap = self.network.tap();
         let config = self.directory.join("config");
         let mut arguments: Vec<_> =
@@ -78,21 +79,23 @@ impl Node {
             control: &self.directory,
             memory_dir: Path::new("/dev/shm"),
             disks: &self.disks(),
-            tap: Some(Tap { netns: self.cluster.netns(), name: &tap }),
+            tap: Some(Tap { netns: &self.control_plane.netns, name: &tap }),
             arguments,
         }
         .command())
     }
 
+    /// Returns the Node object, if there is one.
     pub(super) fn api_object(&self) -> Result<Option<ApiNode>> {
         // One item or none: a request by name would be an error when there is none yet.
         let path = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{}", self.name());
-        let nodes: k8s_openapi::List<ApiNode> = self.cluster.get(&path)?;
+        let nodes: k8s_openapi::List<ApiNode> = self.control_plane.get(&path)?;
         Ok(nodes.items.into_iter().next())
     }
 
-    fn until(&self, end: Instant, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
-        while !happened()? {
+    /// Waits until a condition holds. Fails when the guest dies or the time is over.
+    fn wait_until(&self, end: Instant, missing: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        while !holds()? {
             let logs = || {
                 let logs = ["console", "kubelet", "containerd"].map(|name| log::tail(&self.log(name), 10));
                 logs.join("\n")
@@ -101,9 +104,9 @@ impl Node {
                 bail!("the guest died: {}", logs());
             }
             if Instant::now() >= end {
-                bail!("the node {what} after {READY_LIMIT:?}: {}", logs());
+                bail!("the node {missing} after {READY_TIMEOUT:?}: {}", logs());
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -113,7 +116,7 @@ impl Node {
     }
 }
 
-/// Whether nobody has a lock on a file, as a kernel takes one on its disks (`F_SETLK`).
+/// Returns true when no process has a lock on a file, as a kernel takes one on its disks (`F_SETLK`).
 fn is_free(file: &Path) -> Result<bool> {
     let file = File::options().write(true).open(file).with_context(|| format!("open {}", file.display()))?;
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -123,10 +126,11 @@ fn is_free(file: &Path) -> Result<bool> {
     }
 }
 
-/// First written back: the power goes at once, and the logs are files of this machine which the guest has in its cache.
-/// The answer must leave before the power goes.
+/// Script that powers a guest off. It writes back first: the power goes at once, and the logs are files of this machine
+/// which the guest has in its cache. The answer must leave before the power goes.
 const POWER_OFF: &str = "sync; (sleep 0.05; echo o >/proc/sysrq-trigger) >/dev/null 2>&1 & exit 0";
 
+/// Powers off the guest of a node, and kills it when it does not answer.
 pub(super) fn power_off(directory: &Path, agent: &Target) -> Result<()> {
     let pid_file = pid_file(directory);
     if let Some(guest) = Process::from_file(&pid_file)?

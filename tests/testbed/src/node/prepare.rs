@@ -1,4 +1,4 @@
-//! Everything of a node before its guest boots: disks, certificates, settings, network.
+//! Preparation of a node before its guest boots: disks, certificates, settings, network.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::assets;
 use crate::exec::Request;
 use crate::kubeconfig::Credential;
 use crate::network::GATEWAY;
-use crate::program;
+use crate::reexec::{self, program_path};
 use crate::size::GIB;
 
 impl Node {
@@ -31,15 +31,16 @@ impl Node {
         // overlays cannot lie on the overlay that the guest's root is.
         let formats: Vec<_> = disks.iter().take(2).map(|disk| (disk, make_file_system(disk))).collect();
 
-        let pki = self.cluster.pki();
+        let pki = &self.control_plane.pki;
         let user = format!("system:node:{name}");
         let identity = pki.client(&user, Some("system:nodes"))?;
-        self.cluster.write_kubeconfig(&directory.join("kubelet.kubeconfig"), &Credential::Certificate(&identity))?;
+        self.control_plane
+            .write_kubeconfig(&directory.join("kubelet.kubeconfig"), &Credential::Certificate(&identity))?;
         pki.server(&user, Some("system:nodes"), &[name], &[IpAddr::V4(self.spec.address)])?
             .write(directory, "serving")?;
         fs::copy(pki.file("ca.crt"), directory.join("ca.crt")).context("copy the authority's certificate")?;
         fs::write(directory.join("config"), self.config()?).context("write the node's settings")?;
-        self.network.connect(self.cluster.netns())?;
+        self.network.connect(&self.control_plane.netns)?;
 
         for (disk, child) in formats {
             let output = child.and_then(Child::wait_with_output).context("run mkfs.ext4 (package e2fsprogs)")?;
@@ -50,7 +51,7 @@ impl Node {
         Ok(())
     }
 
-    /// `/dev/ubda`, `/dev/ubdb`, ... in their order.
+    /// Returns the files of the disks `/dev/ubda`, `/dev/ubdb`, ... in this order.
     pub(super) fn disks(&self) -> Vec<PathBuf> {
         let vg = (0..self.spec.vg_disks.len()).map(|n| format!("lvm{n}.img"));
         let spare = (0..self.spec.spare_disks.len()).map(|n| format!("spare{n}.img"));
@@ -58,14 +59,14 @@ impl Node {
         names.map(|name| self.directory.join(name)).collect()
     }
 
-    /// What `node-init` reads, as assignments of a shell.
+    /// Returns the settings that `node-init` reads, as assignments of a shell.
     fn config(&self) -> Result<String> {
         let containerd = assets::containerd()?;
-        let root = self.cluster.directory();
+        let root = &self.control_plane.directory;
         let pods = self.network.pods();
         let address = self.spec.address.to_string();
         let gateway = GATEWAY.to_string();
-        let agent = program::path()?;
+        let agent = program_path()?;
         let labels: Vec<String> = self.spec.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let vg_disks: Vec<String> =
             (2..2 + self.spec.vg_disks.len()).filter_map(|index| Some(device(u8::try_from(index).ok()?))).collect();
@@ -80,7 +81,7 @@ impl Node {
             ("CNI_BIN", path(&containerd.cni)),
             ("KUBERNETES_BIN", path(&root.join("bin").canonicalize().context("resolve the programs' directory")?)),
             ("AGENT", path(&agent)),
-            ("AGENT_WORD", program::AGENT.to_owned()),
+            ("AGENT_WORD", reexec::AGENT.to_owned()),
             ("AGENT_PORT", AGENT_PORT.to_string()),
             ("IMAGES", path(&root.join("images.tar"))),
             ("LABELS", labels.join(",")),
@@ -94,7 +95,7 @@ impl Node {
     }
 }
 
-/// Lazy: the tables are written when they are needed, by the guest, and the file stays small.
+/// Starts mkfs.ext4 for a disk. Lazy: the guest writes the tables when they are needed, and the file stays small.
 fn make_file_system(disk: &Path) -> std::io::Result<Child> {
     Command::new("mkfs.ext4")
         .args(["-Fq", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-m0"])
@@ -109,14 +110,14 @@ fn device(index: u8) -> String {
     format!("/dev/ubd{}", char::from(b'a' + index))
 }
 
-/// Does in a booting node what the request did through the agent.
+/// Returns a shell script that starts the program of a request at the next boot.
 pub(super) fn start_script(request: &Request) -> String {
     let exports = request.env.iter().map(|(name, value)| format!("export {name}={}", quote(value)));
     let command = request.argv.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
     exports.chain([command, String::new()]).collect::<Vec<_>>().join("\n")
 }
 
-/// One word for a shell.
+/// Quotes a text as one word for a shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! What a node is made of.
+//! The specification of a node: name, address, disks, memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::size::GIB;
 
-/// A node to be.
+/// The specification of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
-    /// Its name in Kubernetes, and its directory's below `nodes`.
+    /// Name in Kubernetes, and of the directory below `nodes`.
     pub name: String,
-    /// Its address, from 10.77.0.2 to 10.77.0.254. Its pods are in 10.244.N.0/24, N being the last number.
+    /// Address, from 10.77.0.2 to 10.77.0.254. Its pods are in 10.244.N.0/24, N being the last number.
     pub address: Ipv4Addr,
     /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... They take what is written
     /// to them.
@@ -24,17 +24,18 @@ pub struct NodeSpec {
     pub spare_disks: Vec<u64>,
     /// Memory in bytes. It takes what it uses.
     pub memory: u64,
-    /// Whether its kernel can do RAID 6. It then measures at boot which of its algorithms is the fastest, which takes
-    /// 0.9 s; without, a RAID 6 volume crashes the node.
+    /// RAID 6 in the kernel, which then measures at boot which of its algorithms is the fastest, for 0.9 s. Without, a
+    /// RAID 6 volume crashes the node.
     pub raid6: bool,
-    /// The CPU it is pinned to; the one with the fewest guests when not given.
+    /// CPU that the guest is pinned to; the one with the fewest guests when not given.
     pub cpu: Option<usize>,
-    /// For kubelet, which refuses most labels under `kubernetes.io`.
+    /// Labels of the Node, set by kubelet, which refuses most labels under `kubernetes.io`.
     pub labels: BTreeMap<String, String>,
 }
 
 impl NodeSpec {
-    /// `node1` at 10.77.0.11, and so on up to 240: one disk of 8 GiB in `myvg1`, 2 GiB of memory.
+    /// Returns the specification of `node1` at 10.77.0.11, and so on up to 240: one disk of 8 GiB in `myvg1`, 2 GiB of
+    /// memory.
     pub fn number(number: u8) -> Self {
         Self {
             name: format!("node{number}"),

@@ -1,0 +1,189 @@
+//! Go programs of the test bed: Kubernetes, the CSI sidecars, csi-sanity, helm, cert-manager and actionlint.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use super::golang::Module;
+use crate::cache::Cache;
+
+const KUBERNETES_TOOLS: Module = Module {
+    name: "kubernetes-tools",
+    what: "Kubernetes 1.36.3 and the stock sidecars",
+    duration: "about 5 minutes",
+    go_mod: include_str!("../../kubernetes-tools/go.mod"),
+    go_sum: include_str!("../../kubernetes-tools/go.sum"),
+    main: None,
+    // Kubernetes' own build sets these; without them the programs call themselves v0.0.0-master and refuse each other.
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 \
+              -X k8s.io/component-base/version.gitMinor=36",
+};
+
+const CSI_SANITY: Module = Module {
+    name: "csi-sanity",
+    what: "the CSI conformance suite",
+    duration: "about a minute",
+    go_mod: include_str!("../../csi-sanity/go.mod"),
+    go_sum: include_str!("../../csi-sanity/go.sum"),
+    main: None,
+    ldflags: "-s -w",
+};
+
+const HELM_3: Module = Module {
+    name: "helm3",
+    what: "helm 3.22",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../../helm3/go.mod"),
+    go_sum: include_str!("../../helm3/go.sum"),
+    main: None,
+    // Helm's own build sets these; without them it takes the cluster of `helm template` for Kubernetes 1.20
+    ldflags: "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+};
+
+const HELM_4: Module = Module {
+    name: "helm4",
+    what: "helm 4.3",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../../helm4/go.mod"),
+    go_sum: include_str!("../../helm4/go.sum"),
+    main: None,
+    ldflags: "-s -w",
+};
+
+const CERT_MANAGER: Module = Module {
+    name: "cert-manager",
+    what: "cert-manager 1.21",
+    duration: "about 3 minutes",
+    go_mod: include_str!("../../cert-manager/go.mod"),
+    go_sum: include_str!("../../cert-manager/go.sum"),
+    main: Some(include_str!("../../cert-manager/main.go")),
+    ldflags: "-s -w",
+};
+
+const ACTIONLINT: Module = Module {
+    name: "actionlint",
+    what: "the linter of workflows",
+    duration: "less than a minute",
+    go_mod: include_str!("../../actionlint/go.mod"),
+    go_sum: include_str!("../../actionlint/go.sum"),
+    main: None,
+    ldflags: "-s -w",
+};
+
+/// Names of the programs in [`KubernetesTools::bin`].
+const PROGRAMS: [&str; 10] = [
+    "csi-provisioner",
+    "csi-resizer",
+    "csi-snapshotter",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "snapshot-controller",
+];
+
+/// The programs of a cluster's control plane and nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesTools {
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl, csi-provisioner, csi-resizer,
+    /// csi-snapshotter, snapshot-controller
+    pub bin: PathBuf,
+    /// Manifests of the `VolumeSnapshot` CRDs.
+    pub crds: PathBuf,
+}
+
+/// Returns Kubernetes and the stock CSI sidecars: those in `$TESTBED_BIN` when that is set, else built with Go.
+pub fn kubernetes_tools() -> Result<KubernetesTools> {
+    if let Some(bin) = prebuilt()? {
+        let missing: Vec<&str> = PROGRAMS.into_iter().filter(|name| !bin.join(name).is_file()).collect();
+        if !missing.is_empty() {
+            bail!("TESTBED_BIN={} has no {}", bin.display(), missing.join(", "));
+        }
+        let crds = [bin.join("crds"), bin.join("../crds")].into_iter().find(|crds| crds.is_dir());
+        let crds = crds.with_context(|| {
+            format!("TESTBED_BIN={} has no directory crds (manifests of VolumeSnapshot)", bin.display())
+        })?;
+        return Ok(KubernetesTools { bin, crds });
+    }
+    let entry = KUBERNETES_TOOLS.build(&Cache::open()?, |build| {
+        // Go names the program by the last part of its package.
+        build.rename("server", "etcd")?;
+        build.copy_files("github.com/kubernetes-csi/external-snapshotter/client/v8", "config/crd", "crds")
+    })?;
+    Ok(KubernetesTools { bin: entry.join("bin"), crds: entry.join("crds") })
+}
+
+/// Returns the program csi-sanity: the one in `$TESTBED_BIN` when there is one, else built with Go.
+pub fn csi_sanity() -> Result<PathBuf> {
+    if let Some(program) = prebuilt()?.map(|bin| bin.join("csi-sanity"))
+        && program.is_file()
+    {
+        return Ok(program);
+    }
+    Ok(CSI_SANITY.build(&Cache::open()?, |_| Ok(()))?.join("bin/csi-sanity"))
+}
+
+/// A version of helm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Helm {
+    /// 3.22
+    Three,
+    /// 4.3
+    Four,
+}
+
+/// Returns the program helm: `helm3` or `helm4` in `$TESTBED_BIN` when there is one, else built with Go.
+pub fn helm(version: Helm) -> Result<PathBuf> {
+    let module = match version {
+        Helm::Three => &HELM_3,
+        Helm::Four => &HELM_4,
+    };
+    if let Some(program) = prebuilt()?.map(|bin| bin.join(module.name))
+        && program.is_file()
+    {
+        return Ok(program);
+    }
+    Ok(module.build(&Cache::open()?, |_| Ok(()))?.join("bin/helm"))
+}
+
+/// The programs and manifests of cert-manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertManager {
+    /// Controllers and cainjector in one program, which needs `$KUBECONFIG`.
+    pub program: PathBuf,
+    /// Manifests of the CRDs.
+    pub crds: PathBuf,
+}
+
+/// Returns cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they are there,
+/// else built with Go.
+pub fn cert_manager() -> Result<CertManager> {
+    if let Some(bin) = prebuilt()?
+        && bin.join("cert-manager").is_file()
+        && bin.join("cert-manager-crds").is_dir()
+    {
+        return Ok(CertManager { program: bin.join("cert-manager"), crds: bin.join("cert-manager-crds") });
+    }
+    let entry = CERT_MANAGER.build(&Cache::open()?, |build| {
+        build.copy_files("github.com/cert-manager/cert-manager", "deploy/crds", "crds")
+    })?;
+    Ok(CertManager { program: entry.join("bin/cert-manager"), crds: entry.join("crds") })
+}
+
+/// Returns the program actionlint, built with Go.
+pub fn actionlint() -> Result<PathBuf> {
+    Ok(ACTIONLINT.build(&Cache::open()?, |_| Ok(()))?.join("bin/actionlint"))
+}
+
+/// Returns the directory `$TESTBED_BIN` with programs that need not be built, if it is set.
+fn prebuilt() -> Result<Option<PathBuf>> {
+    let Some(bin) = std::env::var_os("TESTBED_BIN").filter(|bin| !bin.is_empty()).map(PathBuf::from) else {
+        return Ok(None);
+    };
+    let absolute = bin.canonicalize().with_context(|| format!("TESTBED_BIN={} is no directory", bin.display()))?;
+    Ok(Some(absolute))
+}

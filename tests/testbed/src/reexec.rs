@@ -1,0 +1,22 @@
+//! Starting the present program again as a process of the test bed.
+//!
+//! A test program starts itself with one of these words as its first argument, so there is no second program that would
+//! have to be built, found and current. [`crate::program::serve`] runs what the word means.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+/// `bed-agent ADDRESS:PORT`: the agent that runs commands, in a guest.
+pub(crate) const AGENT: &str = "bed-agent";
+/// `bed-proxy KUBECONFIG`: the proxy of the Services, in a cluster's namespace.
+pub(crate) const PROXY: &str = "bed-proxy";
+/// `bed-forward NETNS ADDRESS:PORT PORTFILE`: a port of this machine that leads into a cluster's namespace.
+pub(crate) const FORWARD: &str = "bed-forward";
+/// `bed-reaper CLUSTER PID STARTTIME`: the process that ends a cluster after its owner.
+pub(crate) const REAPER: &str = "bed-reaper";
+
+/// Returns the path of the present program, to be started with one of the words.
+pub(crate) fn program_path() -> Result<PathBuf> {
+    std::env::current_exe().context("find this program's file")
+}
