@@ -1,5 +1,5 @@
 //! Processes of the test bed that are the present program, started again with a word as its first argument (see
-//! [`crate::reexec`]). The `main` of each test program must call [`serve`] before anything else.
+//! module `reexec`). The `main` of each test program must call [`serve`] before anything else.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
