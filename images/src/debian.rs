@@ -1,4 +1,4 @@
-//! Of Debian's packages the files that the image needs.
+//! The files of Debian's packages that the image needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use testbed::image::Files;
 
 use crate::elf::Elf;
 
-/// `package=version`, one a line.
+/// The pinned packages, one `package=version` a line.
 const PACKAGES: &str = include_str!("../debian-packages");
 /// Tools that the programs start: LVM and what LVM starts, mkfs and its like, and a shell, in which lvmd starts LVM.
 /// Those at the end are for a person who repairs a volume from a container.
@@ -49,7 +49,7 @@ const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
 /// Architectures of the image, as Debian names them.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// The packages that are pinned for an architecture, each `package=version`.
+/// Returns the packages that are pinned for an architecture, each `package=version`.
 pub fn packages(architecture: &str) -> Vec<String> {
     pins(PACKAGES, architecture)
 }
@@ -63,7 +63,7 @@ fn pins(text: &str, architecture: &str) -> Vec<String> {
     lines.filter_map(pin).collect()
 }
 
-/// The file of pinned packages with the versions that Debian has now.
+/// Returns the file of pinned packages with the versions that Debian has now.
 pub fn newest_packages() -> Result<String> {
     let mut versions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for architecture in ARCHITECTURES {
@@ -80,7 +80,7 @@ pub fn newest_packages() -> Result<String> {
     Ok(comment.chain(lines(&versions)).collect::<Vec<_>>().join("\n") + "\n")
 }
 
-/// The lines of the file: a version that only one architecture has says so.
+/// Returns the lines of the file of pinned packages: a version that only one architecture has is marked with it.
 fn lines(versions: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
     let line = |(pin, architectures): (&String, &Vec<&str>)| match architectures.as_slice() {
         [one] => format!("{pin} [{one}]"),
@@ -89,15 +89,15 @@ fn lines(versions: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
     versions.iter().map(line).collect()
 }
 
-/// `package=version` of a file `package_version_architecture.deb`, in which the colon of a version is escaped.
+/// Returns `package=version` of a file `package_version_architecture.deb`, in which the colon of a version is escaped.
 fn pin(file: &str) -> Option<String> {
     let mut parts = file.split('_');
     let (package, version) = (parts.next()?, parts.next()?);
     Some(format!("{package}={}", version.replace("%3a", ":")))
 }
 
-/// Programs with the libraries that they need, from packages unpacked in `root`, in a tree where `/bin`, `/sbin` and
-/// `/lib` are those below `/usr`.
+/// Copies programs with the libraries that they need, from packages unpacked in `root`, in a tree where `/bin`, `/sbin`
+/// and `/lib` are those below `/usr`.
 pub fn programs(root: &Path, names: &[&str]) -> Result<Files> {
     let mut files = Files::root();
     for directory in ["bin", "sbin", "lib", "lib64"] {
@@ -119,7 +119,7 @@ pub fn programs(root: &Path, names: &[&str]) -> Result<Files> {
     Ok(files)
 }
 
-/// The tools with their libraries, configuration and licences.
+/// Returns the tools with their libraries, configuration and licences.
 pub(crate) fn tools(root: &Path, packages: &[String]) -> Result<Files> {
     let mut files = programs(root, TOOLS)?;
     for path in CONFIGURATION {
@@ -165,7 +165,7 @@ fn find_program(root: &Path, name: &str) -> Result<PathBuf> {
     places.into_iter().find(|path| path.exists()).with_context(|| format!("no program {name} in the pinned packages"))
 }
 
-/// A library in the tree, and its place in the image.
+/// Finds a library in the tree, and its place in the image.
 fn find_library(root: &Path, name: &str) -> Result<(PathBuf, String)> {
     for above in ["usr/lib", "lib"] {
         let Ok(entries) = fs::read_dir(root.join(above)) else { continue };
@@ -181,7 +181,7 @@ fn find_library(root: &Path, name: &str) -> Result<(PathBuf, String)> {
     anyhow::bail!("no library {name} in the pinned packages: add its package to images/debian-packages")
 }
 
-/// The licence of every package stands in the image, as most of them demand.
+/// Adds the licence of every package, as most of them demand.
 fn add_licences(files: &mut Files, root: &Path, packages: &[String]) -> Result<()> {
     let documents = root.join("usr/share/doc");
     for pin in packages {

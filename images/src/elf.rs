@@ -11,9 +11,9 @@ use object::{Architecture, Endianness, Object as _};
 /// An ELF program or library of 64 bits.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// In the words of the OCI image specification.
+    /// Architecture as in the OCI image specification.
     pub(crate) architecture: &'static str,
-    /// The dynamic linker, by its whole path; `None` for a library and a static program.
+    /// Dynamic linker, by its whole path; `None` for a library and a static program.
     pub(crate) interpreter: Option<String>,
     /// Names of libraries, which the dynamic linker looks for.
     pub(crate) libraries: Vec<String>,

@@ -21,19 +21,19 @@ pub use sbom::{Component, cargo_components};
 
 use elf::Elf;
 
-/// Name of the image until somebody gives it that of a registry.
+/// Name of the image without a registry.
 pub const NAME: &str = "localhost/topolvm";
 /// The programs, each at the top of the image under upstream's name.
 pub const PROGRAMS: [&str; 4] = ["lvmd", "topolvm-controller", "topolvm-node", "topolvm-scheduler"];
 /// Search path of containers.
 const PATH: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The image and what is in it.
+/// The image, its contents and its packages.
 #[derive(Debug)]
 pub struct Product {
     /// The image: a layer of Debian's files, and one of the programs above it.
     pub image: Image,
-    /// `amd64` or `arm64`.
+    /// Architecture: `amd64` or `arm64`.
     pub architecture: &'static str,
     /// Path and size in bytes of every file.
     pub contents: Vec<(String, usize)>,
@@ -76,13 +76,13 @@ impl Product {
         Ok(())
     }
 
-    /// The bill of materials in CycloneDX's JSON.
+    /// Returns the bill of materials in CycloneDX's JSON.
     pub fn sbom(&self, version: &str, crates: &[Component]) -> Value {
         sbom::cyclonedx(version, self.packages.iter().chain(crates))
     }
 }
 
-/// The architecture that the programs in a directory are for: `amd64` or `arm64`.
+/// Returns the architecture that the programs in a directory are for: `amd64` or `arm64`.
 pub fn architecture(programs: &Path) -> Result<&'static str> {
     Ok(Elf::read(&programs.join(PROGRAMS[0])).context("build the programs first")?.architecture)
 }

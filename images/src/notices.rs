@@ -13,8 +13,9 @@ use crate::sbom::Component;
 /// Prefixes of the names of files with licences and notices, in capitals.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// The licences of crates that are linked into these programs, each `name version`, with the texts that their authors
-/// ship, from the output of `cargo metadata` and the sources that it names. Those of the workspace are left out.
+/// Returns the licences of crates that are linked into these programs, each `name version`, with the texts that their
+/// authors ship, from the output of `cargo metadata` and the sources that it names. Those of the workspace are left
+/// out.
 pub fn notices(metadata: &Value, programs: &[&str], linked: &BTreeSet<String>) -> Result<String> {
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
     let foreign = packages.iter().filter(|package| !package["source"].is_null());
@@ -57,7 +58,7 @@ that have it.
 ";
 const RULE: &str = "--------------------------------------------------------------------------------";
 
-/// The texts in the files of a crate that tell of licences, without white space at the end of lines, so that the same
+/// Reads the licences and notices in the files of a crate, without white space at the end of lines, so that the same
 /// texts are equal.
 fn licence_texts(directory: &Path) -> Result<Vec<String>> {
     let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! The bill of materials: what is in the image, from whom, in which version and under which licence, as CycloneDX 1.5.
+//! The bill of materials as CycloneDX 1.5: components of the image with supplier, version and licence.
 #![expect(clippy::indexing_slicing, reason = "reading a member that a JSON value lacks gives null")]
 
 use std::collections::{BTreeSet, HashMap};
@@ -6,21 +6,21 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// One part.
+/// A component of the image: a Debian package or a crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Component {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// As an SPDX expression; `None` where a file in the image says it (`/usr/share/doc/PACKAGE/copyright`).
+    /// Licence as an SPDX expression; `None` where a file in the image has it (`/usr/share/doc/PACKAGE/copyright`).
     pub licence: Option<String>,
     /// Package URL.
     pub purl: String,
 }
 
 impl Component {
-    /// A Debian package, from `package=version`.
+    /// Returns the component of a Debian package, given as `package=version`.
     pub(crate) fn debian(pin: &str, architecture: &str) -> Option<Self> {
         let (name, version) = pin.split_once('=')?;
         // A colon of the version has a meaning in a URL
@@ -29,7 +29,7 @@ impl Component {
         Some(Self { name: name.to_owned(), version: version.to_owned(), licence: None, purl })
     }
 
-    /// A crate, from an entry of `packages` of `cargo metadata`.
+    /// Returns the component of a crate, from an entry of `packages` of `cargo metadata`.
     pub(crate) fn cargo(package: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (name, version) = (text(&package["name"]), text(&package["version"]));
@@ -39,13 +39,14 @@ impl Component {
     }
 }
 
-/// The crates that are linked into these programs, from the output of `cargo metadata`, without those of the workspace.
+/// Returns the crates that are linked into these programs, from the output of `cargo metadata`, without those of the
+/// workspace.
 pub fn cargo_components(metadata: &Value, programs: &[&str]) -> Result<Vec<Component>> {
-    Ok(linked(metadata, programs)?.iter().map(Component::cargo).collect())
+    Ok(find_linked_packages(metadata, programs)?.iter().map(Component::cargo).collect())
 }
 
-/// The same as entries of its `packages`, by name and version.
-fn linked(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
+/// Returns the entries of `packages` of crates that are linked, by name and version.
+fn find_linked_packages(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: HashMap<String, Value> =
@@ -74,7 +75,7 @@ fn linked(metadata: &Value, programs: &[&str]) -> Result<Vec<Value>> {
     Ok(foreign)
 }
 
-/// The document. It has no time and no serial number, so that it is the same every time.
+/// Returns the document. It has no time and no serial number, so that it is the same every time.
 pub(crate) fn cyclonedx<'a>(version: &str, components: impl Iterator<Item = &'a Component>) -> Value {
     let components: Vec<_> = components
         .map(|component| {
