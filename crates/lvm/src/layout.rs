@@ -5,7 +5,7 @@ mod options;
 use std::cmp::Reverse;
 use std::fmt;
 
-use crate::{Segment, Striping};
+use crate::Striping;
 
 const MIB: u64 = 1 << 20;
 /// Most bytes of metadata of a RAID image: lvmraid(7) two super blocks of 4 KiB; a bitmap of 2^21 regions, for LVM
@@ -74,11 +74,11 @@ impl Layout {
         options::parse(words, striping).map_or_else(|reason| Self::Unknown { reason }, Self::Known)
     }
 
-    /// Returns the layout of what LVM adds to a volume that ends with this segment. `allocation` is the policy in its
-    /// `lv_attr`.
-    pub(crate) fn of_segment(segment: &Segment, allocation: char) -> Self {
-        let images = u64::from(segment.images);
-        let (name, copies) = match &*segment.segment_type {
+    /// Returns the layout of what LVM adds to a volume that ends with a segment of this type and so many images.
+    /// `allocation` is the policy in its `lv_attr`.
+    pub(crate) fn of_segment(segment_type: &str, images: u16, allocation: char) -> Self {
+        let images = u64::from(images);
+        let (name, copies) = match segment_type {
             "raid1" => ("raid1", images),
             // The old type: its log is there, or in memory.
             "mirror" => ("raid0", images),

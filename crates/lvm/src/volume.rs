@@ -153,9 +153,9 @@ impl LogicalVolume {
     /// Returns the layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID
     /// has its metadata already.
     pub fn layout(&self) -> Layout {
-        match &self.segment {
+        match self.segment.as_deref() {
             None => Layout::parse(&[], None),
-            Some(segment) => Layout::of_segment(segment, self.attr.allocation()),
+            Some(Segment { segment_type, images }) => Layout::of_segment(segment_type, *images, self.attr.allocation()),
         }
     }
 

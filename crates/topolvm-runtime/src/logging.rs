@@ -4,12 +4,11 @@ use std::io::IsTerminal as _;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches};
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-
-use crate::RetiredArgs;
 
 /// The logging flags of every program.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +18,8 @@ pub struct LogArgs {
     said: Said,
 
     /// What to log: off, error, warn, info, debug or trace, or a filter such as info,lvm=debug.
-    #[arg(long, global = true, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER", value_parser = parse_filter)]
+    #[arg(long, global = true, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER",
+          value_parser = parse_filter)]
     log_level: Targets,
 
     /// How to write log lines.
@@ -56,7 +56,7 @@ impl FromArgMatches for Said {
     }
 }
 
-/// How to write log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// One JSON object a line.
@@ -66,8 +66,9 @@ pub(crate) enum LogFormat {
 }
 
 impl LogArgs {
-    /// Makes these flags the process's logging. A second call changes nothing.
-    pub(crate) fn install(&self, retired: Option<&RetiredArgs>) {
+    /// Makes these flags the process's logging. A second call changes nothing. `retired` are level and format that flags
+    /// of TopoLVM ask for; these flags count before them.
+    pub(crate) fn install(&self, retired: (Option<LevelFilter>, Option<LogFormat>)) {
         let (level, format) = self.resolve(retired);
         let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
         let registry = tracing_subscriber::registry().with(level);
@@ -79,10 +80,10 @@ impl LogArgs {
         });
     }
 
-    /// Returns filter and format of the log. These flags count before those of TopoLVM.
-    fn resolve(&self, retired: Option<&RetiredArgs>) -> (Targets, LogFormat) {
-        let level = retired.and_then(RetiredArgs::level).filter(|_| !self.said.level);
-        let format = retired.and_then(RetiredArgs::format).filter(|_| !self.said.format);
+    /// Returns filter and format of the log.
+    fn resolve(&self, (level, format): (Option<LevelFilter>, Option<LogFormat>)) -> (Targets, LogFormat) {
+        let level = level.filter(|_| !self.said.level);
+        let format = format.filter(|_| !self.said.format);
         let level = level.map_or_else(|| self.log_level.clone(), |level| Targets::new().with_default(level));
         (level, format.unwrap_or(self.log_format))
     }
@@ -110,9 +111,9 @@ mod tests {
     use clap::Parser as _;
     use rstest::rstest;
     use tracing::Level;
-    use tracing::level_filters::LevelFilter;
 
     use super::*;
+    use crate::RetiredArgs;
 
     #[derive(Debug, clap::Parser)]
     struct Program {
@@ -137,7 +138,7 @@ mod tests {
         #[case] format: LogFormat,
     ) {
         let Program { log, retired } = Program::try_parse_from([&["program"], flags].concat()).unwrap();
-        let (filter, resolved) = log.resolve(Some(&retired));
+        let (filter, resolved) = log.resolve(retired.log_settings());
         assert_eq!((filter.default_level(), resolved), (Some(level), format));
     }
 

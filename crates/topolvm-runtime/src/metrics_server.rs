@@ -27,8 +27,8 @@ pub use access::{Authorization, Authorizer};
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
-    /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
     // TopoLVM called it --metrics-addr before it had --metrics-bind-address
+    /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
     #[arg(long, alias = "metrics-addr", default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: Listen,
 

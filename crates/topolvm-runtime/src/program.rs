@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -58,50 +59,53 @@ pub trait Program: clap::Parser {
 pub fn main<P: Program>() -> ExitCode {
     let program = match P::try_parse() {
         Ok(program) => program,
-        Err(error) => {
-            // clap prints help and version to standard output and everything else to standard error
-            drop(error.print());
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
-        }
+        Err(error) => return print_help(&error),
     };
-    program.log().install(program.retired());
-    if let Some(retired) = program.retired() {
-        retired.warn();
-    }
+    install_logging(&program);
     // kube and the TLS servers take the process-wide provider; a second installation is harmless
     #[cfg(feature = "tls")]
     drop(rustls::crypto::ring::default_provider().install_default());
-    let config = match program.config() {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{}: {error}", P::NAME);
-            return ExitCode::from(EXIT_USAGE);
-        }
+    let (status, error) = match program.config() {
+        Ok(config) => match run_in_runtime::<P>(config) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => (ExitCode::FAILURE, error),
+        },
+        Err(error) => (ExitCode::from(EXIT_USAGE), error.into()),
     };
+    eprintln!("{}: {error:#}", P::NAME);
+    status
+}
+
+/// Prints help, version, or what is wrong with the flags.
+fn print_help(error: &clap::Error) -> ExitCode {
+    // clap prints help and version to standard output and everything else to standard error
+    drop(error.print());
+    let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) }
+}
+
+/// Installs the log of the process, and logs which flags have no effect.
+fn install_logging(program: &impl Program) {
+    program.log().install(program.retired().map(RetiredArgs::log_settings).unwrap_or_default());
+    if let Some(retired) = program.retired() {
+        retired.warn();
+    }
+}
+
+/// Runs the program in an async runtime until it ends.
+fn run_in_runtime<P: Program>(config: P::Config) -> anyhow::Result<()> {
     // One thread: the programs wait for LVM, the kernel and the API server, and each thread more has its stack and its
     // share of the heap
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("{}: cannot start the async runtime: {error}", P::NAME);
-            return ExitCode::FAILURE;
-        }
-    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
     tracing::info!(program = P::NAME, version = env!("CARGO_PKG_VERSION"), "starting");
     let ended = runtime.block_on(run::<P>(config));
     // Dropped, the runtime would wait for threads that hang in a file system whose disk has failed
     runtime.shutdown_background();
-    match ended {
-        Ok(()) => {
-            tracing::info!(program = P::NAME, "stopped");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{}: {error:#}", P::NAME);
-            ExitCode::FAILURE
-        }
+    if ended.is_ok() {
+        tracing::info!(program = P::NAME, "stopped");
     }
+    ended
 }
 
 /// Gives back again and again what was needed for a moment only: by the start, or for a list of all volumes.

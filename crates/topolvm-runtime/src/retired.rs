@@ -20,14 +20,9 @@ pub struct RetiredArgs {
 }
 
 impl RetiredArgs {
-    /// Returns the level that these flags ask for.
-    pub(crate) fn level(&self) -> Option<LevelFilter> {
-        self.logs.level()
-    }
-
-    /// Returns the format that these flags ask for.
-    pub(crate) fn format(&self) -> Option<LogFormat> {
-        self.logs.format()
+    /// Returns level and format of the log that these flags ask for.
+    pub(crate) fn log_settings(&self) -> (Option<LevelFilter>, Option<LogFormat>) {
+        (self.logs.level(), self.logs.format())
     }
 
     /// Logs which flags have no effect.
@@ -142,7 +137,7 @@ mod tests {
     #[case(&["--zap-log-level=error", "-v=4"], Some(LevelFilter::DEBUG))]
     fn verbosity_is_a_level(#[case] flags: &[&str], #[case] level: Option<LevelFilter>) {
         let retired = parse(flags).unwrap();
-        assert_eq!(retired.level(), level);
+        assert_eq!(retired.log_settings().0, level);
         assert!(retired.warnings().is_empty());
     }
 
@@ -153,7 +148,7 @@ mod tests {
     #[case(&["--zap-devel", "--zap-encoder=json"], Some(LogFormat::Json))]
     #[case(&["-v=4"], None)]
     fn an_encoder_is_a_format(#[case] flags: &[&str], #[case] format: Option<LogFormat>) {
-        assert_eq!(parse(flags).unwrap().format(), format);
+        assert_eq!(parse(flags).unwrap().log_settings().1, format);
     }
 
     #[rstest]

@@ -104,7 +104,7 @@ fn what_is_added_to_a_volume_has_its_layout_and_no_metadata(
     #[case] images: u16,
     #[case] expected: &str,
 ) {
-    let layout = Layout::of_segment(&Segment { segment_type: kind.into(), images }, 'i');
+    let layout = Layout::of_segment(kind, images, 'i');
     assert_eq!(layout.to_string(), expected);
     if let Layout::Known(shape) = &layout {
         assert_eq!(layout.largest(EXTENT, &vec![[10_u64]; usize::from(images)]), 10 * shape.stripes);
