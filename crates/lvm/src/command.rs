@@ -5,20 +5,21 @@ use std::num::NonZeroU32;
 
 use crate::{HostSettings, LvName, Tag, VgName};
 
-/// Report fields of a volume group.
-const VG_FIELDS: &str = "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count";
-/// Report fields of a physical volume.
-const PV_FIELDS: &str = "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable";
-/// Report fields of a free area of a physical volume.
-const AREA_FIELDS: &str = "pv_uuid,pvseg_start,pvseg_size";
-/// Report fields of a logical volume.
-const LV_FIELDS: &str = "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,\
-                         lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size";
-/// Report fields of a segment of a logical volume.
-const SEGMENT_FIELDS: &str = "lv_uuid,segtype,stripes";
-/// Selection of the segments that are reported: of linear and thin ones there is nothing to say, and a report of
-/// thousands of volumes stays short.
-const REPORTED_SEGMENTS: &str = "segtype!=linear&&segtype!=thin&&segtype!=thin-pool";
+/// Sections of a full report: what a row is about, its fields, and more options.
+const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
+    ("vg", "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count", &[]),
+    (
+        "lv",
+        "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,\
+         data_percent,metadata_percent,lv_metadata_size",
+        &[],
+    ),
+    // In the order of the group, in which LVM allocates.
+    ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable", &["-O", "vg_name"]),
+    ("pvseg", "pv_uuid,pvseg_start,pvseg_size", &["-S", "segtype=free"]),
+    // Of linear and thin segments there is nothing to say, and a report of thousands of volumes stays short.
+    ("seg", "lv_uuid,segtype,stripes", &["-S", "segtype!=linear&&segtype!=thin&&segtype!=thin-pool"]),
+];
 
 /// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by
 /// which errors are told apart, and that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf`
@@ -99,43 +100,13 @@ impl LvmCommand {
     pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
         // JSON would be the obvious form, but the LVM shell cannot be told to write it. A section of a
         // full report cannot be switched off, only emptied (`-o,`).
-        let options = [
-            "fullreport",
-            "--noheadings",
-            "--nameprefixes",
-            "--units",
-            "b",
-            "--nosuffix",
-            "--configreport",
-            "vg",
-            "-o",
-            VG_FIELDS,
-            "--configreport",
-            "lv",
-            "-o",
-            LV_FIELDS,
-            "--configreport",
-            "pv",
-            "-o",
-            PV_FIELDS,
-            // In the order of the group, in which LVM allocates.
-            "-O",
-            "vg_name",
-            "--configreport",
-            "pvseg",
-            "-o",
-            AREA_FIELDS,
-            "-S",
-            "segtype=free",
-            "--configreport",
-            "seg",
-            "-o",
-            SEGMENT_FIELDS,
-            "-S",
-            REPORTED_SEGMENTS,
-        ];
-        let groups = groups.into_iter().map(VgName::as_str);
-        Self::new(Effect::Read, options.into_iter().chain(groups))
+        let mut args = vec!["fullreport", "--noheadings", "--nameprefixes", "--units", "b", "--nosuffix"];
+        for (section, fields, options) in REPORT_SECTIONS {
+            args.extend(["--configreport", section, "-o", fields]);
+            args.extend(options);
+        }
+        args.extend(groups.into_iter().map(VgName::as_str));
+        Self::new(Effect::Read, args)
     }
 
     /// Lists the names of all volume groups.
@@ -158,9 +129,7 @@ impl LvmCommand {
             Some(pool) => vec!["lvcreate", "-T", pool, "-n", volume.name.as_str(), "-V", &bytes, "-W", "y", "-y"],
             None => vec!["lvcreate", "-n", volume.name.as_str(), "-L", &bytes, "-W", "y", "-y"],
         };
-        for tag in volume.tags {
-            args.extend(["--addtag", tag.as_str()]);
-        }
+        args.extend(tag_options("--addtag", volume.tags));
         let stripes = volume.striping.map(|striping| striping.stripes.to_string());
         if let Some(stripes) = &stripes {
             args.extend(["-i", stripes]);
@@ -183,9 +152,7 @@ impl LvmCommand {
         if snapshot.read_only {
             args.extend(["-p", "r"]);
         }
-        for tag in snapshot.tags {
-            args.extend(["--addtag", tag.as_str()]);
-        }
+        args.extend(tag_options("--addtag", snapshot.tags));
         args.push(&source);
         Self::new(Effect::Change, args)
     }
@@ -245,12 +212,8 @@ impl LvmCommand {
     pub fn change_tags(vg: &VgName, name: &LvName, add: &[Tag], remove: &[Tag]) -> Self {
         let target = full_name(vg, name);
         let mut args = vec!["lvchange"];
-        for tag in add {
-            args.extend(["--addtag", tag.as_str()]);
-        }
-        for tag in remove {
-            args.extend(["--deltag", tag.as_str()]);
-        }
+        args.extend(tag_options("--addtag", add));
+        args.extend(tag_options("--deltag", remove));
         args.push(&target);
         Self::new(Effect::Change, args)
     }
@@ -259,9 +222,7 @@ impl LvmCommand {
     pub fn add_tags(vg: &VgName, uuid: &str, tags: &[Tag]) -> Self {
         let selection = format!("lv_uuid={uuid}");
         let mut args = vec!["lvchange"];
-        for tag in tags {
-            args.extend(["--addtag", tag.as_str()]);
-        }
+        args.extend(tag_options("--addtag", tags));
         args.extend(["-S", &selection, vg.as_str()]);
         Self::new(Effect::Change, args)
     }
@@ -350,6 +311,10 @@ impl fmt::Display for LvmCommand {
         }
         Ok(())
     }
+}
+
+fn tag_options<'a>(option: &'a str, tags: &'a [Tag]) -> impl Iterator<Item = &'a str> {
+    tags.iter().flat_map(move |tag| [option, tag.as_str()])
 }
 
 fn full_name(vg: &VgName, name: &LvName) -> String {

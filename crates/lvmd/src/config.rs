@@ -2,18 +2,18 @@
 
 pub(crate) mod keys;
 mod thin_pool;
-mod wipe;
+mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use lvm::{Layout, LvName, Striping, VgName};
+use lvm::{InvalidName, Layout, LvName, Striping, VgName, Wipe};
 use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
-use crate::yaml::{Diagnostics, Fields, Node};
+use yaml::{Diagnostics, Fields, Node, flag, number_to, string};
 
 /// Default of `socket-name`.
 const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
@@ -56,9 +56,9 @@ pub fn load(path: &Path) -> Result<Config, InvalidConfig> {
 /// earlier file goes on.
 pub(crate) fn load_socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
     let text = read_text(path)?;
-    let mut diagnostics = Diagnostics::new("");
-    let fields = Node::parse(&text).ok().and_then(|document| document.fields("", &mut diagnostics));
-    let socket = fields.and_then(|mut fields| fields.text(keys::SOCKET_NAME.name, &mut diagnostics));
+    let diagnostics = Diagnostics::new("");
+    let fields = Node::parse(&text).ok().and_then(|document| Fields::read(document, &diagnostics).ok());
+    let socket = fields.and_then(|mut fields| fields.take(keys::SOCKET_NAME, string));
     Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned()).into())
 }
 
@@ -74,205 +74,171 @@ fn read_text(path: &Path) -> Result<String, InvalidConfig> {
 impl Config {
     /// Parses and checks the text of a configuration file; `file` is its name in messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, InvalidConfig> {
-        let mut diagnostics = Diagnostics::new(file);
-        let document = match Node::parse(text) {
-            Ok(document) => document,
+        let diagnostics = Diagnostics::new(file);
+        let config = match Node::parse(text) {
+            Ok(document) => document
+                .read("the configuration", &diagnostics, |node| Fields::read(node, &diagnostics))
+                .map(parse_file),
             Err(error) => {
                 let line = error.location().map_or(1, |location| location.line());
                 diagnostics.error(line, format!("not valid YAML: {}", error.without_snippet()));
-                return Err(InvalidConfig(diagnostics.errors));
+                None
             }
         };
-        let config =
-            document.fields("the configuration", &mut diagnostics).map(|fields| parse_file(fields, &mut diagnostics));
-        match config {
-            Some(config) if diagnostics.errors.is_empty() => Ok(Self { warnings: diagnostics.warnings, ..config }),
-            _ => Err(InvalidConfig(diagnostics.errors)),
-        }
+        let (config, warnings) = diagnostics.finish(config).map_err(InvalidConfig)?;
+        Ok(Self { warnings, ..config })
     }
 }
 
-fn parse_file(mut fields: Fields, diagnostics: &mut Diagnostics) -> Config {
-    let socket = fields.text(keys::SOCKET_NAME.name, diagnostics).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
-    let uids = fields.numbers(keys::ALLOWED_UIDS.name, MAX_ID, diagnostics).into_iter().collect();
-    let gids = fields.numbers(keys::ALLOWED_GIDS.name, MAX_ID, diagnostics).into_iter().collect();
-    let lvm_command_prefix = fields.texts(keys::LVM_COMMAND_PREFIX.name, diagnostics);
-    let options = parse_option_classes(&mut fields, diagnostics);
-    let line = fields.line;
-    let nodes = fields.list(keys::DEVICE_CLASSES.name, diagnostics).unwrap_or_default();
-    if nodes.is_empty() {
-        diagnostics.error(line, "there is no device class; list at least one under device-classes");
+fn parse_file(mut fields: Fields<'_>) -> Config {
+    let socket = fields.take(keys::SOCKET_NAME, string).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let mut ids =
+        |key| -> BTreeSet<u32> { fields.take_list(key, number_to(MAX_ID)).unwrap_or_default().into_iter().collect() };
+    let peers = Peers { uids: ids(keys::ALLOWED_UIDS), gids: ids(keys::ALLOWED_GIDS) };
+    let lvm_command_prefix = fields.take_list(keys::LVM_COMMAND_PREFIX, string);
+    let options = fields.take_mappings(keys::OPTION_CLASSES).into_iter().map(parse_option_class).collect();
+    let before = fields.diagnostics.errors();
+    let classes = fields.take_mappings(keys::DEVICE_CLASSES);
+    if classes.is_empty() && fields.diagnostics.errors() == before {
+        fields.error("there is no device class; list at least one under device-classes");
     }
-    let classes = parse_device_classes(nodes, diagnostics);
-    fields.finish(diagnostics);
-    Config {
-        socket: socket.into(),
-        peers: Peers { uids, gids },
-        lvm_command_prefix,
-        classes: DeviceClasses::new(classes, options),
-        warnings: Vec::new(),
-    }
+    let classes = parse_device_classes(classes, &fields);
+    fields.warn_of_unknown_keys();
+    let classes = DeviceClasses::new(classes, options);
+    Config { socket: socket.into(), peers, lvm_command_prefix, classes, warnings: Vec::new() }
 }
 
-/// Parses the option classes. Of two with the same name the last counts.
-fn parse_option_classes(fields: &mut Fields, diagnostics: &mut Diagnostics) -> BTreeMap<String, Vec<String>> {
-    let nodes = fields.list(keys::OPTION_CLASSES.name, diagnostics).unwrap_or_default();
-    let mut classes = BTreeMap::new();
-    for node in nodes {
-        let Some(mut fields) = node.fields("each entry of lvcreate-option-classes", diagnostics) else { continue };
-        let name = fields.text(keys::OPTION_CLASS_NAME.name, diagnostics).unwrap_or_default();
-        if name.is_empty() {
-            diagnostics
-                .error(fields.line, "an lvcreate-option-class has no name, so no request can choose it; give it one");
-        }
-        let options = fields.texts(keys::OPTIONS.name, diagnostics).unwrap_or_default();
-        fields.finish(diagnostics);
-        classes.insert(name, options);
+/// Parses an option class. Of two with the same name the last counts.
+fn parse_option_class(mut fields: Fields<'_>) -> (String, Vec<String>) {
+    let name = fields.take(keys::OPTION_CLASS_NAME, string).unwrap_or_default();
+    if name.is_empty() {
+        fields.error("an lvcreate-option-class has no name, so no request can choose it; give it one");
     }
-    classes
+    let options = fields.take_list(keys::OPTIONS, string).unwrap_or_default();
+    fields.warn_of_unknown_keys();
+    (name, options)
 }
 
-fn parse_device_classes(nodes: Vec<Node>, diagnostics: &mut Diagnostics) -> Vec<DeviceClass> {
+fn parse_device_classes(entries: Vec<Fields<'_>>, file: &Fields<'_>) -> Vec<DeviceClass> {
+    let diagnostics = file.diagnostics;
     let mut classes: Vec<DeviceClass> = Vec::new();
-    let mut names = BTreeSet::new();
-    let mut targets = BTreeMap::new();
-    for node in nodes {
-        let Some(mut fields) = node.fields("each entry of device-classes", diagnostics) else { continue };
-        let line = fields.line;
-        let before = diagnostics.errors.len();
-        let name = fields.text(keys::CLASS_NAME.name, diagnostics).unwrap_or_default();
-        let group = fields.text(keys::VOLUME_GROUP.name, diagnostics).unwrap_or_default();
-        let mut add_error = |message: String| diagnostics.error(line, format!("device class {name:?}: {message}"));
-        if let Err(message) = check_class_name(&name) {
-            add_error(message.to_owned());
-        } else if !names.insert(name.clone()) {
-            add_error("there is another class of this name; give each class its own".to_owned());
-        }
-        let volume_group = match group.parse::<VgName>() {
-            Err(_) if group.is_empty() => {
-                add_error("volume-group is missing; say where its volumes are to live".to_owned());
-                None
-            }
-            Err(error) => {
-                add_error(error.to_string());
-                None
-            }
-            Ok(group) => Some(group),
-        };
-        let class = parse_device_class(fields, name, volume_group, diagnostics);
+    let (mut names, mut owners) = (BTreeSet::new(), BTreeMap::new());
+    for mut fields in entries {
+        let before = diagnostics.errors();
+        let class = parse_device_class(&mut fields, &mut names);
         if let Some(class) = &class {
-            let (target, what) = target(class);
-            // Two classes would promise the same free space twice.
-            if let Some(other) = targets.insert(target, class.name.clone()) {
-                let message =
-                    format!("device class {:?}: {what} belongs to device class {other:?} already", class.name);
-                diagnostics.error(line, message);
-            }
+            fields.check(claim_target(class, &mut owners));
         }
-        if diagnostics.errors.len() == before {
+        if diagnostics.errors() == before {
             classes.extend(class);
         }
     }
     let defaults: Vec<_> = classes.iter().filter(|class| class.default).map(|class| class.name.as_str()).collect();
     if defaults.len() > 1 {
-        let message =
-            format!("more than one default device class: {}; keep `default: true` at one", defaults.join(", "));
-        diagnostics.error(1, message);
+        let defaults = defaults.join(", ");
+        diagnostics.error(1, format!("more than one default device class: {defaults}; keep `default: true` at one"));
     }
     classes
 }
 
-/// Returns the place of a class's volumes, and its name in messages.
-fn target(class: &DeviceClass) -> ((VgName, Option<LvName>), String) {
+/// Notes that a class has its volumes in its volume group or thin pool. Fails if another one has: both would promise
+/// the same free space.
+fn claim_target(class: &DeviceClass, owners: &mut BTreeMap<(VgName, Option<LvName>), String>) -> Result<(), String> {
     let group = &class.volume_group;
     let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
     let what = match &pool {
         Some(pool) => format!("thin pool {group}/{pool}"),
         None => format!("volume group {group}"),
     };
-    ((group.clone(), pool), what)
+    match owners.insert((group.clone(), pool), class.name.clone()) {
+        Some(other) => Err(format!("{what} belongs to device class {other:?} already")),
+        None => Ok(()),
+    }
 }
 
-fn parse_device_class(
-    mut fields: Fields,
-    name: String,
-    volume_group: Option<VgName>,
-    diagnostics: &mut Diagnostics,
-) -> Option<DeviceClass> {
-    let line = fields.line;
-    let default = fields.flag(keys::DEFAULT.name, diagnostics).unwrap_or_default();
-    let spare = fields.number(keys::SPARE_GB.name, MAX_GIB, diagnostics);
-    let stripes = fields.number(keys::STRIPE.name, u32::MAX.into(), diagnostics).unwrap_or_default();
-    let stripe_size = fields.text(keys::STRIPE_SIZE.name, diagnostics).filter(|size| !size.is_empty());
-    let lvcreate_options = fields.texts(keys::LVCREATE_OPTIONS.name, diagnostics).unwrap_or_default();
-    let kind = fields.text(keys::TYPE.name, diagnostics).unwrap_or_default();
-    let thin_pool = fields.take(keys::THIN_POOL.name);
-    let wipe = fields.take(keys::WIPE.name);
-    fields.finish(diagnostics);
-    let wipe = wipe.and_then(|node| wipe::parse(node, &name, diagnostics));
-    let mut add_error =
-        |line: u64, message: String| diagnostics.error(line, format!("device class {name:?}: {message}"));
-    if let Some(size) = &stripe_size
-        && !is_stripe_size(size)
-    {
-        add_error(line, format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s"));
-    }
-    let mut is_thin = false;
-    match kind.as_str() {
-        "" | "thick" => {}
-        "thin" => is_thin = true,
-        other => add_error(line, format!("type {other:?} is unknown; use thick or thin")),
-    }
+/// Parses a class. `names` are those of the classes before it.
+fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> Option<DeviceClass> {
+    let name = fields.take(keys::CLASS_NAME, string).unwrap_or_default();
+    let volume_group = fields.take(keys::VOLUME_GROUP, string).unwrap_or_default();
+    fields.place = format!("device class {name:?}: ");
+    fields.check(check_class_name(&name, names));
+    let volume_group = fields.check(parse_volume_group(&volume_group));
+    let default = fields.take(keys::DEFAULT, flag).unwrap_or_default();
+    let spare = fields.take(keys::SPARE_GB, number_to(MAX_GIB));
+    let striping = take_striping(fields);
+    let lvcreate_options = fields.take_list(keys::LVCREATE_OPTIONS, string).unwrap_or_default();
+    let is_thin = take_is_thin(fields);
+    let thin_pool = fields.take(keys::THIN_POOL, Ok);
+    let wipe = take_wipe(fields);
+    fields.warn_of_unknown_keys();
     // Meaningful for thin classes only; thick classes may carry it along.
-    let thin_pool = match thin_pool.filter(|_| is_thin) {
-        Some(node) => thin_pool::parse(node, &name, diagnostics),
-        None if is_thin => {
-            add_error(line, "a class of type thin needs a thin-pool with name and overprovision-ratio".to_owned());
-            None
-        }
-        None => None,
-    };
-    if is_thin && thin_pool.is_none() {
-        return None;
+    let thin_pool = if is_thin { Some(thin_pool::parse(thin_pool, fields)?) } else { None };
+    if is_thin && striping.is_some() {
+        fields.warn("stripe has no effect on thin volumes; stripe their pool instead");
     }
-    let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
-    if is_thin && stripes > 0 {
-        let message = format!("device class {name:?}: stripe has no effect on thin volumes; stripe their pool instead");
-        diagnostics.warning(line, message);
-    }
-    let stripes = if is_thin { 0 } else { stripes };
-    let stripes = u32::try_from(stripes).ok().and_then(NonZeroU32::new);
-    let striping = stripes.map(|stripes| Striping { stripes, stripe_size });
+    let striping = striping.filter(|_| !is_thin);
     let layout = Layout::parse(&lvcreate_options, striping.as_ref());
     if let (Layout::Unknown { reason }, false) = (&layout, is_thin) {
-        let message = format!("device class {name:?}: its capacity counts as all that is free: {reason}");
-        diagnostics.warning(line, message);
+        fields.warn(format!("its capacity counts as all that is free: {reason}"));
     }
-    Some(DeviceClass {
-        name,
-        volume_group: volume_group?,
-        thin_pool,
-        default,
-        spare,
-        striping,
-        lvcreate_options,
-        layout,
-        wipe,
-    })
+    let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
+    let volume_group = volume_group?;
+    Some(DeviceClass { name, volume_group, thin_pool, default, spare, striping, lvcreate_options, layout, wipe })
 }
 
-/// Checks a class name by the rule for Kubernetes label values, in which class names are used.
-fn check_class_name(name: &str) -> Result<(), &'static str> {
+fn parse_volume_group(name: &str) -> Result<VgName, String> {
+    if name.is_empty() {
+        return Err("volume-group is missing; say where its volumes are to live".to_owned());
+    }
+    name.parse().map_err(|error: InvalidName| error.to_string())
+}
+
+fn take_striping(fields: &mut Fields<'_>) -> Option<Striping> {
+    let stripes = fields.take(keys::STRIPE, number_to(u32::MAX));
+    let stripe_size = fields.take(keys::STRIPE_SIZE, string).filter(|size| !size.is_empty());
+    if let Some(size) = stripe_size.as_ref().filter(|size| !is_stripe_size(size)) {
+        fields.error(format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s"));
+    }
+    Some(Striping { stripes: stripes.and_then(NonZeroU32::new)?, stripe_size })
+}
+
+/// Takes the type of a class, and returns whether it is thin.
+fn take_is_thin(fields: &mut Fields<'_>) -> bool {
+    let kind = fields.take(keys::TYPE, string).unwrap_or_default();
+    if !matches!(kind.as_str(), "" | "thick" | "thin") {
+        fields.error(format!("type {kind:?} is unknown; use thick or thin"));
+    }
+    kind == "thin"
+}
+
+/// Takes the way in which volumes of a class are wiped; `None` for not at all, or after an error.
+fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
+    let node = fields.take(keys::WIPE, Ok)?;
+    let line = node.line;
+    let text = node.read(keys::WIPE.name, fields.diagnostics, string)?;
+    let wipe: Option<Wipe> = text.parse().ok();
+    if wipe.is_none() && text != "none" {
+        let place = &fields.place;
+        fields.diagnostics.error(line, format!("{place}wipe {text:?} is unknown; use none, discard or zero"));
+    }
+    wipe
+}
+
+/// Checks a class name by the rule for Kubernetes label values, in which class names are used, and that it is not among
+/// `names`, to which it is added.
+fn check_class_name(name: &str, names: &mut BTreeSet<String>) -> Result<(), &'static str> {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends_well = |end: Option<char>| end.is_some_and(|end| end.is_ascii_alphanumeric());
     if name.is_empty() {
         Err("it has no name; give it one")
     } else if name.len() > MAX_CLASS_NAME {
         Err("its name is longer than 63 characters")
-    } else if name.bytes().all(inner) && ends_well(name.chars().next()) && ends_well(name.chars().last()) {
-        Ok(())
-    } else {
+    } else if !(name.bytes().all(inner) && ends_well(name.chars().next()) && ends_well(name.chars().last())) {
         Err("a name has letters, digits, - _ and . only, and begins and ends with a letter or digit")
+    } else if !names.insert(name.to_owned()) {
+        Err("there is another class of this name; give each class its own")
+    } else {
+        Ok(())
     }
 }
 

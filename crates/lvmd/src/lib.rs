@@ -20,7 +20,6 @@ mod reload;
 mod run;
 mod settings;
 mod tags;
-mod yaml;
 
 pub use args::{Args, DEFAULT_CONFIG};
 pub use capacity::{Capacity, ClassCapacity, ThinPoolUsage};

@@ -9,6 +9,7 @@
 mod body;
 mod connections;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -127,39 +128,55 @@ async fn serve_connection<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let serving = async {
-        let stream = match shutdown.run_until_cancelled(handshake).await {
-            Some(Ok(stream)) => stream,
-            Some(Err(error)) => return tracing::debug!(%peer, %error, "no connection came about"),
-            None => return,
-        };
-        let service = service_fn(|request: Request<Incoming>| {
-            let (router, connection) = (router.clone(), Arc::clone(&connection));
-            async move {
-                connection.head_received();
-                let mut request = request.map(|body| Body::new(TrackedBody::new(body, Arc::clone(&connection))));
-                request.extensions_mut().insert(ConnectInfo(peer));
-                let response = router.oneshot(request).await;
-                connection.answered();
-                response
-            }
-        });
-        let serving = http1::Builder::new().max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(serving);
-        let served = tokio::select! {
-            served = &mut serving => served,
-            () = shutdown.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%peer, %error, "a connection broke");
+        match shutdown.run_until_cancelled(handshake).await {
+            Some(Ok(stream)) => serve_requests(stream, peer, &connection, &router, &shutdown).await,
+            Some(Err(error)) => tracing::debug!(%peer, %error, "no connection came about"),
+            None => {}
         }
     };
     tokio::select! {
         () = serving => {}
         () = connection.expired() => {}
     }
+}
+
+/// Serves the requests of a connection; after the shutdown began only the one that has begun.
+async fn serve_requests<S>(
+    stream: S,
+    peer: SocketAddr,
+    connection: &Arc<Connection>,
+    router: &Router,
+    shutdown: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|request| answer(request, peer, Arc::clone(connection), router.clone()));
+    let serving = http1::Builder::new().max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = shutdown.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "a connection broke");
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    connection: Arc<Connection>,
+    router: Router,
+) -> Result<Response<Body>, Infallible> {
+    connection.head_received();
+    let mut request = request.map(|body| Body::new(TrackedBody::new(body, Arc::clone(&connection))));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let response = router.oneshot(request).await;
+    connection.answered();
+    response
 }
 
 #[cfg(test)]

@@ -107,18 +107,14 @@ fn add<'a>(given: &mut Given<'a>, option: LvcreateOption, word: &str, value: &'a
     }
 }
 
+fn value<'a>(given: &Given<'a>, name: &str) -> Option<&'a str> {
+    given.get(name).copied()
+}
+
+/// Returns the shape that the options mean together, or why LVM refuses them together.
 fn shape(given: &Given<'_>) -> Result<Shape, String> {
-    let value = |name: &str| given.get(name).copied();
-    // More images than LVM's most would only make the arithmetic large.
-    let number = |name: &str| match value(name) {
-        None => Ok(None),
-        Some(text) => match text.parse::<u64>() {
-            Ok(number @ ..=256) => Ok(Some(number)),
-            _ => Err(format!("--{name} {text}: not a number up to 256")),
-        },
-    };
-    let (stripes, mirrors) = (number("stripes")?, number("mirrors")?);
-    let name = match value("type") {
+    let (stripes, mirrors) = (number(given, "stripes")?, number(given, "mirrors")?);
+    let name = match value(given, "type") {
         Some(name) => name,
         None if mirrors.unwrap_or(0) == 0 => "striped",
         None if stripes.unwrap_or(1) > 1 => "raid10",
@@ -127,40 +123,73 @@ fn shape(given: &Given<'_>) -> Result<Shape, String> {
     let segment_type = SegmentType::find(name);
     let segment_type =
         segment_type.ok_or_else(|| format!("--type {name}: the capacity of this type is not computed"))?;
-    let (is_raid, least) = (segment_type.name != "linear", segment_type.least_stripes);
-    let stripes = stripes.unwrap_or(least);
-    if stripes < least {
-        return Err(format!("--stripes {stripes}: this type needs {least} or more"));
+    let stripes = stripes_of(name, segment_type, stripes)?;
+    let copies = copies_of(segment_type, mirrors)?;
+    check_raid_options(given, segment_type)?;
+    let integrity = integrity(given, segment_type)?;
+    Ok(Shape { segment_type, stripes, copies, policy: policy(given)?, metadata: segment_type.metadata, integrity })
+}
+
+/// Returns the number that an option gives. More images than LVM's most would only make the arithmetic large.
+fn number(given: &Given<'_>, name: &str) -> Result<Option<u64>, String> {
+    let Some(text) = value(given, name) else { return Ok(None) };
+    match text.parse::<u64>() {
+        Ok(number @ ..=256) => Ok(Some(number)),
+        _ => Err(format!("--{name} {text}: not a number up to 256")),
     }
-    if stripes > 1 && matches!(name, "linear" | "raid1") {
-        return Err(format!("--stripes {stripes} is not possible with {name}"));
+}
+
+fn stripes_of(name: &str, segment_type: &SegmentType, stripes: Option<u64>) -> Result<u64, String> {
+    let least = segment_type.least_stripes;
+    match stripes.unwrap_or(least) {
+        few if few < least => Err(format!("--stripes {few}: this type needs {least} or more")),
+        many @ 2.. if matches!(name, "linear" | "raid1") => {
+            Err(format!("--stripes {many} is not possible with {name}"))
+        }
+        stripes => Ok(stripes),
     }
-    let copies = match (segment_type.name, mirrors) {
-        ("raid1", Some(mirrors @ 1..)) => mirrors + 1,
-        ("raid1" | "raid10", None) | ("raid10", Some(1)) => 2,
-        ("linear", Some(0)) | (_, None) => 1,
-        (_, Some(mirrors)) => return Err(format!("--mirrors {mirrors} is not possible with this type")),
-    };
-    if value("nosync").is_some() && (!is_raid || segment_type.name == "raid6") {
+}
+
+fn copies_of(segment_type: &SegmentType, mirrors: Option<u64>) -> Result<u64, String> {
+    match (segment_type.name, mirrors) {
+        ("raid1", Some(mirrors @ 1..)) => Ok(mirrors + 1),
+        ("raid1" | "raid10", None) | ("raid10", Some(1)) => Ok(2),
+        ("linear", Some(0)) | (_, None) => Ok(1),
+        (_, Some(mirrors)) => Err(format!("--mirrors {mirrors} is not possible with this type")),
+    }
+}
+
+fn check_raid_options(given: &Given<'_>, segment_type: &SegmentType) -> Result<(), String> {
+    let is_raid = segment_type.name != "linear";
+    if value(given, "nosync").is_some() && (!is_raid || segment_type.name == "raid6") {
         return Err("--nosync is not possible with this type".to_owned());
     }
-    if value("regionsize").is_some() && !is_raid {
+    if value(given, "regionsize").is_some() && !is_raid {
         return Err("--regionsize is only possible with RAID".to_owned());
     }
-    let integrity = value("raidintegrity") == Some("y");
-    if value("raidintegrity").is_some() && value("type").is_none() {
+    Ok(())
+}
+
+/// Returns whether each image gets checksums.
+fn integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<bool, String> {
+    let integrity = value(given, "raidintegrity");
+    if integrity.is_some() && value(given, "type").is_none() {
         return Err("--raidintegrity is only possible with --type".to_owned());
     }
+    let integrity = integrity == Some("y");
     if integrity && matches!(segment_type.name, "linear" | "raid0" | "raid0_meta") {
         return Err("--raidintegrity y is not possible with this type".to_owned());
     }
-    let policy = match (value("alloc"), value("contiguous") == Some("y")) {
-        (None | Some("inherit" | "contiguous"), true) | (Some("contiguous"), false) => Policy::Contiguous,
-        (Some(other), true) => return Err(format!("--contiguous y and --alloc {other} contradict each other")),
-        (None | Some("inherit" | "normal"), false) => Policy::Normal,
-        (Some("cling" | "cling_by_tags"), false) => Policy::Cling,
-        (Some("anywhere"), false) => Policy::Anywhere,
-        (Some(other), false) => return Err(format!("--alloc {other} is not understood")),
-    };
-    Ok(Shape { segment_type, stripes, copies, policy, metadata: segment_type.metadata, integrity })
+    Ok(integrity)
+}
+
+fn policy(given: &Given<'_>) -> Result<Policy, String> {
+    match (value(given, "alloc"), value(given, "contiguous") == Some("y")) {
+        (None | Some("inherit" | "contiguous"), true) | (Some("contiguous"), false) => Ok(Policy::Contiguous),
+        (Some(other), true) => Err(format!("--contiguous y and --alloc {other} contradict each other")),
+        (None | Some("inherit" | "normal"), false) => Ok(Policy::Normal),
+        (Some("cling" | "cling_by_tags"), false) => Ok(Policy::Cling),
+        (Some("anywhere"), false) => Ok(Policy::Anywhere),
+        (Some(other), false) => Err(format!("--alloc {other} is not understood")),
+    }
 }

@@ -1,6 +1,5 @@
 //! Tests of the configuration file: valid and invalid ones, and the messages.
 
-use lvm::Wipe;
 use rstest::rstest;
 
 use super::*;

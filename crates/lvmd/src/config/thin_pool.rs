@@ -3,42 +3,34 @@
 use lvm::LvName;
 
 use super::keys;
-use crate::device_class::{DEFAULT_THRESHOLD, OverprovisionRatio, ThinPool};
-use crate::yaml::{Diagnostics, Node};
+use super::yaml::{Fields, Node, decimal, string};
+use crate::device_class::{DEFAULT_THRESHOLD, InvalidRatio, OverprovisionRatio, ThinPool};
 
-/// Parses the pool; `None` after an error. Every error names the class.
-pub(super) fn parse(node: Node, class: &str, diagnostics: &mut Diagnostics) -> Option<ThinPool> {
-    let mut fields = node.fields("thin-pool", diagnostics)?;
-    let line = fields.line;
-    let name = fields.text(keys::POOL_NAME.name, diagnostics).unwrap_or_default();
-    let before = diagnostics.errors.len();
-    let ratio = fields.decimal(keys::OVERPROVISION_RATIO.name, diagnostics);
-    let is_ratio_invalid = diagnostics.errors.len() > before;
-    fields.finish(diagnostics);
-    let mut add_error =
-        |message: String| diagnostics.error(line, format!("device class {class:?}: thin-pool: {message}"));
-    let name = match name.parse::<LvName>() {
-        Ok(name) => Some(name),
-        Err(_) if name.is_empty() => {
-            add_error("it has no name; name the pool in the volume group".to_owned());
-            None
-        }
-        Err(error) => {
-            add_error(error.to_string());
-            None
-        }
-    };
-    let overprovision = match ratio.map(|ratio| (ratio.parse::<OverprovisionRatio>(), ratio)) {
-        Some((Ok(parsed), _)) => Some(parsed),
-        Some((Err(error), ratio)) => {
-            add_error(format!("overprovision-ratio {ratio}: {error}"));
-            None
-        }
-        None if is_ratio_invalid => None,
-        None => {
-            add_error("overprovision-ratio is missing; 1.0 promises what the pool has and no more".to_owned());
-            None
-        }
-    };
-    Some(ThinPool { name: name?, overprovision: overprovision?, threshold: DEFAULT_THRESHOLD })
+/// Parses the pool of a class; `None` after an error.
+pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> {
+    let no_pool = "a class of type thin needs a thin-pool with name and overprovision-ratio";
+    let node = class.check(node.ok_or(no_pool))?;
+    let diagnostics = class.diagnostics;
+    let mut fields = node.read(keys::THIN_POOL.name, diagnostics, |node| Fields::read(node, diagnostics))?;
+    fields.place = format!("{}thin-pool: ", class.place);
+    let name = fields.take(keys::POOL_NAME, string).unwrap_or_default();
+    let ratio = fields.take(keys::OVERPROVISION_RATIO, Ok);
+    fields.warn_of_unknown_keys();
+    let name = fields.check(parse_name(&name));
+    let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
+    let ratio = fields.check(ratio.ok_or(no_ratio)).and_then(|node| parse_ratio(node, &fields));
+    Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD })
+}
+
+fn parse_name(name: &str) -> Result<LvName, String> {
+    if name.is_empty() {
+        return Err("it has no name; name the pool in the volume group".to_owned());
+    }
+    name.parse().map_err(|error: lvm::InvalidName| error.to_string())
+}
+
+fn parse_ratio(node: Node, pool: &Fields<'_>) -> Option<OverprovisionRatio> {
+    let key = keys::OVERPROVISION_RATIO.name;
+    let ratio = node.read(key, pool.diagnostics, decimal)?;
+    pool.check(ratio.parse().map_err(|error: InvalidRatio| format!("{key} {ratio}: {error}")))
 }

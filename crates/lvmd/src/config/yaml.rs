@@ -1,15 +1,18 @@
 //! Parses YAML into a tree with line numbers, as existing configuration files rely on: keys in any case, unknown keys
 //! give warnings, and all mistakes are reported instead of the first one only.
 
-use std::fmt;
+use std::cell::RefCell;
+use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use super::keys::Key;
+
 /// A value and the line that it stands on.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) line: u64,
+pub(super) struct Node {
+    pub(super) line: u64,
     value: Value,
 }
 
@@ -26,160 +29,162 @@ enum Value {
 
 /// The errors and warnings about a file, with its lines.
 #[derive(Debug)]
-pub(crate) struct Diagnostics {
+pub(super) struct Diagnostics {
     file: String,
     /// Mistakes that make the file unusable.
-    pub(crate) errors: Vec<String>,
+    errors: RefCell<Vec<String>>,
     /// Mistakes that change nothing.
-    pub(crate) warnings: Vec<String>,
+    warnings: RefCell<Vec<String>>,
 }
 
 impl Diagnostics {
-    pub(crate) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), errors: Vec::new(), warnings: Vec::new() }
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), errors: RefCell::default(), warnings: RefCell::default() }
     }
 
-    pub(crate) fn error(&mut self, line: u64, message: impl fmt::Display) {
-        self.errors.push(format!("{}:{line}: {message}", self.file));
+    pub(super) fn error(&self, line: u64, message: impl Display) {
+        self.errors.borrow_mut().push(format!("{}:{line}: {message}", self.file));
     }
 
-    pub(crate) fn warning(&mut self, line: u64, message: impl fmt::Display) {
-        self.warnings.push(format!("{}:{line}: {message}", self.file));
+    /// Returns the number of errors so far.
+    pub(super) fn errors(&self) -> usize {
+        self.errors.borrow().len()
+    }
+
+    /// Returns what was parsed with the warnings, or the errors if there are any.
+    pub(super) fn finish<T>(self, parsed: Option<T>) -> Result<(T, Vec<String>), Vec<String>> {
+        let errors = self.errors.into_inner();
+        match parsed {
+            Some(parsed) if errors.is_empty() => Ok((parsed, self.warnings.into_inner())),
+            _ => Err(errors),
+        }
     }
 }
 
 /// The keys of one mapping that were not taken yet; those that are left at the end are unknown.
 #[derive(Debug)]
-pub(crate) struct Fields {
-    pub(crate) line: u64,
+pub(super) struct Fields<'a> {
+    pub(super) line: u64,
+    /// Begins errors and warnings about the whole mapping.
+    pub(super) place: String,
+    pub(super) diagnostics: &'a Diagnostics,
     entries: Vec<(String, Node)>,
 }
 
 impl Node {
     /// Parses a whole file. An empty file is an empty mapping.
-    pub(crate) fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
-        serde_saphyr::from_str::<Option<Self>>(text)
-            .map(|node| node.unwrap_or(Self { line: 1, value: Value::Map(Vec::new()) }))
+    pub(super) fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
+        serde_saphyr::from_str::<Option<Self>>(text).map(|node| node.unwrap_or(Self { line: 1, value: Value::Null }))
     }
 
-    /// Returns this value as a mapping; anything else is an error.
-    pub(crate) fn fields(self, what: &str, diagnostics: &mut Diagnostics) -> Option<Fields> {
-        match self.value {
-            Value::Map(entries) => Some(Fields { line: self.line, entries }),
-            Value::Null => Some(Fields { line: self.line, entries: Vec::new() }),
-            Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
-                diagnostics.error(self.line, format!("{what} must be a mapping of keys to values"));
-                None
-            }
-        }
-    }
-
-    fn number(self, what: &str, max: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
-        if let Value::Integer(number) = self.value
-            && let Ok(number) = u64::try_from(number)
-            && number <= max
-        {
-            return Some(number);
-        }
-        diagnostics.error(self.line, format!("{what} must be a whole number from 0 to {max}"));
-        None
-    }
-
-    /// Returns this value as a string.
-    pub(crate) fn text(self, what: &str, diagnostics: &mut Diagnostics) -> Option<String> {
-        match self.value {
-            Value::Text(text) => Some(text),
-            // Existing files say `stripe-size: 4`.
-            Value::Integer(number) => Some(number.to_string()),
-            Value::Null | Value::Bool(_) | Value::Float(_) => {
-                diagnostics.error(self.line, format!("{what} must be a string; put it in quotes"));
-                None
-            }
-            Value::List(_) | Value::Map(_) => {
-                diagnostics.error(self.line, format!("{what} must be a string"));
-                None
-            }
-        }
+    /// Returns what `read` makes of the value. Its error, what `name` must be, is added to the others.
+    pub(super) fn read<T>(
+        self,
+        name: &str,
+        diagnostics: &Diagnostics,
+        read: impl FnOnce(Self) -> Result<T, String>,
+    ) -> Option<T> {
+        let line = self.line;
+        read(self).map_err(|problem| diagnostics.error(line, format!("{name} must be {problem}"))).ok()
     }
 }
 
-impl Fields {
-    /// Takes the value of a key; absent and null are the same. Of a key that is given twice in different case, the last
-    /// counts.
-    pub(crate) fn take(&mut self, key: &str) -> Option<Node> {
-        let mut found = None;
-        self.entries.retain(|(name, node)| {
-            let hit = name.eq_ignore_ascii_case(key);
-            if hit {
-                found = Some(node.clone());
+/// Reads a string.
+pub(super) fn string(node: Node) -> Result<String, String> {
+    match node.value {
+        Value::Text(text) => Ok(text),
+        // Existing files say `stripe-size: 4`.
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Float(_) => Err("a string; put it in quotes".to_owned()),
+        Value::List(_) | Value::Map(_) => Err("a string".to_owned()),
+    }
+}
+
+/// Reads true or false.
+pub(super) fn flag(node: Node) -> Result<bool, String> {
+    if let Value::Bool(flag) = node.value { Ok(flag) } else { Err("true or false".to_owned()) }
+}
+
+/// Reads a whole number from 0 to `max`.
+pub(super) fn number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl Fn(Node) -> Result<N, String> {
+    move |node| {
+        let number = if let Value::Integer(number) = node.value { N::try_from(number).ok() } else { None };
+        number.filter(|number| *number <= max).ok_or_else(|| format!("a whole number from 0 to {max}"))
+    }
+}
+
+/// Reads a number with or without a fraction, as the shortest decimal text of it.
+pub(super) fn decimal(node: Node) -> Result<String, String> {
+    match node.value {
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => Err("a number".to_owned()),
+    }
+}
+
+fn list(node: Node) -> Result<Vec<Node>, String> {
+    if let Value::List(items) = node.value { Ok(items) } else { Err("a list".to_owned()) }
+}
+
+impl<'a> Fields<'a> {
+    /// Reads a mapping; null is an empty one.
+    pub(super) fn read(node: Node, diagnostics: &'a Diagnostics) -> Result<Self, String> {
+        let entries = match node.value {
+            Value::Map(entries) => entries,
+            Value::Null => Vec::new(),
+            Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
+                return Err("a mapping of keys to values".to_owned());
             }
-            !hit
-        });
-        found.filter(|node| !matches!(node.value, Value::Null))
+        };
+        Ok(Self { line: node.line, place: String::new(), diagnostics, entries })
     }
 
-    /// Takes a string.
-    pub(crate) fn text(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<String> {
-        self.take(key)?.text(key, diagnostics)
+    /// Takes what `read` makes of the value of a key; absent and null are the same. Of a key that is given twice in
+    /// different case, the last counts.
+    pub(super) fn take<T>(&mut self, key: Key, read: impl FnOnce(Node) -> Result<T, String>) -> Option<T> {
+        let of_key = |(name, _): &mut (String, Node)| name.eq_ignore_ascii_case(key.name);
+        let (_, node) = self.entries.extract_if(.., of_key).last()?;
+        if matches!(node.value, Value::Null) { None } else { node.read(key.name, self.diagnostics, read) }
     }
 
-    /// Takes a list of whole numbers from 0 to `max`.
-    pub(crate) fn numbers(&mut self, key: &str, max: u32, diagnostics: &mut Diagnostics) -> Vec<u32> {
-        let items = self.list(key, diagnostics).unwrap_or_default();
-        let what = format!("each entry of {key}");
-        let number = |item: Node| item.number(&what, max.into(), diagnostics).and_then(|number| number.try_into().ok());
-        items.into_iter().filter_map(number).collect()
+    /// Takes what `read` makes of each entry of a list.
+    pub(super) fn take_list<T>(&mut self, key: Key, read: impl Fn(Node) -> Result<T, String>) -> Option<Vec<T>> {
+        let items = self.take(key, list)?;
+        let name = format!("each entry of {}", key.name);
+        Some(items.into_iter().filter_map(|item| item.read(&name, self.diagnostics, &read)).collect())
     }
 
-    /// Takes true or false.
-    pub(crate) fn flag(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<bool> {
-        let node = self.take(key)?;
-        if let Value::Bool(flag) = node.value {
-            return Some(flag);
-        }
-        diagnostics.error(node.line, format!("{key} must be true or false"));
-        None
+    /// Takes a list of mappings; none without the key.
+    pub(super) fn take_mappings(&mut self, key: Key) -> Vec<Self> {
+        let diagnostics = self.diagnostics;
+        self.take_list(key, |node| Self::read(node, diagnostics)).unwrap_or_default()
     }
 
-    /// Takes a whole number from 0 to `max`.
-    pub(crate) fn number(&mut self, key: &str, max: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
-        self.take(key)?.number(key, max, diagnostics)
+    /// Adds an error about the whole mapping.
+    pub(super) fn error(&self, message: impl Display) {
+        self.diagnostics.error(self.line, format!("{}{message}", self.place));
     }
 
-    /// Takes a number with or without a fraction, as the shortest decimal text of it.
-    pub(crate) fn decimal(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<String> {
-        let node = self.take(key)?;
-        match node.value {
-            Value::Integer(number) => Some(number.to_string()),
-            Value::Float(number) => Some(number.to_string()),
-            Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
-                diagnostics.error(node.line, format!("{key} must be a number"));
-                None
-            }
-        }
+    /// Returns a value, or adds the error.
+    pub(super) fn check<T>(&self, checked: Result<T, impl Display>) -> Option<T> {
+        checked.map_err(|message| self.error(message)).ok()
     }
 
-    /// Takes a list of strings.
-    pub(crate) fn texts(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<Vec<String>> {
-        let items = self.list(key, diagnostics)?;
-        Some(items.into_iter().filter_map(|item| item.text(&format!("each entry of {key}"), diagnostics)).collect())
-    }
-
-    /// Takes a list.
-    pub(crate) fn list(&mut self, key: &str, diagnostics: &mut Diagnostics) -> Option<Vec<Node>> {
-        let node = self.take(key)?;
-        if let Value::List(items) = node.value {
-            return Some(items);
-        }
-        diagnostics.error(node.line, format!("{key} must be a list"));
-        None
+    /// Adds a warning about the whole mapping.
+    pub(super) fn warn(&self, message: impl Display) {
+        self.add_warning(self.line, format!("{}{message}", self.place));
     }
 
     /// Warns about every key that was not taken.
-    pub(crate) fn finish(self, diagnostics: &mut Diagnostics) {
-        for (key, node) in self.entries {
-            diagnostics.warning(node.line, format!("unknown key {key:?} is ignored"));
+    pub(super) fn warn_of_unknown_keys(&self) {
+        for (key, node) in &self.entries {
+            self.add_warning(node.line, format!("unknown key {key:?} is ignored"));
         }
+    }
+
+    fn add_warning(&self, line: u64, message: String) {
+        let Diagnostics { file, warnings, .. } = self.diagnostics;
+        warnings.borrow_mut().push(format!("{file}:{line}: {message}"));
     }
 }
 

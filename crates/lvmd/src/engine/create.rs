@@ -69,36 +69,33 @@ impl<R: Host> Engine<R> {
             NameState::Exists(existing) => return Ok(*existing),
             NameState::Free(known) => known,
         };
-        check_no_missing_pvs(&known)?;
-        check_pool_zeroes(class, &known)?;
-        check_pool_accepts_volumes(class, &known)?;
-        let space = class.free_space(&layout, &known).map_err(|pool| thin_pool_missing(pool, &known))?;
-        let Some(bytes) = size(&known).filter(|size| space.fits(&layout, *size)) else {
-            return Err(Error::NoSpace { free: space.bytes, requested: wanted.bytes });
-        };
         let making = self.inner.instance.new_making_tag()?;
         let volume = NewVolume {
             vg: &group.name,
             pool: class.thin_pool.as_ref().map(|pool| &pool.name),
             name: &wanted.name,
-            bytes,
+            bytes: check_space(class, &layout, &known, wanted.bytes)?,
             tags: &tags::of_new_volume(&wanted.tags, &making, None, class.wipe.filter(|_| class.thin_pool.is_none()))?,
             striping,
             options,
         };
-        let attempt = async || {
-            let changed = self.inner.lvm.create(&volume, &making).await;
-            self.finish_creation(group, &wanted.name, changed).await
-        };
-        let mut created = attempt().await;
-        if self.remove_blocking_thin_device(group, volume.pool, &mut created).await {
-            created = attempt().await;
-        }
+        let create = || self.inner.lvm.create(&volume, &making);
+        let created = self.create_with_retry(group, volume.pool, &wanted.name, create).await?;
         match volume.pool {
-            Some(pool) => self.check_thin_volume_is_empty(group, pool, &wanted.name, created?).await,
-            None => created,
+            Some(pool) => self.check_thin_volume_is_empty(group, pool, &wanted.name, created).await,
+            None => Ok(created),
         }
     }
+}
+
+/// Returns the size in bytes after rounding. Fails if LVM cannot create a volume of that size in the class.
+fn check_space(class: &DeviceClass, layout: &Layout, group: &VolumeGroup, bytes: u64) -> Result<u64, Error> {
+    check_no_missing_pvs(group)?;
+    check_pool_zeroes(class, group)?;
+    check_pool_accepts_volumes(class, group)?;
+    let space = class.free_space(layout, group).map_err(|pool| thin_pool_missing(pool, group))?;
+    let size = round_up_to_extents(group, bytes, layout.step()).filter(|size| space.fits(layout, *size));
+    size.ok_or(Error::NoSpace { free: space.bytes, requested: bytes })
 }
 
 /// Says why an existing volume is not the wanted one, whose size after rounding is given in bytes.

@@ -46,23 +46,19 @@ pub(super) async fn watch_group<R: Host>(
             // A change failed and left an unknown state behind.
             () = group.refresh_needed.notified(), if delay == POLL_INTERVAL => {}
         }
-        // Volumes of a class that is no longer configured may still be used, or have to be wiped.
-        if !engine.is_used(&group) && !group.cached().is_some_and(|known| known.volumes.iter().any(tags::is_managed)) {
+        if !engine.has_volumes(&group) {
             continue;
         }
         // Whoever holds the lock changes the group and stores what comes of it.
         let Some(_lock) = group.try_lock() else { continue };
         let is_sweep_due = Instant::now() >= next_sweep;
-        if !is_sweep_due && !engine.needs_refresh(&group).await {
-            backoff.reset();
-            delay = POLL_INTERVAL;
-            continue;
-        }
-        // An LVM that hangs must not hold up the shutdown.
-        let Some(refreshed) = shutdown.run_until_cancelled(engine.refresh(&group)).await else { return Ok(()) };
-        if refreshed.is_err() {
-            delay = backoff.fail();
-            continue;
+        if is_sweep_due || engine.needs_refresh(&group).await {
+            // An LVM that hangs must not hold up the shutdown.
+            let Some(refreshed) = shutdown.run_until_cancelled(engine.refresh(&group)).await else { return Ok(()) };
+            if refreshed.is_err() {
+                delay = backoff.fail();
+                continue;
+            }
         }
         if is_sweep_due {
             unfinished = engine.sweep_unfinished(&group, &unfinished).await;
@@ -74,6 +70,12 @@ pub(super) async fn watch_group<R: Host>(
 }
 
 impl<R: Host> Engine<R> {
+    /// Returns whether a class has its volumes in the group, or lvmd created some there. Those of a class that is no
+    /// longer configured may still be used, or have to be wiped.
+    fn has_volumes(&self, group: &Group) -> bool {
+        self.is_used(group) || group.cached().is_some_and(|known| known.volumes.iter().any(tags::is_managed))
+    }
+
     /// Returns whether LVM must be asked about a group. Stores the fill of its thin pools on the way.
     async fn needs_refresh(&self, group: &Group) -> bool {
         let snapshot = group.take_device_snapshot(self.devices()).await;

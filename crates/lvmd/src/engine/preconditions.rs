@@ -1,9 +1,9 @@
 //! Checks that must pass before lvmd changes a volume group: LVM would refuse the change, or data would be shown to
 //! others.
 
-use lvm::VolumeGroup;
+use lvm::{Layout, LogicalVolume, VolumeGroup};
 
-use crate::device_class::{DeviceClass, PoolRefusal, ThinPool};
+use crate::device_class::{DeviceClass, FreeSpace, PoolRefusal, ThinPool};
 use crate::error::Error;
 
 /// Refuses a volume group that lacks physical volumes: LVM changes nothing in it.
@@ -36,6 +36,19 @@ pub(super) fn check_pool_accepts_volumes(class: &DeviceClass, group: &VolumeGrou
 /// Returns the free bytes of a device class, after the spare; see [`DeviceClass::free_bytes`].
 pub(super) fn free_bytes(class: &DeviceClass, group: &VolumeGroup) -> Result<u64, Error> {
     class.free_bytes(group).map_err(|pool| thin_pool_missing(pool, group))
+}
+
+/// Returns the space into which a volume can grow or be copied: that of the class whose volumes lie where it lies, if
+/// there is one.
+pub(super) fn space_beside<'a>(
+    volume: &LogicalVolume,
+    layout: &Layout,
+    class: Option<&DeviceClass>,
+    group: &'a VolumeGroup,
+) -> Result<FreeSpace<'a>, Error> {
+    let Some(class) = class else { return Ok(FreeSpace::without_class(volume, group)) };
+    check_pool_accepts_volumes(class, group)?;
+    class.free_space(layout, group).map_err(|pool| thin_pool_missing(pool, group))
 }
 
 pub(super) fn thin_pool_missing(pool: &ThinPool, group: &VolumeGroup) -> Error {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, VolumeGroup, Wipe};
+use lvm::{Host, LogicalVolume, LvName, Tag, VolumeGroup, Wipe};
 
 use super::group::Group;
 use super::locate::Scope;
@@ -40,7 +40,7 @@ impl<R: Host> Engine<R> {
         wipe: Option<Wipe>,
     ) -> Result<(), Error> {
         if tags::is_wiping(volume) {
-            return self.rename_for_wiping(group, volume, name).await;
+            return self.rename_for_wiping(group, volume, name, &[]).await;
         }
         // lvremove --force takes them along without a word.
         let snapshots: Vec<_> = known.snapshots_of(name.as_str()).collect();
@@ -75,23 +75,20 @@ impl<R: Host> Engine<R> {
         if self.is_open(group, known, volume).await? {
             return Err(Error::InUse { vg: group.name.clone(), name: name.clone() });
         }
-        let wiping_tags = self.inner.instance.wiping_tags(how)?;
-        let wiping_name = tags::wiping_name(volume)?;
-        let renamed =
-            self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, &wiping_tags, &wiping_name).await;
-        Ok(self.store_outcome(group, renamed)?)
+        self.rename_for_wiping(group, volume, name, &self.inner.instance.wiping_tags(how)?).await
     }
 
-    /// Makes the name of a volume that is being wiped free. The volume still has it when a crash came between the two
-    /// commands that tag and rename it.
+    /// Tags a volume that is being wiped, and makes its name free. A volume that has the tags already still has its name
+    /// when a crash came between the two commands that tag and rename it.
     pub(super) async fn rename_for_wiping(
         &self,
         group: &Group,
         volume: &LogicalVolume,
         name: &LvName,
+        wiping_tags: &[Tag],
     ) -> Result<(), Error> {
         let wiping_name = tags::wiping_name(volume)?;
-        let renamed = self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, &[], &wiping_name).await;
+        let renamed = self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, wiping_tags, &wiping_name).await;
         Ok(self.store_outcome(group, renamed)?)
     }
 

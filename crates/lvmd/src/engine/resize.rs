@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName};
+use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
 
 use super::group::Group;
 use super::locate::Scope;
-use super::preconditions::{check_no_missing_pvs, check_pool_accepts_volumes, round_up_to_extents, thin_pool_missing};
+use super::preconditions::{check_no_missing_pvs, round_up_to_extents, space_beside};
 use super::state::Engine;
-use crate::device_class::FreeSpace;
+use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::tags;
 
@@ -30,9 +30,9 @@ impl<R: Host> Engine<R> {
         name: &LvName,
         bytes: u64,
     ) -> Result<LogicalVolume, Error> {
-        let vg = &group.name;
         let known = self.current(group).await?;
         let (volume, class) = self.find_in_scope(scope, &known, name)?;
+        let vg = &group.name;
         let not_allowed = |why: &str| Error::NotAllowed { vg: vg.clone(), name: name.clone(), why: why.to_owned() };
         if tags::is_unfinished(volume) {
             return Err(not_allowed("is unfinished; create it again"));
@@ -40,29 +40,32 @@ impl<R: Host> Engine<R> {
         if tags::is_wiping(volume) {
             return Err(not_allowed("is being wiped; remove it again"));
         }
-        let current = volume.visible_size();
-        if bytes <= current {
+        if bytes <= volume.visible_size() {
             return self.ensure_active(group, volume).await;
         }
         if !volume.attr.is_thin() && volume.origin.is_some() {
             return Err(not_allowed("is a copy-on-write snapshot and cannot be resized"));
         }
-        check_no_missing_pvs(&known)?;
-        // The layout that the volume has counts, not that of its class: it may have been created with other options.
-        let layout = volume.layout();
-        let space = match class.as_deref() {
-            Some(class) => {
-                check_pool_accepts_volumes(class, &known)?;
-                class.free_space(&layout, &known).map_err(|pool| thin_pool_missing(pool, &known))?
-            }
-            None => FreeSpace::without_class(volume, &known),
-        };
-        // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
-        let bytes = match round_up_to_extents(&known, bytes, layout.step()) {
-            Some(rounded) if space.fits(&layout, rounded.saturating_sub(current)) => rounded,
-            _ => return Err(Error::NoSpace { free: space.bytes, requested: bytes.saturating_sub(current) }),
-        };
+        let bytes = check_space(volume, class.as_deref(), &known, bytes)?;
         self.store_outcome(group, self.inner.lvm.resize(vg, name, bytes).await)?;
         group.created_volume(name)
     }
+}
+
+/// Returns the size in bytes after rounding. Fails if LVM cannot make the volume that large.
+fn check_space(
+    volume: &LogicalVolume,
+    class: Option<&DeviceClass>,
+    group: &VolumeGroup,
+    bytes: u64,
+) -> Result<u64, Error> {
+    check_no_missing_pvs(group)?;
+    // The layout that the volume has counts, not that of its class: it may have been created with other options.
+    let layout = volume.layout();
+    let space = space_beside(volume, &layout, class, group)?;
+    let current = volume.visible_size();
+    // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
+    let size = round_up_to_extents(group, bytes, layout.step());
+    size.filter(|size| space.fits(&layout, size.saturating_sub(current)))
+        .ok_or(Error::NoSpace { free: space.bytes, requested: bytes.saturating_sub(current) })
 }

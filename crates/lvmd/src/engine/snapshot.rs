@@ -6,12 +6,10 @@ use lvm::{Host, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGrou
 
 use super::group::Group;
 use super::locate::Scope;
-use super::preconditions::{
-    check_no_missing_pvs, check_pool_accepts_volumes, check_pool_zeroes, free_bytes, round_up_to_extents,
-};
+use super::preconditions::{check_no_missing_pvs, check_pool_zeroes, round_up_to_extents, space_beside};
 use super::state::Engine;
 use super::unfinished::NameState;
-use crate::device_class::{DeviceClass, FreeSpace};
+use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::tags;
 
@@ -48,20 +46,9 @@ impl<R: Host> Engine<R> {
         scope: &Scope,
         wanted: &CreateSnapshot,
     ) -> Result<LogicalVolume, Error> {
-        let pool = match scope {
-            Scope::Class(class) => match &class.thin_pool {
-                Some(pool) => pool.name.to_string(),
-                None => return Err(Error::ThickClass(class.name.clone())),
-            },
-            // LVM puts a snapshot into the pool of its source, whatever the class says.
-            Scope::Machine(_) => {
-                let known = self.current(group).await?;
-                let (source, _) = self.find_in_scope(scope, &known, &wanted.source)?;
-                let not_thin = || Error::ThickSource { vg: group.name.clone(), name: wanted.source.clone() };
-                source.pool.as_deref().filter(|_| source.attr.is_thin()).ok_or_else(not_thin)?.to_owned()
-            }
-        };
-        let is_in_pool = |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(&*pool);
+        let pool = self.pool_of_snapshot(group, scope, &wanted.source).await?;
+        let is_in_pool =
+            |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(pool.as_str());
         let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| {
             if is_in_pool(existing) {
                 find_mismatch(known, existing, wanted)
@@ -74,24 +61,7 @@ impl<R: Host> Engine<R> {
             NameState::Free(known) => known,
         };
         let (source, class) = self.find_source(scope, &known, &wanted.source)?;
-        let size = source.size;
-        let bytes = match wanted.bytes {
-            0 => Some(size),
-            bytes if bytes < size => return Err(Error::SmallerThanSource { requested: bytes, source_size: size }),
-            bytes => round_up_to_extents(&known, bytes, 1),
-        };
-        check_no_missing_pvs(&known)?;
-        let free = match class.as_deref() {
-            Some(class) => {
-                check_pool_zeroes(class, &known)?;
-                check_pool_accepts_volumes(class, &known)?;
-                free_bytes(class, &known)?
-            }
-            None => FreeSpace::without_class(source, &known).bytes,
-        };
-        let Some(bytes) = bytes.filter(|bytes| *bytes <= free) else {
-            return Err(Error::NoSpace { free, requested: wanted.bytes.max(size) });
-        };
+        let bytes = check_space(source, class.as_deref(), &known, wanted.bytes)?;
         let making = self.inner.instance.new_making_tag()?;
         let snapshot = NewSnapshot {
             vg: &group.name,
@@ -100,16 +70,21 @@ impl<R: Host> Engine<R> {
             tags: &tags::of_new_volume(&wanted.tags, &making, Some(&wanted.source), None)?,
             read_only: !wanted.writable,
         };
-        let larger = Some(bytes).filter(|bytes| *bytes > size);
-        let attempt = async || {
-            let changed = self.inner.lvm.snapshot(&snapshot, larger, &making).await;
-            self.finish_creation(group, &wanted.name, changed).await
-        };
-        let mut created = attempt().await;
-        if self.remove_blocking_thin_device(group, Some(&pool.parse()?), &mut created).await {
-            created = attempt().await;
+        let larger = Some(bytes).filter(|bytes| *bytes > source.size);
+        let create = || self.inner.lvm.snapshot(&snapshot, larger, &making);
+        self.create_with_retry(group, Some(&pool), &wanted.name, create).await
+    }
+
+    /// Returns the thin pool of a snapshot. LVM puts it into the pool of its source, whatever the class says.
+    async fn pool_of_snapshot(&self, group: &Group, scope: &Scope, source: &LvName) -> Result<LvName, Error> {
+        if let Scope::Class(class) = scope {
+            let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
+            return pool.ok_or_else(|| Error::ThickClass(class.name.clone()));
         }
-        created
+        let known = self.current(group).await?;
+        let (volume, _) = self.find_in_scope(scope, &known, source)?;
+        let not_thin = || Error::ThickSource { vg: group.name.clone(), name: source.clone() };
+        Ok(volume.pool.as_deref().filter(|_| volume.attr.is_thin()).ok_or_else(not_thin)?.parse()?)
     }
 
     /// Returns the source of a snapshot, and the class whose volumes lie where it lies.
@@ -130,6 +105,30 @@ impl<R: Host> Engine<R> {
         }
         Ok((source, class))
     }
+}
+
+/// Returns the size in bytes of a snapshot after rounding; `wanted` is 0 for that of the source. Fails if there is no room
+/// for it.
+fn check_space(
+    source: &LogicalVolume,
+    class: Option<&DeviceClass>,
+    group: &VolumeGroup,
+    wanted: u64,
+) -> Result<u64, Error> {
+    let bytes = match wanted {
+        0 => Some(source.size),
+        _ if wanted < source.size => {
+            return Err(Error::SmallerThanSource { requested: wanted, source_size: source.size });
+        }
+        _ => round_up_to_extents(group, wanted, 1),
+    };
+    check_no_missing_pvs(group)?;
+    if let Some(class) = class {
+        check_pool_zeroes(class, group)?;
+    }
+    let free = space_beside(source, &source.layout(), class, group)?.bytes;
+    let no_space = Error::NoSpace { free, requested: wanted.max(source.size) };
+    bytes.filter(|bytes| *bytes <= free).ok_or(no_space)
 }
 
 /// Says why an existing volume is not the wanted snapshot.

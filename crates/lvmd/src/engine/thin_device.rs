@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use lvm::{Host, LogicalVolume, LvName};
+use lvm::{Changed, Host, LogicalVolume, LvName};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -12,9 +12,25 @@ use crate::error::Error;
 use crate::tags;
 
 impl<R: Host> Engine<R> {
+    /// Runs a creation in a thin pool or, without one, in the group itself, and runs it once more if it failed only
+    /// because of a thin device that has been removed since.
+    pub(super) async fn create_with_retry<F: Future<Output = Changed>>(
+        &self,
+        group: &Group,
+        pool: Option<&LvName>,
+        name: &LvName,
+        create: impl Fn() -> F,
+    ) -> Result<LogicalVolume, Error> {
+        let mut created = self.finish_creation(group, name, create().await).await;
+        if self.remove_blocking_thin_device(group, pool, &mut created).await {
+            created = self.finish_creation(group, name, create().await).await;
+        }
+        created
+    }
+
     /// Removes the thin device that blocked a new volume in a pool, if no volume has the device and nothing is lost
     /// with it. Returns whether another attempt makes sense; if not, the error of the creation says why.
-    pub(super) async fn remove_blocking_thin_device(
+    async fn remove_blocking_thin_device(
         &self,
         group: &Group,
         pool: Option<&LvName>,

@@ -62,7 +62,7 @@ impl<R: Host> Engine<R> {
             return Err(being_made());
         }
         if is_in_place(existing) && tags::is_wiping(existing) {
-            self.rename_for_wiping(group, existing, name).await?;
+            self.rename_for_wiping(group, existing, name, &[]).await?;
             return Ok(NameState::Free(group.try_cached()?));
         }
         if let Some(difference) = mismatch(&known, existing) {

@@ -178,10 +178,18 @@ impl Filter {
             self.block = Some(block);
             return Ok(());
         }
+        let headers = self.decode(&block.fragments)?;
+        let headers = headers.iter().map(|(name, value)| (name.as_slice(), valid_authority(name, value)));
+        let encoded = self.encoder.encode(headers);
+        write_block(&block, &encoded, out)
+    }
+
+    /// Returns names and values of a header block.
+    fn decode(&mut self, block: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut headers = Vec::new();
         let mut size = 0_usize;
         // One byte of a block can stand for a whole header of the table
-        let decoded = self.decoder.decode_with_cb(&block.fragments, |name, value| {
+        let decoded = self.decoder.decode_with_cb(block, |name, value| {
             size = size.saturating_add(name.len() + value.len());
             if size <= MAX_HEADER_BLOCK {
                 headers.push((name.into_owned(), value.into_owned()));
@@ -191,29 +199,34 @@ impl Filter {
         if size > MAX_HEADER_BLOCK {
             return Err(invalid("a header block is too large"));
         }
-        for (name, value) in &mut headers {
-            if *name == b":authority" && http::uri::Authority::try_from(value.as_slice()).is_err() {
-                *value = b"localhost".to_vec();
-            }
-        }
-        let encoded = self.encoder.encode(headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
-        // Padding and the priority that HTTP/2 has given up are not sent on
-        let mut flags = block.flags & !(PADDED | PRIORITY | END_HEADERS);
-        let mut kind = HEADERS;
-        let mut chunks = encoded.chunks(MAX_FRAME).peekable();
-        while let Some(chunk) = chunks.next() {
-            if chunks.peek().is_none() {
-                flags |= END_HEADERS;
-            }
-            let length = u32::try_from(chunk.len()).map_err(|_| invalid("a header block is too large"))?;
-            out.extend_from_slice(length.to_be_bytes().get(1..).unwrap_or_default());
-            out.extend_from_slice(&[kind, flags]);
-            out.extend_from_slice(&block.stream);
-            out.extend_from_slice(chunk);
-            (kind, flags) = (CONTINUATION, 0);
-        }
-        Ok(())
+        Ok(headers)
     }
+}
+
+/// Returns the value of a header, `localhost` for an authority that is none.
+fn valid_authority<'a>(name: &[u8], value: &'a [u8]) -> &'a [u8] {
+    let is_invalid = name == b":authority" && http::uri::Authority::try_from(value).is_err();
+    if is_invalid { b"localhost" } else { value }
+}
+
+/// Writes an encoded header block as one HEADERS frame and as many CONTINUATION frames as it takes.
+fn write_block(block: &Block, encoded: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    // Padding and the priority that HTTP/2 has given up are not sent on
+    let mut flags = block.flags & !(PADDED | PRIORITY | END_HEADERS);
+    let mut kind = HEADERS;
+    let mut chunks = encoded.chunks(MAX_FRAME).peekable();
+    while let Some(chunk) = chunks.next() {
+        if chunks.peek().is_none() {
+            flags |= END_HEADERS;
+        }
+        let length = u32::try_from(chunk.len()).map_err(|_| invalid("a header block is too large"))?;
+        out.extend_from_slice(length.to_be_bytes().get(1..).unwrap_or_default());
+        out.extend_from_slice(&[kind, flags]);
+        out.extend_from_slice(&block.stream);
+        out.extend_from_slice(chunk);
+        (kind, flags) = (CONTINUATION, 0);
+    }
+    Ok(())
 }
 
 /// Splits off the first frame, when it has been received completely.
