@@ -10,8 +10,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     assert_eq!(attr.as_str(), text);
-    let _ =
-        (attr.volume_type(), attr.permissions(), attr.state(), attr.health(), attr.is_open(), attr.skips_activation());
+    let _ = (attr.volume_type(), attr.state(), attr.is_writable(), attr.is_open(), attr.skips_activation());
     assert!(!(attr.is_thin() && attr.holds_volumes()), "{text:?}");
     assert!(!attr.is_thin_pool() || attr.holds_volumes(), "{text:?}");
     if let Some(problem) = attr.problem() {

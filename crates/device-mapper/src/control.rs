@@ -19,17 +19,6 @@ const INITIAL_BUFFER: usize = 16 << 10;
 /// Most bytes of an answer.
 const MAX_BUFFER: usize = 4 << 20;
 
-/// Error of a request to device-mapper.
-#[derive(Debug, thiserror::Error)]
-pub enum StatusError {
-    /// The kernel refused.
-    #[error("device-mapper does not answer")]
-    Ioctl(#[from] Errno),
-    /// The answer makes no sense.
-    #[error(transparent)]
-    Message(#[from] MessageError),
-}
-
 /// Device-mapper's control device, open.
 #[derive(Debug)]
 pub struct Control {
@@ -43,29 +32,28 @@ impl Control {
     }
 
     /// Returns the status of the device with this UUID; `None` when there is no such device.
-    pub fn status(&self, uuid: &str) -> Result<Option<Info>, StatusError> {
-        let answer = self.request(TABLE_STATUS, |room| message::status_request(uuid, room), message::parse_status);
-        match answer {
-            Err(StatusError::Ioctl(Errno::NXIO)) => Ok(None),
+    pub fn status(&self, uuid: &str) -> io::Result<Option<Info>> {
+        match self.request(TABLE_STATUS, uuid, message::parse_status) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
     /// Lists names and numbers (major, minor) of all devices.
-    pub fn devices(&self) -> Result<HashMap<String, (u32, u32)>, StatusError> {
-        self.request(LIST_DEVICES, message::list_request, message::parse_device_list)
+    pub fn devices(&self) -> io::Result<HashMap<String, (u32, u32)>> {
+        self.request(LIST_DEVICES, "", message::parse_device_list)
     }
 
     /// Makes a request, with more and more bytes for the answer.
     fn request<T>(
         &self,
         opcode: Opcode,
-        encode: impl Fn(usize) -> Result<Vec<u8>, MessageError>,
+        uuid: &str,
         decode: impl Fn(&[u8]) -> Result<T, MessageError>,
-    ) -> Result<T, StatusError> {
+    ) -> io::Result<T> {
         let mut room = INITIAL_BUFFER;
         loop {
-            let mut message = encode(room)?;
+            let mut message = message::request(uuid, room)?;
             self.call(opcode, &mut message)?;
             match decode(&message) {
                 Err(MessageError::Full) if room < MAX_BUFFER => room *= 4,
@@ -76,7 +64,7 @@ impl Control {
 
     #[expect(unsafe_code, reason = "ioctl(2) is the only way to ask, and rustix has no wrapper for these")]
     fn call(&self, opcode: Opcode, message: &mut [u8]) -> Result<(), Errno> {
-        // SAFETY: `message` is as long as its `data_size` field says (`message::status_request`), and the kernel reads
+        // SAFETY: `message` is as long as its `data_size` field says (`message::request`), and the kernel reads
         // and writes no more than that. It keeps no pointer to it after the call.
         unsafe { ioctl::ioctl(&self.file, IoctlCall { opcode, message }) }
     }

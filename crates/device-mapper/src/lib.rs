@@ -7,6 +7,6 @@ mod control;
 mod message;
 mod status;
 
-pub use control::{Control, StatusError};
+pub use control::Control;
 pub use message::{Info, MessageError, Target};
 pub use status::{RaidStatus, ThinPoolStatus, thin_mapped_sectors};

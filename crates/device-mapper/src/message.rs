@@ -1,6 +1,7 @@
 //! The messages of device-mapper's ioctls, as bytes. Numbers are in the byte order of the machine.
 
 use std::collections::HashMap;
+use std::io;
 
 /// `sizeof(struct dm_ioctl)`: what stands before the targets.
 pub(crate) const HEADER: usize = 312;
@@ -20,7 +21,6 @@ const DATA_START: usize = 16;
 const TARGET_COUNT: usize = 20;
 const OPEN_COUNT: usize = 24;
 const FLAGS: usize = 28;
-const EVENT: usize = 32;
 const UUID: usize = 176;
 /// `DM_UUID_LEN` with the zero at the end.
 const UUID_LEN: usize = 129;
@@ -47,13 +47,17 @@ pub enum MessageError {
     Full,
 }
 
+impl From<MessageError> for io::Error {
+    fn from(error: MessageError) -> Self {
+        Self::other(error)
+    }
+}
+
 /// Status of a device and of its targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Number of times that it is open: mounted, used by another device, or open in a process.
     pub open_count: u32,
-    /// Counts the events of the device, such as a disk of a RAID that failed.
-    pub event: u32,
     /// The targets of its table.
     pub targets: Vec<Target>,
 }
@@ -67,8 +71,9 @@ pub struct Target {
     pub status: String,
 }
 
-/// Returns the request for the status of the device with this UUID, with `size` bytes for the answer.
-pub(crate) fn status_request(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError> {
+/// Returns the request for the status of the device with this UUID, or for the list of all devices without one, with
+/// `size` bytes for the answer.
+pub(crate) fn request(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError> {
     if uuid.len() >= UUID_LEN || uuid.bytes().any(|byte| byte == 0) {
         return Err(MessageError::Uuid);
     }
@@ -80,11 +85,6 @@ pub(crate) fn status_request(uuid: &str, size: usize) -> Result<Vec<u8>, Message
     }
     put(&mut message, UUID, uuid.as_bytes());
     Ok(message)
-}
-
-/// Returns the request for the list of all devices, with `size` bytes for the answer.
-pub(crate) fn list_request(size: usize) -> Result<Vec<u8>, MessageError> {
-    status_request("", size)
 }
 
 /// Parses names and numbers (major, minor) of all devices from the kernel's answer, which is in the same bytes.
@@ -137,7 +137,7 @@ pub(crate) fn parse_status(message: &[u8]) -> Result<Info, MessageError> {
         // From the start of the first target, not of this one.
         place = usize::try_from(read_u32(target, NEXT).ok_or(MessageError::Short)?).map_err(|_| MessageError::Short)?;
     }
-    Ok(Info { open_count: number(OPEN_COUNT)?, event: number(EVENT)?, targets })
+    Ok(Info { open_count: number(OPEN_COUNT)?, targets })
 }
 
 fn put(message: &mut [u8], place: usize, bytes: &[u8]) {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn answered(targets: &[(&str, &str)]) -> Vec<u8> {
-        let mut message = status_request("LVM-x", 4096).unwrap();
+        let mut message = request("LVM-x", 4096).unwrap();
         put(&mut message, TARGET_COUNT, &u32::try_from(targets.len()).unwrap().to_ne_bytes());
         put(&mut message, OPEN_COUNT, &2u32.to_ne_bytes());
         let mut place = 0;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn every_device_is_listed_with_its_numbers() {
-        let mut message = list_request(4096).unwrap();
+        let mut message = request("", 4096).unwrap();
         assert_eq!(parse_device_list(&message).unwrap(), HashMap::new());
         for (place, number, next, name) in
             [(0, 254 << 8 | 3, 40u32, "vg-a"), (40, (1 << 20) | (253 << 8) | 0x2a, 0, "vg-b")]
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_uuid_that_the_kernel_cannot_take_is_refused() {
-        assert_eq!(status_request(&"x".repeat(129), 4096), Err(MessageError::Uuid));
-        assert_eq!(status_request("a\0b", 4096), Err(MessageError::Uuid));
-        assert!(status_request(&"x".repeat(128), 4096).is_ok());
+        assert_eq!(request(&"x".repeat(129), 4096), Err(MessageError::Uuid));
+        assert_eq!(request("a\0b", 4096), Err(MessageError::Uuid));
+        assert!(request(&"x".repeat(128), 4096).is_ok());
     }
 }

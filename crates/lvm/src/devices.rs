@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device_mapper::{Control, RaidStatus, StatusError, ThinPoolStatus};
+use device_mapper::{Control, RaidStatus, ThinPoolStatus};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
@@ -142,7 +142,7 @@ impl Devices for SystemDevices {
         let is_pool = volume.attr.is_thin_pool();
         // The pool itself is a layer below the volume, which is there for users of the whole pool.
         let uuid = if is_pool { format!("{uuid}-tpool") } else { uuid };
-        let Some(info) = self.control()?.status(&uuid).map_err(into_io)? else {
+        let Some(info) = self.control()?.status(&uuid)? else {
             return Ok(None);
         };
         let mut status =
@@ -166,7 +166,7 @@ impl Devices for SystemDevices {
     }
 
     fn mapped(&self) -> io::Result<HashMap<String, Device>> {
-        let devices = self.control()?.devices().map_err(into_io)?;
+        let devices = self.control()?.devices()?;
         Ok(devices.into_iter().map(|(name, (major, minor))| (name, Device { major, minor })).collect())
     }
 
@@ -188,14 +188,6 @@ impl Devices for SystemDevices {
 
     fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
         GroupLock::acquire(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, timeout)
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn into_io(error: StatusError) -> io::Error {
-    match error {
-        StatusError::Ioctl(errno) => errno.into(),
-        StatusError::Message(error) => io::Error::other(error),
     }
 }
 

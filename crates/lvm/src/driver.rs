@@ -5,8 +5,8 @@ use std::{fmt, slice};
 
 use crate::report;
 use crate::{
-    CommandRunner, Effect, Error, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output,
-    ReportError, State, Tag, VgName, VolumeGroup,
+    CommandRunner, Effect, Error, FullName, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume,
+    Output, ReportError, State, Tag, VgName, VolumeGroup,
 };
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
@@ -64,12 +64,8 @@ impl<R: CommandRunner> Lvm<R> {
         results
     }
 
-    /// Reports all volume groups of the machine. Groups that come or go at the same time may be missing.
-    pub async fn all_volume_groups(&self) -> Result<Vec<VolumeGroup>, Error> {
-        self.volume_groups_except(&[]).await
-    }
-
-    /// Reports all volume groups of the machine but these, which takes one process if there are no others.
+    /// Reports all volume groups of the machine but these, which takes one process if there are no others. Groups that
+    /// come or go at the same time may be missing.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
         let mut names = self.parse(&LvmCommand::group_names(), report::group_names).await?;
         names.retain(|name| !known.contains(name));
@@ -147,7 +143,7 @@ impl<R: CommandRunner> Lvm<R> {
         if let (Some(left), Some(tag)) = (left, tag)
             && !left.tags.iter().any(|existing| **existing == *tag)
         {
-            changed.done = Err(Error::Changed { vg: vg.clone(), name: name.clone() });
+            changed.done = Err(Error::Changed(FullName::new(vg, name)));
         }
         changed
     }

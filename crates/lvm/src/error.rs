@@ -2,10 +2,11 @@
 //!
 //! The runner sets `LC_ALL=C`, so that the messages are these.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::report::ReportError;
-use crate::{LvName, LvmCommand, Output, RunError, VgName};
+use crate::{FullName, LvName, LvmCommand, Output, RunError, VgName};
 
 /// LVM's exit status for "the command failed" (`ECMD_FAILED`); a wrong command line gives 3.
 const EXIT_FAILED: i32 = 5;
@@ -22,53 +23,23 @@ pub enum Error {
     #[error("volume group {0} not found")]
     GroupNotFound(VgName),
     /// LVM read the volume group, and the logical volume is not in it.
-    #[error("logical volume {vg}/{name} not found")]
-    VolumeNotFound {
-        /// The group that was read.
-        vg: VgName,
-        /// The volume that is not in it.
-        name: LvName,
-    },
+    #[error("logical volume {0} not found")]
+    VolumeNotFound(FullName),
     /// The logical volume that was to be changed is another one by now, or somebody has changed it. Nothing was done.
-    #[error("logical volume {vg}/{name} was changed by somebody else at the same time")]
-    Changed {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    #[error("logical volume {0} was changed by somebody else at the same time")]
+    Changed(FullName),
     /// There is a volume of this name already.
-    #[error("{command}: {stderr}")]
-    AlreadyExists {
-        /// The LVM command's name.
-        command: String,
-        /// LVM's standard error.
-        stderr: String,
-    },
+    #[error("{0}")]
+    AlreadyExists(Refusal),
     /// The volume group has not enough free extents, or not where the layout needs them.
-    #[error("{command}: {stderr}")]
-    NoSpace {
-        /// The LVM command's name.
-        command: String,
-        /// LVM's standard error.
-        stderr: String,
-    },
+    #[error("{0}")]
+    NoSpace(Refusal),
     /// The volume is open or mounted, or another LVM command holds the lock of the volume group.
-    #[error("{command}: {stderr}")]
-    Busy {
-        /// The LVM command's name.
-        command: String,
-        /// LVM's standard error.
-        stderr: String,
-    },
+    #[error("{0}")]
+    Busy(Refusal),
     /// LVM refuses changes because physical volumes of the group are missing.
-    #[error("{command}: {stderr}")]
-    Incomplete {
-        /// The LVM command's name.
-        command: String,
-        /// LVM's standard error.
-        stderr: String,
-    },
+    #[error("{0}")]
+    Incomplete(Refusal),
     /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was
     /// killed left it.
     #[error("{command}: {stderr}; {}", thin_device_remedy(vg, *id))]
@@ -118,6 +89,21 @@ pub enum Error {
     },
 }
 
+/// The words with which LVM refused a command.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The LVM command's name.
+    pub command: String,
+    /// LVM's standard error.
+    pub stderr: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.command, self.stderr)
+    }
+}
+
 fn exit(code: Option<i32>) -> String {
     match code {
         None => " (ended by a signal)".to_owned(),
@@ -142,7 +128,7 @@ impl Error {
 
     /// Tells whether this says that the volume is not there.
     pub(crate) fn means_not_found(&self, group: &VgName, volume: &LvName) -> bool {
-        matches!(self, Self::VolumeNotFound { vg, name } if vg == group && name == volume)
+        matches!(self, Self::VolumeNotFound(name) if *name == FullName::new(group, volume))
     }
 
     /// Returns the error of a failed command about this group, and possibly this volume in it.
@@ -158,23 +144,21 @@ impl Error {
                 || said(&format!("Logical volume {name} not found in volume group {vg}."))
                 || said(&format!("Existing logical volume \"{name}\" not found in volume group \"{vg}\"")))
         {
-            return Self::VolumeNotFound { vg: vg.clone(), name: name.clone() };
+            return Self::VolumeNotFound(FullName::new(vg, name));
         }
         let command = command.name().to_owned();
         let stderr = on_one_line(&output.stderr);
         if let Some(id) = existing_thin_device(&output.stderr) {
             return Self::ThinDeviceExists { command, vg: vg.clone(), id, stderr };
         }
-        match Kind::of(&output.stderr) {
-            Some(Kind::AlreadyExists) => Self::AlreadyExists { command, stderr },
-            Some(Kind::NoSpace) => Self::NoSpace { command, stderr },
-            Some(Kind::Busy) => Self::Busy { command, stderr },
-            Some(Kind::Incomplete) => Self::Incomplete { command, stderr },
-            None => {
-                let remedy = pool_remedy(vg, &output.stderr).map(|remedy| format!("; {remedy}")).unwrap_or_default();
-                Self::Exit { command, code: output.code, stderr: stderr + &remedy }
-            }
+        let refused = find_refusal(&output.stderr)
+            .map(|refused| refused(Refusal { command: command.clone(), stderr: stderr.clone() }))
+            .filter(|error| !(matches!(error, Self::NoSpace(_)) && names_broken_pool(&output.stderr)));
+        if let Some(refused) = refused {
+            return refused;
         }
+        let remedy = pool_remedy(vg, &output.stderr).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        Self::Exit { command, code: output.code, stderr: stderr + &remedy }
     }
 }
 
@@ -204,57 +188,39 @@ fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
     })
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    AlreadyExists,
-    NoSpace,
-    Busy,
-    Incomplete,
+/// Messages by which LVM refuses: how the line begins, what is in it, how it ends, and its meaning.
+const REFUSALS: [(&str, &str, &str, fn(Refusal) -> Error); 13] = [
+    ("", "already exists in volume group", "", Error::AlreadyExists),
+    ("", "already exists in Volume group", "", Error::AlreadyExists),
+    ("", "has insufficient free space (", "", Error::NoSpace),
+    ("Insufficient free space:", "", "", Error::NoSpace),
+    ("Insufficient suitable ", "", "", Error::NoSpace),
+    ("Not enough free space", "", "", Error::NoSpace),
+    ("", "", "new volumes are not allowed.", Error::NoSpace),
+    ("", "free space in thin pool ", " reached threshold.", Error::NoSpace),
+    ("", "contains a filesystem in use", "", Error::Busy),
+    ("Logical volume", "", " in use.", Error::Busy),
+    ("Logical volume", " is used by another device", "", Error::Busy),
+    ("Can't get lock for ", "", "", Error::Busy),
+    ("Cannot change VG ", " while PVs are missing", "", Error::Incomplete),
+];
+
+/// Returns the meaning of the first line that is a refusal. Warnings are none.
+fn find_refusal(stderr: &str) -> Option<fn(Refusal) -> Error> {
+    stderr.lines().map(str::trim).filter(|line| !line.starts_with("WARNING:")).find_map(|line| {
+        let is_this = |(begin, part, end, _): &&(&str, &str, &str, fn(Refusal) -> Error)| {
+            line.starts_with(begin) && line.contains(part) && line.ends_with(end)
+        };
+        REFUSALS.iter().find(is_this).map(|(.., refused)| *refused)
+    })
 }
 
-impl Kind {
-    fn of(stderr: &str) -> Option<Self> {
-        // LVM gives room as the reason for everything for which it makes no volume in a thin pool. Of these no room
-        // helps.
-        let is_broken = |line: &str| {
-            line.starts_with("WARNING: Thin pool ")
-                && ["unexpected transaction id", " is failed", " needs check", " is erroring"]
-                    .iter()
-                    .any(|fault| line.contains(fault))
-        };
-        let is_broken = stderr.lines().map(str::trim).any(is_broken);
-        stderr
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.starts_with("WARNING:"))
-            .find_map(Self::of_line)
-            .filter(|kind| !(is_broken && matches!(kind, Self::NoSpace)))
-    }
-
-    fn of_line(line: &str) -> Option<Self> {
-        let has = |text: &str| line.contains(text);
-        if has("already exists in volume group") || has("already exists in Volume group") {
-            Some(Self::AlreadyExists)
-        } else if has("has insufficient free space (")
-            || line.starts_with("Insufficient free space:")
-            || line.starts_with("Insufficient suitable ")
-            || line.starts_with("Not enough free space")
-            || line.ends_with("new volumes are not allowed.")
-            || (line.contains("free space in thin pool ") && line.ends_with(" reached threshold."))
-        {
-            Some(Self::NoSpace)
-        } else if has("contains a filesystem in use")
-            || (line.starts_with("Logical volume") && line.ends_with(" in use."))
-            || (line.starts_with("Logical volume") && has(" is used by another device"))
-            || line.starts_with("Can't get lock for ")
-        {
-            Some(Self::Busy)
-        } else if line.starts_with("Cannot change VG ") && has(" while PVs are missing") {
-            Some(Self::Incomplete)
-        } else {
-            None
-        }
-    }
+/// Tells whether LVM warns of a thin pool that must be repaired. It gives room as the reason for everything for which it
+/// makes no volume in a pool, and of these no room helps.
+fn names_broken_pool(stderr: &str) -> bool {
+    let faults = ["unexpected transaction id", " is failed", " needs check", " is erroring"];
+    let mut warnings = stderr.lines().map(str::trim).filter(|line| line.starts_with("WARNING: Thin pool "));
+    warnings.any(|line| faults.iter().any(|fault| line.contains(fault)))
 }
 
 fn on_one_line(stderr: &str) -> String {

@@ -1,24 +1,29 @@
 //! Settings of the host's `lvm.conf` that keep LVM from doing what it is told. An administrator may mean them, so they
 //! are reported, never overridden.
 
+use std::collections::HashMap;
+
 use crate::VgName;
 
-/// Settings of `lvm.conf` that keep LVM from making, changing or activating volumes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostSettings {
-    /// `global/test`.
-    test: bool,
-    /// `global/metadata_read_only`.
-    metadata_read_only: bool,
-    /// `global/locking_type` 4 and 5, which stand for read-only and for no locks.
-    locking_type: Option<u32>,
-    /// `global/activation` is 0.
-    no_activation: bool,
-    /// `activation/volume_list`.
-    volume_list: Option<Vec<String>>,
-    /// `activation/read_only_volume_list`.
-    read_only_volume_list: Option<Vec<String>>,
-}
+/// Settings of `lvm.conf` that keep LVM from making, changing or activating volumes: values by name, without section.
+#[derive(Clone, Debug)]
+pub struct HostSettings(HashMap<String, String>);
+
+/// Settings of the whole host: name, its values that are an obstacle, and what they do.
+const OBSTACLES: [(&str, fn(&str) -> bool, &str); 4] = [
+    ("test", |value| value != "0", "sets global/test: LVM only pretends to change anything; set it to 0"),
+    (
+        "metadata_read_only",
+        |value| value != "0",
+        "sets global/metadata_read_only: no volume can be made, grown or removed; set it to 0",
+    ),
+    (
+        "locking_type",
+        |value| matches!(value, "4" | "5"),
+        "sets global/locking_type to 4 or 5: LVM reads only, or takes no locks; take the setting out",
+    ),
+    ("activation", |value| value == "0", "sets global/activation to 0: no volume gets a device; set it to 1"),
+];
 
 impl HostSettings {
     pub(crate) const NAMES: &[&str] = &[
@@ -32,72 +37,36 @@ impl HostSettings {
 
     /// Parses the output of `lvmconfig`: `name=value` lines. A list that is not set is not written.
     pub(crate) fn parse(output: &[u8]) -> Self {
-        let mut settings = Self::default();
-        for line in String::from_utf8_lossy(output).lines() {
-            let Some((name, value)) = line.trim().split_once('=') else { continue };
-            match name {
-                "test" => settings.test = value != "0",
-                "metadata_read_only" => settings.metadata_read_only = value != "0",
-                "locking_type" => settings.locking_type = value.parse().ok(),
-                "activation" => settings.no_activation = value == "0",
-                "volume_list" => settings.volume_list = Some(list(value)),
-                "read_only_volume_list" => settings.read_only_volume_list = Some(list(value)),
-                _ => {}
-            }
-        }
-        settings
+        let output = String::from_utf8_lossy(output);
+        let settings = output.lines().filter_map(|line| line.trim().split_once('='));
+        Self(settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// Returns one sentence for each setting that keeps LVM from working in these volume groups, with the remedy.
     pub fn obstacles(&self, groups: &[VgName]) -> Vec<String> {
-        let mut obstacles = Vec::new();
-        let mut tell = |is_so: bool, text: &str| {
-            if is_so {
-                obstacles.push(format!("lvm.conf on this node {text}"));
-            }
-        };
-        tell(self.test, "sets global/test: LVM only pretends to change anything; set it to 0");
-        tell(
-            self.metadata_read_only,
-            "sets global/metadata_read_only: no volume can be made, grown or removed; set it to 0",
-        );
-        tell(
-            matches!(self.locking_type, Some(4 | 5)),
-            "sets global/locking_type to 4 or 5: LVM reads only, or takes no locks; take the setting out",
-        );
-        tell(self.no_activation, "sets global/activation to 0: no volume gets a device; set it to 1");
-        for group in groups {
-            if let Some(list) = &self.volume_list
-                && !names(list, group)
-            {
-                tell(
-                    true,
-                    &format!("does not name {group} in activation/volume_list: its volumes get no device; add it"),
-                );
-            }
-            if self.read_only_volume_list.as_ref().is_some_and(|list| names(list, group)) {
-                tell(
-                    true,
-                    &format!(
-                        "names {group} in activation/read_only_volume_list: its volumes can only be read; take it out"
-                    ),
-                );
-            }
-        }
-        obstacles
+        let is_set = |name: &str, to: fn(&str) -> bool| self.0.get(name).is_some_and(|value| to(value));
+        let of_host = OBSTACLES.iter().filter(|(name, obstacle, _)| is_set(name, *obstacle));
+        let of_host = of_host.map(|(.., text)| (*text).to_owned());
+        let of_groups = groups.iter().flat_map(|group| self.obstacles_of_group(group));
+        of_host.chain(of_groups).map(|text| format!("lvm.conf on this node {text}")).collect()
+    }
+
+    fn obstacles_of_group(&self, group: &VgName) -> impl Iterator<Item = String> {
+        let is_named = |list: &str| self.0.get(list).map(|list| names(list, group));
+        let not_named = (is_named("volume_list") == Some(false))
+            .then(|| format!("does not name {group} in activation/volume_list: its volumes get no device; add it"));
+        let named = (is_named("read_only_volume_list") == Some(true)).then(|| {
+            format!("names {group} in activation/read_only_volume_list: its volumes can only be read; take it out")
+        });
+        not_named.into_iter().chain(named)
     }
 }
 
-/// Tells whether a list means all volumes of a group. Tags of the host (`@`) may mean them; whoever set them knows.
-fn names(list: &[String], group: &VgName) -> bool {
-    list.iter().any(|entry| entry == group.as_str() || entry.starts_with('@'))
-}
-
-/// Parses the words of `["a","b"]`, or of `"a"`.
-fn list(value: &str) -> Vec<String> {
-    let value = value.trim_start_matches('[').trim_end_matches(']');
-    let words = value.split(',').map(|word| word.trim().trim_matches('"').to_owned());
-    words.filter(|word| !word.is_empty()).collect()
+/// Tells whether a list, `["a","b"]` or `"a"`, means all volumes of a group. Tags of the host (`@`) may mean them;
+/// whoever set them knows.
+fn names(list: &str, group: &VgName) -> bool {
+    let mut words = list.trim_matches(['[', ']']).split(',').map(|word| word.trim().trim_matches('"'));
+    words.any(|word| word == group.as_str() || word.starts_with('@'))
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! seen through [`Devices`]. Apart from these the crate starts nothing, reads no environment and looks at no clock. All
 //! sizes are bytes.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 mod command;
 mod devices;
 mod driver;
@@ -26,13 +29,13 @@ mod wipe;
 pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
 pub use devices::{DeviceStatus, Devices, SystemDevices};
 pub use driver::{Changed, Lvm};
-pub use error::Error;
+pub use error::{Error, Refusal};
 pub use group_lock::GroupLock;
 pub use host_settings::HostSettings;
 pub use layout::{Layout, Shape};
-pub use lv_attr::{Health, InvalidLvAttr, LvAttr, Permissions, Problem, State, VolumeType};
+pub use lv_attr::{InvalidLvAttr, LvAttr, Problem, State, VolumeType};
 pub use metadata::Version;
-pub use name::{InvalidName, LvName, Tag, VgName};
+pub use name::{FullName, InvalidName, LvName, Tag, VgName};
 pub use output::{Output, RunError};
 pub use report::ReportError;
 pub use runner::CommandRunner;
@@ -42,6 +45,10 @@ pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, Segment, Volu
 pub use wipe::{InvalidWipe, Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.
-pub trait Host: CommandRunner + Devices {}
+pub trait Host: CommandRunner + Debug {
+    /// The port to its devices.
+    type Devices: Devices;
 
-impl<H: CommandRunner + Devices> Host for H {}
+    /// Returns its devices.
+    fn devices(&self) -> Arc<Self::Devices>;
+}

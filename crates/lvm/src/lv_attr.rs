@@ -18,7 +18,7 @@ macro_rules! character {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $type {
             $($(#[$variant_doc])* $variant,)*
-            /// A character that this version of the program does not know.
+            /// Another character.
             Other(char),
         }
 
@@ -46,30 +46,12 @@ character! {
         MirrorUnsynced = b'M',
         /// Has copy-on-write snapshots.
         Origin = b'o',
-        /// Has a snapshot that is being merged into it.
-        OriginMerging = b'O',
-        /// Checks the integrity of its data.
-        Integrity = b'g',
         /// RAID.
         Raid = b'r',
         /// RAID, not yet in sync.
         RaidUnsynced = b'R',
         /// Copy-on-write snapshot.
         Snapshot = b's',
-        /// Copy-on-write snapshot that is being merged into its origin.
-        SnapshotMerging = b'S',
-        /// Temporary volume of pvmove(8).
-        Pvmove = b'p',
-        /// Virtual.
-        Virtual = b'v',
-        /// Image inside a mirror or RAID.
-        Image = b'i',
-        /// Image inside a mirror or RAID, not in sync.
-        ImageUnsynced = b'I',
-        /// Log of a mirror.
-        MirrorLog = b'l',
-        /// Being converted.
-        Converting = b'c',
         /// Thin volume.
         Thin = b'V',
         /// Thin pool.
@@ -82,18 +64,6 @@ character! {
         VdoPoolData = b'D',
         /// Metadata inside a RAID or a pool.
         Metadata = b'e',
-    }
-}
-
-character! {
-    /// Second character: who may write.
-    Permissions {
-        /// Writable.
-        Writable = b'w',
-        /// Read-only.
-        ReadOnly = b'r',
-        /// Writable, but activated read-only.
-        ActivatedReadOnly = b'R',
     }
 }
 
@@ -126,36 +96,6 @@ character! {
         CheckNeededSuspended = b'C',
         /// LVM could not find out.
         Unknown = b'X',
-    }
-}
-
-character! {
-    /// Ninth character: what is wrong. Some letters mean something for some [`VolumeType`]s only.
-    Health {
-        /// Nothing.
-        Good = b'-',
-        /// A physical volume that it needs is missing.
-        Partial = b'p',
-        /// LVM could not find out.
-        Unknown = b'X',
-        /// RAID: a device had errors or comes back and must be refreshed.
-        RefreshNeeded = b'r',
-        /// RAID: copies differ.
-        Mismatches = b'm',
-        /// RAID: a device is written to but not read from.
-        WriteMostly = b'w',
-        /// RAID: being reshaped.
-        Reshaping = b's',
-        /// RAID: images are to be removed after reshaping.
-        ReshapeRemoved = b'R',
-        /// Thin: failed.
-        Failed = b'F',
-        /// Thin pool: full.
-        OutOfDataSpace = b'D',
-        /// Thin pool: metadata cannot be written.
-        MetadataReadOnly = b'M',
-        /// Write cache: error.
-        WriteCacheError = b'E',
     }
 }
 
@@ -219,9 +159,9 @@ impl LvAttr {
         self.0[0].into()
     }
 
-    /// Returns the permissions of the volume.
-    pub fn permissions(self) -> Permissions {
-        self.0[1].into()
+    /// Tells whether its users may write to it.
+    pub fn is_writable(self) -> bool {
+        self.0[1] == b'w'
     }
 
     /// Returns the third character: the allocation policy, in lower case also where it is locked (lvs(8)).
@@ -233,11 +173,6 @@ impl LvAttr {
     /// Returns the state of the volume in the kernel.
     pub fn state(self) -> State {
         self.0[4].into()
-    }
-
-    /// Returns the health of the volume.
-    pub fn health(self) -> Health {
-        self.0[8].into()
     }
 
     /// Tells whether somebody has its block device open, for example because it is mounted.
@@ -402,15 +337,9 @@ mod tests {
     #[test]
     fn open_permissions_and_activation_skip() {
         let volume = attr("Vri-aotz-k");
-        assert_eq!(
-            (volume.permissions(), volume.is_open(), volume.skips_activation()),
-            (Permissions::ReadOnly, true, true)
-        );
+        assert_eq!((volume.is_writable(), volume.is_open(), volume.skips_activation()), (false, true, true));
         let volume = attr("-wi-a-----");
-        assert_eq!(
-            (volume.permissions(), volume.is_open(), volume.skips_activation()),
-            (Permissions::Writable, false, false)
-        );
+        assert_eq!((volume.is_writable(), volume.is_open(), volume.skips_activation()), (true, false, false));
     }
 
     #[rstest]

@@ -109,6 +109,26 @@ fn check_volume_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Name of a logical volume with its volume group, as in LVM's report field `lv_full_name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullName {
+    vg: VgName,
+    name: LvName,
+}
+
+impl FullName {
+    /// Returns the full name of a logical volume in this group.
+    pub fn new(vg: &VgName, name: &LvName) -> Self {
+        Self { vg: vg.clone(), name: name.clone() }
+    }
+}
+
+impl fmt::Display for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.vg, self.name)
+    }
+}
+
 /// Checks a tag against lvm(8). LVM itself takes a leading hyphen in some versions and refuses it in others, and strips
 /// a leading `@`.
 fn check_tag(tag: &str) -> Result<(), &'static str> {

@@ -5,7 +5,6 @@ mod orphans;
 mod shell;
 mod shell_retry;
 
-use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::io;
@@ -21,12 +20,7 @@ use tokio::time::timeout;
 use self::container::Placement;
 use self::shell::{IdleShells, ShellResult, Timeouts};
 use self::shell_retry::ShellRetry;
-use crate::devices::{DeviceStatus, SystemDevices};
-use crate::metadata::Version;
-use crate::{
-    CommandRunner, Device, Devices, Effect, GroupLock, LogicalVolume, LvmCommand, Output, PhysicalVolume, RunError,
-    VgName, VolumeGroup, Wipeable,
-};
+use crate::{CommandRunner, Effect, Host, LvmCommand, Output, RunError, SystemDevices};
 
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the
 /// messages English, which [`Error`](crate::Error) relies on.
@@ -285,29 +279,11 @@ impl CommandRunner for SystemRunner {
     }
 }
 
-impl Devices for SystemRunner {
-    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
-        self.devices.version(pv)
-    }
+impl Host for SystemRunner {
+    type Devices = SystemDevices;
 
-    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
-        self.devices.status(vg, volume)
-    }
-
-    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
-        self.devices.mapped()
-    }
-
-    fn partitions(&self) -> io::Result<String> {
-        self.devices.partitions()
-    }
-
-    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
-        self.devices.hold(vg, volume)
-    }
-
-    fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
-        self.devices.lock_group(directory, vg, timeout)
+    fn devices(&self) -> Arc<SystemDevices> {
+        Arc::clone(&self.devices)
     }
 }
 

@@ -4,14 +4,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use device_mapper::ThinPoolStatus;
 
 use crate::report::{self, ThinVolume};
 use crate::volume::mapper_name;
-use crate::{Error, GroupLock, Host, LvName, Lvm, LvmCommand, Output, RunError, VgName};
+use crate::{Devices as _, Error, GroupLock, Host, LvName, Lvm, LvmCommand, Output, RunError, VgName};
 
 /// Suffix of the name of a pool's device: the layer that thin devices use.
 const POOL: &str = "-tpool";
@@ -98,8 +97,8 @@ impl<R: Host> Lvm<R> {
     /// Acquires LVM's lock of the group and reads the state of a pool. Fails when LVM and the kernel disagree about it.
     async fn lock_pool(&self, vg: &VgName, pool: &LvName) -> Result<LockedPool, ThinDeviceError> {
         let directory = self.setting("global/locking_dir", |value| Some(PathBuf::from(value))).await?;
-        let (runner, group) = (Arc::clone(self.runner()), vg.clone());
-        let locking = tokio::task::spawn_blocking(move || runner.lock_group(&directory, &group, LOCK_TIMEOUT));
+        let (devices, group) = (self.runner().devices(), vg.clone());
+        let locking = tokio::task::spawn_blocking(move || devices.lock_group(&directory, &group, LOCK_TIMEOUT));
         let lock = locking.await.map_err(io::Error::other).flatten().map_err(ThinDeviceError::Lock)?;
         let volumes = self.parse(&LvmCommand::thin_ids(vg), report::thin_ids).await?;
         let status = self.thin_pool_status(vg, pool).await?;

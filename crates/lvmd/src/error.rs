@@ -1,9 +1,8 @@
-//! The errors of requests. The gRPC code of each error is in [`code`], its word for programs in [`reason`].
+//! The errors of requests. The gRPC code and the reason of each error are in [`code`].
 
 mod code;
-mod reason;
 
-use lvm::{InvalidName, LvName, VgName};
+use lvm::{FullName, InvalidName, LvName, VgName};
 
 /// The errors of requests to the engine.
 #[derive(Debug, thiserror::Error)]
@@ -33,50 +32,20 @@ pub enum Error {
         missing: u64,
     },
     /// The thin pool of a class with `wipe: zero` gives out blocks with their old contents.
-    #[error(
-        "thin pool {vg}/{pool} does not zero the blocks that it gives out, but wipe is zero; run `lvchange --zero y \
-         {vg}/{pool}`"
-    )]
-    PoolDoesNotZero {
-        /// The group.
-        vg: VgName,
-        /// The pool.
-        pool: LvName,
-    },
+    #[error("thin pool {0} does not zero the blocks that it gives out, but wipe is zero; run `lvchange --zero y {0}`")]
+    PoolDoesNotZero(FullName),
     /// Somebody has the volume open.
-    #[error("logical volume {vg}/{name} is in use: it is mounted, or open in a process")]
-    InUse {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    #[error("logical volume {0} is in use: it is mounted, or open in a process")]
+    InUse(FullName),
     /// The volume group is there without the thin pool of a class.
-    #[error("thin pool {vg}/{pool} not found; create it with `lvcreate -T {vg}/{pool} -L SIZE`")]
-    ThinPoolMissing {
-        /// The group.
-        vg: VgName,
-        /// The pool.
-        pool: LvName,
-    },
+    #[error("thin pool {0} not found; create it with `lvcreate -T {0} -L SIZE`")]
+    ThinPoolMissing(FullName),
     /// LVM listed the volume group, and the volume is not in it.
-    #[error("logical volume {vg}/{name} not found")]
-    VolumeNotFound {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    #[error("logical volume {0} not found")]
+    VolumeNotFound(FullName),
     /// There is a volume of this name that cannot be the wanted one.
-    #[error("logical volume {vg}/{name} already exists and {difference}")]
-    AlreadyExists {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-        /// The difference from the wanted volume.
-        difference: String,
-    },
+    #[error("logical volume {0} already exists and {1}")]
+    AlreadyExists(FullName, String),
     /// Less is free than was requested. Sizes are bytes; `free` is after the spare.
     #[error("no enough space left on VG: free={free}, requested={requested}")]
     NoSpace {
@@ -87,37 +56,16 @@ pub enum Error {
     },
     /// LVM creates no volumes in a thin pool that is full, or above the threshold of lvm.conf.
     #[error(
-        "thin pool {vg}/{pool} takes no new volumes: {why}; delete data in it, or extend it with \
-         `lvextend -L +SIZE {vg}/{pool}`, its metadata with `lvextend --poolmetadatasize +SIZE {vg}/{pool}`"
+        "thin pool {0} takes no new volumes: {1}; delete data in it, or extend it with `lvextend -L +SIZE {0}`, its \
+         metadata with `lvextend --poolmetadatasize +SIZE {0}`"
     )]
-    PoolFull {
-        /// The group.
-        vg: VgName,
-        /// The pool.
-        pool: LvName,
-        /// The fill of its data or metadata.
-        why: String,
-    },
+    PoolFull(FullName, String),
     /// LVM creates no volumes in a thin pool that has failed or must be repaired.
-    #[error("thin pool {vg}/{pool} takes no new volumes: {why}; repair it, see lvmthin(7)")]
-    PoolBroken {
-        /// The group.
-        vg: VgName,
-        /// The pool.
-        pool: LvName,
-        /// The problem that LVM reports of it.
-        why: String,
-    },
+    #[error("thin pool {0} takes no new volumes: {1}; repair it, see lvmthin(7)")]
+    PoolBroken(FullName, String),
     /// The volume of this name does not lie where the class has its volumes.
-    #[error("logical volume {vg}/{name} {why}")]
-    Elsewhere {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-        /// The place where it lies.
-        why: String,
-    },
+    #[error("logical volume {0} {1}")]
+    Elsewhere(FullName, String),
     /// More than one volume of this machine could be the requested one.
     #[error("logical volume {name} is in more than one volume group: {}; remove or rename the copies", .vgs.join(", "))]
     Ambiguous {
@@ -127,54 +75,34 @@ pub enum Error {
         vgs: Vec<String>,
     },
     /// The volume is not of the kind that may be changed in this way.
-    #[error("logical volume {vg}/{name} {why}")]
-    NotAllowed {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-        /// The reason.
-        why: String,
-    },
+    #[error("logical volume {0} {1}")]
+    NotAllowed(FullName, String),
     /// Another lvmd is creating this volume, or died meanwhile.
     #[error(
-        "logical volume {vg}/{name} is being made by another lvmd; try again, what was left over is removed after some \
-         minutes"
+        "logical volume {0} is being made by another lvmd; try again, what was left over is removed after some minutes"
     )]
-    BeingMade {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    BeingMade(FullName),
     /// LVM made a new volume of a thin device that was in the pool already, with data in it. No client got it.
     #[error(
-        "LVM took a thin device for the new volume that was left in thin pool {vg}/{pool} with data in it; {}; try \
+        "LVM took a thin device for the new volume that was left in thin pool {pool} with data in it; {}; try \
          again",
         kept.as_ref().map_or_else(
             || "no volume ever had it, and it is removed".to_owned(),
             |kept| format!(
-                "it may be a volume of older LVM metadata, so it is kept as {vg}/{kept}: remove it when nobody misses \
+                "it may be a volume of older LVM metadata, so it is kept as {kept}: remove it when nobody misses \
                  it"
             ),
         )
     )]
     NotEmpty {
-        /// The group.
-        vg: VgName,
         /// The pool.
-        pool: LvName,
+        pool: FullName,
         /// The volume with the device, under its new name.
-        kept: Option<LvName>,
+        kept: Option<FullName>,
     },
     /// LVM created a volume and then did not list it.
-    #[error("logical volume {vg}/{name} was made but LVM does not list it")]
-    Vanished {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    #[error("logical volume {0} was made but LVM does not list it")]
+    Vanished(FullName),
     /// LVM failed.
     #[error(transparent)]
     Lvm(lvm::Error),
@@ -188,13 +116,8 @@ pub enum Error {
     #[error("device class {0} is thick; snapshots need a thin one")]
     ThickClass(String),
     /// Only thin volumes have snapshots.
-    #[error("logical volume {vg}/{name} is not thin and cannot have snapshots")]
-    ThickSource {
-        /// The group.
-        vg: VgName,
-        /// The volume.
-        name: LvName,
-    },
+    #[error("logical volume {0} is not thin and cannot have snapshots")]
+    ThickSource(FullName),
     /// A snapshot is at least as large as its source. Sizes are bytes.
     #[error("requested size {requested} is smaller than the source's {source_size}")]
     SmallerThanSource {
@@ -211,19 +134,12 @@ pub enum Error {
 /// Maps LVM's two "not found" to what they mean here; every other error stays what it is.
 impl From<lvm::Error> for Error {
     fn from(error: lvm::Error) -> Self {
-        match error {
-            lvm::Error::GroupNotFound(vg) => Self::VolumeGroupMissing(vg),
-            lvm::Error::VolumeNotFound { vg, name } => Self::VolumeNotFound { vg, name },
-            other @ (lvm::Error::AlreadyExists { .. }
-            | lvm::Error::NoSpace { .. }
-            | lvm::Error::Busy { .. }
-            | lvm::Error::Changed { .. }
-            | lvm::Error::Incomplete { .. }
-            | lvm::Error::Timeout { .. }
-            | lvm::Error::Run { .. }
-            | lvm::Error::Exit { .. }
-            | lvm::Error::ThinDeviceExists { .. }
-            | lvm::Error::Report { .. }) => Self::Lvm(other),
+        if let lvm::Error::GroupNotFound(vg) = error {
+            Self::VolumeGroupMissing(vg)
+        } else if let lvm::Error::VolumeNotFound(name) = error {
+            Self::VolumeNotFound(name)
+        } else {
+            Self::Lvm(error)
         }
     }
 }

@@ -15,6 +15,7 @@ use topolvm_runtime::{Backoff, CancellationToken};
 use super::device_snapshot::Freshness;
 use super::group::Group;
 use super::state::Engine;
+use super::unfinished::UnfinishedVolume;
 use crate::tags;
 
 /// Between two snapshots of the devices.
@@ -32,11 +33,7 @@ pub(super) async fn watch_group<R: Host>(
     group: Arc<Group>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut unfinished = {
-        let _lock = group.lock().await;
-        engine.resume_suspended(&group).await;
-        engine.sweep_unfinished(&group, &[]).await
-    };
+    let mut unfinished = engine.clean_up(&group).await;
     let mut next_sweep = Instant::now() + REFRESH_INTERVAL;
     let (mut delay, mut backoff) = (POLL_INTERVAL, BACKOFF);
     loop {
@@ -70,6 +67,13 @@ pub(super) async fn watch_group<R: Host>(
 }
 
 impl<R: Host> Engine<R> {
+    /// Resumes and removes what an earlier process left suspended or unfinished. Returns the unfinished volumes that stay.
+    async fn clean_up(&self, group: &Group) -> Vec<UnfinishedVolume> {
+        let _lock = group.lock().await;
+        self.resume_suspended(group).await;
+        self.sweep_unfinished(group, &[]).await
+    }
+
     /// Returns whether a class has its volumes in the group, or lvmd created some there. Those of a class that is no
     /// longer configured may still be used, or have to be wiped.
     fn has_volumes(&self, group: &Group) -> bool {
@@ -78,7 +82,7 @@ impl<R: Host> Engine<R> {
 
     /// Returns whether LVM must be asked about a group. Stores the fill of its thin pools on the way.
     async fn needs_refresh(&self, group: &Group) -> bool {
-        let snapshot = group.take_device_snapshot(self.devices()).await;
+        let snapshot = group.take_device_snapshot(&self.devices()).await;
         // Device-mapper tells also while LVM waits for a disk.
         if snapshot.as_ref().is_ok_and(|snapshot| group.store_pool_fills(snapshot.pool_fills())) {
             self.publish();

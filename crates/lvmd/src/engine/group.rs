@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lvm::{Device, DeviceStatus, Devices, LogicalVolume, LvName, PhysicalVolume, VgName, VolumeGroup};
+use lvm::{Device, DeviceStatus, Devices, FullName, LogicalVolume, LvName, PhysicalVolume, VgName, VolumeGroup};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
@@ -123,7 +123,7 @@ impl Group {
 
     /// Returns a volume that was just created or changed from the report that came with the change.
     pub(super) fn created_volume(&self, name: &LvName) -> Result<LogicalVolume, Error> {
-        let vanished = || Error::Vanished { vg: self.name.clone(), name: name.clone() };
+        let vanished = || Error::Vanished(FullName::new(&self.name, name));
         self.try_cached()?.volume(name.as_str()).cloned().ok_or_else(vanished)
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
+use lvm::{FullName, Host, LogicalVolume, LvName, VolumeGroup};
 
 use super::group::Group;
 use super::state::Engine;
@@ -71,7 +71,7 @@ impl<R: Host> Engine<R> {
         match scope {
             Scope::Class(class) => Ok((find_in_class(class, known, name)?, Some(Arc::clone(class)))),
             Scope::Machine(requested) => {
-                let not_found = || Error::VolumeNotFound { vg: known.name.clone(), name: name.clone() };
+                let not_found = || Error::VolumeNotFound(FullName::new(&known.name, name));
                 let volume = known.volume(name.as_str()).ok_or_else(not_found)?;
                 if !self.matches_request(known, volume, *requested)? {
                     return Err(not_found());
@@ -94,7 +94,7 @@ impl<R: Host> Engine<R> {
                 && !tags::is_hidden(volume)
             {
                 let difference = "is where its device class had its volumes before; remove it first".to_owned();
-                return Err(Error::AlreadyExists { vg: group.name.clone(), name: name.clone(), difference });
+                return Err(Error::AlreadyExists(FullName::new(&group.name, name), difference));
             }
         }
         Ok(())
@@ -202,29 +202,29 @@ impl<R: Host> Engine<R> {
         if has_class {
             return Ok(true);
         }
-        let (vg, name) = (group.name.clone(), volume.name.parse()?);
+        let name = FullName::new(&group.name, &volume.name.parse()?);
         let why = format!(
             "has the name that is asked for, but no device class has volumes there and lvmd did not make it; if it is \
              the \
-             volume, say so with `lvchange --addtag {} {vg}/{name}`, or rename it",
+             volume, say so with `lvchange --addtag {} {name}`, or rename it",
             tags::MANAGED
         );
-        Err(Error::NotAllowed { vg, name, why })
+        Err(Error::NotAllowed(name, why))
     }
 }
 
 /// Returns a volume of a class. Fails for a volume of this name in another pool, or in none: it may be somebody else's,
 /// and nobody may conclude that the wanted one is gone.
 fn find_in_class<'a>(class: &DeviceClass, group: &'a VolumeGroup, name: &LvName) -> Result<&'a LogicalVolume, Error> {
-    let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
-    let not_allowed = |why| Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why };
+    let not_found = || Error::VolumeNotFound(FullName::new(&group.name, name));
+    let not_allowed = |why| Error::NotAllowed(FullName::new(&group.name, name), why);
     let volume = group.volume(name.as_str()).ok_or_else(not_found)?;
     // Volumes that hold other volumes are the administrator's: removing a pool removes everything in it.
     if volume.attr.holds_volumes() {
         return Err(not_allowed("holds other volumes and is not touched".to_owned()));
     }
     if !class.owns(volume) {
-        return Err(Error::Elsewhere { vg: group.name.clone(), name: name.clone(), why: not_in_place(class) });
+        return Err(Error::Elsewhere(FullName::new(&group.name, name), not_in_place(class)));
     }
     Ok(volume)
 }

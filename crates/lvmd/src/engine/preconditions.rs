@@ -1,7 +1,7 @@
 //! Checks that must pass before lvmd changes a volume group: LVM would refuse the change, or data would be shown to
 //! others.
 
-use lvm::{Layout, LogicalVolume, VolumeGroup};
+use lvm::{FullName, Layout, LogicalVolume, VolumeGroup};
 
 use crate::device_class::{DeviceClass, FreeSpace, PoolRefusal, ThinPool};
 use crate::error::Error;
@@ -18,7 +18,7 @@ pub(super) fn check_no_missing_pvs(group: &VolumeGroup) -> Result<(), Error> {
 /// removed ones.
 pub(super) fn check_pool_zeroes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
     match class.pool_without_zeroing(group) {
-        Some(pool) => Err(Error::PoolDoesNotZero { vg: group.name.clone(), pool: pool.name.clone() }),
+        Some(pool) => Err(Error::PoolDoesNotZero(FullName::new(&group.name, &pool.name))),
         None => Ok(()),
     }
 }
@@ -26,10 +26,10 @@ pub(super) fn check_pool_zeroes(class: &DeviceClass, group: &VolumeGroup) -> Res
 /// Refuses a thin pool that is full or broken: LVM creates nothing in it.
 pub(super) fn check_pool_accepts_volumes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
     let Some((pool, refusal)) = class.refusing_pool(group) else { return Ok(()) };
-    let (vg, pool) = (group.name.clone(), pool.name.clone());
+    let pool = FullName::new(&group.name, &pool.name);
     Err(match refusal {
-        PoolRefusal::Full(why) => Error::PoolFull { vg, pool, why },
-        PoolRefusal::Broken(why) => Error::PoolBroken { vg, pool, why },
+        PoolRefusal::Full(why) => Error::PoolFull(pool, why),
+        PoolRefusal::Broken(why) => Error::PoolBroken(pool, why),
     })
 }
 
@@ -52,7 +52,7 @@ pub(super) fn space_beside<'a>(
 }
 
 pub(super) fn thin_pool_missing(pool: &ThinPool, group: &VolumeGroup) -> Error {
-    Error::ThinPoolMissing { vg: group.name.clone(), pool: pool.name.clone() }
+    Error::ThinPoolMissing(FullName::new(&group.name, &pool.name))
 }
 
 /// Rounds a size in bytes up as LVM does: to whole extents, the same number on every stripe.

@@ -15,7 +15,7 @@ impl<R: Host> Engine<R> {
     /// Returns the present state of a group: the cache if the metadata headers on the disks prove it, otherwise a new
     /// report of LVM. The caller holds the group's lock.
     pub(super) async fn current(&self, group: &Group) -> Result<Arc<VolumeGroup>, Error> {
-        if group.compare_metadata(self.devices()).await != Freshness::Current {
+        if group.compare_metadata(&self.devices()).await != Freshness::Current {
             self.refresh(group).await?;
         }
         group.try_cached()
@@ -24,7 +24,7 @@ impl<R: Host> Engine<R> {
     /// Has LVM report on a group, and stores the report. The caller holds the group's lock, so that no change of lvmd's
     /// own comes in between.
     pub(super) async fn refresh(&self, group: &Group) -> Result<(), lvm::Error> {
-        let snapshot = group.take_device_snapshot(self.devices()).await.ok();
+        let snapshot = group.take_device_snapshot(&self.devices()).await.ok();
         match self.inner.lvm.volume_group(&group.name).await {
             Ok(report) => {
                 self.store_report(group, Some(report));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, Tag, VolumeGroup, Wipe};
+use lvm::{FullName, Host, LogicalVolume, LvName, Tag, VolumeGroup, Wipe};
 
 use super::group::Group;
 use super::locate::Scope;
@@ -46,7 +46,7 @@ impl<R: Host> Engine<R> {
         let snapshots: Vec<_> = known.snapshots_of(name.as_str()).collect();
         if !snapshots.is_empty() {
             let why = format!("has snapshots that would be lost: {}; remove them first", snapshots.join(", "));
-            return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+            return Err(Error::NotAllowed(FullName::new(&group.name, name), why));
         }
         if let Some(class) = class {
             check_pool_zeroes(class, known)?;
@@ -70,10 +70,10 @@ impl<R: Host> Engine<R> {
         check_no_missing_pvs(known)?;
         if volume.origin.is_some() || !volume.attr.is_overwritten_in_place() {
             let why = "is of a kind that cannot be wiped by writing to it; remove it with lvremove".to_owned();
-            return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+            return Err(Error::NotAllowed(FullName::new(&group.name, name), why));
         }
         if self.is_open(group, known, volume).await? {
-            return Err(Error::InUse { vg: group.name.clone(), name: name.clone() });
+            return Err(Error::InUse(FullName::new(&group.name, name)));
         }
         self.rename_for_wiping(group, volume, name, &self.inner.instance.wiping_tags(how)?).await
     }
@@ -99,7 +99,7 @@ impl<R: Host> Engine<R> {
         known: &Arc<VolumeGroup>,
         volume: &LogicalVolume,
     ) -> Result<bool, Error> {
-        if let Ok(status) = group.device_status(self.devices(), known, volume).await {
+        if let Ok(status) = group.device_status(&self.devices(), known, volume).await {
             return Ok(status.is_some_and(|status| status.open_count > 0));
         }
         // LVM can tell where device-mapper cannot be asked: it runs in the namespaces of the host.

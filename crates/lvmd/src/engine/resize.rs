@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
+use lvm::{FullName, Host, LogicalVolume, LvName, VolumeGroup};
 
 use super::group::Group;
 use super::locate::Scope;
@@ -32,8 +32,7 @@ impl<R: Host> Engine<R> {
     ) -> Result<LogicalVolume, Error> {
         let known = self.current(group).await?;
         let (volume, class) = self.find_in_scope(scope, &known, name)?;
-        let vg = &group.name;
-        let not_allowed = |why: &str| Error::NotAllowed { vg: vg.clone(), name: name.clone(), why: why.to_owned() };
+        let not_allowed = |why: &str| Error::NotAllowed(FullName::new(&group.name, name), why.to_owned());
         if tags::is_unfinished(volume) {
             return Err(not_allowed("is unfinished; create it again"));
         }
@@ -47,7 +46,7 @@ impl<R: Host> Engine<R> {
             return Err(not_allowed("is a copy-on-write snapshot and cannot be resized"));
         }
         let bytes = check_space(volume, class.as_deref(), &known, bytes)?;
-        self.store_outcome(group, self.inner.lvm.resize(vg, name, bytes).await)?;
+        self.store_outcome(group, self.inner.lvm.resize(&group.name, name, bytes).await)?;
         group.created_volume(name)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LogicalVolume, LvName, NewSnapshot, Permissions, Tag, VolumeGroup};
+use lvm::{FullName, Host, LogicalVolume, LvName, NewSnapshot, Tag, VolumeGroup};
 
 use super::group::Group;
 use super::locate::Scope;
@@ -83,7 +83,7 @@ impl<R: Host> Engine<R> {
         }
         let known = self.current(group).await?;
         let (volume, _) = self.find_in_scope(scope, &known, source)?;
-        let not_thin = || Error::ThickSource { vg: group.name.clone(), name: source.clone() };
+        let not_thin = || Error::ThickSource(FullName::new(&group.name, source));
         Ok(volume.pool.as_deref().filter(|_| volume.attr.is_thin()).ok_or_else(not_thin)?.parse()?)
     }
 
@@ -94,14 +94,14 @@ impl<R: Host> Engine<R> {
         group: &'a VolumeGroup,
         name: &LvName,
     ) -> Result<(&'a LogicalVolume, Option<Arc<DeviceClass>>), Error> {
-        let not_found = || Error::VolumeNotFound { vg: group.name.clone(), name: name.clone() };
+        let not_found = || Error::VolumeNotFound(FullName::new(&group.name, name));
         if !group.volume(name.as_str()).ok_or_else(not_found)?.attr.is_thin() {
-            return Err(Error::ThickSource { vg: group.name.clone(), name: name.clone() });
+            return Err(Error::ThickSource(FullName::new(&group.name, name)));
         }
         let (source, class) = self.find_in_scope(scope, group, name)?;
         if tags::is_unfinished(source) {
             let why = "is unfinished and has nothing to take a snapshot of".to_owned();
-            return Err(Error::NotAllowed { vg: group.name.clone(), name: name.clone(), why });
+            return Err(Error::NotAllowed(FullName::new(&group.name, name), why));
         }
         Ok((source, class))
     }
@@ -133,7 +133,7 @@ fn check_space(
 
 /// Says why an existing volume is not the wanted snapshot.
 fn find_mismatch(group: &VolumeGroup, existing: &LogicalVolume, wanted: &CreateSnapshot) -> Option<String> {
-    let writable = existing.attr.permissions() == Permissions::Writable;
+    let writable = existing.attr.is_writable();
     if !tags::is_snapshot_of(existing, &wanted.source) {
         Some(format!("is no snapshot of {}", wanted.source))
     } else if writable != wanted.writable {

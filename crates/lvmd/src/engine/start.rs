@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, LvName, Lvm, VgName, VolumeGroup};
+use lvm::{FullName, Host, Lvm, VgName, VolumeGroup};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use super::state::{Engine, Inner};
 use super::unconfigured_groups;
-use crate::device_class::DeviceClasses;
+use crate::device_class::{DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::tags::InstanceId;
 
@@ -29,30 +29,25 @@ pub enum StartError {
     },
     /// The thin pool of a thin class does not exist.
     #[error(
-        "device class {class:?}: there is no thin pool {vg}/{pool}; create it with `lvcreate -T {vg}/{pool} -L SIZE` \
-         or \
-         correct thin-pool in the configuration"
+        "device class {class:?}: there is no thin pool {pool}; create it with `lvcreate -T {pool} -L SIZE` or correct \
+         thin-pool in the configuration"
     )]
     NoThinPool {
         /// The class.
         class: String,
-        /// Its volume group.
-        vg: VgName,
         /// Its pool.
-        pool: LvName,
+        pool: FullName,
     },
     /// The class wipes, but its thin pool would show the contents of removed volumes to new ones.
     #[error(
-        "device class {class:?}: wipe is zero, but thin pool {vg}/{pool} gives out blocks as they are; run \
-         `lvchange --zero y {vg}/{pool}` or take wipe out of the configuration"
+        "device class {class:?}: wipe is zero, but thin pool {pool} gives out blocks as they are; run \
+         `lvchange --zero y {pool}` or take wipe out of the configuration"
     )]
     PoolDoesNotZero {
         /// The class.
         class: String,
-        /// Its volume group.
-        vg: VgName,
         /// Its pool.
-        pool: LvName,
+        pool: FullName,
     },
     /// LVM does not work at all.
     #[error("LVM does not work; try the same on the command line")]
@@ -146,12 +141,12 @@ fn no_volume_group(classes: &DeviceClasses, vg: VgName) -> StartError {
 
 fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
     for class in classes.iter().filter(|class| class.volume_group == group.name) {
-        let (vg, name) = (group.name.clone(), class.name.clone());
+        let (class_name, full_name) = (class.name.clone(), |pool: &ThinPool| FullName::new(&group.name, &pool.name));
         if let Some(pool) = class.thin_pool.as_ref().filter(|pool| pool.find(group).is_none()) {
-            return Err(StartError::NoThinPool { class: name, vg, pool: pool.name.clone() });
+            return Err(StartError::NoThinPool { class: class_name, pool: full_name(pool) });
         }
         if let Some(pool) = class.pool_without_zeroing(group) {
-            return Err(StartError::PoolDoesNotZero { class: name, vg, pool: pool.name.clone() });
+            return Err(StartError::PoolDoesNotZero { class: class_name, pool: full_name(pool) });
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! The state that all operations of the engine share: device classes, cached volume groups, and what watchers are told.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,10 +29,12 @@ pub(crate) struct GroupStatus {
 }
 
 /// Device classes on top of LVM. Clones share everything.
+#[derive(Debug)]
 pub struct Engine<R> {
     pub(super) inner: Arc<Inner<R>>,
 }
 
+#[derive(Debug)]
 pub(super) struct Inner<R> {
     pub(super) lvm: Lvm<R>,
     pub(super) classes: RwLock<Arc<DeviceClasses>>,
@@ -49,12 +50,6 @@ pub(super) struct Inner<R> {
 impl<R> Clone for Engine<R> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
-    }
-}
-
-impl<R> fmt::Debug for Engine<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("instance", &self.inner.instance).finish_non_exhaustive()
     }
 }
 
@@ -127,11 +122,11 @@ impl<R: Host> Engine<R> {
     /// Returns the devices of the group's volumes as device-mapper has them now. `None` when device-mapper cannot be
     /// asked: a cached device could be somebody else's data by now.
     pub(super) async fn mapped_devices(&self, group: &Group) -> Option<HashMap<String, Device>> {
-        group.mapped_devices(self.devices()).await.ok()
+        group.mapped_devices(&self.devices()).await.ok()
     }
 
-    pub(super) fn devices(&self) -> &Arc<R> {
-        self.inner.lvm.runner()
+    pub(super) fn devices(&self) -> Arc<R::Devices> {
+        self.inner.lvm.runner().devices()
     }
 
     /// Publishes capacity and health from the cache to all watchers that they differ for.

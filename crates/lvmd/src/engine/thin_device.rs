@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use lvm::{Changed, Host, LogicalVolume, LvName};
+use lvm::{Changed, FullName, Host, LogicalVolume, LvName};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -69,7 +69,7 @@ impl<R: Host> Engine<R> {
         if !volume.attr.zeroes_new_blocks() {
             return Ok(volume);
         }
-        let status = group.device_status(self.devices(), &known, &volume).await.ok().flatten();
+        let status = group.device_status(&self.devices(), &known, &volume).await.ok().flatten();
         if status.and_then(|status| status.mapped_sectors).is_none_or(|mapped| mapped == 0) {
             return Ok(volume);
         }
@@ -89,9 +89,9 @@ impl<R: Host> Engine<R> {
                 let managed = tags::MANAGED.parse()?;
                 let untagged = self.inner.lvm.change_tags(vg, &kept, &[], slice::from_ref(&managed)).await;
                 self.store_outcome(group, untagged)?;
-                Some(kept)
+                Some(FullName::new(vg, &kept))
             }
         };
-        Err(Error::NotEmpty { vg: vg.clone(), pool: pool.clone(), kept })
+        Err(Error::NotEmpty { pool: FullName::new(vg, pool), kept })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Changed, Host, LogicalVolume, LvName, VolumeGroup};
+use lvm::{Changed, FullName, Host, LogicalVolume, LvName, VolumeGroup};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -46,7 +46,7 @@ impl<R: Host> Engine<R> {
         name: &LvName,
         mismatch: impl Fn(&VolumeGroup, &LogicalVolume) -> Option<String>,
     ) -> Result<NameState, Error> {
-        let being_made = || Error::BeingMade { vg: group.name.clone(), name: name.clone() };
+        let being_made = || Error::BeingMade(FullName::new(&group.name, name));
         let mut known = self.current(group).await?;
         let Some(existing) = known.volume(name.as_str()) else { return Ok(NameState::Free(known)) };
         if is_in_place(existing) && tags::is_unfinished(existing) {
@@ -66,7 +66,7 @@ impl<R: Host> Engine<R> {
             return Ok(NameState::Free(group.try_cached()?));
         }
         if let Some(difference) = mismatch(&known, existing) {
-            return Err(Error::AlreadyExists { vg: group.name.clone(), name: name.clone(), difference });
+            return Err(Error::AlreadyExists(FullName::new(&group.name, name), difference));
         }
         Ok(NameState::Exists(Box::new(self.ensure_active(group, existing).await?)))
     }
@@ -81,9 +81,7 @@ impl<R: Host> Engine<R> {
         match self.store_outcome(group, changed) {
             Ok(()) => match group.created_volume(name)? {
                 // Another lvmd with the same socket removed what was created here, and is creating it anew.
-                volume if tags::is_unfinished(&volume) => {
-                    Err(Error::BeingMade { vg: group.name.clone(), name: name.clone() })
-                }
+                volume if tags::is_unfinished(&volume) => Err(Error::BeingMade(FullName::new(&group.name, name))),
                 volume => Ok(volume),
             },
             Err(error) => {
@@ -95,9 +93,9 @@ impl<R: Host> Engine<R> {
                     let vg = &group.name;
                     tracing::error!(%vg, %name, error, "a volume stays unfinished until it is asked for again");
                 }
-                if let lvm::Error::VolumeNotFound { vg, name } = error {
+                if let lvm::Error::VolumeNotFound(name) = error {
                     // For the caller "not found" would mean that what it named is proven absent.
-                    return Err(Error::Vanished { vg, name });
+                    return Err(Error::Vanished(name));
                 }
                 Err(error.into())
             }
@@ -118,7 +116,7 @@ impl<R: Host> Engine<R> {
         let name: LvName = volume.name.parse()?;
         if let Some(snapshot) = known.snapshots_of(&volume.name).next() {
             let why = format!("is unfinished, and {snapshot} depends on it");
-            return Err(Error::NotAllowed { vg: group.name.clone(), name, why });
+            return Err(Error::NotAllowed(FullName::new(&group.name, &name), why));
         }
         tracing::warn!(vg = %group.name, %name, "removing an unfinished volume");
         let removed = self.inner.lvm.remove_if(&group.name, &name, &volume.uuid, tags::making_tag(volume)).await;

@@ -1,72 +1,76 @@
-//! Decides the gRPC code of each error. docs/errors.md says what each code makes the CSI sidecars do.
+//! Decides the gRPC code of each error, and its reason: a word for programs, sent in `google.rpc.ErrorInfo` beside the
+//! code, on which clients rely. docs/errors.md says what each code makes the CSI sidecars do.
 
 use tonic::Code;
 use topolvm_runtime::grpc::{GrpcCode, Reason};
 
-use super::{Error, InvalidRequest, reason};
+use super::{Error, InvalidRequest};
+
+/// The domain of the reasons in `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "lvmd.topolvm.io";
 
 impl GrpcCode for Error {
     fn code(&self) -> Code {
-        match self {
-            // topolvm-node takes NotFound from RemoveLV for "it is gone" and forgets the volume. So this code means
-            // that LVM listed the group without the volume, and never that a class or a group is missing.
-            Self::VolumeNotFound { .. } => Code::NotFound,
-            Self::UnknownDeviceClass(_)
-            | Self::UnknownOptionClass(_)
-            | Self::VolumeGroupMissing(_)
-            | Self::PhysicalVolumesMissing { .. }
-            | Self::ThinPoolMissing { .. }
-            | Self::PoolDoesNotZero { .. }
-            | Self::PoolBroken { .. }
-            | Self::InUse { .. }
-            | Self::Elsewhere { .. }
-            | Self::Ambiguous { .. }
-            | Self::NotAllowed { .. } => Code::FailedPrecondition,
-            Self::AlreadyExists { .. } => Code::AlreadyExists,
-            // The provisioner lets the scheduler choose another node.
-            Self::NoSpace { .. } | Self::PoolFull { .. } => Code::ResourceExhausted,
-            Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => Code::Internal,
-            Self::BeingMade { .. } | Self::NotEmpty { .. } | Self::Stopping => Code::Unavailable,
-            Self::ThickClass(_) | Self::ThickSource { .. } => Code::Unimplemented,
-            Self::SmallerThanSource { .. } => Code::OutOfRange,
-            Self::Lvm(error) => lvm_code(error),
-        }
+        self.code_and_reason().0
     }
 
     fn reason(&self) -> Option<Reason> {
-        reason::of(self).map(|reason| Reason { reason, domain: reason::DOMAIN })
+        self.code_and_reason().1.map(|reason| Reason { reason, domain: DOMAIN })
     }
 }
 
-fn lvm_code(error: &lvm::Error) -> Code {
+impl Error {
+    /// Returns code and reason; no reason for a mistake of lvmd itself.
+    fn code_and_reason(&self) -> (Code, Option<&'static str>) {
+        let (code, reason) = match self {
+            // topolvm-node takes NotFound from RemoveLV for "it is gone" and forgets the volume. So this code means
+            // that LVM listed the group without the volume, and never that a class or a group is missing.
+            Self::VolumeNotFound { .. } => (Code::NotFound, "LV_NOT_FOUND"),
+            Self::UnknownDeviceClass(_) => (Code::FailedPrecondition, "DEVICE_CLASS_UNKNOWN"),
+            Self::UnknownOptionClass(_) => (Code::FailedPrecondition, "OPTION_CLASS_UNKNOWN"),
+            Self::VolumeGroupMissing(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
+            Self::PhysicalVolumesMissing { .. } => (Code::FailedPrecondition, "VG_INCOMPLETE"),
+            Self::ThinPoolMissing { .. } => (Code::FailedPrecondition, "THIN_POOL_NOT_FOUND"),
+            Self::PoolDoesNotZero { .. } => (Code::FailedPrecondition, "THIN_POOL_DOES_NOT_ZERO"),
+            Self::PoolBroken { .. } => (Code::FailedPrecondition, "THIN_POOL_BROKEN"),
+            Self::InUse { .. } => (Code::FailedPrecondition, "LV_IN_USE"),
+            Self::NotAllowed { .. } | Self::Elsewhere { .. } | Self::Ambiguous { .. } => {
+                (Code::FailedPrecondition, "LV_NOT_ALLOWED")
+            }
+            Self::AlreadyExists { .. } => (Code::AlreadyExists, "LV_EXISTS"),
+            // The provisioner lets the scheduler choose another node.
+            Self::NoSpace { .. } | Self::PoolFull { .. } => (Code::ResourceExhausted, "NO_SPACE"),
+            Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
+            Self::Stopping => (Code::Unavailable, "STOPPING"),
+            Self::ThickClass(_) | Self::ThickSource { .. } => (Code::Unimplemented, "SNAPSHOT_NEEDS_THIN"),
+            Self::SmallerThanSource { .. } => (Code::OutOfRange, "SMALLER_THAN_SOURCE"),
+            Self::Lvm(error) => lvm_code_and_reason(error),
+            Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => return (Code::Internal, None),
+        };
+        (code, Some(reason))
+    }
+}
+
+fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
     match error {
-        lvm::Error::NoSpace { .. } => Code::ResourceExhausted,
-        lvm::Error::AlreadyExists { .. } => Code::AlreadyExists,
-        lvm::Error::Busy { .. } | lvm::Error::Incomplete { .. } | lvm::Error::GroupNotFound(_) => {
-            Code::FailedPrecondition
-        }
-        lvm::Error::VolumeNotFound { .. } => Code::NotFound,
-        lvm::Error::Changed { .. } => Code::Unavailable,
+        lvm::Error::VolumeNotFound { .. } => (Code::NotFound, "LV_NOT_FOUND"),
+        lvm::Error::GroupNotFound(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
+        lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
+        lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
+        lvm::Error::NoSpace(_) => (Code::ResourceExhausted, "NO_SPACE"),
+        lvm::Error::Busy(_) => (Code::FailedPrecondition, "LV_IN_USE"),
+        lvm::Error::Incomplete(_) => (Code::FailedPrecondition, "VG_INCOMPLETE"),
         // CSI: the outcome is not known, ask again.
-        lvm::Error::Timeout { .. } => Code::DeadlineExceeded,
+        lvm::Error::Timeout { .. } => (Code::DeadlineExceeded, "LVM_TIMEOUT"),
         lvm::Error::Run { .. }
         | lvm::Error::Exit { .. }
         | lvm::Error::Report { .. }
-        | lvm::Error::ThinDeviceExists { .. } => Code::Internal,
+        | lvm::Error::ThinDeviceExists { .. } => (Code::Internal, "LVM_FAILED"),
     }
 }
 
 impl GrpcCode for InvalidRequest {
     fn code(&self) -> Code {
-        match self {
-            Self::Name(_)
-            | Self::Size(_)
-            | Self::NegativeSize(_)
-            | Self::AccessType(_)
-            | Self::ReservedTag(_)
-            | Self::TooManyTags { .. }
-            | Self::LongTags { .. }
-            | Self::ReservedName(_) => Code::InvalidArgument,
-        }
+        Code::InvalidArgument
     }
 }

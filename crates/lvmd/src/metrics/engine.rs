@@ -15,13 +15,8 @@ use crate::capacity::ClassCapacity;
 use crate::engine::{Engine, GroupStatus, WipeStatus};
 
 /// The metrics of volume groups, wiping and device classes, computed when they are asked for.
+#[derive(Debug)]
 pub struct EngineMetrics<R>(Arc<OnceLock<Engine<R>>>);
-
-impl<R> fmt::Debug for EngineMetrics<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EngineMetrics").finish_non_exhaustive()
-    }
-}
 
 impl<R: Host> EngineMetrics<R> {
     /// Adds the metrics of an engine to the registry. They are empty until there is one.

@@ -1,14 +1,9 @@
 //! Counts and times LVM commands and processes.
 
-use std::collections::HashMap;
-use std::io;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use lvm::{
-    CommandRunner, Device, DeviceStatus, Devices, GroupLock, LogicalVolume, LvmCommand, Output, PhysicalVolume,
-    RunError, Version, VgName, VolumeGroup, Wipeable,
-};
+use lvm::{CommandRunner, Host, LvmCommand, Output, RunError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -118,28 +113,10 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
     }
 }
 
-impl<R: Devices> Devices for Metered<R> {
-    fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
-        self.inner.version(pv)
-    }
+impl<R: Host> Host for Metered<R> {
+    type Devices = R::Devices;
 
-    fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
-        self.inner.status(vg, volume)
-    }
-
-    fn mapped(&self) -> io::Result<HashMap<String, Device>> {
-        self.inner.mapped()
-    }
-
-    fn partitions(&self) -> io::Result<String> {
-        self.inner.partitions()
-    }
-
-    fn hold(&self, vg: &VgName, volume: &LogicalVolume) -> io::Result<Box<dyn Wipeable>> {
-        self.inner.hold(vg, volume)
-    }
-
-    fn lock_group(&self, directory: &Path, vg: &VgName, patience: Duration) -> io::Result<GroupLock> {
-        self.inner.lock_group(directory, vg, patience)
+    fn devices(&self) -> Arc<R::Devices> {
+        self.inner.devices()
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::{
-    Device, DeviceStatus, Devices, GroupLock, LogicalVolume, PhysicalVolume, Version, VgName, VolumeGroup, Wipeable,
+    Device, DeviceStatus, Devices, GroupLock, Host, LogicalVolume, PhysicalVolume, Version, VgName, VolumeGroup,
+    Wipeable,
 };
 
 use super::FakeLvm;
@@ -66,5 +68,13 @@ impl Devices for FakeLvm {
     /// Fails: no other program changes the fake LVM.
     fn lock_group(&self, _: &Path, _: &VgName, _: Duration) -> io::Result<GroupLock> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Host for FakeLvm {
+    type Devices = Self;
+
+    fn devices(&self) -> Arc<Self> {
+        Arc::new(self.clone())
     }
 }

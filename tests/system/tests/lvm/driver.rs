@@ -6,7 +6,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::time::Duration;
 
 use futures::future::join_all;
-use lvm::{Devices as _, Error, Lvm, NewVolume, State, Striping, SystemRunner, Tag, Version, VolumeGroup, VolumeType};
+use lvm::{
+    Devices as _, Error, Host as _, Lvm, NewVolume, State, Striping, SystemRunner, Tag, Version, VolumeGroup,
+    VolumeType,
+};
 use rustix::fs::{FlockOperation, flock, major, minor};
 
 use crate::bench::{DISKS, EXTENT, Groups, MIB, create, lv, lvm, making, must, myvg1, run, vg, wait};
@@ -32,10 +35,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// More changes than there is room for in the ring of the metadata area, so that its end is passed.
 fn the_disks_tell_of_every_change() {
     let _groups = Groups::new(&[("myvg1", &DISKS)]);
-    let (lvm, runner) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap());
+    let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
     wait(async {
         create(&lvm, "a", 4096).await.unwrap();
-        let seen = |group: &VolumeGroup| group.pvs.iter().map(|pv| runner.version(pv).unwrap()).collect::<Vec<_>>();
+        let seen = |group: &VolumeGroup| group.pvs.iter().map(|pv| devices.version(pv).unwrap()).collect::<Vec<_>>();
         let mut group = myvg1(&lvm).await;
         let long = "x".repeat(1000);
         for round in 0..60 {
@@ -63,31 +66,31 @@ fn the_disks_tell_of_every_change() {
 
 fn device_mapper_tells() {
     let _groups = Groups::one();
-    let (lvm, runner) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap());
+    let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
     wait(async {
         must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-L64m"]);
         must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-V128m", "-n", "thin-volume"]);
         must("dd", &["if=/dev/urandom", "of=/dev/myvg1/thin-volume", "bs=1M", "count=16", "oflag=direct"]);
         let group = myvg1(&lvm).await;
-        let mapped = runner.mapped().unwrap();
+        let mapped = devices.mapped().unwrap();
         for volume in &group.volumes {
             assert_eq!(mapped.get(&volume.mapper_name(&group.name)).copied(), volume.device, "{}", volume.name);
         }
         let pool = group.volume("my-pool").unwrap();
-        let status = runner.status(&group, pool).unwrap().unwrap();
+        let status = devices.status(&group, pool).unwrap().unwrap();
         let (data, metadata) = status.fill.unwrap();
         assert!((data - pool.data_percent.unwrap()).abs() < 0.011, "{data} {pool:?}");
         assert!((metadata - pool.metadata_percent.unwrap()).abs() < 0.011, "{metadata} {pool:?}");
         assert!(data > 20.0 && status.condition.starts_with("rw"), "{status:?}");
 
         let thin = group.volume("thin-volume").unwrap();
-        assert_eq!(runner.status(&group, thin).unwrap().unwrap().open_count, 0);
+        assert_eq!(devices.status(&group, thin).unwrap().unwrap().open_count, 0);
         let open = File::open("/dev/myvg1/thin-volume").unwrap();
-        assert_eq!(runner.status(&group, thin).unwrap().unwrap().open_count, 1);
+        assert_eq!(devices.status(&group, thin).unwrap().unwrap().open_count, 1);
         drop(open);
         must("lvchange", &["-qan", "myvg1/thin-volume"]);
-        assert_eq!(runner.status(&group, thin).unwrap(), None);
-        assert_eq!(runner.mapped().unwrap().get(&thin.mapper_name(&group.name)), None);
+        assert_eq!(devices.status(&group, thin).unwrap(), None);
+        assert_eq!(devices.mapped().unwrap().get(&thin.mapper_name(&group.name)), None);
     });
 }
 

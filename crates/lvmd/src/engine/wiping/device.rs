@@ -1,9 +1,7 @@
 //! Opens the device of a volume before it is wiped, and removes the volume afterwards. The caller holds the group's
 //! lock.
 
-use std::sync::Arc;
-
-use lvm::{Host, LogicalVolume, VolumeGroup, Wipeable};
+use lvm::{Devices as _, FullName, Host, LogicalVolume, VolumeGroup, Wipeable};
 
 use super::error::WipeError;
 use crate::engine::group::Group;
@@ -26,7 +24,7 @@ impl<R: Host> Engine<R> {
         if self.is_open(group, &known, &volume).await? {
             return Err(WipeError::InUse);
         }
-        let (devices, vg) = (Arc::clone(self.devices()), group.name.clone());
+        let (devices, vg) = (self.devices(), group.name.clone());
         let opened = tokio::task::spawn_blocking(move || devices.hold(&vg, &volume)).await?;
         match opened {
             Ok(device) => Ok(Some(device)),
@@ -43,7 +41,7 @@ impl<R: Host> Engine<R> {
         let name = volume.name.parse()?;
         if let Some(snapshot) = known.snapshots_of(&volume.name).next() {
             let why = format!("has a snapshot that would be lost: {snapshot}");
-            return Err(Error::NotAllowed { vg: group.name.clone(), name, why });
+            return Err(Error::NotAllowed(FullName::new(&group.name, &name), why));
         }
         let removed = self.inner.lvm.remove_if(&group.name, &name, uuid, tags::wiping_tag(volume)).await;
         match self.store_outcome(group, removed) {
