@@ -1,7 +1,7 @@
 //! LVM operations on typed values.
 
+use std::slice;
 use std::sync::Arc;
-use std::{fmt, slice};
 
 use crate::report;
 use crate::{
@@ -235,7 +235,7 @@ impl<R: CommandRunner> Lvm<R> {
         mut output: Output,
         is_done: impl FnOnce(Option<&LogicalVolume>, &ChangeResult<'_>) -> bool,
     ) -> Changed {
-        tracing::debug!(commands = %DisplayedChanges(commands), said = messages(&output), "changed LVM");
+        tracing::debug!(commands = changes(commands), said = messages(&output), "changed LVM");
         let [first, .., _report] = commands else { return Changed { done: Ok(()), group: None } };
         if commands.len() > 2 {
             remove_consequential_errors(&mut output, vg, name);
@@ -350,14 +350,10 @@ fn remove_consequential_errors(output: &mut Output, vg: &VgName, name: &LvName) 
     }
 }
 
-/// Displays commands that change something as one would type them.
-struct DisplayedChanges<'a>(&'a [LvmCommand]);
-
-impl fmt::Display for DisplayedChanges<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let changes = self.0.iter().filter(|command| command.effect() == Effect::Change).map(LvmCommand::to_string);
-        f.write_str(&changes.collect::<Vec<_>>().join("; "))
-    }
+/// Returns the commands that change something as one would type them.
+fn changes(commands: &[LvmCommand]) -> String {
+    let changes = commands.iter().filter(|command| command.effect() == Effect::Change).map(LvmCommand::to_string);
+    changes.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the lines that LVM wrote besides the report.

@@ -42,7 +42,7 @@ pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
 pub use thin_device::ThinDeviceError;
 pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
-pub use wipe::{InvalidWipe, Wipe, Wipeable};
+pub use wipe::{Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.
 pub trait Host: CommandRunner + Debug {

@@ -6,7 +6,6 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::str::FromStr;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate};
 use rustix::io::Errno;
@@ -27,10 +26,12 @@ pub enum Wipe {
     Zero,
 }
 
-/// A word that names no method of wiping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is neither discard nor zero")]
-pub struct InvalidWipe;
+impl Wipe {
+    /// Returns the method of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Discard, Self::Zero].into_iter().find(|wipe| wipe.to_string() == name)
+    }
+}
 
 impl fmt::Display for Wipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,18 +39,6 @@ impl fmt::Display for Wipe {
             Self::Discard => "discard",
             Self::Zero => "zero",
         })
-    }
-}
-
-impl FromStr for Wipe {
-    type Err = InvalidWipe;
-
-    fn from_str(text: &str) -> Result<Self, InvalidWipe> {
-        match text {
-            "discard" => Ok(Self::Discard),
-            "zero" => Ok(Self::Zero),
-            _ => Err(InvalidWipe),
-        }
     }
 }
 

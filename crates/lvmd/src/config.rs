@@ -216,7 +216,7 @@ fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
     let node = fields.take(keys::WIPE, Ok)?;
     let line = node.line;
     let text = node.read(keys::WIPE.name, fields.diagnostics, string)?;
-    let wipe: Option<Wipe> = text.parse().ok();
+    let wipe = Wipe::parse(&text);
     if wipe.is_none() && text != "none" {
         let place = &fields.place;
         fields.diagnostics.error(line, format!("{place}wipe {text:?} is unknown; use none, discard or zero"));

@@ -100,33 +100,31 @@ pub(crate) async fn ping(socket: &Path) -> anyhow::Result<()> {
 
 /// Fails if the lvmd behind a socket does not answer or its LVM does not work. Prints problems that affect only a part.
 pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
-    let name = socket.display();
+    let lvmd = format!("lvmd on {}", socket.display());
     let mut client = connect(socket).await?;
     if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
-        bail!("lvmd on {name} is not serving; its log says why");
+        bail!("{lvmd} is not serving; its log says why");
     }
     for service in SERVICES {
-        if call_check(&mut client, service, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
-            bail!("lvmd on {name} is not serving {service}: LVM does not work; its log says why");
+        if is_not_serving(&mut client, service, socket).await {
+            bail!("{lvmd} is not serving {service}: LVM does not work; its log says why");
         }
     }
-    // TopoLVM's lvmd has no such service.
-    if call_check(&mut client, CONFIGURATION, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
-        writeln!(
-            std::io::stdout(),
-            "LVM works, but lvmd on {name} uses its previous configuration: the new one cannot work, its log says why"
-        )
-        .context("cannot write to standard output")?;
-    }
-    if call_check(&mut client, STORAGE, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing) {
-        writeln!(
-            std::io::stdout(),
-            "LVM works, but something is wrong with the storage of lvmd on {name}: its log and `systemctl status` say \
-             what"
-        )
-        .context("cannot write to standard output")?;
+    let partial = [
+        (CONFIGURATION, format!("{lvmd} uses its previous configuration: the new one cannot work, its log says why")),
+        (STORAGE, format!("something is wrong with the storage of {lvmd}: its log and `systemctl status` say what")),
+    ];
+    // TopoLVM's lvmd has no such services.
+    for (service, problem) in partial {
+        if is_not_serving(&mut client, service, socket).await {
+            writeln!(std::io::stdout(), "LVM works, but {problem}").context("cannot write to standard output")?;
+        }
     }
     Ok(())
+}
+
+async fn is_not_serving(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> bool {
+    call_check(client, service, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing)
 }
 
 async fn connect(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {

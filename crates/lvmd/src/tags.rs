@@ -102,7 +102,7 @@ pub(crate) fn is_managed(volume: &LogicalVolume) -> bool {
 
 /// Returns how the class of a volume wiped volumes when lvmd created it.
 pub(crate) fn wipe_at_creation(volume: &LogicalVolume) -> Option<Wipe> {
-    volume.tags.iter().find_map(|tag| tag.strip_prefix(WIPE)).filter(|_| is_managed(volume))?.parse().ok()
+    Wipe::parse(volume.tags.iter().find_map(|tag| tag.strip_prefix(WIPE)).filter(|_| is_managed(volume))?)
 }
 
 /// Returns the tag of an unfinished volume.

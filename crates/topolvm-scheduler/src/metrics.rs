@@ -1,6 +1,5 @@
 //! Metrics of the extender.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -11,19 +10,9 @@ use crate::predicate::FilterReason;
 /// The extender's metrics. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
-    verdicts: Family<VerdictLabels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    path: &'static str,
-    code: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerdictLabels {
-    verdict: &'static str,
+    /// By path and status code.
+    duration: Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>,
+    verdicts: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 impl Metrics {
@@ -46,7 +35,7 @@ impl Metrics {
         // One series for all that is asked by mistake
         let known = ["/predicate", "/prioritize", "/status"].into_iter().find(|known| *known == path);
         let path = known.unwrap_or("other");
-        self.duration.get_or_create(&RequestLabels { path, code }).observe(seconds);
+        self.duration.get_or_create(&[("path", path.to_owned()), ("code", code.to_string())]).observe(seconds);
     }
 
     pub(crate) fn count_verdict(&self, verdict: &Result<(), FilterReason>) {
@@ -56,6 +45,6 @@ impl Metrics {
             Err(FilterReason::BadAnnotation(_)) => "bad_capacity_annotation",
             Err(FilterReason::Full) => "out_of_space",
         };
-        self.verdicts.get_or_create(&VerdictLabels { verdict }).inc();
+        self.verdicts.get_or_create(&[("verdict", verdict)]).inc();
     }
 }

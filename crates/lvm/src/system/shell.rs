@@ -93,9 +93,8 @@ impl IdleShells {
         let (mut shell, processes) = match self.take() {
             Some(shell) => (shell, 0),
             None => match Shell::start_shell(start()?, timeouts).await? {
-                Handshake::Answered(shell) => (*shell, 1),
-                Handshake::Ended(output) => return Ok(ShellResult::Done(output)),
-                Handshake::UnusableShell(why) => return Ok(ShellResult::UnusableShell(why)),
+                Ok(shell) => (shell, 1),
+                Err(result) => return Ok(result),
             },
         };
         shell.group.kill_on_drop = effect == Effect::Read;
@@ -126,13 +125,6 @@ impl IdleShells {
     }
 }
 
-/// Outcome of starting a shell.
-enum Handshake {
-    Answered(Box<Shell>),
-    Ended(Output),
-    UnusableShell(UnusableShell),
-}
-
 /// A running shell. Its standard input closes when this is dropped, and it ends.
 #[derive(Debug)]
 struct Shell {
@@ -145,32 +137,32 @@ struct Shell {
 }
 
 impl Shell {
-    /// Talks to a program that was started without a command. The exit status 3, `EINVALID_CMD_LINE`, is that of an
+    /// Talks to a program that was started without a command. Returns the result of the commands if it is no shell that
+    /// can run them. The exit status 3, `EINVALID_CMD_LINE`, is that of an
     /// `lvm` without a shell.
-    async fn start_shell(mut child: Child, timeouts: Timeouts) -> Result<Handshake, RunError> {
+    async fn start_shell(mut child: Child, timeouts: Timeouts) -> Result<Result<Self, ShellResult>, RunError> {
+        let unusable = |why| Ok(Err(ShellResult::UnusableShell(why)));
         let group = ProcessGroup::of(&child, true);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (stdin @ Some(_), Some(stdout), Some(stderr)) = pipes else {
-            return Ok(Handshake::UnusableShell(UnusableShell::Missing));
+            return unusable(UnusableShell::Missing);
         };
         let mut shell = Self { child, group, stdin, stdout, stderr, uses: 0 };
         let timeouts = Timeouts { deadline: timeouts.handshake.min(timeouts.deadline), ..timeouts };
         let output = match shell.run(HANDSHAKE, timeouts).await {
-            Err(RunError::Timeout(_)) => return Ok(Handshake::UnusableShell(UnusableShell::Slow)),
+            Err(RunError::Timeout(_)) => return unusable(UnusableShell::Slow),
             output => output?,
         };
         shell.group.kill_on_drop = false;
-        Ok(match (shell.stdin.is_some(), output.code) {
+        match (shell.stdin.is_some(), output.code) {
             // The line must have come before the end was noticed: were output held back, that of one change would be
             // taken for that of the next
-            (true, _) if output.stdout.is_empty() => Handshake::UnusableShell(UnusableShell::Missing),
-            (true, _) if writes_other_report_format(&output.stdout) => {
-                Handshake::UnusableShell(UnusableShell::OtherReportFormat)
-            }
-            (true, _) => Handshake::Answered(Box::new(shell)),
-            (false, Some(3)) => Handshake::UnusableShell(UnusableShell::Missing),
-            (false, _) => Handshake::Ended(Output { processes: 1, ..output }),
-        })
+            (true, _) if output.stdout.is_empty() => unusable(UnusableShell::Missing),
+            (true, _) if writes_other_report_format(&output.stdout) => unusable(UnusableShell::OtherReportFormat),
+            (true, _) => Ok(Ok(shell)),
+            (false, Some(3)) => unusable(UnusableShell::Missing),
+            (false, _) => Ok(Err(ShellResult::Done(Output { processes: 1, ..output }))),
+        }
     }
 
     /// Runs lines. The status is that of the program when it has ended, else 0. Both pipes are read at the same time:

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lvm::{CommandRunner, Host, LvmCommand, Output, RunError};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -16,20 +15,17 @@ use crate::process_count;
 /// The metrics of LVM commands and processes.
 #[derive(Clone, Debug)]
 pub struct LvmMetrics {
-    commands: Family<Outcome, Counter>,
-    seconds: Family<Command, Histogram>,
-    processes: Family<Command, Counter>,
+    /// By command and outcome.
+    commands: Family<[(&'static str, String); 2], Counter>,
+    seconds: Family<ByCommand, Histogram>,
+    processes: Family<ByCommand, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    command: String,
-    outcome: &'static str,
-}
+/// The label of the first of the commands.
+type ByCommand = [(&'static str, String); 1];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Command {
-    command: String,
+fn by_command(commands: &[LvmCommand]) -> ByCommand {
+    [("command", commands.first().map_or("", LvmCommand::name).to_owned())]
 }
 
 impl LvmMetrics {
@@ -79,16 +75,14 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
         let start = Instant::now();
         let result = self.inner.run(commands).await;
-        let name = commands.first().map_or("", LvmCommand::name).to_owned();
-        let seconds = start.elapsed().as_secs_f64();
-        self.metrics.seconds.get_or_create(&Command { command: name.clone() }).observe(seconds);
+        self.metrics.seconds.get_or_create(&by_command(commands)).observe(start.elapsed().as_secs_f64());
         let processes = match &result {
             Ok(output) => output.processes,
             Err(RunError::Spawn { .. }) => 0,
             Err(RunError::Timeout(_) | RunError::Read(_)) => 1,
         };
         process_count::add(processes);
-        self.metrics.processes.get_or_create(&Command { command: name }).inc_by(processes.into());
+        self.metrics.processes.get_or_create(&by_command(commands)).inc_by(processes.into());
         result
     }
 
@@ -103,8 +97,8 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
             Some(lvm::Error::Run { .. }) => "not_run",
             Some(_) => "failed",
         };
-        let command = commands.first().map_or("", LvmCommand::name).to_owned();
-        self.metrics.commands.get_or_create(&Outcome { command, outcome }).inc();
+        let [command] = by_command(commands);
+        self.metrics.commands.get_or_create(&[command, ("outcome", outcome.to_owned())]).inc();
         self.inner.record_outcome(commands, failure);
     }
 

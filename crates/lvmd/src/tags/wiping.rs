@@ -43,7 +43,7 @@ pub(crate) fn is_wiping(volume: &LogicalVolume) -> bool {
 /// and is zeroed, which leaves least behind.
 pub(crate) fn wipe_method(volume: &LogicalVolume) -> Option<Wipe> {
     match tag_value(volume) {
-        Some(value) => Some(value.split(':').next().and_then(|how| how.parse().ok()).unwrap_or(Wipe::Zero)),
+        Some(value) => Some(value.split(':').next().and_then(Wipe::parse).unwrap_or(Wipe::Zero)),
         None => (volume.name.strip_prefix(NAME_PREFIX) == Some(&*volume.uuid)).then_some(Wipe::Zero),
     }
 }

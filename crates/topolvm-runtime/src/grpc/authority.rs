@@ -8,13 +8,19 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use loona_hpack::{Decoder, Encoder};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio_util::io::{ReaderStream, StreamReader};
 use tonic::transport::server::Connected;
 
+/// Bytes that are read at once.
+const CHUNK: usize = 8192;
 /// Length of what a client sends first (RFC 9113 §3.4).
 const PREFACE: usize = 24;
 /// Length, type, flags and stream of a frame (RFC 9113 §4.1).
@@ -35,17 +41,20 @@ const TABLE_SIZE: usize = 4096;
 
 /// A connection whose requests may have any authority.
 pub(super) struct AnyAuthority {
-    inner: UnixStream,
-    filter: Filter,
-    /// Rewritten, not yet read.
-    ready: Vec<u8>,
-    /// Bytes of `ready` that have been read.
-    consumed: usize,
+    reader: Pin<Box<dyn AsyncRead + Send>>,
+    writer: OwnedWriteHalf,
 }
 
 impl AnyAuthority {
-    pub(super) fn new(inner: UnixStream) -> Self {
-        Self { inner, filter: Filter::default(), ready: Vec::new(), consumed: 0 }
+    pub(super) fn new(connection: UnixStream) -> Self {
+        let (reader, writer) = connection.into_split();
+        let mut filter = Filter::default();
+        let rewritten = ReaderStream::with_capacity(reader, CHUNK).map(move |received| {
+            let mut rewritten = Vec::new();
+            filter.feed(&received?, &mut rewritten)?;
+            Ok::<_, io::Error>(Bytes::from(rewritten))
+        });
+        Self { reader: Box::pin(StreamReader::new(rewritten)), writer }
     }
 }
 
@@ -55,46 +64,28 @@ impl AsyncRead for AnyAuthority {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        while this.consumed == this.ready.len() {
-            this.ready.clear();
-            this.consumed = 0;
-            let mut chunk = [0; 8192];
-            let mut read = ReadBuf::new(&mut chunk);
-            ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
-            if read.filled().is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            this.filter.feed(read.filled(), &mut this.ready)?;
-        }
-        let rest = this.ready.get(this.consumed..).unwrap_or_default();
-        let now = rest.get(..rest.len().min(buffer.remaining())).unwrap_or_default();
-        buffer.put_slice(now);
-        this.consumed += now.len();
-        Poll::Ready(Ok(()))
+        self.reader.as_mut().poll_read(context, buffer)
     }
 }
 
 impl AsyncWrite for AnyAuthority {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, data)
+        Pin::new(&mut self.writer).poll_write(context, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
+        Pin::new(&mut self.writer).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
+        Pin::new(&mut self.writer).poll_shutdown(context)
     }
 }
 
 impl Connected for AnyAuthority {
-    type ConnectInfo = <UnixStream as Connected>::ConnectInfo;
+    type ConnectInfo = ();
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
-    }
+    fn connect_info(&self) {}
 }
 
 /// Rewrites the bytes of one direction of one connection. Header compression has a state per direction, hence a decoder

@@ -1,17 +1,15 @@
 //! One span, one log line and two metrics per call, for every service.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{HeaderMap, Request, Response};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tonic::Code;
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
@@ -20,19 +18,10 @@ use crate::doubling_buckets;
 /// Counts and latencies of the calls that a process serves.
 #[derive(Clone, Debug)]
 pub struct RpcMetrics {
-    handled: Family<HandledLabels, Counter>,
-    seconds: Family<MethodLabels, Histogram>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HandledLabels {
-    method: String,
-    code: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MethodLabels {
-    method: String,
+    /// By method and code.
+    handled: Family<[(&'static str, String); 2], Counter>,
+    /// By method.
+    seconds: Family<[(&'static str, String); 1], Histogram>,
 }
 
 impl RpcMetrics {
@@ -49,35 +38,23 @@ impl RpcMetrics {
     }
 
     fn record(&self, method: &str, code: Code, elapsed: std::time::Duration) {
-        let method = method.to_owned();
-        self.seconds.get_or_create(&MethodLabels { method: method.clone() }).observe(elapsed.as_secs_f64());
-        self.handled.get_or_create(&HandledLabels { method, code: format!("{code:?}") }).inc();
+        let method = ("method", method.to_owned());
+        self.seconds.get_or_create(&[method.clone()]).observe(elapsed.as_secs_f64());
+        self.handled.get_or_create(&[method, ("code", format!("{code:?}"))]).inc();
     }
-}
-
-/// Adds the span, the log line and the metrics to a service that is called in this process.
-pub fn observed<S>(service: S, metrics: &RpcMetrics) -> RpcService<S> {
-    RpcLayer(Arc::new(metrics.clone())).layer(service)
 }
 
 /// Adds the span, the log line and the metrics to a service. Handlers that know them fill the fields `device_class`,
 /// `volume_group`, `volume` and `lvm_processes` of the span.
-#[derive(Clone, Debug)]
-pub(crate) struct RpcLayer(pub(crate) Arc<RpcMetrics>);
-
-impl<S> Layer<S> for RpcLayer {
-    type Service = RpcService<S>;
-
-    fn layer(&self, inner: S) -> RpcService<S> {
-        RpcService { inner, metrics: Arc::clone(&self.0) }
-    }
+pub fn observed<S>(inner: S, metrics: &RpcMetrics) -> RpcService<S> {
+    RpcService { inner, metrics: metrics.clone() }
 }
 
 /// A service with the span, the log line and the metrics.
 #[derive(Clone, Debug)]
 pub struct RpcService<S> {
     inner: S,
-    metrics: Arc<RpcMetrics>,
+    metrics: RpcMetrics,
 }
 
 impl<S, B, R> Service<Request<B>> for RpcService<S>
@@ -107,7 +84,7 @@ where
             volume = Empty,
             lvm_processes = Empty
         );
-        let call = Call { metrics: Arc::clone(&self.metrics), method, start: Instant::now(), is_answered: false };
+        let call = Call { metrics: self.metrics.clone(), method, start: Instant::now(), is_answered: false };
         let answer = span.in_scope(|| self.inner.call(request));
         let work = async move {
             let mut call = call;
@@ -124,7 +101,7 @@ where
 
 /// A call whose end has to be logged and counted.
 struct Call {
-    metrics: Arc<RpcMetrics>,
+    metrics: RpcMetrics,
     method: String,
     start: Instant,
     is_answered: bool,

@@ -1,6 +1,5 @@
 //! Serves gRPC on a unix socket until told to stop.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tower::layer::layer_fn;
 
 use super::authority::AnyAuthority;
-use super::layer::{RpcLayer, RpcMetrics};
+use super::layer::{RpcMetrics, observed};
 use crate::unix::Listener;
 
 /// Timeout of calls after the shutdown began. A container runtime kills after 30 s, systemd after 90 s.
@@ -54,7 +54,7 @@ where
     let bound = listener.bound();
     let connections = listener.connections().map(|connection| connection.map(wrap));
     let serving = Server::builder()
-        .layer(RpcLayer(Arc::new(metrics.clone())))
+        .layer(layer_fn(|service: Routes| observed(service, metrics)))
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, shutdown.clone().cancelled_owned());
     let result = tokio::select! {

@@ -1,6 +1,6 @@
 //! The flags of klog and zap, the Go libraries with which TopoLVM's programs write their logs.
 
-use clap::builder::ArgAction;
+use clap::builder::{ArgAction, BoolishValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use tracing::level_filters::LevelFilter;
@@ -37,7 +37,7 @@ pub(super) struct GoLogArgs {
 
     /// Zap's settings for development: debug level, text.
     #[arg(long, hide = true, overrides_with = "zap_devel", num_args = 0..=1, default_missing_value = "true",
-          require_equals = true, value_parser = switch)]
+          require_equals = true, value_parser = BoolishValueParser::new())]
     zap_devel: Option<bool>,
 
     /// Format of zap.
@@ -121,14 +121,5 @@ fn encoder(text: &str) -> Result<LogFormat, String> {
         "json" => Ok(LogFormat::Json),
         "console" => Ok(LogFormat::Text),
         _ => Err("must be json or console".to_owned()),
-    }
-}
-
-/// Parses a boolean as Go does.
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("must be true or false".to_owned()),
     }
 }
