@@ -91,7 +91,7 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
 
     let routes = daemon.serve_engine(&engine, tasks, shutdown);
     let token = shutdown.clone();
-    tasks.spawn("gRPC server", async move { grpc::serve_any_authority(listener, routes, &rpc_metrics, token).await });
+    tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();
     tasks.spawn("metrics server", async move {
         Ok(admin::serve_metrics(metrics_address, Arc::new(registry), token).await?)

@@ -14,7 +14,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
-use topolvm_runtime::grpc::{RpcMetrics, observed, serve_any_authority};
+use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, unix};
 
 use crate::args::{Args, Config, LvmdConfig};
@@ -143,7 +143,7 @@ async fn serve_csi(
     tracing::info!(socket = %socket.display(), node, "serving CSI");
     tasks.spawn("CSI", async move {
         let _ends_lvmd = lvmd_shutdown.drop_guard();
-        serve_any_authority(listener, csi, &metrics, shutdown).await
+        serve(listener, csi, &metrics, shutdown).await
     });
     Ok(())
 }

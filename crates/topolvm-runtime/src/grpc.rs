@@ -7,4 +7,4 @@ mod serve;
 
 pub use code::{GrpcCode, Reason, into_status, reason_of};
 pub use layer::{RpcMetrics, RpcService, observed};
-pub use serve::{serve, serve_any_authority};
+pub use serve::serve;

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::registration::registration_server::{Registration, RegistrationServer};
 use topolvm_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
-use topolvm_runtime::grpc::{RpcMetrics, serve_any_authority};
+use topolvm_runtime::grpc::{RpcMetrics, serve};
 use topolvm_runtime::{Backoff, CancellationToken, unix};
 
 /// Back-off after kubelet has refused the driver.
@@ -67,8 +67,7 @@ impl Registrar {
         let (refusal, mut refused) = watch::channel(None);
         let service = RegistrationService { registrar: self.clone(), refusal };
         let stop = shutdown.child_token();
-        let serving =
-            serve_any_authority(listener, Routes::new(RegistrationServer::new(service)), metrics, stop.clone());
+        let serving = serve(listener, Routes::new(RegistrationServer::new(service)), metrics, stop.clone());
         tokio::pin!(serving);
         let reason = tokio::select! {
             result = &mut serving => return result.map(|()| None),

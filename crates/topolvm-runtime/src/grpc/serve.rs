@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
 use tower::layer::layer_fn;
 
 use super::authority::AnyAuthority;
@@ -20,39 +17,16 @@ use crate::unix::Listener;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// Serves until `shutdown` is cancelled; then running calls may finish for eight seconds, and what is left, such as a
-/// stream whose client stays, is cut. Removes the socket file.
+/// stream whose client stays, is cut. Removes the socket file. Clients may send any `:authority`, also a path.
 pub async fn serve(
     listener: Listener,
     routes: Routes,
     metrics: &RpcMetrics,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    serve_connections(listener, |connection| connection, routes, metrics, shutdown).await
-}
-
-/// Serves as [`serve`] does, also clients whose `:authority` is a path: kubelet, and TopoLVM's agent.
-pub async fn serve_any_authority(
-    listener: Listener,
-    routes: Routes,
-    metrics: &RpcMetrics,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    serve_connections(listener, AnyAuthority::new, routes, metrics, shutdown).await
-}
-
-async fn serve_connections<S>(
-    listener: Listener,
-    wrap: fn(UnixStream) -> S,
-    routes: Routes,
-    metrics: &RpcMetrics,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-{
     let path = listener.path().to_owned();
     let bound = listener.bound();
-    let connections = listener.connections().map(|connection| connection.map(wrap));
+    let connections = listener.connections().map(|connection| connection.map(AnyAuthority::new));
     let serving = Server::builder()
         .layer(layer_fn(|service: Routes| observed(service, metrics)))
         .add_routes(routes)
