@@ -95,12 +95,9 @@ pub(crate) fn parse_device_list(message: &[u8]) -> Result<HashMap<String, (u32, 
     while let Some(number) = read_u64(entry, 0).filter(|number| *number != 0) {
         let name = entry.get(NAME..).ok_or(MessageError::Short)?;
         devices.insert(text(name), decode_device_number(number));
-        match read_u32(entry, ENTRY_NEXT).ok_or(MessageError::Short)? {
+        match read_size(entry, ENTRY_NEXT)? {
             0 => break,
-            next => {
-                let next = usize::try_from(next).map_err(|_| MessageError::Short)?;
-                entry = entry.get(next..).ok_or(MessageError::Short)?;
-            }
+            next => entry = entry.get(next..).ok_or(MessageError::Short)?,
         }
     }
     Ok(devices)
@@ -115,12 +112,10 @@ fn decode_device_number(number: u64) -> (u32, u32) {
 
 /// Returns the bytes behind the header of an answer.
 fn data(message: &[u8]) -> Result<&[u8], MessageError> {
-    let number = |place| read_u32(message, place).ok_or(MessageError::Short);
-    if number(FLAGS)? & BUFFER_FULL != 0 {
+    if read_u32(message, FLAGS).ok_or(MessageError::Short)? & BUFFER_FULL != 0 {
         return Err(MessageError::Full);
     }
-    let start = usize::try_from(number(DATA_START)?).map_err(|_| MessageError::Short)?;
-    message.get(start..).ok_or(MessageError::Short)
+    message.get(read_size(message, DATA_START)?..).ok_or(MessageError::Short)
 }
 
 /// Parses the status of a device from the kernel's answer, which is in the same bytes.
@@ -135,7 +130,7 @@ pub(crate) fn parse_status(message: &[u8]) -> Result<Info, MessageError> {
         let status = target.get(TARGET..).ok_or(MessageError::Short)?;
         targets.push(Target { target_type: text(kind), status: text(status) });
         // From the start of the first target, not of this one.
-        place = usize::try_from(read_u32(target, NEXT).ok_or(MessageError::Short)?).map_err(|_| MessageError::Short)?;
+        place = read_size(target, NEXT)?;
     }
     Ok(Info { open_count: number(OPEN_COUNT)?, targets })
 }
@@ -149,6 +144,10 @@ fn put(message: &mut [u8], place: usize, bytes: &[u8]) {
 fn read_u32(message: &[u8], place: usize) -> Option<u32> {
     let bytes = message.get(place..place.checked_add(4)?)?;
     bytes.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn read_size(message: &[u8], place: usize) -> Result<usize, MessageError> {
+    read_u32(message, place).and_then(|size| usize::try_from(size).ok()).ok_or(MessageError::Short)
 }
 
 fn read_u64(message: &[u8], place: usize) -> Option<u64> {

@@ -134,12 +134,9 @@ impl<R: CommandRunner> Lvm<R> {
     /// one be given. LVM looks while it has the lock of the group, so that no change of somebody else can come in
     /// between; then [`Error::Changed`] says that the volume stays. That it is gone already is success.
     pub async fn remove_if(&self, vg: &VgName, name: &LvName, uuid: &str, tag: Option<&str>) -> Changed {
-        fn find<'a>(group: &'a VolumeGroup, uuid: &str) -> Option<&'a LogicalVolume> {
-            group.volumes.iter().find(|volume| *volume.uuid == *uuid)
-        }
         let commands = vec![LvmCommand::remove_selected(vg, uuid, tag)];
-        let mut changed = self.change(vg, name, commands, |_, said| find(said.group, uuid).is_none()).await;
-        let left = changed.group.as_ref().and_then(|group| find(group, uuid));
+        let mut changed = self.change(vg, name, commands, |_, said| said.group.volume_of_uuid(uuid).is_none()).await;
+        let left = changed.group.as_ref().and_then(|group| group.volume_of_uuid(uuid));
         if let (Some(left), Some(tag)) = (left, tag)
             && !left.tags.iter().any(|existing| **existing == *tag)
         {

@@ -188,8 +188,10 @@ fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
     })
 }
 
-/// Messages by which LVM refuses: how the line begins, what is in it, how it ends, and its meaning.
-const REFUSALS: [(&str, &str, &str, fn(Refusal) -> Error); 13] = [
+/// A message by which LVM refuses: how the line begins, what is in it, how it ends, and its meaning.
+type Message = (&'static str, &'static str, &'static str, fn(Refusal) -> Error);
+
+const REFUSALS: [Message; 13] = [
     ("", "already exists in volume group", "", Error::AlreadyExists),
     ("", "already exists in Volume group", "", Error::AlreadyExists),
     ("", "has insufficient free space (", "", Error::NoSpace),
@@ -208,9 +210,8 @@ const REFUSALS: [(&str, &str, &str, fn(Refusal) -> Error); 13] = [
 /// Returns the meaning of the first line that is a refusal. Warnings are none.
 fn find_refusal(stderr: &str) -> Option<fn(Refusal) -> Error> {
     stderr.lines().map(str::trim).filter(|line| !line.starts_with("WARNING:")).find_map(|line| {
-        let is_this = |(begin, part, end, _): &&(&str, &str, &str, fn(Refusal) -> Error)| {
-            line.starts_with(begin) && line.contains(part) && line.ends_with(end)
-        };
+        let is_this =
+            |(begin, part, end, _): &&Message| line.starts_with(begin) && line.contains(part) && line.ends_with(end);
         REFUSALS.iter().find(is_this).map(|(.., refused)| *refused)
     })
 }

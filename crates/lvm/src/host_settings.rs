@@ -9,8 +9,10 @@ use crate::VgName;
 #[derive(Clone, Debug)]
 pub struct HostSettings(HashMap<String, String>);
 
-/// Settings of the whole host: name, its values that are an obstacle, and what they do.
-const OBSTACLES: [(&str, fn(&str) -> bool, &str); 4] = [
+/// A setting of the whole host: its name, its values that are an obstacle, and what they do.
+type Obstacle = (&'static str, fn(&str) -> bool, &'static str);
+
+const OBSTACLES: [Obstacle; 4] = [
     ("test", |value| value != "0", "sets global/test: LVM only pretends to change anything; set it to 0"),
     (
         "metadata_read_only",

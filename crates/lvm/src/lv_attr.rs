@@ -3,6 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+// Places of the characters.
+const STATE: usize = 4;
+const OPEN: usize = 5;
+const HEALTH: usize = 8;
+
 /// The ten characters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LvAttr([u8; 10]);
@@ -74,28 +79,8 @@ character! {
         Inactive = b'-',
         /// Active.
         Active = b'a',
-        /// Removed, kept for the history.
-        Historical = b'h',
         /// Active, and all reading and writing waits.
         Suspended = b's',
-        /// Snapshot that ran full.
-        InvalidSnapshot = b'I',
-        /// Snapshot that ran full, suspended.
-        InvalidSuspendedSnapshot = b'S',
-        /// Merging the snapshot failed.
-        MergeFailed = b'm',
-        /// Merging the snapshot failed, suspended.
-        MergeFailedSuspended = b'M',
-        /// A device without tables.
-        WithoutTables = b'd',
-        /// A device whose tables are not in effect.
-        InactiveTables = b'i',
-        /// Thin pool whose metadata must be checked.
-        CheckNeeded = b'c',
-        /// Thin pool whose metadata must be checked, suspended.
-        CheckNeededSuspended = b'C',
-        /// LVM could not find out.
-        Unknown = b'X',
     }
 }
 
@@ -172,12 +157,12 @@ impl LvAttr {
 
     /// Returns the state of the volume in the kernel.
     pub fn state(self) -> State {
-        self.0[4].into()
+        self.0[STATE].into()
     }
 
     /// Tells whether somebody has its block device open, for example because it is mounted.
     pub fn is_open(self) -> bool {
-        self.0[5] == b'o'
+        self.0[OPEN] == b'o'
     }
 
     /// Tells whether LVM leaves it alone when it activates whole groups; thin snapshots are made so.
@@ -234,51 +219,39 @@ impl LvAttr {
     /// Returns what is abnormal, the worst first; `None` while it can be used normally. A volume that is not active
     /// counts as normal, see [`Self::state`].
     pub fn problem(self) -> Option<Problem> {
-        self.general_problem()
-            .or_else(|| self.problem_of_type())
-            .or_else(|| self.problem_of_state())
-            .or_else(|| (self.0[5] == b'X').then_some(Problem::UnknownDevice))
-    }
-
-    fn general_problem(self) -> Option<Problem> {
-        match self.0[8] {
-            b'p' => Some(Problem::Partial),
-            b'X' => Some(Problem::UnknownHealth),
-            b'E' => Some(Problem::WriteCacheError),
-            _ => None,
-        }
-    }
-
-    /// Returns what is abnormal by the type: the same letter means different things for different types.
-    fn problem_of_type(self) -> Option<Problem> {
-        match (self.0[0], self.0[8]) {
-            (b't', b'F') => Some(Problem::ThinPoolFailed),
-            (b't', b'D') => Some(Problem::ThinPoolOutOfDataSpace),
-            (b't', b'M') => Some(Problem::ThinPoolMetadataReadOnly),
-            (b'V', b'F') => Some(Problem::ThinVolumeFailed),
-            (b'r' | b'R', b'r') => Some(Problem::RaidRefreshNeeded),
-            (b'r' | b'R', b'm') => Some(Problem::RaidMismatches),
-            (b'r' | b'R', b's') => Some(Problem::RaidReshaping),
-            (b'r' | b'R', b'R') => Some(Problem::RaidReshapeRemoved),
-            (b'r' | b'R', b'w') => Some(Problem::RaidWriteMostly),
-            _ => None,
-        }
-    }
-
-    fn problem_of_state(self) -> Option<Problem> {
-        match self.state() {
-            State::Suspended | State::InvalidSuspendedSnapshot => Some(Problem::Suspended),
-            State::InvalidSnapshot => Some(Problem::InvalidSnapshot),
-            State::MergeFailed | State::MergeFailedSuspended => Some(Problem::MergeFailed),
-            State::InactiveTables => Some(Problem::InactiveTables),
-            State::WithoutTables => Some(Problem::WithoutTables),
-            State::CheckNeeded | State::CheckNeededSuspended => Some(Problem::CheckNeeded),
-            State::Unknown => Some(Problem::UnknownState),
-            State::Historical => Some(Problem::Historical),
-            State::Inactive | State::Active | State::Other(_) => None,
-        }
+        let has = |place: usize, letters: &[u8]| self.0.get(place).is_some_and(|letter| letters.contains(letter));
+        let is_this =
+            |(types, place, letters, _): &&Symptom| (types.is_empty() || has(0, types)) && has(*place, letters);
+        SYMPTOMS.iter().find(is_this).map(|(.., problem)| *problem)
     }
 }
+
+/// Types of volumes, or none for all of them; a place in the attributes; letters in it; and what they mean.
+type Symptom = (&'static [u8], usize, &'static [u8], Problem);
+
+const SYMPTOMS: [Symptom; 21] = [
+    (b"", HEALTH, b"p", Problem::Partial),
+    (b"", HEALTH, b"X", Problem::UnknownHealth),
+    (b"", HEALTH, b"E", Problem::WriteCacheError),
+    (b"t", HEALTH, b"F", Problem::ThinPoolFailed),
+    (b"t", HEALTH, b"D", Problem::ThinPoolOutOfDataSpace),
+    (b"t", HEALTH, b"M", Problem::ThinPoolMetadataReadOnly),
+    (b"V", HEALTH, b"F", Problem::ThinVolumeFailed),
+    (b"rR", HEALTH, b"r", Problem::RaidRefreshNeeded),
+    (b"rR", HEALTH, b"m", Problem::RaidMismatches),
+    (b"rR", HEALTH, b"s", Problem::RaidReshaping),
+    (b"rR", HEALTH, b"R", Problem::RaidReshapeRemoved),
+    (b"rR", HEALTH, b"w", Problem::RaidWriteMostly),
+    (b"", STATE, b"sS", Problem::Suspended),
+    (b"", STATE, b"I", Problem::InvalidSnapshot),
+    (b"", STATE, b"mM", Problem::MergeFailed),
+    (b"", STATE, b"i", Problem::InactiveTables),
+    (b"", STATE, b"d", Problem::WithoutTables),
+    (b"", STATE, b"cC", Problem::CheckNeeded),
+    (b"", STATE, b"X", Problem::UnknownState),
+    (b"", STATE, b"h", Problem::Historical),
+    (b"", OPEN, b"X", Problem::UnknownDevice),
+];
 
 impl FromStr for LvAttr {
     type Err = InvalidLvAttr;

@@ -61,12 +61,6 @@ macro_rules! name {
                 f.write_str(&self.0)
             }
         }
-
-        impl AsRef<str> for $type {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
     };
 }
 

@@ -41,30 +41,9 @@ pub enum ReportError {
     /// A volume before the group that it belongs to.
     #[error("a volume without a volume group")]
     Order,
-    /// The group says that it has more, or fewer, volumes than follow.
-    #[error("volume group {vg} has {counted} {what} and {listed} are listed")]
-    Incomplete {
-        /// The volume group.
-        vg: VgName,
-        /// Of what.
-        what: &'static str,
-        /// Number by the group.
-        counted: usize,
-        /// Number that was read.
-        listed: usize,
-    },
-    /// The free areas of a physical volume are not what is free on it.
-    #[error("physical volume {pv} of volume group {vg} has {free} bytes free and areas of {listed}")]
-    Areas {
-        /// The volume group.
-        vg: VgName,
-        /// Identity of the physical volume.
-        pv: String,
-        /// Bytes that it says are free.
-        free: u64,
-        /// Bytes in the areas that were read.
-        listed: u64,
-    },
+    /// The parts of the report contradict each other, because it broke off or the group changed meanwhile.
+    #[error("{0}")]
+    Inconsistent(String),
     /// A volume that cannot be in one piece, without its segments.
     #[error("RAID volume {0} without a segment")]
     Segment(String),
@@ -78,8 +57,8 @@ pub enum ReportError {
 pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
     let output = String::from_utf8_lossy(output);
     let mut groups: Vec<GroupReport> = Vec::new();
-    for line in output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX)) {
-        let fields = Fields::read(line)?;
+    for fields in rows(&output) {
+        let fields = fields?;
         if fields.0.contains_key("VG_NAME") {
             groups.push(GroupReport::read(&fields)?);
             continue;
@@ -106,8 +85,7 @@ pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
 /// Parses the names in the output of [`LvmCommand::group_names`](crate::LvmCommand::group_names).
 pub(crate) fn group_names(output: &[u8]) -> Result<Vec<VgName>, ReportError> {
     let output = String::from_utf8_lossy(output);
-    let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
-    lines.map(|line| Ok(VgName::try_from(Fields::read(line)?.text("VG_NAME")?)?)).collect()
+    rows(&output).map(|fields| Ok(VgName::try_from(fields?.text("VG_NAME")?)?)).collect()
 }
 
 /// A thin volume, or a thin pool, with its device and transaction.
@@ -133,10 +111,9 @@ impl ThinVolume {
 /// Parses the volumes in the output of [`LvmCommand::thin_ids`](crate::LvmCommand::thin_ids).
 pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
     let output = String::from_utf8_lossy(output);
-    let lines = output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX));
-    lines
-        .map(|line| {
-            let fields = Fields::read(line)?;
+    rows(&output)
+        .map(|fields| {
+            let fields = fields?;
             Ok(ThinVolume {
                 name: fields.get("LV_NAME")?.into(),
                 pool: fields.optional_text("POOL_LV")?,
@@ -182,7 +159,9 @@ impl GroupReport {
             [("physical volumes", pvs, group.pvs.len()), ("logical volumes", volumes, group.volumes.len())]
         {
             if counted != listed {
-                return Err(ReportError::Incomplete { vg: group.name, what, counted, listed });
+                let vg = &group.name;
+                let why = format!("volume group {vg} has {counted} {what} and {listed} are listed");
+                return Err(ReportError::Inconsistent(why));
             }
         }
         // Taken for linear, its growth would be checked against a fraction of what it takes.
@@ -193,11 +172,18 @@ impl GroupReport {
             let listed = pv.free_areas.iter().fold(0, |sum: u64, area| sum.saturating_add(*area));
             let listed = listed.saturating_mul(group.extent_size);
             if listed != pv.free {
-                return Err(ReportError::Areas { vg: group.name, pv: pv.uuid.clone(), free: pv.free, listed });
+                let (vg, PhysicalVolume { uuid, free, .. }) = (&group.name, pv);
+                let what = format!("physical volume {uuid} of volume group {vg}");
+                return Err(ReportError::Inconsistent(format!("{what} has {free} bytes free and areas of {listed}")));
             }
         }
         Ok(group)
     }
+}
+
+/// Reads the lines of a report among whatever else commands wrote.
+fn rows(output: &str) -> impl Iterator<Item = Result<Fields<'_>, ReportError>> {
+    output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX)).map(Fields::read)
 }
 
 /// One line.

@@ -114,6 +114,11 @@ impl VolumeGroup {
         self.volumes.iter().find(|volume| *volume.name == *name)
     }
 
+    /// Returns the logical volume with this identity.
+    pub fn volume_of_uuid(&self, uuid: &str) -> Option<&LogicalVolume> {
+        self.volumes.iter().find(|volume| *volume.uuid == *uuid)
+    }
+
     /// Returns the names of the snapshots that would go with `origin`: all copy-on-write snapshots, and the thin ones
     /// whose origin is not in their own pool, which LVM calls external. Others live on without it.
     pub fn snapshots_of<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a str> {

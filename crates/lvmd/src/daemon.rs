@@ -11,7 +11,6 @@ use tonic::service::Routes;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
-use crate::device_class::DeviceClasses;
 use crate::engine::{Engine, StartError};
 use crate::metrics::{ConfigMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
@@ -100,13 +99,8 @@ impl<R: Host + Clone> Daemon<R> {
             reload: self.reload.status(),
         };
         tasks.spawn("health", health::report(reporter, self.systemd, sources, shutdown.clone()));
-        let reconfigure = {
-            let engine = engine.clone();
-            move |classes: DeviceClasses| {
-                let engine = engine.clone();
-                async move { Ok(engine.reconfigure(classes).await?) }
-            }
-        };
+        let engine_to_change = engine.clone();
+        let reconfigure = async move |classes| Ok(engine_to_change.reconfigure(classes).await?);
         tasks.spawn("configuration", self.reload.run(reconfigure, shutdown.clone()));
         routes(engine).add_service(health_service).prepare()
     }

@@ -5,7 +5,6 @@
 //! volume groups, see [`group`], and start no LVM process.
 
 mod activate;
-mod background;
 mod create;
 mod device_snapshot;
 mod external_changes;
@@ -22,7 +21,6 @@ mod snapshot;
 mod start;
 mod state;
 mod storage_health;
-mod suspended;
 mod thin_device;
 mod unconfigured_groups;
 mod unfinished;

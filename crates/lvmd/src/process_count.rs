@@ -16,18 +16,15 @@ pub(crate) async fn count<T>(work: impl Future<Output = T>) -> (T, u32) {
     (result, processes.load(Ordering::Relaxed))
 }
 
-/// Runs work in another task that counts its LVM processes with the counter of the request; with none if there is no
-/// request.
-pub(crate) async fn count_for<T>(processes: Option<Arc<AtomicU32>>, work: impl Future<Output = T>) -> T {
-    match processes {
-        Some(processes) => PROCESSES.scope(processes, work).await,
-        None => work.await,
+/// Returns work for another task that counts its LVM processes with the counter of the present request, if there is one.
+pub(crate) fn count_for_request<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let processes = PROCESSES.try_with(Arc::clone).ok();
+    async move {
+        match processes {
+            Some(processes) => PROCESSES.scope(processes, work).await,
+            None => work.await,
+        }
     }
-}
-
-/// Returns the counter of the present request, to hand to [`count_for`] in another task.
-pub(crate) fn counter() -> Option<Arc<AtomicU32>> {
-    PROCESSES.try_with(Arc::clone).ok()
 }
 
 /// Adds LVM processes to the counter of the present request.

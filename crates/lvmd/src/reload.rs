@@ -84,20 +84,17 @@ impl Reload {
         let before = self.current.classes.clone();
         while self.current.classes == before {
             self.wait_for_change().await;
-            self.reload(&|_| async { Ok(()) }).await;
+            self.reload(&async |_| Ok(())).await;
         }
     }
 
     /// Reloads the file after each change until the shutdown begins, and hands other device classes to `apply`, which
     /// uses all of them or fails. At the shutdown `apply` may be dropped.
-    pub(crate) async fn run<F>(
+    pub(crate) async fn run(
         mut self,
-        apply: impl Fn(DeviceClasses) -> F,
+        apply: impl AsyncFn(DeviceClasses) -> anyhow::Result<()>,
         shutdown: CancellationToken,
-    ) -> anyhow::Result<()>
-    where
-        F: Future<Output = anyhow::Result<()>>,
-    {
+    ) -> anyhow::Result<()> {
         let reloads = async {
             // The file may have changed between the start of the process and the watch.
             if config::load(&self.path).ok().as_ref() != Some(&self.current) {
@@ -120,10 +117,7 @@ impl Reload {
         }
     }
 
-    async fn reload<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F)
-    where
-        F: Future<Output = anyhow::Result<()>>,
-    {
+    async fn reload(&mut self, apply: &impl AsyncFn(DeviceClasses) -> anyhow::Result<()>) {
         self.systemd.reloading();
         let result = self.load_and_apply(apply).await;
         self.metrics.record(result.is_ok());
@@ -140,10 +134,10 @@ impl Reload {
         self.systemd.ready();
     }
 
-    async fn load_and_apply<F>(&mut self, apply: &impl Fn(DeviceClasses) -> F) -> anyhow::Result<()>
-    where
-        F: Future<Output = anyhow::Result<()>>,
-    {
+    async fn load_and_apply(
+        &mut self,
+        apply: &impl AsyncFn(DeviceClasses) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let new = config::load(&self.path)?;
         if new == self.current {
             tracing::info!("the configuration was read again and is the same");

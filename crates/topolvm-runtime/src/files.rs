@@ -28,16 +28,10 @@ pub struct Files {
     reported: Vec<Option<State>>,
 }
 
-/// The metadata of a file that differ when it was changed or is another one. The clock of these times ticks every few
-/// milliseconds; another reason to wait before a change is reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// The metadata of a file that differ when it was changed or is another one: device, inode, size, and the times at which
+/// content and metadata were changed. The clock of these times ticks every few milliseconds; another reason to wait
+/// before a change is reported.
+type State = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
     /// Watches from now on: what is read after this call and changed later is noticed. Neither the files nor their
@@ -82,7 +76,7 @@ impl Files {
     }
 
     fn states(&self) -> Vec<Option<State>> {
-        self.paths.iter().map(|path| State::of(path)).collect()
+        self.paths.iter().map(|path| read_state(path)).collect()
     }
 
     /// Watches the directories of the files, and of the targets of links. A symbolic link that is exchanged may lead to
@@ -112,18 +106,11 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-impl State {
-    /// Reads the metadata; `None` when there is no such file, or its metadata cannot be read.
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = fs::metadata(path).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
-    }
+/// Reads the state of a file; `None` when there is no such file, or its metadata cannot be read.
+fn read_state(path: &Path) -> Option<State> {
+    let metadata = fs::metadata(path).ok()?;
+    let (modified, changed) = ((metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec()));
+    Some((metadata.dev(), metadata.ino(), metadata.size(), modified, changed))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::Stream;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::backoff::Backoff;
 use crate::error_chain;
@@ -126,16 +126,10 @@ impl Listener {
             // Not only after a change: what is deleted before its watch begins is none
             while self.retry_at.is_none() && self.rebind_if_deleted().await {}
             let retry_at = self.retry_at;
-            let later = async move {
-                match retry_at {
-                    Some(retry_at) => tokio::time::sleep_until(retry_at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 accepted = self.inner.accept() => return accepted.map(|(connection, _)| connection),
                 () = self.files.changed() => {}
-                () = later => {}
+                () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             }
             self.retry_at = None;
         }

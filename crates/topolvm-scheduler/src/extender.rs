@@ -18,15 +18,16 @@ pub(crate) type Annotations = BTreeMap<String, String>;
 #[derive(Deserialize)]
 struct Arguments<'a> {
     #[serde(alias = "Pod")]
-    pod: Option<Pod>,
+    pod: Option<Object>,
     #[serde(borrow, alias = "Nodes")]
     nodes: Option<NodeList<'a>>,
     #[serde(alias = "NodeNames", alias = "nodeNames")]
     nodenames: Option<IgnoredAny>,
 }
 
+/// A pod or a node.
 #[derive(Deserialize)]
-struct Pod {
+struct Object {
     #[serde(default)]
     metadata: Metadata,
 }
@@ -48,12 +49,6 @@ struct NodeList<'a> {
     metadata: Option<&'a RawValue>,
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct NodeView {
-    #[serde(default)]
-    metadata: Metadata,
 }
 
 /// A request about a pod and some nodes.
@@ -123,7 +118,7 @@ impl NodeList<'_> {
 
 impl<'a> Node<'a> {
     fn parse(flavor: ApiFlavor, text: &'a RawValue) -> Result<Self, serde_json::Error> {
-        let NodeView { metadata } = serde_json::from_str(text.get())?;
+        let Object { metadata } = serde_json::from_str(text.get())?;
         Ok(Self {
             name: metadata.name.unwrap_or_default(),
             capacity: with_prefix(flavor, metadata.annotations),

@@ -11,9 +11,11 @@ use crate::predicate::FilterReason;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// By path and status code.
-    duration: Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>,
+    duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     verdicts: Family<[(&'static str, &'static str); 1], Counter>,
 }
+
+type RequestLabels = [(&'static str, String); 2];
 
 impl Metrics {
     /// Metrics that a registry shows.

@@ -1,10 +1,11 @@
 //! LVM commands that an earlier lvmd started and that outlived it: killed, it leaves them to end by themselves. Its
 //! successor waits for them, since what they are about to change is not yet what it finds.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
 use std::time::Duration;
 
+use procfs::process::all_processes;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 // tokio waits for a process as for a pipe
 use tokio::net::unix::pipe::Receiver as Process;
@@ -48,36 +49,22 @@ async fn until_ended(orphans: &[Process]) {
 /// Returns the processes that carry the name of the owner, without daemons that LVM has started (dmeventd), which lead
 /// sessions of their own and never end.
 fn find(owner: &str) -> io::Result<Vec<Process>> {
-    let variable = format!("{OWNER}={owner}");
+    let is_orphan = |process: &procfs::process::Process| {
+        let variables = process.environ().unwrap_or_default();
+        let is_owned = variables.get(OsStr::new(OWNER)).is_some_and(|name| name == owner);
+        is_owned && process.stat().is_ok_and(|status| status.session != status.pid)
+    };
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else { continue };
-        let has_variable = || {
-            let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
-        };
-        if !has_variable() || leads_session(pid) {
-            continue;
-        }
+    for process in all_processes().map_err(io::Error::other)?.flatten().filter(is_orphan) {
         // The number may be another's by now, but not any more once it is held
-        if let Ok(process) = pidfd_open(pid, PidfdFlags::NONBLOCK)
-            && has_variable()
+        if let Some(pid) = Pid::from_raw(process.pid())
+            && let Ok(held) = pidfd_open(pid, PidfdFlags::NONBLOCK)
+            && is_orphan(&process)
         {
-            found.push(Process::from_owned_fd_unchecked(process)?);
+            found.push(Process::from_owned_fd_unchecked(held)?);
         }
     }
     Ok(found)
-}
-
-/// Tells whether a process leads a session, as daemons do. proc(5): the session is the fourth after the name in
-/// parentheses. Not getsid(2), whose answer rustix cannot take when the session began outside of this process
-/// namespace.
-fn leads_session(pid: Pid) -> bool {
-    let pid = pid.as_raw_nonzero().to_string();
-    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = status.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().nth(3) == Some(&pid)
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ pub(super) fn string(node: Node) -> Result<String, String> {
 }
 
 /// Reads true or false.
+#[expect(clippy::needless_pass_by_value, reason = "as all that read a value")]
 pub(super) fn flag(node: Node) -> Result<bool, String> {
     if let Value::Bool(flag) = node.value { Ok(flag) } else { Err("true or false".to_owned()) }
 }
@@ -114,6 +115,7 @@ pub(super) fn number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl
 }
 
 /// Reads a number with or without a fraction, as the shortest decimal text of it.
+#[expect(clippy::needless_pass_by_value, reason = "as all that read a value")]
 pub(super) fn decimal(node: Node) -> Result<String, String> {
     match node.value {
         Value::Integer(number) => Ok(number.to_string()),
@@ -172,17 +174,17 @@ impl<'a> Fields<'a> {
 
     /// Adds a warning about the whole mapping.
     pub(super) fn warn(&self, message: impl Display) {
-        self.add_warning(self.line, format!("{}{message}", self.place));
+        self.add_warning(self.line, &format!("{}{message}", self.place));
     }
 
     /// Warns about every key that was not taken.
     pub(super) fn warn_of_unknown_keys(&self) {
         for (key, node) in &self.entries {
-            self.add_warning(node.line, format!("unknown key {key:?} is ignored"));
+            self.add_warning(node.line, &format!("unknown key {key:?} is ignored"));
         }
     }
 
-    fn add_warning(&self, line: u64, message: String) {
+    fn add_warning(&self, line: u64, message: &str) {
         let Diagnostics { file, warnings, .. } = self.diagnostics;
         warnings.borrow_mut().push(format!("{file}:{line}: {message}"));
     }

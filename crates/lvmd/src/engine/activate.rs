@@ -1,12 +1,16 @@
-//! Returns volumes with the device that they have now, and activates those that have none.
+//! Returns volumes with the device that they have now, activates those that have none, and resumes those that a killed
+//! LVM left suspended. LVM suspends a volume for a moment while it takes a snapshot of it or grows it; when it is killed
+//! just then, every process that uses the volume waits for ever.
 
 use std::collections::HashMap;
 
-use lvm::{Device, Host, LogicalVolume, LvName, VgName};
+use lvm::{Device, Host, LogicalVolume, LvName, State, VgName};
+use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::Engine;
 use crate::error::Error;
+use crate::tags;
 
 impl<R: Host> Engine<R> {
     /// Returns an existing volume with its present device. Activates it if it has none: who asks for the volume wants
@@ -27,6 +31,24 @@ impl<R: Host> Engine<R> {
         tracing::info!(vg = %group.name, %name, "activating a volume that somebody wants to use");
         self.store_outcome(group, self.inner.lvm.activate(&group.name, &name).await)?;
         group.created_volume(&name)
+    }
+
+    /// Resumes the suspended volumes that lvmd created; others may be suspended on purpose. LVM holds the lock of the
+    /// group for as long as it suspends something, and for a report, so nobody else will resume what a report shows as
+    /// suspended. The caller holds the group's lock.
+    pub(super) async fn resume_suspended(&self, group: &Group) {
+        let Some(known) = group.cached() else { return };
+        let suspended =
+            known.volumes.iter().filter(|volume| tags::is_managed(volume) && volume.attr.state() == State::Suspended);
+        let names: Vec<LvName> = suspended.filter_map(|volume| volume.name.parse().ok()).collect();
+        for name in names {
+            tracing::warn!(vg = %group.name, %name, "resuming a volume that a killed LVM left suspended");
+            if let Err(error) = self.store_outcome(group, self.inner.lvm.refresh(&group.name, &name).await) {
+                let error = error_chain(&error);
+                let vg = &group.name;
+                tracing::error!(%vg, %name, error, "cannot resume a volume; all who use it wait, see `dmsetup info`");
+            }
+        }
     }
 }
 

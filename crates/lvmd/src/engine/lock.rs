@@ -25,7 +25,7 @@ impl<R: Host> Engine<R> {
             drop(lock);
             result
         };
-        let counted = process_count::count_for(process_count::counter(), locked);
+        let counted = process_count::count_for_request(locked);
         self.inner.tasks.finish(counted.in_current_span()).await.map_err(Error::Interrupted)?
     }
 }

@@ -105,7 +105,7 @@ impl<R: Host> Engine<R> {
         // LVM can tell where device-mapper cannot be asked: it runs in the namespaces of the host.
         self.refresh(group).await?;
         let known = group.try_cached()?;
-        let now = known.volumes.iter().find(|other| other.uuid == volume.uuid);
+        let now = known.volume_of_uuid(&volume.uuid);
         Ok(now.is_none_or(|volume| volume.attr.is_open()))
     }
 }

@@ -1,5 +1,6 @@
-//! Starts the engine, and replaces its device classes while it runs.
+//! Starts the engine and the background tasks of its volume groups, and replaces its device classes while it runs.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use lvm::{FullName, Host, Lvm, VgName, VolumeGroup};
@@ -7,8 +8,9 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
+use super::group::Group;
 use super::state::{Engine, Inner};
-use super::unconfigured_groups;
+use super::{external_changes, storage_health, unconfigured_groups, wiping};
 use crate::device_class::{DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::tags::InstanceId;
@@ -117,6 +119,21 @@ impl<R: Host> Engine<R> {
         *self.inner.classes.write() = Arc::new(classes);
         self.publish();
         Ok(())
+    }
+
+    /// Puts a volume group that LVM has just reported into the cache and keeps it there, unless it is there already.
+    pub(super) fn track_group(&self, reported: VolumeGroup) {
+        let group = match self.inner.groups.write().entry(reported.name.clone()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(entry) => {
+                storage_health::log_missing_pvs(&reported.name, 0, reported.missing_pvs);
+                Arc::clone(entry.insert(Arc::new(Group::new(reported.name.clone(), Some(reported)))))
+            }
+        };
+        let shutdown = || self.inner.shutdown.clone();
+        let watching = external_changes::watch_group(self.clone(), Arc::clone(&group), shutdown());
+        self.inner.tasks.spawn("volume group", watching);
+        self.inner.tasks.spawn("wiping", wiping::wipe_removed_volumes(self.clone(), group, shutdown()));
     }
 
     /// Returns the classes with the host's `activation/thin_pool_autoextend_threshold` (lvm.conf(5)) in the thin ones.

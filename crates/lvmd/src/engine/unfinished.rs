@@ -140,7 +140,7 @@ impl<R: Host> Engine<R> {
             volume.sweeps = before.iter().find(is_same).map_or(1, |before| before.sweeps.saturating_add(1));
             if (volume.is_ours || volume.sweeps > SWEEPS_FOR_OTHERS)
                 && let Some(known) = group.cached()
-                && let Some(found) = known.volumes.iter().find(|other| *other.uuid == *volume.uuid)
+                && let Some(found) = known.volume_of_uuid(&volume.uuid)
                 && let Err(error) = self.remove_unfinished(group, &known, found).await
             {
                 let error = error_chain(&error);

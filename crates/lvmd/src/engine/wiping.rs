@@ -61,19 +61,11 @@ pub(super) async fn wipe_removed_volumes<R: Host>(
                     engine.record_wipe_failure(&group, &volume, &error);
                 }
             },
-            Next::Wait(until) => {
-                let due = async {
-                    match until {
-                        Some(until) => sleep_until(until).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    () = shutdown.cancelled() => return Ok(()),
-                    () = group.refreshed.notified() => {}
-                    () = due => {}
-                }
-            }
+            Next::Wait(until) => tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = group.refreshed.notified() => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+            },
         }
     }
 }

@@ -39,7 +39,7 @@ impl RpcMetrics {
 
     fn record(&self, method: &str, code: Code, elapsed: std::time::Duration) {
         let method = ("method", method.to_owned());
-        self.seconds.get_or_create(&[method.clone()]).observe(elapsed.as_secs_f64());
+        self.seconds.get_or_create(std::array::from_ref(&method)).observe(elapsed.as_secs_f64());
         self.handled.get_or_create(&[method, ("code", format!("{code:?}"))]).inc();
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{FIRST_REQUEST, IDLE};
 
@@ -23,8 +23,9 @@ pub struct ConnectionMetrics {
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has no request, or one that has not been received whole, and is closed at this time.
-    Waiting(Instant),
+    /// It has no request, or one that has not been received whole, and is closed at the deadline. It has this key in the
+    /// table.
+    Waiting { deadline: Instant, key: u64 },
     /// Its request is being answered.
     Answering,
     /// It is closed for another one.
@@ -92,7 +93,7 @@ impl Connections {
         self.shared.metrics.open.inc();
         drop(table);
         let state = watch::Sender::new(State::Answering);
-        let connection = Connection { shared: Arc::clone(&self.shared), state, key: Mutex::default() };
+        let connection = Connection { shared: Arc::clone(&self.shared), state };
         connection.wait_until(Instant::now() + FIRST_REQUEST);
         Some(connection)
     }
@@ -103,8 +104,6 @@ impl Connections {
 pub(super) struct Connection {
     shared: Arc<Shared>,
     state: watch::Sender<State>,
-    /// Its key in the table of those that wait.
-    key: Mutex<Option<u64>>,
 }
 
 impl Connection {
@@ -116,8 +115,7 @@ impl Connection {
     /// Notes that a request has been received whole. From now on the connection is not evicted.
     pub(super) fn request_received(&self) {
         let mut table = self.shared.table.lock();
-        let was_waiting = self.take_key().is_some_and(|key| table.waiting.remove(&key).is_some());
-        if was_waiting {
+        if self.key().is_some_and(|key| table.waiting.remove(&key).is_some()) {
             self.state.send_replace(State::Answering);
         }
     }
@@ -132,20 +130,20 @@ impl Connection {
         if *self.state.borrow() == State::Evicted {
             return;
         }
-        if let Some(key) = self.take_key() {
+        if let Some(key) = self.key() {
             table.waiting.remove(&key);
         }
         let key = table.next_key;
         table.next_key += 1;
         table.waiting.insert(key, self.state.clone());
-        *self.key.lock() = Some(key);
-        self.state.send_replace(State::Waiting(deadline));
+        self.state.send_replace(State::Waiting { deadline, key });
         drop(table);
         self.shared.changed.notify_one();
     }
 
-    fn take_key(&self) -> Option<u64> {
-        self.key.lock().take()
+    /// Returns the key in the table of those that wait.
+    fn key(&self) -> Option<u64> {
+        if let State::Waiting { key, .. } = *self.state.borrow() { Some(key) } else { None }
     }
 
     /// Waits until the connection has to be closed: its request has not come in time, or it is evicted.
@@ -156,18 +154,12 @@ impl Connection {
             let deadline = match state {
                 State::Evicted => return,
                 State::Answering => None,
-                State::Waiting(deadline) => Some(deadline),
-            };
-            let timeout = async {
-                match deadline {
-                    Some(deadline) => tokio::time::sleep_until(deadline).await,
-                    None => std::future::pending().await,
-                }
+                State::Waiting { deadline, .. } => Some(deadline),
             };
             tokio::select! {
                 // Never an error: the sender is borrowed
                 _ = changes.changed() => {}
-                () = timeout => return,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => return,
             }
         }
     }
@@ -180,7 +172,7 @@ impl Drop for Connection {
         if *self.state.borrow() == State::Evicted {
             table.evicting -= 1;
         }
-        if let Some(key) = self.take_key() {
+        if let Some(key) = self.key() {
             table.waiting.remove(&key);
         }
         drop(table);

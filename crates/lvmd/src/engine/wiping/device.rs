@@ -53,5 +53,5 @@ impl<R: Host> Engine<R> {
 }
 
 fn find_wiping<'a>(known: &'a VolumeGroup, uuid: &str) -> Option<&'a LogicalVolume> {
-    known.volumes.iter().find(|volume| *volume.uuid == *uuid && tags::is_wiping(volume))
+    known.volume_of_uuid(uuid).filter(|volume| tags::is_wiping(volume))
 }
