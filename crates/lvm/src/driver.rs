@@ -232,7 +232,7 @@ impl<R: CommandRunner> Lvm<R> {
         mut output: Output,
         is_done: impl FnOnce(Option<&LogicalVolume>, &ChangeResult<'_>) -> bool,
     ) -> Changed {
-        tracing::debug!(commands = changes(commands), said = messages(&output), "changed LVM");
+        tracing::debug!(commands = display_changes(commands), said = messages(&output), "changed LVM");
         let [first, .., _report] = commands else { return Changed { done: Ok(()), group: None } };
         if commands.len() > 2 {
             remove_consequential_errors(&mut output, vg, name);
@@ -348,7 +348,7 @@ fn remove_consequential_errors(output: &mut Output, vg: &VgName, name: &LvName) 
 }
 
 /// Returns the commands that change something as one would type them.
-fn changes(commands: &[LvmCommand]) -> String {
+fn display_changes(commands: &[LvmCommand]) -> String {
     let changes = commands.iter().filter(|command| command.effect() == Effect::Change).map(LvmCommand::to_string);
     changes.collect::<Vec<_>>().join("; ")
 }

@@ -57,7 +57,7 @@ pub enum ReportError {
 pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
     let output = String::from_utf8_lossy(output);
     let mut groups: Vec<GroupReport> = Vec::new();
-    for fields in rows(&output) {
+    for fields in read_rows(&output) {
         let fields = fields?;
         if fields.0.contains_key("VG_NAME") {
             groups.push(GroupReport::read(&fields)?);
@@ -85,7 +85,7 @@ pub fn parse(output: &[u8]) -> Result<Vec<VolumeGroup>, ReportError> {
 /// Parses the names in the output of [`LvmCommand::group_names`](crate::LvmCommand::group_names).
 pub(crate) fn group_names(output: &[u8]) -> Result<Vec<VgName>, ReportError> {
     let output = String::from_utf8_lossy(output);
-    rows(&output).map(|fields| Ok(VgName::try_from(fields?.text("VG_NAME")?)?)).collect()
+    read_rows(&output).map(|fields| Ok(VgName::try_from(fields?.text("VG_NAME")?)?)).collect()
 }
 
 /// A thin volume, or a thin pool, with its device and transaction.
@@ -111,7 +111,7 @@ impl ThinVolume {
 /// Parses the volumes in the output of [`LvmCommand::thin_ids`](crate::LvmCommand::thin_ids).
 pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
     let output = String::from_utf8_lossy(output);
-    rows(&output)
+    read_rows(&output)
         .map(|fields| {
             let fields = fields?;
             Ok(ThinVolume {
@@ -182,7 +182,7 @@ impl GroupReport {
 }
 
 /// Reads the lines of a report among whatever else commands wrote.
-fn rows(output: &str) -> impl Iterator<Item = Result<Fields<'_>, ReportError>> {
+fn read_rows(output: &str) -> impl Iterator<Item = Result<Fields<'_>, ReportError>> {
     output.lines().map(str::trim).filter(|line| line.starts_with(PREFIX)).map(Fields::read)
 }
 

@@ -13,7 +13,7 @@ use lvm::{InvalidName, Layout, LvName, Striping, VgName, Wipe};
 use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
-use yaml::{Diagnostics, Fields, Node, flag, number_to, string};
+use yaml::{Diagnostics, Fields, Node, read_flag, read_number_to, read_string};
 
 /// Default of `socket-name`.
 const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
@@ -58,7 +58,7 @@ pub(crate) fn load_socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
     let text = read_text(path)?;
     let diagnostics = Diagnostics::new("");
     let fields = Node::parse(&text).ok().and_then(|document| Fields::read(document, &diagnostics).ok());
-    let socket = fields.and_then(|mut fields| fields.take(keys::SOCKET_NAME, string));
+    let socket = fields.and_then(|mut fields| fields.take(keys::SOCKET_NAME, read_string));
     Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned()).into())
 }
 
@@ -91,15 +91,16 @@ impl Config {
 }
 
 fn parse_file(mut fields: Fields<'_>) -> Config {
-    let socket = fields.take(keys::SOCKET_NAME, string).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
-    let mut ids =
-        |key| -> BTreeSet<u32> { fields.take_list(key, number_to(MAX_ID)).unwrap_or_default().into_iter().collect() };
+    let socket = fields.take(keys::SOCKET_NAME, read_string).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let mut ids = |key| -> BTreeSet<u32> {
+        fields.take_list(key, read_number_to(MAX_ID)).unwrap_or_default().into_iter().collect()
+    };
     let peers = Peers { uids: ids(keys::ALLOWED_UIDS), gids: ids(keys::ALLOWED_GIDS) };
-    let lvm_command_prefix = fields.take_list(keys::LVM_COMMAND_PREFIX, string);
+    let lvm_command_prefix = fields.take_list(keys::LVM_COMMAND_PREFIX, read_string);
     let options = fields.take_mappings(keys::OPTION_CLASSES).into_iter().map(parse_option_class).collect();
-    let before = fields.diagnostics.errors();
+    let before = fields.diagnostics.error_count();
     let classes = fields.take_mappings(keys::DEVICE_CLASSES);
-    if classes.is_empty() && fields.diagnostics.errors() == before {
+    if classes.is_empty() && fields.diagnostics.error_count() == before {
         fields.error("there is no device class; list at least one under device-classes");
     }
     let classes = parse_device_classes(classes, &fields);
@@ -110,11 +111,11 @@ fn parse_file(mut fields: Fields<'_>) -> Config {
 
 /// Parses an option class. Of two with the same name the last counts.
 fn parse_option_class(mut fields: Fields<'_>) -> (String, Vec<String>) {
-    let name = fields.take(keys::OPTION_CLASS_NAME, string).unwrap_or_default();
+    let name = fields.take(keys::OPTION_CLASS_NAME, read_string).unwrap_or_default();
     if name.is_empty() {
         fields.error("an lvcreate-option-class has no name, so no request can choose it; give it one");
     }
-    let options = fields.take_list(keys::OPTIONS, string).unwrap_or_default();
+    let options = fields.take_list(keys::OPTIONS, read_string).unwrap_or_default();
     fields.warn_of_unknown_keys();
     (name, options)
 }
@@ -124,12 +125,12 @@ fn parse_device_classes(entries: Vec<Fields<'_>>, file: &Fields<'_>) -> Vec<Devi
     let mut classes: Vec<DeviceClass> = Vec::new();
     let (mut names, mut owners) = (BTreeSet::new(), BTreeMap::new());
     for mut fields in entries {
-        let before = diagnostics.errors();
+        let before = diagnostics.error_count();
         let class = parse_device_class(&mut fields, &mut names);
         if let Some(class) = &class {
             fields.check(claim_target(class, &mut owners));
         }
-        if diagnostics.errors() == before {
+        if diagnostics.error_count() == before {
             classes.extend(class);
         }
     }
@@ -158,15 +159,15 @@ fn claim_target(class: &DeviceClass, owners: &mut BTreeMap<(VgName, Option<LvNam
 
 /// Parses a class. `names` are those of the classes before it.
 fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> Option<DeviceClass> {
-    let name = fields.take(keys::CLASS_NAME, string).unwrap_or_default();
-    let volume_group = fields.take(keys::VOLUME_GROUP, string).unwrap_or_default();
+    let name = fields.take(keys::CLASS_NAME, read_string).unwrap_or_default();
+    let volume_group = fields.take(keys::VOLUME_GROUP, read_string).unwrap_or_default();
     fields.place = format!("device class {name:?}: ");
     fields.check(check_class_name(&name, names));
     let volume_group = fields.check(parse_volume_group(&volume_group));
-    let default = fields.take(keys::DEFAULT, flag).unwrap_or_default();
-    let spare = fields.take(keys::SPARE_GB, number_to(MAX_GIB));
+    let default = fields.take(keys::DEFAULT, read_flag).unwrap_or_default();
+    let spare = fields.take(keys::SPARE_GB, read_number_to(MAX_GIB));
     let striping = take_striping(fields);
-    let lvcreate_options = fields.take_list(keys::LVCREATE_OPTIONS, string).unwrap_or_default();
+    let lvcreate_options = fields.take_list(keys::LVCREATE_OPTIONS, read_string).unwrap_or_default();
     let is_thin = take_is_thin(fields);
     let thin_pool = fields.take(keys::THIN_POOL, Ok);
     let wipe = take_wipe(fields);
@@ -194,8 +195,8 @@ fn parse_volume_group(name: &str) -> Result<VgName, String> {
 }
 
 fn take_striping(fields: &mut Fields<'_>) -> Option<Striping> {
-    let stripes = fields.take(keys::STRIPE, number_to(u32::MAX));
-    let stripe_size = fields.take(keys::STRIPE_SIZE, string).filter(|size| !size.is_empty());
+    let stripes = fields.take(keys::STRIPE, read_number_to(u32::MAX));
+    let stripe_size = fields.take(keys::STRIPE_SIZE, read_string).filter(|size| !size.is_empty());
     if let Some(size) = stripe_size.as_ref().filter(|size| !is_stripe_size(size)) {
         fields.error(format!("stripe-size {size:?} is not a number with one of the units k m g t p e b s"));
     }
@@ -204,7 +205,7 @@ fn take_striping(fields: &mut Fields<'_>) -> Option<Striping> {
 
 /// Takes the type of a class, and returns whether it is thin.
 fn take_is_thin(fields: &mut Fields<'_>) -> bool {
-    let kind = fields.take(keys::TYPE, string).unwrap_or_default();
+    let kind = fields.take(keys::TYPE, read_string).unwrap_or_default();
     if !matches!(kind.as_str(), "" | "thick" | "thin") {
         fields.error(format!("type {kind:?} is unknown; use thick or thin"));
     }
@@ -215,7 +216,7 @@ fn take_is_thin(fields: &mut Fields<'_>) -> bool {
 fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
     let node = fields.take(keys::WIPE, Ok)?;
     let line = node.line;
-    let text = node.read(keys::WIPE.name, fields.diagnostics, string)?;
+    let text = node.read(keys::WIPE.name, fields.diagnostics, read_string)?;
     let wipe = Wipe::parse(&text);
     if wipe.is_none() && text != "none" {
         let place = &fields.place;

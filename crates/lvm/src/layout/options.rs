@@ -113,7 +113,7 @@ fn value<'a>(given: &Given<'a>, name: &str) -> Option<&'a str> {
 
 /// Returns the shape that the options mean together, or why LVM refuses them together.
 fn shape(given: &Given<'_>) -> Result<Shape, String> {
-    let (stripes, mirrors) = (number(given, "stripes")?, number(given, "mirrors")?);
+    let (stripes, mirrors) = (parse_number(given, "stripes")?, parse_number(given, "mirrors")?);
     let name = match value(given, "type") {
         Some(name) => name,
         None if mirrors.unwrap_or(0) == 0 => "striped",
@@ -123,15 +123,22 @@ fn shape(given: &Given<'_>) -> Result<Shape, String> {
     let segment_type = SegmentType::find(name);
     let segment_type =
         segment_type.ok_or_else(|| format!("--type {name}: the capacity of this type is not computed"))?;
-    let stripes = stripes_of(name, segment_type, stripes)?;
-    let copies = copies_of(segment_type, mirrors)?;
+    let stripes = check_stripes(name, segment_type, stripes)?;
+    let copies = check_copies(segment_type, mirrors)?;
     check_raid_options(given, segment_type)?;
-    let integrity = integrity(given, segment_type)?;
-    Ok(Shape { segment_type, stripes, copies, policy: policy(given)?, metadata: segment_type.metadata, integrity })
+    let integrity = parse_integrity(given, segment_type)?;
+    Ok(Shape {
+        segment_type,
+        stripes,
+        copies,
+        policy: parse_policy(given)?,
+        metadata: segment_type.metadata,
+        integrity,
+    })
 }
 
 /// Returns the number that an option gives. More images than LVM's most would only make the arithmetic large.
-fn number(given: &Given<'_>, name: &str) -> Result<Option<u64>, String> {
+fn parse_number(given: &Given<'_>, name: &str) -> Result<Option<u64>, String> {
     let Some(text) = value(given, name) else { return Ok(None) };
     match text.parse::<u64>() {
         Ok(number @ ..=256) => Ok(Some(number)),
@@ -139,7 +146,7 @@ fn number(given: &Given<'_>, name: &str) -> Result<Option<u64>, String> {
     }
 }
 
-fn stripes_of(name: &str, segment_type: &SegmentType, stripes: Option<u64>) -> Result<u64, String> {
+fn check_stripes(name: &str, segment_type: &SegmentType, stripes: Option<u64>) -> Result<u64, String> {
     let least = segment_type.least_stripes;
     match stripes.unwrap_or(least) {
         few if few < least => Err(format!("--stripes {few}: this type needs {least} or more")),
@@ -150,7 +157,7 @@ fn stripes_of(name: &str, segment_type: &SegmentType, stripes: Option<u64>) -> R
     }
 }
 
-fn copies_of(segment_type: &SegmentType, mirrors: Option<u64>) -> Result<u64, String> {
+fn check_copies(segment_type: &SegmentType, mirrors: Option<u64>) -> Result<u64, String> {
     match (segment_type.name, mirrors) {
         ("raid1", Some(mirrors @ 1..)) => Ok(mirrors + 1),
         ("raid1" | "raid10", None) | ("raid10", Some(1)) => Ok(2),
@@ -171,7 +178,7 @@ fn check_raid_options(given: &Given<'_>, segment_type: &SegmentType) -> Result<(
 }
 
 /// Returns whether each image gets checksums.
-fn integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<bool, String> {
+fn parse_integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<bool, String> {
     let integrity = value(given, "raidintegrity");
     if integrity.is_some() && value(given, "type").is_none() {
         return Err("--raidintegrity is only possible with --type".to_owned());
@@ -183,7 +190,7 @@ fn integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<bool, Stri
     Ok(integrity)
 }
 
-fn policy(given: &Given<'_>) -> Result<Policy, String> {
+fn parse_policy(given: &Given<'_>) -> Result<Policy, String> {
     match (value(given, "alloc"), value(given, "contiguous") == Some("y")) {
         (None | Some("inherit" | "contiguous"), true) | (Some("contiguous"), false) => Ok(Policy::Contiguous),
         (Some(other), true) => Err(format!("--contiguous y and --alloc {other} contradict each other")),

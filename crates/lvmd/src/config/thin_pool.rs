@@ -3,7 +3,7 @@
 use lvm::LvName;
 
 use super::keys;
-use super::yaml::{Fields, Node, decimal, string};
+use super::yaml::{Fields, Node, read_decimal, read_string};
 use crate::device_class::{DEFAULT_THRESHOLD, InvalidRatio, OverprovisionRatio, ThinPool};
 
 /// Parses the pool of a class; `None` after an error.
@@ -13,7 +13,7 @@ pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> 
     let diagnostics = class.diagnostics;
     let mut fields = node.read(keys::THIN_POOL.name, diagnostics, |node| Fields::read(node, diagnostics))?;
     fields.place = format!("{}thin-pool: ", class.place);
-    let name = fields.take(keys::POOL_NAME, string).unwrap_or_default();
+    let name = fields.take(keys::POOL_NAME, read_string).unwrap_or_default();
     let ratio = fields.take(keys::OVERPROVISION_RATIO, Ok);
     fields.warn_of_unknown_keys();
     let name = fields.check(parse_name(&name));
@@ -31,6 +31,6 @@ fn parse_name(name: &str) -> Result<LvName, String> {
 
 fn parse_ratio(node: Node, pool: &Fields<'_>) -> Option<OverprovisionRatio> {
     let key = keys::OVERPROVISION_RATIO.name;
-    let ratio = node.read(key, pool.diagnostics, decimal)?;
+    let ratio = node.read(key, pool.diagnostics, read_decimal)?;
     pool.check(ratio.parse().map_err(|error: InvalidRatio| format!("{key} {ratio}: {error}")))
 }

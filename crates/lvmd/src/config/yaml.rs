@@ -47,7 +47,7 @@ impl Diagnostics {
     }
 
     /// Returns the number of errors so far.
-    pub(super) fn errors(&self) -> usize {
+    pub(super) fn error_count(&self) -> usize {
         self.errors.borrow().len()
     }
 
@@ -90,7 +90,7 @@ impl Node {
 }
 
 /// Reads a string.
-pub(super) fn string(node: Node) -> Result<String, String> {
+pub(super) fn read_string(node: Node) -> Result<String, String> {
     match node.value {
         Value::Text(text) => Ok(text),
         // Existing files say `stripe-size: 4`.
@@ -102,12 +102,12 @@ pub(super) fn string(node: Node) -> Result<String, String> {
 
 /// Reads true or false.
 #[expect(clippy::needless_pass_by_value, reason = "as all that read a value")]
-pub(super) fn flag(node: Node) -> Result<bool, String> {
+pub(super) fn read_flag(node: Node) -> Result<bool, String> {
     if let Value::Bool(flag) = node.value { Ok(flag) } else { Err("true or false".to_owned()) }
 }
 
 /// Reads a whole number from 0 to `max`.
-pub(super) fn number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl Fn(Node) -> Result<N, String> {
+pub(super) fn read_number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl Fn(Node) -> Result<N, String> {
     move |node| {
         let number = if let Value::Integer(number) = node.value { N::try_from(number).ok() } else { None };
         number.filter(|number| *number <= max).ok_or_else(|| format!("a whole number from 0 to {max}"))
@@ -116,7 +116,7 @@ pub(super) fn number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl
 
 /// Reads a number with or without a fraction, as the shortest decimal text of it.
 #[expect(clippy::needless_pass_by_value, reason = "as all that read a value")]
-pub(super) fn decimal(node: Node) -> Result<String, String> {
+pub(super) fn read_decimal(node: Node) -> Result<String, String> {
     match node.value {
         Value::Integer(number) => Ok(number.to_string()),
         Value::Float(number) => Ok(number.to_string()),
@@ -124,7 +124,7 @@ pub(super) fn decimal(node: Node) -> Result<String, String> {
     }
 }
 
-fn list(node: Node) -> Result<Vec<Node>, String> {
+fn read_list(node: Node) -> Result<Vec<Node>, String> {
     if let Value::List(items) = node.value { Ok(items) } else { Err("a list".to_owned()) }
 }
 
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
 
     /// Takes what `read` makes of each entry of a list.
     pub(super) fn take_list<T>(&mut self, key: Key, read: impl Fn(Node) -> Result<T, String>) -> Option<Vec<T>> {
-        let items = self.take(key, list)?;
+        let items = self.take(key, read_list)?;
         let name = format!("each entry of {}", key.name);
         Some(items.into_iter().filter_map(|item| item.read(&name, self.diagnostics, &read)).collect())
     }

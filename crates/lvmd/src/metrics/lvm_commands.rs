@@ -17,14 +17,14 @@ use crate::process_count;
 pub struct LvmMetrics {
     /// By command and outcome.
     commands: Family<[(&'static str, String); 2], Counter>,
-    seconds: Family<ByCommand, Histogram>,
-    processes: Family<ByCommand, Counter>,
+    seconds: Family<CommandLabel, Histogram>,
+    processes: Family<CommandLabel, Counter>,
 }
 
 /// The label of the first of the commands.
-type ByCommand = [(&'static str, String); 1];
+type CommandLabel = [(&'static str, String); 1];
 
-fn by_command(commands: &[LvmCommand]) -> ByCommand {
+fn command_label(commands: &[LvmCommand]) -> CommandLabel {
     [("command", commands.first().map_or("", LvmCommand::name).to_owned())]
 }
 
@@ -75,14 +75,14 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, RunError> {
         let start = Instant::now();
         let result = self.inner.run(commands).await;
-        self.metrics.seconds.get_or_create(&by_command(commands)).observe(start.elapsed().as_secs_f64());
+        self.metrics.seconds.get_or_create(&command_label(commands)).observe(start.elapsed().as_secs_f64());
         let processes = match &result {
             Ok(output) => output.processes,
             Err(RunError::Spawn { .. }) => 0,
             Err(RunError::Timeout(_) | RunError::Read(_)) => 1,
         };
         process_count::add(processes);
-        self.metrics.processes.get_or_create(&by_command(commands)).inc_by(processes.into());
+        self.metrics.processes.get_or_create(&command_label(commands)).inc_by(processes.into());
         result
     }
 
@@ -97,7 +97,7 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
             Some(lvm::Error::Run { .. }) => "not_run",
             Some(_) => "failed",
         };
-        let [command] = by_command(commands);
+        let [command] = command_label(commands);
         self.metrics.commands.get_or_create(&[command, ("outcome", outcome.to_owned())]).inc();
         self.inner.record_outcome(commands, failure);
     }
