@@ -216,8 +216,8 @@ fn find_refusal(stderr: &str) -> Option<fn(Refusal) -> Error> {
     })
 }
 
-/// Tells whether LVM warns of a thin pool that must be repaired. It gives room as the reason for everything for which it
-/// makes no volume in a pool, and of these no room helps.
+/// Tells whether LVM warns of a thin pool that must be repaired. It gives room as the reason for everything for which
+/// it makes no volume in a pool, and of these no room helps.
 fn names_broken_pool(stderr: &str) -> bool {
     let faults = ["unexpected transaction id", " is failed", " needs check", " is erroring"];
     let mut warnings = stderr.lines().map(str::trim).filter(|line| line.starts_with("WARNING: Thin pool "));

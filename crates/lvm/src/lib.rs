@@ -41,7 +41,7 @@ pub use report::ReportError;
 pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
 pub use thin_device::ThinDeviceError;
-pub use volume::{Device, FreeAreas, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
+pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
 pub use wipe::{Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.

@@ -42,14 +42,6 @@ pub struct PhysicalVolume {
     pub allocatable: bool,
 }
 
-/// The free areas of a volume group in which LVM may make volumes.
-#[derive(Clone, Debug)]
-pub struct FreeAreas<'a> {
-    extent_size: u64,
-    /// Of each physical volume, in the order of the group's metadata.
-    areas: Vec<&'a [u64]>,
-}
-
 /// A logical volume. A node may have thousands, and each report is kept until the next: nothing has room to grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogicalVolume {
@@ -102,11 +94,27 @@ pub struct Device {
 }
 
 impl VolumeGroup {
-    /// Returns the free areas in which LVM may make volumes: none while physical volumes are missing.
-    pub fn free_areas(&self) -> FreeAreas<'_> {
+    /// Returns the bytes of the largest volume of this layout that can be made so that `spare` bytes are left, wherever
+    /// these are.
+    pub fn largest_volume(&self, layout: &Layout, spare: u64) -> u64 {
+        let areas = self.free_areas();
+        let free: u64 = areas.iter().copied().flatten().sum();
+        let spare = spare
+            .checked_div(self.extent_size)
+            .map_or(0, |whole| whole + u64::from(!spare.is_multiple_of(self.extent_size)));
+        let within = layout.largest_of(free.saturating_sub(spare), self.extent_size);
+        layout.largest(self.extent_size, &areas).min(within).saturating_mul(self.extent_size)
+    }
+
+    /// Tells whether a volume of this layout and so many bytes can be made.
+    pub fn has_room(&self, layout: &Layout, bytes: u64) -> bool {
+        self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.free_areas())
+    }
+
+    /// Returns the free areas in which LVM may make volumes, of each physical volume: none while one is missing.
+    fn free_areas(&self) -> Vec<&[u64]> {
         let usable = |pv: &&PhysicalVolume| pv.allocatable && self.missing_pvs == 0;
-        let areas = self.pvs.iter().filter(usable).map(|pv| pv.free_areas.as_slice()).collect();
-        FreeAreas { extent_size: self.extent_size, areas }
+        self.pvs.iter().filter(usable).map(|pv| pv.free_areas.as_slice()).collect()
     }
 
     /// Returns the logical volume with this name.
@@ -128,24 +136,6 @@ impl VolumeGroup {
             .filter(move |volume| volume.origin.as_deref() == Some(origin))
             .filter(move |volume| volume.pool.is_none() || volume.pool.as_deref() != pool_of_origin)
             .map(|volume| &*volume.name)
-    }
-}
-
-impl FreeAreas<'_> {
-    /// Returns the bytes of the largest volume of this layout that can be made so that `spare` bytes of the free areas
-    /// are left, wherever these are.
-    pub fn largest(&self, layout: &Layout, spare: u64) -> u64 {
-        let free: u64 = self.areas.iter().copied().flatten().sum();
-        let spare = spare
-            .checked_div(self.extent_size)
-            .map_or(0, |whole| whole + u64::from(!spare.is_multiple_of(self.extent_size)));
-        let within = layout.largest_of(free.saturating_sub(spare), self.extent_size);
-        layout.largest(self.extent_size, &self.areas).min(within).saturating_mul(self.extent_size)
-    }
-
-    /// Tells whether a volume of this layout and so many bytes can be made.
-    pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
-        self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.areas)
     }
 }
 

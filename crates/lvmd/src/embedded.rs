@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tonic::body::Body;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{Backoff, CancellationToken, Tasks, error_chain};
-use tower::{Service, ServiceExt as _};
+use tower::ServiceExt as _;
+use tower::util::BoxCloneSyncService;
 
 use crate::daemon::Daemon;
 use crate::grpc::{EmbeddedServices, not_started};
@@ -31,21 +32,11 @@ pub fn embed<R: Host + Clone>(
     registry: &mut Registry,
     tasks: &Tasks,
     shutdown: CancellationToken,
-) -> anyhow::Result<
-    impl Service<
-        http::Request<Body>,
-        Response = http::Response<Body>,
-        Error = Infallible,
-        Future = impl Future<Output = Result<http::Response<Body>, Infallible>> + Send + use<R>,
-    > + Clone
-    + Send
-    + Sync
-    + use<R>,
-> {
+) -> anyhow::Result<BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>> {
     let daemon = Daemon::new(settings, Mode::Embedded, instance, Systemd::default(), registry)?;
     let (sender, receiver) = watch::channel(EmbeddedServices::Starting);
     tasks.spawn("embedded lvmd", run(daemon, sender, tasks.clone(), shutdown));
-    Ok(tower::service_fn(move |request| {
+    Ok(BoxCloneSyncService::new(tower::service_fn(move |request| {
         let services = receiver.borrow().clone();
         async move {
             match services {
@@ -54,7 +45,7 @@ pub fn embed<R: Host + Clone>(
                 EmbeddedServices::Failed(reason) => Ok(not_started(&reason)),
             }
         }
-    }))
+    })))
 }
 
 async fn run<R: Host + Clone>(

@@ -16,7 +16,8 @@ pub(crate) async fn count<T>(work: impl Future<Output = T>) -> (T, u32) {
     (result, processes.load(Ordering::Relaxed))
 }
 
-/// Returns work for another task that counts its LVM processes with the counter of the present request, if there is one.
+/// Returns work for another task that counts its LVM processes with the counter of the present request, if there is
+/// one.
 pub(crate) fn count_for_request<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     let processes = PROCESSES.try_with(Arc::clone).ok();
     async move {

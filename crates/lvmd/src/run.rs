@@ -99,12 +99,7 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     systemd.ready();
     // systemd restarts a process that hangs, and not one whose LVM does not work: another process would not get
     // further.
-    let watchdog = systemd.watchdog(move || ping(socket.clone()), shutdown.clone());
+    let watchdog = systemd.watchdog(async move || health::ping(&socket).await, shutdown.clone());
     tasks.spawn("watchdog", watchdog);
     Ok(())
-}
-
-/// Fails if this process does not accept connections and answer any more.
-async fn ping(socket: PathBuf) -> anyhow::Result<()> {
-    health::ping(&socket).await
 }

@@ -28,9 +28,9 @@ pub struct Files {
     reported: Vec<Option<State>>,
 }
 
-/// The metadata of a file that differ when it was changed or is another one: device, inode, size, and the times at which
-/// content and metadata were changed. The clock of these times ticks every few milliseconds; another reason to wait
-/// before a change is reported.
+/// The metadata of a file that differ when it was changed or is another one: device, inode, size, and the times at
+/// which content and metadata were changed. The clock of these times ticks every few milliseconds; another reason to
+/// wait before a change is reported.
 type State = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {

@@ -66,8 +66,8 @@ pub(crate) enum LogFormat {
 }
 
 impl LogArgs {
-    /// Makes these flags the process's logging. A second call changes nothing. `retired` are level and format that flags
-    /// of TopoLVM ask for; these flags count before them.
+    /// Makes these flags the process's logging. A second call changes nothing. `retired` are level and format that
+    /// flags of TopoLVM ask for; these flags count before them.
     pub(crate) fn install(&self, retired: (Option<LevelFilter>, Option<LogFormat>)) {
         let (level, format) = self.resolve(retired);
         let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);

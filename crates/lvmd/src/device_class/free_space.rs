@@ -1,6 +1,6 @@
 //! Computes the free bytes of a device class, thick or thin. Creation, growth, `GetFreeBytes` and `Watch` all use it.
 
-use lvm::{FreeAreas, Layout, LogicalVolume, VolumeGroup};
+use lvm::{Layout, LogicalVolume, VolumeGroup};
 
 use super::{DeviceClass, ThinPool};
 
@@ -9,30 +9,26 @@ use super::{DeviceClass, ThinPool};
 pub struct FreeSpace<'a> {
     /// Bytes of the largest volume that can be created, after the spare.
     pub bytes: u64,
-    /// The areas where a thick volume can lie; `None` in a thin pool.
-    areas: Option<FreeAreas<'a>>,
+    /// The group where a thick volume can lie; `None` in a thin pool.
+    group: Option<&'a VolumeGroup>,
 }
 
 impl<'a> FreeSpace<'a> {
     /// Returns the space into which a volume can grow where no class has its volumes any more: what is free in the
     /// group, or what is physically free in the thin pool, because no ratio says how much more the pool may promise.
     pub fn without_class(volume: &LogicalVolume, group: &'a VolumeGroup) -> Self {
-        if group.missing_pvs > 0 {
-            return Self { bytes: 0, areas: None };
-        }
-        match &volume.pool {
-            None => {
-                let areas = group.free_areas();
-                Self { bytes: areas.largest(&volume.layout(), 0), areas: Some(areas) }
-            }
-            Some(pool) => Self { bytes: group.volume(pool).map_or(0, unwritten_bytes), areas: None },
-        }
+        let bytes = match &volume.pool {
+            _ if group.missing_pvs > 0 => 0,
+            None => group.largest_volume(&volume.layout(), 0),
+            Some(pool) => group.volume(pool).map_or(0, unwritten_bytes),
+        };
+        Self { bytes, group: volume.pool.is_none().then_some(group) }
     }
 
     /// Returns whether a volume of this many bytes can be created. LVM's allocator is greedy: now and then it cannot
     /// create a size although it can create a larger one.
     pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
-        bytes <= self.bytes && self.areas.as_ref().is_none_or(|areas| areas.fits(layout, bytes))
+        bytes <= self.bytes && self.group.is_none_or(|group| group.has_room(layout, bytes))
     }
 }
 
@@ -47,15 +43,13 @@ impl DeviceClass {
 
     /// Returns the same for volumes of any layout.
     pub fn free_space<'a>(&self, layout: &Layout, group: &'a VolumeGroup) -> Result<FreeSpace<'a>, &ThinPool> {
-        let space = match &self.thin_pool {
-            None => {
-                let areas = group.free_areas();
-                FreeSpace { bytes: areas.largest(layout, self.spare), areas: Some(areas) }
-            }
-            Some(pool) => FreeSpace { bytes: self.free_bytes_of_pool(pool, group)?, areas: None },
+        let bytes = match &self.thin_pool {
+            None => group.largest_volume(layout, self.spare),
+            Some(pool) => self.free_bytes_of_pool(pool, group)?,
         };
         // LVM creates nothing in a group that lacks physical volumes.
-        Ok(if group.missing_pvs > 0 { FreeSpace { bytes: 0, ..space } } else { space })
+        let bytes = if group.missing_pvs > 0 { 0 } else { bytes };
+        Ok(FreeSpace { bytes, group: self.thin_pool.is_none().then_some(group) })
     }
 
     fn free_bytes_of_pool<'p>(&self, pool: &'p ThinPool, group: &VolumeGroup) -> Result<u64, &'p ThinPool> {

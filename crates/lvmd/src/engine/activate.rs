@@ -1,6 +1,6 @@
 //! Returns volumes with the device that they have now, activates those that have none, and resumes those that a killed
-//! LVM left suspended. LVM suspends a volume for a moment while it takes a snapshot of it or grows it; when it is killed
-//! just then, every process that uses the volume waits for ever.
+//! LVM left suspended. LVM suspends a volume for a moment while it takes a snapshot of it or grows it; when it is
+//! killed just then, every process that uses the volume waits for ever.
 
 use std::collections::HashMap;
 

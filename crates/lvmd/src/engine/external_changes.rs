@@ -67,7 +67,8 @@ pub(super) async fn watch_group<R: Host>(
 }
 
 impl<R: Host> Engine<R> {
-    /// Resumes and removes what an earlier process left suspended or unfinished. Returns the unfinished volumes that stay.
+    /// Resumes and removes what an earlier process left suspended or unfinished. Returns the unfinished volumes that
+    /// stay.
     async fn clean_up(&self, group: &Group) -> Vec<UnfinishedVolume> {
         let _lock = group.lock().await;
         self.resume_suspended(group).await;

@@ -78,8 +78,8 @@ impl<R: Host> Engine<R> {
         self.rename_for_wiping(group, volume, name, &self.inner.instance.wiping_tags(how)?).await
     }
 
-    /// Tags a volume that is being wiped, and makes its name free. A volume that has the tags already still has its name
-    /// when a crash came between the two commands that tag and rename it.
+    /// Tags a volume that is being wiped, and makes its name free. A volume that has the tags already still has its
+    /// name when a crash came between the two commands that tag and rename it.
     pub(super) async fn rename_for_wiping(
         &self,
         group: &Group,

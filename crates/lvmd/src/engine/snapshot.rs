@@ -107,8 +107,8 @@ impl<R: Host> Engine<R> {
     }
 }
 
-/// Returns the size in bytes of a snapshot after rounding; `wanted` is 0 for that of the source. Fails if there is no room
-/// for it.
+/// Returns the size in bytes of a snapshot after rounding; `wanted` is 0 for that of the source. Fails if there is no
+/// room for it.
 fn check_space(
     source: &LogicalVolume,
     class: Option<&DeviceClass>,

@@ -23,8 +23,8 @@ pub struct ConnectionMetrics {
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has no request, or one that has not been received whole, and is closed at the deadline. It has this key in the
-    /// table.
+    /// It has no request, or one that has not been received whole, and is closed at the deadline. It has this key in
+    /// the table.
     Waiting { deadline: Instant, key: u64 },
     /// Its request is being answered.
     Answering,
