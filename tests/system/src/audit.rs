@@ -1,4 +1,4 @@
-//! What the product's pods have asked the API server for, as its audit log has it, beside what their roles allow.
+//! Requests of the product's pods to the API server, read from its audit log, and the RBAC rules that allow them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 
-/// An audit policy: who of the product's accounts asked for what, without the content. A watch is told when it begins,
-/// too: it may not end.
+/// Audit policy that logs the metadata of every request of the product's service accounts. A watch is logged when it
+/// begins, too: it may not end.
 pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -21,12 +21,12 @@ rules:
 /// The sidecars of the controller, which work with its account.
 const SIDECARS: [&str; 3] = ["csi-provisioner", "csi-resizer", "csi-snapshotter"];
 
-/// What a program asked for; how often does not matter.
+/// A request of a program to the API server. Equal requests count once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// The sidecar that asked, or the account of whoever else.
+    /// Name of the sidecar by its user agent, else of the service account.
     pub program: String,
-    /// What is done: `get`, `list`, `create`, ...
+    /// Verb: `get`, `list`, `create`, ...
     pub verb: String,
     /// API group; empty is the core's.
     pub group: String,
@@ -34,7 +34,7 @@ pub struct Request {
     pub resource: String,
     /// Name of the object, where the request has one.
     pub name: String,
-    /// Whether a role is missing for it.
+    /// True if the API server refused the request because no role allows it.
     pub is_forbidden: bool,
 }
 
@@ -49,11 +49,12 @@ pub struct Right {
     pub group: String,
     /// As of [`Request::resource`].
     pub resource: String,
-    /// The objects that it is for; none means all.
+    /// Names of the objects that the rule is limited to; an empty list means all.
     pub names: Vec<String>,
 }
 
-/// All different requests in an audit log. Those for no resource, such as `/version`, need no role.
+/// Parses an audit log into its distinct requests. Requests for no resource, such as `/version`, need no role and are
+/// left out.
 pub fn requests(log: &str) -> Result<BTreeSet<Request>> {
     let read = |line: &str| -> Result<Option<Request>> {
         let event: Event = serde_json::from_str(line).with_context(|| format!("no audit event: {line}"))?;
@@ -62,7 +63,7 @@ pub fn requests(log: &str) -> Result<BTreeSet<Request>> {
     log.lines().filter_map(|line| read(line).transpose()).collect()
 }
 
-/// What the rules of a role allow, each verb and resource for itself.
+/// Expands the rules of a role into one right for each verb and resource.
 pub fn rights(role: &str, rules: &[PolicyRule]) -> Vec<Right> {
     let mut rights = Vec::new();
     for rule in rules {
@@ -82,7 +83,7 @@ pub fn rights(role: &str, rules: &[PolicyRule]) -> Vec<Right> {
 }
 
 impl Right {
-    /// Whether a program that has the role was allowed this request by it.
+    /// Returns true if this right allowed the request: the request's program has the role, and it was not refused.
     pub fn allows(&self, request: &Request) -> bool {
         self.programs().contains(&request.program.as_str())
             && !request.is_forbidden
@@ -90,7 +91,7 @@ impl Right {
             && (self.names.is_empty() || self.names.contains(&request.name))
     }
 
-    /// For whom the role is.
+    /// Returns the programs whose service account has the role.
     fn programs(&self) -> &[&str] {
         let name = self.role.rsplit(':').next().unwrap_or_default();
         match SIDECARS.iter().position(|sidecar| *sidecar == name) {
@@ -160,13 +161,35 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    const LOG: &str = r#"
-{"kind":"Event","verb":"patch","user":{"username":"system:serviceaccount:topolvm-system:topolvm-node"},"objectRef":{"resource":"logicalvolumes","name":"a","apiGroup":"topolvm.io","subresource":"status"},"annotations":{"authorization.k8s.io/decision":"allow"}}
-{"kind":"Event","verb":"get","user":{"username":"system:serviceaccount:topolvm-system:topolvm-controller"},"userAgent":"csi-resizer/v2.2.0 (linux/amd64) kubernetes/1234567","objectRef":{"resource":"leases","name":"b","apiGroup":"coordination.k8s.io"},"annotations":{"authorization.k8s.io/decision":"allow"}}
-{"kind":"Event","verb":"delete","user":{"username":"system:serviceaccount:topolvm-system:topolvm-controller"},"objectRef":{"resource":"pods","name":"c"},"annotations":{"authorization.k8s.io/decision":"forbid"}}
-{"kind":"Event","verb":"get","user":{"username":"system:serviceaccount:topolvm-system:topolvm-node"},"requestURI":"/version"}"#;
+    /// Returns an audit log with three requests for resources and one for `/version`.
+    fn log() -> String {
+        let event = |verb: &str, account: &str, agent: &str, object: Value, decision: &str| {
+            json!({
+                "kind": "Event", "verb": verb, "userAgent": agent, "objectRef": object,
+                "user": {"username": format!("system:serviceaccount:topolvm-system:{account}")},
+                "annotations": {"authorization.k8s.io/decision": decision},
+            })
+        };
+        let status =
+            json!({"resource": "logicalvolumes", "name": "a", "apiGroup": "topolvm.io", "subresource": "status"});
+        let lease = json!({"resource": "leases", "name": "b", "apiGroup": "coordination.k8s.io"});
+        let resizer = "csi-resizer/v2.2.0 (linux/amd64) kubernetes/1234567";
+        let version = json!({
+            "kind": "Event", "verb": "get", "requestURI": "/version",
+            "user": {"username": "system:serviceaccount:topolvm-system:topolvm-node"},
+        });
+        let events = [
+            event("patch", "topolvm-node", "", status, "allow"),
+            event("get", "topolvm-controller", resizer, lease, "allow"),
+            event("delete", "topolvm-controller", "", json!({"resource": "pods", "name": "c"}), "forbid"),
+            version,
+        ];
+        events.map(|event| event.to_string()).join("\n")
+    }
 
     fn rule(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> PolicyRule {
         let owned = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
@@ -181,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_right_is_used_by_a_request_of_its_program_alone() {
-        let requests = requests(LOG.trim_start()).unwrap();
+        let requests = requests(&log()).unwrap();
         assert_eq!(requests.len(), 3);
         let used = |role: &str, rule: PolicyRule| -> Vec<bool> {
             let is_used = |right: &Right| requests.iter().any(|request| right.allows(request));

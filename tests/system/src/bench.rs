@@ -17,11 +17,11 @@ use std::fmt;
 pub struct Figure {
     /// Dotted name, `csi.create.p50_ms`.
     pub name: &'static str,
-    /// What was measured.
+    /// Measured value, in `unit`.
     pub value: f64,
     /// `ms`, `ratio`, `MiB`, ...
     pub unit: &'static str,
-    /// At most this is good; infinite for what only stands beside another figure.
+    /// Largest value that meets the goal; infinite for a figure without a goal, which stands beside another figure.
     pub goal: f64,
 }
 
@@ -36,7 +36,10 @@ impl fmt::Display for Figure {
     }
 }
 
-/// The middle value; of an even number of values, the upper one of the middle two.
+/// Selects figures by the prefix of their names, which is a family of them.
+pub type Selector<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+
+/// Returns the median; of an even number of values, the upper one of the middle two.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

@@ -1,9 +1,10 @@
-//! Volumes are made, grown, copied and deleted in a real cluster while programs are killed and the API server goes
-//! away. When everything has settled, Kubernetes, lvmd and LVM must have the same volumes: those that the plan leaves
-//! behind.
+//! Chaos test: creates, expands, copies and deletes volumes in a real cluster while programs are killed, nodes
+//! disturbed and the API server is unavailable. Afterwards Kubernetes, lvmd and LVM must have the same volumes: those
+//! that the plan leaves behind.
 
 mod abandoned;
 mod agreement;
+mod class;
 mod disagreement;
 mod disturb;
 mod disturbance;
@@ -41,13 +42,14 @@ use topolvm_api::ApiFlavor;
 
 use self::abandoned::Abandoned;
 use self::agreement::disagreements;
+use self::class::Class;
 pub use self::disagreement::Counts;
 use self::disturb::Disturbed;
 pub use self::disturbance::DisturbanceKind;
 use self::expected::Expected;
 use self::history::{EVENTS, Fact, History};
 use self::objects::Objects;
-use self::plan::{Class, Event, Plan, Sequence};
+use self::plan::{Event, Plan, Sequence};
 use self::programs::Programs;
 pub use self::report::Report;
 use self::state::State;
@@ -55,32 +57,32 @@ use self::steps::SNAPSHOT_CLASS;
 use crate::manifests::{snapshot_class, storage_class};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
-/// How long a pod of a workload may take until it runs.
+/// Timeout for the start of a workload's pod.
 const POD_START: Duration = Duration::from_mins(2);
 
-/// How much of it.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Chooses everything.
+    /// Seed of the random numbers from which the plan is made.
     pub seed: u64,
-    /// Sequences of steps.
+    /// Number of sequences of steps.
     pub sequences: usize,
-    /// How many sequences go on at the same time.
+    /// Number of sequences that run at the same time.
     pub workers: usize,
-    /// How long one step may take, and how long it may take at the end until everything agrees.
+    /// Timeout of one step, and of the wait at the end until all states agree.
     pub patience: Duration,
-    /// This kind of disturbance and nothing else, more often than usual.
+    /// Restricts the run to this kind of disturbance, more often than usual, without kills and outages.
     pub alone: Option<DisturbanceKind>,
 }
 
-/// What a run wants: so many nodes with a thin class and a second volume group, and all sidecars. Of two seeds that
-/// follow each other one has csi-provisioner with its default flags.
+/// Returns the specification of the cluster for a run: so many nodes with a thin class and a second volume group, and
+/// all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
 pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
 }
 
-/// How often what happened, and for how long.
+/// Counts of outages and disturbances, and the duration of all outages.
 #[derive(Debug, Default)]
 struct Happened {
     outages: usize,
@@ -93,13 +95,13 @@ struct Happened {
 pub struct Chaos<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// Its nodes.
+    /// Nodes of the cluster.
     pub nodes: &'a [Node],
-    /// What it was made of.
+    /// Specification from which the cluster was made.
     pub spec: &'a TopolvmSpec,
 }
 
-/// How many steps have been done.
+/// Number of steps that have been done, for which the events wait.
 #[derive(Debug, Default)]
 struct Progress {
     steps: Mutex<usize>,
@@ -128,7 +130,8 @@ impl Progress {
 }
 
 impl Chaos<'_> {
-    /// Does it all, and ends with a cluster without volumes. The error has the seed and the history of what went wrong.
+    /// Runs the plan of a seed and deletes all volumes at the end. The error has the seed and the history of the
+    /// volumes concerned.
     pub fn run(&self, settings: Settings) -> Result<Report> {
         let history = History::new(&self.cluster.log("chaos"))?;
         self.run_with(settings, &history).with_context(|| format!("seed {}", settings.seed))
@@ -226,7 +229,7 @@ impl Chaos<'_> {
         })
     }
 
-    /// Does all sequences, some at the same time. Returns the seconds of each step, sorted.
+    /// Runs all sequences, `workers` at the same time. Returns the seconds of each step, sorted.
     fn work(&self, settings: Settings, plan: &Plan, history: &History, progress: &Progress) -> Result<Vec<f64>> {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let results: Vec<Result<Vec<f64>>> = runtime.block_on(async {
@@ -247,7 +250,7 @@ impl Chaos<'_> {
         Ok(seconds)
     }
 
-    /// Lets the events happen.
+    /// Runs the events of the plan, each after its number of steps.
     fn disturb(
         &self,
         plan: &Plan,
@@ -284,8 +287,8 @@ impl Chaos<'_> {
         Ok(happened)
     }
 
-    /// Waits until everybody agrees, and what there is is what is expected. On the way it deletes what csi-provisioner
-    /// has abandoned.
+    /// Waits until Kubernetes, lvmd and LVM agree, and have what is expected. Deletes volumes that csi-provisioner has
+    /// abandoned.
     fn settle(&self, patience: Duration, history: &History, expected: &Expected) -> Result<Settled> {
         let mut end = Instant::now() + patience;
         let mut abandoned = Abandoned::none();
@@ -322,16 +325,16 @@ impl Chaos<'_> {
     }
 }
 
-/// What there was when everything was as it should be.
+/// Number of volumes in a consistent state, and of those deleted on the way to it.
 #[derive(Clone, Copy, Debug)]
 struct Settled {
-    /// LogicalVolumes.
+    /// Number of LogicalVolumes.
     volumes: usize,
     counts: Counts,
     abandoned: usize,
 }
 
-/// Does one sequence. Returns the seconds of each step.
+/// Runs the steps of a sequence. Returns the seconds of each.
 async fn follow(sequence: &Sequence, objects: &Objects, history: &History, progress: &Progress) -> Result<Vec<f64>> {
     let mut seconds = Vec::new();
     for step in &sequence.steps {

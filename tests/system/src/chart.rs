@@ -1,4 +1,4 @@
-//! The chart, and the programs that render and install it.
+//! The Helm chart, and the helm programs that render and install it.
 #![expect(clippy::disallowed_methods, reason = "starts helm, and is no part of the product")]
 
 use std::path::PathBuf;
@@ -10,38 +10,38 @@ pub use testbed::assets::Helm;
 use testbed::cluster::Cluster;
 use testbed::topolvm;
 
-/// The directory of the chart.
+/// Returns the directory of the chart.
 pub fn directory() -> PathBuf {
     topolvm::manifests().join("../../charts/topolvm")
 }
 
-/// A set of values in the directory `ci` of the chart: that of `NAME-values.yaml`.
+/// Returns the path of a set of values in the directory `ci` of the chart: that of `NAME-values.yaml`.
 pub fn values(name: &str) -> PathBuf {
     directory().join(format!("ci/{name}-values.yaml"))
 }
 
-/// The program helm.
+/// Returns the path of the helm program of a version.
 pub fn program(helm: Helm) -> Result<PathBuf> {
     assets::helm(helm)
 }
 
-/// helm with these arguments, for a release in a namespace of a cluster; the standard output, or an error with what
-/// helm says.
+/// Runs helm with these arguments, for a release in a namespace of a cluster. Returns the standard output, or an error
+/// with all output.
 pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
     let mut command = cluster.command(program(helm)?);
     command.arg("--kubeconfig").arg(cluster.inner_kubeconfig()).args(["--namespace", namespace]).args(arguments);
     output(&mut command)
 }
 
-/// What `helm template` prints with these arguments, for a release of this name in a namespace; an error is what helm
-/// says.
+/// Runs `helm template` with these arguments, for a release of this name in a namespace. Returns the standard output,
+/// or an error with all output.
 pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program(helm)?);
     command.args(["template", release]).arg(directory()).args(["--namespace", namespace]).args(arguments);
     output(&mut command)
 }
 
-/// What a command prints; an error is what it says on stderr.
+/// Runs a command. Returns its standard output, or an error with all output if it fails.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     let [said, complaint] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());

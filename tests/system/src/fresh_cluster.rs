@@ -1,4 +1,4 @@
-//! A cluster that an administrator has before the installation: nodes with volume groups and images, snapshots, and no
+//! A cluster as an administrator has it before the installation: nodes with volume groups and images, snapshots, and no
 //! product.
 
 use std::path::Path;
@@ -9,8 +9,8 @@ use testbed::node::Node;
 use testbed::sidecars::{self, Sidecar};
 use testbed::topolvm::{Topolvm, TopolvmSpec, controller_socket};
 
-/// Starts one in `directory`, of what a specification says of cluster and nodes. A start that fails leaves nothing
-/// behind.
+/// Starts a cluster in `directory` with the cluster and the nodes of a specification, and without the product. A failed
+/// start leaves nothing behind.
 pub fn up(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
     let cluster = Cluster::up(directory, &spec.cluster)?;
     let nodes = complete(&cluster, spec).inspect_err(|_| drop(cluster.down(None)))?;

@@ -1,4 +1,4 @@
-//! Kustomizations that a test makes of those that ship.
+//! Kustomizations that a test writes on top of those that ship.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use testbed::topolvm;
 /// A kustomization as an administrator writes it, on top of one that ships.
 #[derive(Debug, Default)]
 pub struct Kustomization<'a> {
-    /// What it begins with, as a path in `deploy/manifests`.
+    /// Path of the kustomization that it is based on, in `deploy/manifests`.
     pub base: &'a str,
     /// Names of components that ship, in their order.
     pub components: &'a [&'a str],
@@ -21,7 +21,7 @@ pub struct Kustomization<'a> {
 }
 
 impl Kustomization<'_> {
-    /// Writes it into a directory, which is made where it is not there, and returns the directory.
+    /// Writes the kustomization into a directory, which is created if it is missing, and returns the directory.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
         let ours = path_of_manifests(directory)?;
@@ -38,14 +38,14 @@ impl Kustomization<'_> {
     }
 }
 
-/// The manifests that ship, as a kustomization in this directory names them: it takes no absolute paths.
+/// Returns the relative path from a directory to the manifests that ship: kustomize takes no absolute paths.
 fn path_of_manifests(directory: &Path) -> Result<String> {
     let up: String = directory.canonicalize()?.components().skip(1).map(|_| "../").collect();
     let ours = topolvm::manifests().canonicalize()?;
     Ok(format!("{up}{}", ours.strip_prefix("/")?.display()))
 }
 
-/// A JSON patch of objects of a kind, or of the one with a name.
+/// Returns a kustomize patch of all objects of a kind, or of the one with a name, from JSON patch operations.
 pub fn patch(kind: &str, name: Option<&str>, operations: &Value) -> Value {
     let mut target = json!({ "kind": kind });
     if let (Some(name), Some(members)) = (name, target.as_object_mut()) {
@@ -54,7 +54,7 @@ pub fn patch(kind: &str, name: Option<&str>, operations: &Value) -> Value {
     json!({ "target": target, "patch": operations.to_string() })
 }
 
-/// Another lvmd.yaml for lvmd in pods.
+/// Returns a kustomize patch that replaces the lvmd.yaml of lvmd in pods.
 pub fn lvmd_config(text: &str) -> Value {
     patch("ConfigMap", Some("topolvm-lvmd"), &json!([{"op": "replace", "path": "/data/lvmd.yaml", "value": text}]))
 }

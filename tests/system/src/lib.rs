@@ -1,4 +1,5 @@
-//! The product on the test bed: what the whole-system tests, the demo and the benchmark share.
+//! Starts the product on the test bed, drives it and measures it: code that the whole-system tests, the demo, the soak
+//! and the benchmark share.
 
 pub mod audit;
 pub mod bench;

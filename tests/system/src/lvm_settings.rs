@@ -1,7 +1,7 @@
-//! Settings of lvm.conf that are an administrator's right and change what LVM prints. A program that reads LVM's output
+//! Settings of lvm.conf that change LVM's output and that administrators may use. A program that reads LVM's output
 //! must not depend on them.
 
-/// Each is one or more lines of lvmlocal.conf.
+/// Lines of lvmlocal.conf, one or more for each setting.
 pub const LVM_SETTINGS: [&str; 14] = [
     "report { binary_values_as_numeric=1 }",
     "report { compact_output=1 }",

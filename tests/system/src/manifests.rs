@@ -6,7 +6,7 @@ use topolvm_api::ApiFlavor;
 /// Image of the test bed with a shell.
 const BUSYBOX: &str = "testbed.local/busybox:1";
 
-/// What the volume of a claim is.
+/// Volume mode of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeMode {
     /// A mounted filesystem.
@@ -15,7 +15,7 @@ pub enum VolumeMode {
     Block,
 }
 
-/// A StorageClass of the product: ext4, growable. `immediate` classes bind without a pod.
+/// Returns a StorageClass of the product with ext4 and volume expansion. `immediate` classes bind without a pod.
 pub fn storage_class(flavor: ApiFlavor, name: &str, device_class: Option<&str>, immediate: bool) -> Value {
     let mut parameters = json!({"csi.storage.k8s.io/fstype": "ext4"});
     if let (Some(device_class), Some(parameters)) = (device_class, parameters.as_object_mut()) {
@@ -31,7 +31,7 @@ pub fn storage_class(flavor: ApiFlavor, name: &str, device_class: Option<&str>, 
     })
 }
 
-/// A claim in the namespace `default`.
+/// Returns a PersistentVolumeClaim in the namespace `default`.
 pub fn claim(name: &str, storage_class: &str, size: &str, mode: VolumeMode) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -45,7 +45,7 @@ pub fn claim(name: &str, storage_class: &str, size: &str, mode: VolumeMode) -> V
     })
 }
 
-/// What a claim begins as a copy of.
+/// Data source of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSource<'a> {
     /// The VolumeSnapshot of this name.
@@ -54,7 +54,7 @@ pub enum DataSource<'a> {
     Claim(&'a str),
 }
 
-/// A claim for a filesystem that begins as a copy.
+/// Returns a PersistentVolumeClaim for a filesystem with a data source.
 pub fn copied_claim(name: &str, storage_class: &str, size: &str, source: DataSource<'_>) -> Value {
     let mut claim = claim(name, storage_class, size, VolumeMode::Filesystem);
     let source = match source {
@@ -69,7 +69,7 @@ pub fn copied_claim(name: &str, storage_class: &str, size: &str, source: DataSou
     claim
 }
 
-/// A VolumeSnapshotClass of the product whose snapshots go with their VolumeSnapshot.
+/// Returns a VolumeSnapshotClass of the product whose snapshots are deleted with their VolumeSnapshot.
 pub fn snapshot_class(flavor: ApiFlavor, name: &str) -> Value {
     json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
@@ -79,7 +79,7 @@ pub fn snapshot_class(flavor: ApiFlavor, name: &str) -> Value {
     })
 }
 
-/// A VolumeSnapshot of a claim, in the namespace `default`.
+/// Returns a VolumeSnapshot of a claim, in the namespace `default`.
 pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
     json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
@@ -88,7 +88,7 @@ pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
     })
 }
 
-/// A pod that sleeps with the claim at `/data` (a directory, or a device).
+/// Returns a pod that sleeps, with the volume of a claim at `/data` (a directory, or a device).
 pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
     let mut container = json!({
         "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",

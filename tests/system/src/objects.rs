@@ -1,4 +1,4 @@
-//! All objects of a cluster at one moment, to find out what a command leaves behind or changes.
+//! Lists all objects of a cluster, to find out which ones a command creates, deletes or changes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::shared::TestCluster;
 
-/// What comes, goes and changes by itself: an APIService follows the definitions of its group some time later.
+/// Resources whose objects the cluster itself creates and deletes at any time: an APIService follows the definitions of
+/// its group some time later.
 const NOT_LISTED: [&str; 5] = [
     "apiservices.apiregistration.k8s.io",
     "componentstatuses",
@@ -15,7 +16,7 @@ const NOT_LISTED: [&str; 5] = [
     "events.events.k8s.io",
     "leases.coordination.k8s.io",
 ];
-/// What the API server counts, and who wrote what.
+/// Fields of metadata that differ though nobody changed the object.
 const NOT_COMPARED: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// All objects of a cluster, without their status and without Events and Leases.
@@ -33,7 +34,7 @@ impl Objects {
         Ok(Self(items.iter().map(|object| (name(object), stable(object.clone()))).collect()))
     }
 
-    /// Fails with what came, went and changed since `before`.
+    /// Fails if objects were created, deleted or changed since `before`; the error names them.
     pub fn ensure_same(&self, before: &Self) -> Result<()> {
         let came = self.0.keys().filter(|name| !before.0.contains_key(*name)).map(|name| format!("came: {name}"));
         let went = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("went: {name}"));
@@ -64,7 +65,7 @@ fn stable(mut object: Value) -> Value {
     object
 }
 
-/// An empty list or map is as good as none: who takes the last entry out leaves one or the other.
+/// Removes empty lists and maps: whoever removes the last entry leaves an empty one or none.
 fn without_nothing(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
         fields.values_mut().for_each(without_nothing);

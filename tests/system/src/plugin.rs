@@ -1,4 +1,4 @@
-//! The kubectl plugin as its users run it: found by kubectl on the search path.
+//! Runs the kubectl plugin as its users do: kubectl finds it on the search path.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use testbed::cluster::Cluster;
 use testbed::topolvm::TopolvmSpec;
 
-/// What a run has come to.
+/// Outcome of a run of the plugin.
 #[derive(Debug)]
 pub struct Answer {
-    /// Whether the exit status is 0.
+    /// True if the exit status is 0.
     pub is_success: bool,
     /// Standard output.
     pub text: String,
@@ -19,7 +19,7 @@ pub struct Answer {
     pub errors: String,
 }
 
-/// `kubectl topolvm` with a kubeconfig, without arguments yet.
+/// Returns the command `kubectl topolvm` with a kubeconfig, without arguments.
 pub fn command(cluster: &Cluster, kubeconfig: &Path) -> Result<Command> {
     let programs = TopolvmSpec::nodes(0)?.programs;
     let path = programs.to_str().context("the path of the programs is not UTF-8")?;
@@ -40,7 +40,7 @@ pub fn run(cluster: &Cluster, kubeconfig: &Path, arguments: &[&str]) -> Result<A
     Ok(Answer { is_success: output.status.success(), text: text(&output.stdout), errors: text(&output.stderr) })
 }
 
-/// The JSON that a command prints for an administrator, whatever its exit status.
+/// Runs the plugin as an administrator with `-o json` and parses its output, whatever the exit status.
 pub fn json(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
     let arguments: Vec<_> = arguments.iter().copied().chain(["-o", "json"]).collect();
     let answer = run(cluster, &cluster.inner_kubeconfig(), &arguments)?;

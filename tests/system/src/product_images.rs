@@ -1,4 +1,5 @@
-//! The images that the manifests name, from the programs that cargo has just built and the sidecars of the test bed.
+//! Container images that the manifests name, built from the programs in cargo's target directory and the sidecars of
+//! the test bed.
 
 #![expect(clippy::disallowed_methods, reason = "starts kubectl and strip, and is no part of the product")]
 
@@ -14,8 +15,8 @@ use testbed::image::{Files, Image};
 use testbed::size::GIB;
 use testbed::topolvm::{self, TopolvmSpec};
 
-/// The specification with the product as the pods of a kustomization, by its path in the manifests or anywhere, which
-/// makes volumes in a group with 10 GiB to spare.
+/// Returns the specification with the product as pods of a kustomization, by its path in the manifests or an absolute
+/// path, and 20 GiB for the volume group of each node.
 pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSpec> {
     let mut spec = spec.with_snapshots();
     spec.manifests = topolvm::manifests().join(overlay);
@@ -27,8 +28,8 @@ pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSp
     Ok(spec)
 }
 
-/// Returns the image of the product, of the programs in a directory, and those of the sidecars that a kustomization
-/// names.
+/// Returns the images that a kustomization names: the product's, from the programs in a directory, and those of the
+/// sidecars.
 pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     let tools = assets::kubernetes_tools()?.bin;
     let rendered = output(Command::new(tools.join("kubectl")).arg("kustomize").arg(manifests))?;
@@ -45,7 +46,7 @@ pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     Ok(images)
 }
 
-/// Returns the image of the product with a tag, of the programs in a directory, without what only a debugger reads:
+/// Returns the image of the product with a tag, from the programs in a directory. Debug information is stripped: it is
 /// nine tenths of a debug build.
 pub fn product(programs: &Path, tag: &str) -> Result<Image> {
     let stripped = tempfile::tempdir().context("create a directory for the programs of the image")?;

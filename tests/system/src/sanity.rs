@@ -1,4 +1,4 @@
-//! csi-sanity in a node guest, and what its report says.
+//! Runs csi-sanity in a node guest, and reads its report.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use testbed::node::Node;
 /// Sizes of the volumes that the suite makes: one and two GiB, whole extents, because sizes are compared exactly.
 const VOLUME_BYTES: u64 = 1 << 30;
 
-/// Why a spec does not run that the suite itself has not finished.
+/// Reason for skipping a spec that csi-sanity itself marks as pending.
 pub const PENDING: &str = "pending in the suite itself";
 
-/// How a run of the suite ended.
+/// Specs of a run of csi-sanity by their outcome.
 #[derive(Debug)]
 pub struct Report {
     /// Names of the specs that ran and passed.
@@ -23,7 +23,7 @@ pub struct Report {
     pub skipped: Vec<(String, String)>,
 }
 
-/// What the volumes of a run are.
+/// Access type of the volumes of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum AccessType {
     /// Mounted filesystems.
@@ -32,7 +32,7 @@ pub enum AccessType {
     Block,
 }
 
-/// Where the suite finds the plugin.
+/// Paths and parameters with which csi-sanity is run.
 #[derive(Debug)]
 pub struct Plugin<'a> {
     /// The csi-sanity program, as the guest sees it.
@@ -45,7 +45,7 @@ pub struct Plugin<'a> {
     pub parameters: &'a [(&'a str, &'a str)],
 }
 
-/// Runs the whole suite; nothing is skipped by us.
+/// Runs all specs of csi-sanity in a node, without skipping any.
 pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Report> {
     let work = "/run/csi-sanity";
     node.exec(&["mkdir", "-p", work])?.success()?;

@@ -1,5 +1,5 @@
-//! The main job, step by step: a pod writes to a volume that was cut from a real volume group. The demo shows it, the
-//! cluster tests assert it.
+//! The main use case, step by step: a pod writes to a volume that was made in a real volume group. The demo prints the
+//! steps, the cluster tests assert them.
 
 use std::time::Instant;
 
@@ -13,16 +13,16 @@ use crate::manifests::{VolumeMode, claim, pod, storage_class};
 
 /// Volume group of the node.
 const VG: &str = "myvg1";
-/// What the pod writes.
+/// Text that the pod writes into a file.
 const TEXT: &str = "hello from a real logical volume";
 
-/// Who is told what happens.
+/// Receives the steps that have succeeded.
 pub trait Narrator {
-    /// A step has succeeded, after so many seconds; the lines show it.
+    /// Takes a step that has succeeded, the seconds that it took, and the output that shows it.
     fn step(&mut self, title: &str, seconds: f64, lines: &str);
 }
 
-/// Does one thing and returns what shows it.
+/// A step, which returns the output that shows its success.
 type Step<T> = fn(&T) -> Result<String>;
 
 /// A cluster with the product and one node.
@@ -37,8 +37,8 @@ pub struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
-    /// Runs all steps and ends with an empty volume group. The first step that fails ends it, with what kubectl says
-    /// about the objects concerned.
+    /// Runs all steps and ends with an empty volume group. Returns the error of the first step that fails, with
+    /// kubectl's description of the objects concerned.
     pub fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
         let steps: [(&str, Step<Self>); 7] = [
             ("a StorageClass, a claim of 1Gi and a pod are applied; the claim is Bound", Self::claim_is_bound),
@@ -122,12 +122,12 @@ impl Scenario<'_> {
         self.lvm(&["vgs", "-o", "vg_name,vg_size,vg_free,lv_count", VG])
     }
 
-    /// `LogicalVolume`s for kubectl.
+    /// Returns the name of the resource `LogicalVolume` for kubectl.
     fn kind(&self) -> String {
         format!("logicalvolumes.{}", self.flavor.group())
     }
 
-    /// Size of the filesystem that the pod sees, in MiB.
+    /// Returns the size of the filesystem that the pod sees, in MiB.
     fn mebibytes(&self) -> Result<u64> {
         let output = self.in_pod("df -mP /data | tail -n 1")?;
         let size = output.split_whitespace().nth(1).context("df printed no size")?;
@@ -138,7 +138,7 @@ impl Scenario<'_> {
         self.cluster.apply(&object.to_string()).map(drop)
     }
 
-    /// kubectl with words that have no spaces in them.
+    /// Runs kubectl with arguments that are separated by spaces.
     fn kubectl(&self, words: &str) -> Result<String> {
         self.cluster.kubectl_ok(words.split(' '))
     }
@@ -155,7 +155,7 @@ impl Scenario<'_> {
         self.node.exec(command)?.success()
     }
 
-    /// What a person would look at first after a failure.
+    /// Returns kubectl's description of the objects concerned, for a failure.
     fn describe(&self) -> String {
         let objects = format!("get pods,pvc,pv,{} -o wide", self.kind());
         let looks = [objects.as_str(), "describe pod demo", "describe persistentvolumeclaim demo"];

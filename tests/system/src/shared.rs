@@ -1,5 +1,5 @@
-//! Clusters that the trials of a test program share. The first trial that wants one starts it, so that listing the
-//! trials starts nothing.
+//! Pools of clusters that the trials of a test program share. The first trial that needs one starts it, so that listing
+//! the trials starts nothing.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,28 +18,28 @@ use crate::fresh_cluster;
 pub struct TestCluster {
     /// The cluster.
     pub cluster: Cluster,
-    /// Its nodes.
+    /// Nodes of the cluster.
     pub nodes: Vec<Node>,
     directory: tempfile::TempDir,
 }
 
 impl TestCluster {
-    /// Starts one. The directory's name says what it is for.
+    /// Starts a cluster with the product; `name` becomes part of the directory's name.
     pub fn up(name: &str, spec: &TopolvmSpec) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("topolvm-{name}-")).tempdir_in("/var/tmp")?;
         let Topolvm { cluster, nodes } = topolvm::up_with(&directory.path().join("c"), spec)?;
         Ok(Self { cluster, nodes, directory })
     }
 
-    /// Starts one that is ready for the product and does not have it: with its images and volume groups in the nodes,
-    /// and with snapshots.
+    /// Starts a cluster that is ready for the product and does not have it: with its images and volume groups in the
+    /// nodes, and with snapshots.
     pub fn without_product(name: &str, spec: &TopolvmSpec) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("topolvm-{name}-")).tempdir_in("/var/tmp")?;
         let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.path().join("c"), spec)?;
         Ok(Self { cluster, nodes, directory })
     }
 
-    /// Its first node.
+    /// Returns the first node.
     pub fn node(&self) -> Result<&Node> {
         self.nodes.first().context("the cluster has no node")
     }
@@ -49,17 +49,17 @@ impl TestCluster {
         self.cluster.apply(&object.to_string()).map(drop)
     }
 
-    /// kubectl's standard output.
+    /// Runs kubectl and returns its standard output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.cluster.kubectl_ok(arguments)
     }
 
-    /// One value of an object.
+    /// Returns the value at a JSONPath of an object.
     pub fn value(&self, kind: &str, name: &str, path: &str) -> Result<String> {
         self.kubectl(&["get", kind, name, "-o", &format!("jsonpath={{{path}}}")])
     }
 
-    /// Waits until a value of an object is this; a minute at most.
+    /// Waits until the value at a JSONPath of an object is `wanted`, for at most a minute.
     pub fn wait_value(&self, kind: &str, name: &str, path: &str, wanted: &str) -> Result<()> {
         self.cluster.ready("apiserver", || {
             let value = self.value(kind, name, path)?;
@@ -68,8 +68,8 @@ impl TestCluster {
         })
     }
 
-    /// One request with the token of a service account: the HTTP status, and what the API server says. A PATCH is a
-    /// merge patch. kubectl would first read.
+    /// Sends one request with the token of a service account, which kubectl would precede by reads. Returns the HTTP
+    /// status and the body of the response. A PATCH is a merge patch.
     pub fn request_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         let mut command = self.cluster.command("curl");
         command.args([
@@ -91,15 +91,15 @@ impl TestCluster {
         Ok((status.parse().context("no HTTP status")?, said.to_owned()))
     }
 
-    /// Ends it.
+    /// Stops the cluster and removes its directory.
     pub fn down(self) -> Result<()> {
         self.cluster.down(None)?;
         self.directory.close().context("cannot remove the directory of the cluster")
     }
 }
 
-/// What the trials share: as many of `T`, a [`TestCluster`] or more that contains one, as may be up at once. A trial
-/// has one for itself.
+/// A pool of at most `limit` values of `T`: a [`TestCluster`], or something with one in it. A trial has exclusive use
+/// of one.
 #[derive(Debug)]
 pub struct Shared<T> {
     limit: usize,
@@ -109,20 +109,20 @@ pub struct Shared<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// Those that no trial has.
+    /// Values that no trial uses.
     idle: Vec<T>,
-    /// How many are up or starting.
+    /// Number of values that are started or starting.
     up: usize,
 }
 
 impl<T> Shared<T> {
-    /// At most this many, none of them started.
+    /// Returns an empty pool for at most `limit` values.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::new(State { idle: Vec::new(), up: 0 }), given_back: Condvar::new() }
     }
 
-    /// Runs a trial with one that is idle. When there is none, `up` starts another, or the trial waits.
+    /// Runs a trial with an idle value. If there is none, `up` starts another, or the trial waits at the limit.
     pub fn with(&self, up: impl FnOnce() -> Result<T>, body: impl FnOnce(&T) -> Result<()>) -> Result<()> {
         let mut taken = Taken { shared: self, one: self.idle() };
         body(match &mut taken.one {
@@ -131,13 +131,14 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Ends those that were started.
+    /// Stops all values that were started.
     pub fn end(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
         let idle = mem::take(&mut self.lock().idle);
         idle.into_iter().map(down).fold(Ok(()), Result::and)
     }
 
-    /// One that is idle, or nothing when the caller is to start one.
+    /// Takes an idle value, or returns nothing if the caller is to start one. Waits if all are in use and the limit is
+    /// reached.
     fn idle(&self) -> Option<T> {
         let state = self.lock();
         let occupied = |state: &mut State<T>| state.idle.is_empty() && state.up >= self.limit;
@@ -154,7 +155,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// What a trial has, until it ends or panics.
+/// A guard that returns a value to the pool when the trial ends or panics.
 struct Taken<'a, T> {
     shared: &'a Shared<T>,
     one: Option<T>,

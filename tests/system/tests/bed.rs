@@ -120,21 +120,23 @@ fn directory() -> Result<TempDir> {
     tempfile::Builder::new().prefix("topolvm-bed-").tempdir_in("/var/tmp").context("make a directory")
 }
 
-/// A pod with a shell; `more` goes into its specification.
+/// Returns a pod with a shell; `more` goes into its specification.
 fn pod(name: &str, script: &str, more: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": name, "labels": { "app": name } },
         "spec": {
             "terminationGracePeriodSeconds": 1,
-            "containers": [{ "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", script] }],
+            "containers": [{
+                "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", script],
+            }],
         },
     });
     merge(&mut pod, &json!({ "spec": more }));
     pod
 }
 
-/// RFC 7396, and lists are merged element by element.
+/// Merges JSON as in RFC 7396, but lists element by element.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -166,7 +168,7 @@ fn side_by_side() -> Result<()> {
     second.down(None)
 }
 
-/// From this machine's own network namespace, as a test would.
+/// Lists the namespaces through the host kubeconfig, from this machine's own network namespace, as a test would.
 fn namespaces(cluster: &Cluster) -> Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -216,7 +218,7 @@ fn nothing_left() -> Result<()> {
     Ok(())
 }
 
-/// The processes that name the directory in their command line, or that are in the cluster's network namespace.
+/// Lists the processes that have the directory in their command line, or that are in the cluster's network namespace.
 fn users_of(cluster: &Path) -> Result<Vec<Process>> {
     use std::os::unix::fs::MetadataExt as _;
     let needle = cluster.to_string_lossy().into_owned();
@@ -235,7 +237,7 @@ fn users_of(cluster: &Path) -> Result<Vec<Process>> {
     Ok(users)
 }
 
-/// This program started again, to be killed.
+/// This program, started again to be killed.
 struct Orphan;
 
 impl Orphan {
@@ -355,7 +357,11 @@ fn privileged_pod(bed: &Bed) -> Result<()> {
         "lvm",
         &format!("{on_node} lvcreate -qqy -L 100M -n inpod myvg1 && {on_node} mkfs.ext4 -q /dev/myvg1/inpod"),
     )?;
-    bed.in_pod("lvm", "mkdir -p /var/lib/kubelet/t && mount -t ext4 /dev/mapper/myvg1-inpod /var/lib/kubelet/t && echo x >/var/lib/kubelet/t/f")?;
+    bed.in_pod(
+        "lvm",
+        "mkdir -p /var/lib/kubelet/t && mount -t ext4 /dev/mapper/myvg1-inpod /var/lib/kubelet/t \
+         && echo x >/var/lib/kubelet/t/f",
+    )?;
     let node = bed.node(1)?;
     ensure!(node.script("cat /var/lib/kubelet/t/f")? == "x\n", "the mount does not reach the node");
     ensure!(node.script("grep -c ' /var/lib/kubelet/t ' /proc/mounts")? == "1\n", "mounted more than once");

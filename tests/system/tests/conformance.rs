@@ -1,5 +1,5 @@
-//! csi-sanity against our sockets: a node with real LVM, and a controller beside it, because unix sockets do not leave
-//! a guest.
+//! Runs csi-sanity against our sockets: a node with real LVM, and a controller beside it, because unix sockets do not
+//! leave a guest.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the list of what the suite skips is for a person")]
 
 use std::collections::BTreeMap;
@@ -14,36 +14,36 @@ use testbed::assets;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
-/// What the suite makes volumes of.
+/// A kind of volumes with its controller, and the csi-sanity specs that run and are skipped.
 #[derive(Clone, Copy)]
 struct Kind {
-    /// Path of the socket of a controller that announces what these volumes can do.
+    /// Path of the socket of a controller that announces the capabilities of these volumes.
     socket: &'static str,
-    /// The name of that controller.
+    /// Process name of that controller.
     controller: &'static str,
     /// Flags of that controller.
     flags: &'static [&'static str],
     /// Parameters of the StorageClass.
     parameters: &'static [(&'static str, &'static str)],
-    /// So many of the 103 specs run.
+    /// Number of the 103 specs that run.
     specs: usize,
-    /// Why the others do not.
+    /// Reasons why the other specs are skipped.
     skipped: &'static [Skipped],
 }
 
-/// What the suite says where it leaves specs out, and of how many it says so.
+/// Messages with which the suite skips specs, and the number of specs with each.
 type Skipped = &'static [(&'static str, usize)];
 
-/// A volume is where its node is.
+/// Specs of attaching, which node-local volumes do not need.
 const ATTACHING: Skipped = &[
     ("ControllerPublishVolume not supported", 7),
     ("ControllerUnpublishVolume not supported", 1),
     ("Controller Publish, UnpublishVolume not supported", 2),
 ];
-/// Snapshots of several volumes at the same moment.
+/// Specs of group snapshots.
 const GROUPS: Skipped = &[("GroupControllerService not supported", 6)];
 const PENDING: Skipped = &[(sanity::PENDING, 1)];
-/// Thick volumes cannot be copied.
+/// Specs of snapshots and clones, which thick volumes do not have.
 const COPIES: Skipped = &[
     ("CreateSnapshot not supported", 6),
     ("DeleteSnapshot not supported", 3),
@@ -63,10 +63,10 @@ const THICK: Kind = Kind {
     skipped: &[ATTACHING, GROUPS, PENDING, COPIES],
 };
 
-/// As they are without a flag: published at once.
+/// Thick volumes with the agent's default flags: published at once, without staging.
 const THICK_UNSTAGED: Kind = Kind { specs: 58, skipped: &[ATTACHING, GROUPS, PENDING, COPIES, STAGING], ..THICK };
 
-/// Thin volumes can do everything that the controller can.
+/// Thin volumes, which support all capabilities of the controller.
 const THIN: Kind = Kind {
     socket: "/run/topolvm/thin.sock",
     controller: "sanity-thin",
@@ -76,7 +76,7 @@ const THIN: Kind = Kind {
     skipped: &[ATTACHING, GROUPS, PENDING],
 };
 
-/// As they are without a flag: published at once.
+/// Thin volumes with the agent's default flags: published at once, without staging.
 const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PENDING, STAGING], ..THIN };
 
 /// All trials share a cluster; the first starts it.
@@ -127,20 +127,21 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
     ensure!(skipped == expected, "specs were skipped for these reasons: {skipped:?}, and not: {expected:?}\n{report}");
     let (vg, pool) = (topolvm::THIN_VG, topolvm::THIN_POOL);
     let left = node.script(&format!(
-        "{{ lvs --noheadings -o lv_name myvg1 {vg} | grep -vw {pool}; ls /run/csi-sanity 2>/dev/null; grep csi-sanity /proc/mounts; }} || true"
+        "{{ lvs --noheadings -o lv_name myvg1 {vg} | grep -vw {pool}; ls /run/csi-sanity 2>/dev/null; \
+         grep csi-sanity /proc/mounts; }} || true"
     ))?;
     ensure!(left.trim().is_empty(), "left behind: {left}");
     Ok(())
 }
 
-/// The suite once more while the agent of the node does the work of lvmd, with its flags as they are by default, and
-/// back again.
+/// Runs the suite with lvmd embedded in the agent of the node, with the agent's default flags, and restores the usual
+/// programs.
 fn embedded(bed: &TestCluster) -> Result<()> {
     let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
     exchanged(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
 }
 
-/// The suite for a filesystem and for a device while the agent has its flags as they are by default.
+/// Runs the suite for a filesystem and for a device with the agent's default flags.
 fn unstaged(bed: &TestCluster) -> Result<()> {
     let by_default = TopolvmSpec { node_arguments: Vec::new(), ..spec()? };
     exchanged(bed, &by_default, ANSWERS, || {
@@ -148,8 +149,8 @@ fn unstaged(bed: &TestCluster) -> Result<()> {
     })
 }
 
-/// Does something with the programs of another specification, which work when their agent has said so, and puts the
-/// usual ones back.
+/// Runs `body` with the programs of another specification, after their agent has logged `message`, and restores the
+/// usual ones.
 fn exchanged(bed: &TestCluster, other: &TopolvmSpec, sign: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     let usual = spec()?;
     exchange(bed, &usual, other, sign)?;
@@ -158,10 +159,10 @@ fn exchanged(bed: &TestCluster, other: &TopolvmSpec, sign: &str, body: impl FnOn
     done
 }
 
-/// What an agent says when it works with an lvmd of its own.
+/// Message that an agent logs when it can use a separate lvmd.
 const ANSWERS: &str = "lvmd answers";
 
-/// Ends the programs of the node and starts others. They work when their agent has said so.
+/// Stops the programs of the node and starts others. Waits until their agent has logged `message`.
 fn exchange(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, sign: &str) -> Result<()> {
     let node = bed.node()?;
     topolvm::stop_node_programs(node, from)?;
@@ -174,7 +175,7 @@ fn exchange(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, sign: &str)
     node.script(&again).context("the agent does not work").map(drop)
 }
 
-/// Volumes are staged, since more specs run then.
+/// Returns the specification of the node. Volumes are staged, since more specs run then.
 fn spec() -> Result<TopolvmSpec> {
     let node_arguments = vec!["--stage-volumes".to_owned()];
     Ok(TopolvmSpec { node_arguments, ..TopolvmSpec::nodes(1)?.with_thin_class() })
@@ -187,7 +188,7 @@ fn up() -> Result<TestCluster> {
     Ok(bed)
 }
 
-/// Further controllers; several at once are a supported deployment.
+/// Starts a further controller in the node; several at once are a supported deployment.
 fn start_controller_in_node(bed: &TestCluster, spec: &TopolvmSpec, kind: &Kind) -> Result<()> {
     let node = bed.node()?;
     let kubeconfig = "topolvm-controller.kubeconfig";

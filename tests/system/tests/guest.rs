@@ -1,4 +1,4 @@
-//! The guest that every test with real LVM relies on: what a command does in it comes back, and nothing of it stays.
+//! The guest that every test with real LVM uses: a command's output and status come back, and no file or process stays.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, which also look at processes from outside")]
 
 use std::fs;
@@ -15,11 +15,11 @@ use testbed::process::Process;
 use testbed::size::{GIB, MIB};
 use testbed::{agent, exec, machine, suite};
 
-/// More than any step takes on a slow machine.
+/// Timeout that is longer than any step takes on a slow machine.
 const LONG: Duration = Duration::from_mins(2);
-/// Where the agent in a guest listens.
+/// Address at which the agent in a guest listens.
 const AGENT: &str = "10.9.8.2:7070";
-/// `--role NAME`: the program is to be one that these tests look at from outside.
+/// Flag `--role NAME` with which this program starts itself as one that the tests observe from outside.
 const ROLE: &str = "--role";
 
 fn main() -> ExitCode {
@@ -268,7 +268,7 @@ fn a_guest_dies_with_its_program() {
     assert_eq!(traces(id), Vec::<PathBuf>::new());
 }
 
-/// This program again, with a guest that runs and waits.
+/// Starts this program again, with a guest that runs and waits.
 fn another_program() -> std::process::Child {
     let program = std::env::current_exe().unwrap();
     let mut child =
@@ -284,7 +284,7 @@ fn wait_in_a_guest() -> ExitCode {
     if guest::run(spec).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The files and mounts of a program's guests.
+/// Lists the files and mounts of a program's guests.
 fn traces(program: u32) -> Vec<PathBuf> {
     let prefix = format!("topolvm-guest-{program}-");
     let mut found = Vec::new();
@@ -299,7 +299,7 @@ fn traces(program: u32) -> Vec<PathBuf> {
     found
 }
 
-/// The processes of a program's guests: its files are among their arguments.
+/// Lists the processes of a program's guests: its files are among their arguments.
 fn processes(program: u32) -> Vec<String> {
     let part = format!("topolvm-guest-{program}-");
     let processes =

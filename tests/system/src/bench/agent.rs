@@ -1,5 +1,5 @@
-//! The agent and the controller over a real API server, with an lvmd whose LVM is fake, so that a thousand volumes are
-//! quick: memory, and what an agent hears of other nodes' volumes.
+//! Measures the agent and the controller with a real API server and an lvmd on a fake LVM, so that a thousand volumes
+//! are quick: memory, and bytes received for other nodes' volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,23 +19,21 @@ use topolvm_proto::csi::DeleteVolumeRequest;
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use super::Figure;
 use super::create;
 use super::memory::{AT_REST, Resident};
+use super::{Figure, Selector};
 
-/// Whether figures of this family are asked for.
-type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
-
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 2] = ["node.", "controller."];
-/// Volumes for which memory is looked at, and other nodes with a volume each.
+/// Number of volumes for which memory is measured, and of other nodes with a volume each.
 const MANY: usize = 1000;
 const AT_ONCE: usize = 20;
-/// Something that comes once a minute anyway is not in all of them.
+/// Number of measurements of which the least counts, so that what is received once a minute anyway is not in all of
+/// them.
 const WINDOWS: usize = 3;
 
-/// Starts a control plane and the programs in `directory`, and measures what is asked for.
-pub fn run(directory: &Path, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
+/// Starts a control plane and the programs in `directory`, and measures the selected figures.
+pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
     let figures = measure(&topolvm, &spec, wanted);
@@ -43,7 +41,7 @@ pub fn run(directory: &Path, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
     figures
 }
 
-fn measure(topolvm: &Topolvm, spec: &TopolvmSpec, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
+fn measure(topolvm: &Topolvm, spec: &TopolvmSpec, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
     let lvmd_socket = cluster.directory().join("lvmd.sock");
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -60,7 +58,7 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec, wanted: &Wanted<'_>) -> Result
     figures
 }
 
-async fn sample(cluster: &Cluster, wanted: &Wanted<'_>) -> Result<Vec<Figure>> {
+async fn sample(cluster: &Cluster, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let socket = topolvm::controller_socket(cluster);
     let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?.connect().await?;
     let csi = ControllerClient::new(channel);
@@ -85,7 +83,7 @@ async fn delete(csi: &ControllerClient<Channel>, volume_id: String) -> Result<()
     Ok(())
 }
 
-/// What both programs need without volumes and with many.
+/// Measures the memory of both programs without volumes and with [`VOLUMES`].
 async fn memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Vec<Figure>> {
     // What only the start needed has been given back, everything has been done once, and there is no volume
     tokio::time::sleep(AT_REST).await;
@@ -113,7 +111,7 @@ async fn memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Ve
     ])
 }
 
-/// What both programs have resident.
+/// Resident memory of the agent and the controller.
 struct Both {
     node: Resident,
     controller: Resident,
@@ -132,8 +130,8 @@ fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
     Ok(Process::from_file(&file)?.with_context(|| format!("{name} does not run"))?.pid)
 }
 
-/// Bytes that reached the agent from the API server while the volume of each of many other nodes was changed: the least
-/// of a few times.
+/// Returns the bytes that the agent received from the API server while the volume of each of many other nodes was
+/// changed: the least of a few measurements.
 async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
     // The agent watches its own volumes, and what it hears of them is counted
     let before = received(cluster)?;
@@ -173,13 +171,13 @@ async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f
     Ok(least)
 }
 
-/// Bytes received since, also by connections that are new.
+/// Returns the bytes received between two measurements, also by new connections.
 fn more(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> f64 {
     after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0)).sum()
 }
 
-/// Bytes that each TCP connection of the agent has received, by its own port. lvmd and the CSI clients use unix
-/// sockets, and its metrics are not served.
+/// Returns the bytes that each TCP connection of the agent has received, by its own address. lvmd and the CSI clients
+/// use unix sockets, and its metrics are not served.
 fn received(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
     let output = cluster.command("ss").args(["-tinpHO", "state", "established"]).output().context("run ss")?;
     let owner = format!("pid={},", pid(cluster, topolvm::NODE)?);
@@ -204,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_connection_is_known_by_its_own_address() {
-        let line = "0 0 10.77.0.1:40000 10.96.0.1:443 users:((\"topolvm-node\",pid=7,fd=9)) cubic bytes_sent:9 bytes_received:1234 segs_out:3";
+        let line = "0 0 10.77.0.1:40000 10.96.0.1:443 users:((\"topolvm-node\",pid=7,fd=9)) \
+                    cubic bytes_sent:9 bytes_received:1234 segs_out:3";
         assert_eq!(connection(line).unwrap(), ("10.77.0.1:40000".to_owned(), 1234.0));
     }
 }

@@ -1,5 +1,5 @@
-//! The product in a whole cluster, with stock kubelet and sidecars and real LVM: how long users wait, and LVM processes
-//! of each operation.
+//! Measures the product in a whole cluster, with stock kubelet and sidecars and real LVM: times until objects are
+//! ready, and LVM processes of each operation.
 
 mod bed;
 mod bursts;
@@ -20,17 +20,17 @@ use testbed::topolvm::{self, Topolvm, TopolvmSpec, controller_socket};
 use tokio::runtime;
 
 use self::bed::Bed;
-use super::Figure;
+use super::{Figure, Selector};
 
-/// Enough for the largest burst three times over.
+/// Size of the volume group: enough for the largest burst three times over.
 const VG_BYTES: u64 = 12 * GIB;
 
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 8] =
     ["csi.bound", "csi.volume", "csi.ready", "csi.expand", "csi.snapshot", "csi.restore", "csi.procs.", "csi.shell"];
 
-/// Starts a cluster with one node and measures what is asked for: the families of figures for which `wanted` is true.
-pub fn run(directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
+/// Starts a cluster with one node and measures the selected figures.
+pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
     let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? }.with_thin_class();
     let (here, spec) = apart(spec)?;
@@ -42,8 +42,8 @@ pub fn run(directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<V
     })?
 }
 
-/// The node alone on the last CPU, and the CPUs for everything else, where there are several: the LVM of the shell loop
-/// and that of the product must have the same room.
+/// Pins the node to the last CPU and returns the CPUs for everything else, if there are several: the LVM of the shell
+/// loop and that of the product must have the same share.
 fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
     let mut cpus = sched_getaffinity(None).context("ask which CPUs this process may use")?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu)).context("this process may use no CPU")?;
@@ -54,7 +54,7 @@ fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
     Ok(((cpus.count() > 0).then_some(cpus), spec))
 }
 
-/// Does something in this thread and those that it starts, on these CPUs only.
+/// Runs an action in this thread, and in those that it starts, on these CPUs only.
 fn on_one_cpu<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T> {
     let Some(cpus) = cpus else { return Ok(action()) };
     let before = sched_getaffinity(None).context("ask which CPUs this process may use")?;
@@ -64,7 +64,7 @@ fn on_one_cpu<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T>
     Ok(done)
 }
 
-/// With limits of requests to the API server that are none for a hundred volumes at once.
+/// Starts the sidecars with limits of requests to the API server that a hundred volumes at once do not reach.
 fn start_sidecars(topolvm: &Topolvm) -> Result<()> {
     let cluster = &topolvm.cluster;
     sidecars::apply_snapshot_crds(cluster)?;
@@ -79,7 +79,7 @@ fn start_sidecars(topolvm: &Topolvm) -> Result<()> {
     Ok(())
 }
 
-fn measure(topolvm: &Topolvm, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
+fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
     let node = topolvm.nodes.first().context("the cluster has no node")?;
     // Inside the cluster's namespace, so that watches are told as early as the product's
@@ -105,5 +105,5 @@ fn measure(topolvm: &Topolvm, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<
     })?
 }
 
-/// Longer than anything here takes on the slowest machine.
+/// Timeout of every wait: longer than any takes on the slowest machine.
 const LIMIT: Duration = Duration::from_mins(2);

@@ -1,5 +1,5 @@
-//! CSI CreateVolume from the controller over a real API server to the node agent and lvmd and back, with an LVM that
-//! takes five milliseconds a command. Beside it the same number of plain requests to the API server.
+//! Measures CSI CreateVolume from the controller over a real API server to the node agent and lvmd and back, with an
+//! LVM that takes five milliseconds a command. Beside it the same number of plain requests to the API server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,11 +28,11 @@ use super::{Figure, median};
 
 pub(super) const NODE: &str = "bench";
 const LVM_LATENCY: Duration = Duration::from_millis(5);
-/// The first calls, which open connections, do not count.
+/// Number of first calls, which open connections and do not count.
 const WARM_UP: usize = 10;
 const CALLS: usize = 200;
 
-/// Starts a control plane and the programs in `directory`, and measures.
+/// Starts a control plane and the programs in `directory`, and measures the milliseconds of a create.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
@@ -67,7 +67,7 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     ])
 }
 
-/// A Node without kubelet, and its agent on this machine.
+/// Creates a Node without kubelet, and starts its agent on this machine.
 pub(super) fn start_agent(cluster: &Cluster, spec: &TopolvmSpec, lvmd_socket: &Path) -> Result<()> {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -82,7 +82,7 @@ pub(super) fn start_agent(cluster: &Cluster, spec: &TopolvmSpec, lvmd_socket: &P
     cluster.spawn(topolvm::NODE, &agent)
 }
 
-/// lvmd in this process, on an LVM that is quick and full of room.
+/// Serves lvmd in this process, on a fake LVM with 5 ms a command and 16 TiB.
 pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &CancellationToken) -> Result<()> {
     let lvm = FakeLvm::new().with_group("vg", 1 << 44);
     lvm.set_latency(LVM_LATENCY);
@@ -100,7 +100,7 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
     Ok(())
 }
 
-/// Milliseconds of each create, and of three requests to the API server right after it.
+/// Returns the milliseconds of each create, and of three requests to the API server right after it.
 async fn sample(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
@@ -140,7 +140,7 @@ pub(super) async fn create(csi: &mut ControllerClient<Channel>, number: usize) -
     Ok(volume.volume_id)
 }
 
-/// What a create cannot do without: make an object, change it, read it.
+/// Creates, patches and reads an object: the fewest requests to the API server with which a volume can be made.
 async fn three_round_trips(api: &Api<ConfigMap>, number: usize) -> Result<()> {
     let name = name(number);
     let object: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": "1"}}))?;

@@ -1,4 +1,4 @@
-//! How large the container image is that `make images` builds, and what of it the programs are.
+//! Measures the size of the container image that `make images` builds, and of the programs in it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testbed::topolvm::TopolvmSpec;
 
 use super::Figure;
 
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["images."];
 
 const GOAL_MIB: f64 = 60.0;
@@ -21,7 +21,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("topolvm-scheduler", "images.program_mib.topolvm-scheduler"),
 ];
 
-/// Builds the image of the programs beside this one, in a directory for the archive.
+/// Builds the image of the programs beside this one, with its archive in `directory`, and measures their sizes.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let Product { image, contents, .. } = Product::build(&TopolvmSpec::nodes(0)?.programs, "bench")?;
     let archive = directory.join("image.tar");

@@ -1,4 +1,5 @@
-//! An installation as pods: how long it takes until there is a volume, and what the pods have resident afterwards.
+//! Measures an installation as pods: the seconds until there is a volume, and the resident memory of the pods
+//! afterwards.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -15,13 +16,13 @@ use super::memory::{AT_REST, Resident};
 use crate::manifests::{VolumeMode, claim, pod};
 use crate::{fresh_cluster, plugin, product_images};
 
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["install."];
 
 const GOAL_SECONDS: f64 = 30.0;
 /// The StorageClass that ships with the manifests.
 const CLASS: &str = "topolvm-provisioner";
-/// Our pods, and what TopoLVM's have on the same bed, in MiB.
+/// Figures of the product's pods. Goals are the MiB of TopoLVM's pods on the same bed.
 const PODS: [PodFigures; 3] = [
     PodFigures {
         component: "controller",
@@ -45,17 +46,18 @@ const PODS: [PodFigures; 3] = [
 
 /// The figures of a pod.
 struct PodFigures {
-    /// The label `app.kubernetes.io/component` of its pods.
+    /// Label `app.kubernetes.io/component` of the pods.
     component: &'static str,
-    /// Name of the figure of all that is resident.
+    /// Name of the figure of all resident memory.
     resident: &'static str,
-    /// Name of the figure of its anonymous part.
+    /// Name of the figure of the anonymous part.
     anonymous: &'static str,
-    /// Goal of the first.
+    /// Goal of all resident memory, in MiB.
     goal: f64,
 }
 
-/// Installs the programs beside this one in a cluster of one node, with kubectl alone, and in another with the plugin.
+/// Measures an installation of the programs beside this one in a cluster of one node with kubectl alone, and in another
+/// with the plugin.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     let mut figures = in_fresh_cluster(&directory.join("c"), &spec, |cluster, node| {
@@ -91,7 +93,7 @@ fn apply(cluster: &Cluster, overlay: &Path) -> Result<()> {
     cluster.kubectl_ok([Path::new("apply"), Path::new("-f"), &class]).map(drop)
 }
 
-/// Returns when the plugin has looked at the node and all pods that it installed are ready.
+/// Installs with the plugin, and returns when the pods that it installed are ready.
 fn install(cluster: &Cluster) -> Result<()> {
     let answer = plugin::run(cluster, &cluster.inner_kubeconfig(), &["install", "--no-smoke-test"])?;
     ensure!(answer.is_success, "kubectl topolvm install: {answer:?}");
@@ -109,7 +111,7 @@ fn until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Resul
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Returns what the pods have resident when all are ready and nothing happens.
+/// Measures the resident memory of the pods when all are ready and idle.
 fn memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
     cluster.kubectl_ok(["wait", "--for=condition=Ready", "pods", "--all", "-A", "--timeout=180s"])?;
     sleep(AT_REST);
@@ -123,7 +125,7 @@ fn memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The pod of a component that has most resident: of the replicas the one that leads.
+/// Returns the resident memory of the largest pod of a component: of the replicas the leader's.
 fn largest(cluster: &Cluster, node: &Node, component: &str) -> Result<Resident> {
     let selector = format!("--selector=app.kubernetes.io/name=topolvm,app.kubernetes.io/component={component}");
     let uids = "jsonpath={.items[*].metadata.uid}";
@@ -132,7 +134,8 @@ fn largest(cluster: &Cluster, node: &Node, component: &str) -> Result<Resident> 
     pods.into_iter().max_by_key(|pod| pod.anonymous + pod.file).with_context(|| format!("no pod of {component}"))
 }
 
-/// The sum over the processes of a pod, without the one that holds its namespaces: that is the container runtime's.
+/// Returns the sum of the resident memory of a pod's processes, without the pause process, which is the container
+/// runtime's.
 fn resident(node: &Node, uid: &str) -> Result<Resident> {
     // Processes may end meanwhile
     let script = format!(
@@ -150,7 +153,7 @@ fn resident(node: &Node, uid: &str) -> Result<Resident> {
     })
 }
 
-/// Whether a process is what the bed's containerd runs in the place of `pause`.
+/// Returns true for the process that the bed's containerd runs in the place of `pause`.
 fn is_pause(status: &str) -> bool {
     status.lines().next().is_some_and(|line| line == "Name:\tbusybox")
 }

@@ -1,9 +1,11 @@
-//! lvmd on real LVM in a guest: LVM processes of each operation and at rest, speed beside a plain shell loop, memory.
+//! Measures lvmd on real LVM in a guest: LVM processes of each operation and at rest, speed beside a plain shell loop,
+//! memory.
 
 mod daemon;
 mod in_guest;
 mod memory;
 mod processes;
+mod shell;
 mod speed;
 
 use std::path::Path;
@@ -15,32 +17,31 @@ use serde::{Deserialize, Serialize};
 use testbed::guest::{self, GuestSpec, Output};
 use testbed::size::{GIB, MIB};
 
-use super::Figure;
 use super::memory::Resident;
+use super::{Figure, Selector};
 
-/// The word with which the benchmark is started again in the guest.
+/// First argument with which the benchmark is started again in the guest.
 const IN_GUEST: &str = "bench-lvmd-in-guest";
-/// A slow machine takes twice the usual time.
+/// Timeout of the guest: twice the usual time on a slow machine.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 5] = [PROCESSES, SPEED[0], SPEED[1], SPEED[2], MEMORY];
 const PROCESSES: &str = "lvmd.procs.";
 const SPEED: [&str; 3] = ["lvmd.shell.", "lvmd.sequential.", "lvmd.parallel."];
 const MEMORY: &str = "lvmd.rss_mib.";
 
-/// What was measured in the guest; nothing of what was not asked for.
+/// Measurements from the guest. Those that were not selected are `None`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
     processes: Option<processes::Processes>,
     speed: Option<speed::Speed>,
-    /// With no volume, 100 and 1000.
+    /// Resident memory with no volume, 100 and 1000.
     resident: Option<[Resident; 3]>,
 }
 
-/// Boots a guest with two blank disks and measures the lvmd beside this program: the families of figures for which
-/// `wanted` is true.
-pub fn run(_directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<Figure>> {
+/// Boots a guest with two blank disks and measures the selected figures of the lvmd beside this program.
+pub fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("find this program's file")?;
     let program = program.to_str().context("the path of this program is not text")?;
     let spec = GuestSpec {
@@ -57,7 +58,7 @@ pub fn run(_directory: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<
     Ok(measured.figures())
 }
 
-/// Measures, if this process was started in a guest for that.
+/// Measures in the guest, if this process was started there with [`IN_GUEST`].
 pub fn serve() -> Option<ExitCode> {
     (std::env::args().nth(1)? == IN_GUEST).then(in_guest::main)
 }

@@ -1,4 +1,4 @@
-//! What a process has resident.
+//! Resident memory of a process.
 
 use std::fs;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// After which a program that does nothing has given back what it needed for a moment, which it does every ten seconds.
+/// Pause after which an idle program has given back memory that it needed temporarily, which it does every ten seconds.
 pub(super) const AT_REST: Duration = Duration::from_secs(12);
 
-/// Resident memory in KiB, as `/proc/PID/status` tells it.
+/// Resident memory of a process in KiB, from `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Resident {
-    /// Its own: heap, stacks, data that was written to.
+    /// `RssAnon`: heap, stacks, data that was written to.
     pub(super) anonymous: u64,
-    /// Pages of files, which are the program and its libraries; shared with whoever runs the same.
+    /// `RssFile`: pages of the program and its libraries, shared with others that run the same.
     pub(super) file: u64,
 }
 
 impl Resident {
-    /// What a process of this machine has at the moment.
+    /// Reads the resident memory of a process of this machine.
     pub(super) fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/status");
         Self::parse(&fs::read_to_string(&path).with_context(|| format!("read {path}"))?)
     }
 
-    /// The contents of `/proc/PID/status`.
+    /// Parses the contents of `/proc/PID/status`.
     pub(super) fn parse(status: &str) -> Result<Self> {
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -35,12 +35,12 @@ impl Resident {
         Ok(Self { anonymous: field("RssAnon:")?, file: field("RssFile:")? })
     }
 
-    /// Both, in MiB: `VmRSS`.
+    /// Returns the MiB of all resident memory, as in `VmRSS`.
     pub(super) fn mebibytes(self) -> f64 {
         mebibytes(self.anonymous + self.file)
     }
 
-    /// Its own alone, in MiB.
+    /// Returns the MiB of the anonymous part.
     pub(super) fn anonymous_mebibytes(self) -> f64 {
         mebibytes(self.anonymous)
     }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// How long a server may take to be there, and to answer.
+/// Timeout for the connection to a server that is starting, and for its response.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The page that a program serves at `/metrics`.
+/// Reads the page that a program serves at `/metrics`.
 pub(super) fn read(address: SocketAddr) -> Result<String> {
     let mut connection = connect(address).context("connect to the metrics server")?;
     connection.set_read_timeout(Some(TIMEOUT)).context("set a timeout")?;
@@ -21,8 +21,7 @@ pub(super) fn read(address: SocketAddr) -> Result<String> {
     Ok(page)
 }
 
-/// Connects to a server that has just been started, or to one that serves its callers a moment before it serves this
-/// address.
+/// Connects to a server, with retries while it refuses connections because it has just been started.
 pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let start = Instant::now();
     loop {
@@ -35,12 +34,12 @@ pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// LVM processes that lvmd has started so far.
+/// Returns the number of LVM processes that lvmd has started, from its metrics page.
 pub(super) fn lvm_processes(page: &str) -> Result<f64> {
     sum(page, "topolvm_lvm_processes_total{")
 }
 
-/// The sum of all values whose lines begin like this. Without such a line it is 0.
+/// Returns the sum of all values whose lines have a prefix; 0 without such a line.
 pub(super) fn sum(page: &str, beginning: &str) -> Result<f64> {
     let lines = page.lines().filter(|line| line.starts_with(beginning));
     let values = lines.map(|line| {

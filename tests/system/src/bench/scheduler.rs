@@ -1,4 +1,4 @@
-//! The memory of topolvm-scheduler after it was asked about many nodes, as kube-scheduler does for each pod.
+//! Measures the memory of topolvm-scheduler after requests about many nodes, as kube-scheduler sends them for each pod.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,16 +14,15 @@ use super::Figure;
 use super::memory::{AT_REST, Resident};
 use super::metrics;
 
-/// The beginnings of the names of its figures.
+/// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["scheduler."];
 
 const NODES: usize = 1000;
-/// Images that kubelet lists in the status of each Node, which make most of it: by default at most 50.
+/// Number of images in the status of each Node, which are most of its bytes: kubelet lists at most 50 by default.
 const IMAGES: usize = 50;
 const PODS: usize = 20;
 
-/// Starts the program beside this one, asks which nodes have room for some pods and how well they fit, and reads its
-/// memory.
+/// Starts the program beside this one, sends it filter and prioritize requests for some pods, and reads its memory.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let address = free_address()?;
     let scheduler = Scheduler::start(directory, address)?;
@@ -43,7 +42,7 @@ pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     ])
 }
 
-/// An address of this machine alone on which nothing listens.
+/// Returns an address of the loopback interface on which nothing listens.
 fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on a free port")?;
     listener.local_addr().context("ask for the free port")
@@ -72,7 +71,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// A pod and all nodes, as kube-scheduler writes them for an extender that has no cache of Nodes.
+/// Returns a request with a pod and all nodes, as kube-scheduler sends it to an extender that has no cache of Nodes.
 fn request() -> Value {
     let pod = json!({"metadata": {"name": "pod", "annotations": {"capacity.topolvm.io/ssd": "1073741824"}}});
     let nodes: Vec<Value> = (0..NODES).map(node).collect();
@@ -88,7 +87,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// The whole answer to a request, with its headers.
+/// Sends a POST request and returns the whole response, with its headers.
 fn post(address: SocketAddr, path: &str, body: &str) -> Result<String> {
     let mut connection = metrics::connect(address).context("connect to topolvm-scheduler")?;
     connection.set_read_timeout(Some(metrics::TIMEOUT)).context("set a timeout")?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use system_tests::bench::{Figure, agent, cluster, create, images, install, lvmd, scheduler};
+use system_tests::bench::{Figure, Selector, agent, cluster, create, images, install, lvmd, scheduler};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -25,15 +25,12 @@ impl Args {
     }
 }
 
-/// Whether figures of this family are asked for.
-type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
-
-/// Figures that are measured together.
+/// A group of figures that are measured together.
 struct Part {
-    /// The beginnings of their names.
+    /// Prefixes of the figures' names.
     families: &'static [&'static str],
-    /// Measures in an empty directory what is asked for.
-    measure: fn(&Path, &Wanted<'_>) -> Result<Vec<Figure>>,
+    /// Measures the selected figures in an empty directory.
+    measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
 }
 
 const PARTS: [Part; 7] = [

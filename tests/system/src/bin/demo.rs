@@ -1,4 +1,4 @@
-//! `make demo`: starts a cluster with the product and shows its main job, step by step.
+//! `make demo`: starts a cluster with the product and prints the steps of its main use case.
 #![expect(clippy::print_stdout, reason = "a demonstration for a person in a terminal")]
 
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-/// Prints each step with its time and what shows it.
+/// Prints each step with its seconds and the output that shows it.
 struct Show;
 
 impl Narrator for Show {

@@ -1,4 +1,4 @@
-//! `make soak ONLY=csi`: long runs in which everything that can die does, for a machine that has time.
+//! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ struct Args {
     logs: PathBuf,
 }
 
-/// A part: its name, and what it does in a directory of its own.
+/// A part of the soak: its name, and the function that runs it in an empty directory.
 type Part = (&'static str, fn(&Path, &Args, u64) -> Result<String>);
 
 const PARTS: [Part; 1] = [("csi", csi)];
@@ -74,7 +74,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// CSI calls in a real cluster while programs die and the API server goes away.
+/// Runs the chaos test with a seed and returns its report.
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = chaos::spec(args.nodes, seed)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;

@@ -1,7 +1,7 @@
-//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is made in memory only, and
-//! when it ends then, nobody knows that the volume is not wanted (docs/limits.md). Whoever only knows the object cannot
-//! know whether a PersistentVolume still comes, so a person deletes it, and here the test. Nothing else that leaks is
-//! excused.
+//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is being created in memory
+//! only, and when it exits then, nothing knows that the volume is not wanted (docs/limits.md). A LogicalVolume alone
+//! does not tell that no PersistentVolume will follow, so an administrator deletes it, and here the test. No other leak
+//! is excused.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use testbed::sidecars::Sidecar;
 use super::disagreement::Disagreement;
 use super::history::{History, Span};
 
-/// After which a LogicalVolume without an owner does not get one any more.
+/// Time after which a LogicalVolume without an owner does not get one any more.
 const FORGOTTEN: Duration = Duration::from_secs(10);
-/// For so long csi-provisioner may be at a volume after its claim has gone: it waits a minute for an answer and five
-/// seconds to ask again.
+/// Longest time that csi-provisioner works on a volume after its claim has gone: it waits a minute for an answer and
+/// five seconds before it retries.
 const AT_WORK: Duration = Duration::from_secs(65);
 
-/// The volumes that are left behind, and since when they are all that does not agree.
+/// Names of abandoned volumes, and the time since which they are the only disagreements.
 #[derive(Debug)]
 pub(super) struct Abandoned {
     all: Vec<String>,
@@ -31,7 +31,7 @@ impl Abandoned {
         Self { all: Vec::new(), since: Instant::now() }
     }
 
-    /// Whether all that does not agree is of this kind, and has been so for a while.
+    /// Returns true if all disagreements have been abandoned volumes, and the same ones, for [`FORGOTTEN`].
     pub(super) fn is_all(
         &mut self,
         disagreements: &[Disagreement],
@@ -57,7 +57,7 @@ impl Abandoned {
         Ok(!self.all.is_empty() && self.since.elapsed() >= FORGOTTEN)
     }
 
-    /// Deletes them, as an administrator would, and returns how many there were.
+    /// Deletes the abandoned volumes, as an administrator would, and returns their number.
     pub(super) fn delete(&self, cluster: &Cluster) -> Result<usize> {
         for name in &self.all {
             cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", name])?;
@@ -66,7 +66,7 @@ impl Abandoned {
     }
 }
 
-/// Whether csi-provisioner ended when it was at work for this volume, and had not brought that to an end.
+/// Returns true if csi-provisioner exited while it worked on this volume, and did not finish that later.
 fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
     let Some(uid) = name.strip_prefix("pvc-") else { return false };
     let Some(claim) = history.hasty(uid) else { return false };
@@ -75,9 +75,9 @@ fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
     ends.into_iter().any(|end| can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
 }
 
-/// Whether csi-provisioner can have had the claim in its memory when it ended: not before the claim was asked for, and
-/// not when it had been gone for so long that the volume had been made. While the API server is away nothing is made,
-/// nor told.
+/// Returns true if csi-provisioner may have had the claim in its memory when it exited: after the claim was requested,
+/// and at most [`AT_WORK`] after it had gone. While the API server is unavailable csi-provisioner neither creates
+/// volumes nor learns of changes.
 fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
         if outage.from <= last { last.max(outage.until + AT_WORK) } else { last }
@@ -85,8 +85,8 @@ fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     (claim.from..=last).contains(&end)
 }
 
-/// Whether csi-provisioner says that it has made the PersistentVolume, with which the volume goes, or that it has
-/// understood that there is no volume. What is there then was left behind by the product.
+/// Returns true if csi-provisioner logged that it created the PersistentVolume, with which the volume is deleted, or
+/// that there is no volume. A volume that exists then was left behind by the product.
 fn is_finished(uid: &str, log: &str) -> bool {
     let made = format!("successfully created PV pvc-{uid} ");
     log.lines().any(|line| line.contains(&made) || (line.contains("Final error received") && line.contains(uid)))
@@ -139,7 +139,8 @@ mod tests {
         assert!(!is_abandoned("pvc-unknown", &history, "") && !is_abandoned("snapshot-before", &history, ""));
         let made = "I1122 controller.go:1021] successfully created PV pvc-before for PVC c and csi volume name x";
         assert!(!is_abandoned("pvc-before", &history, made), "the product was to delete it");
-        let refused = r#"I1122 controller.go:1100] "Final error received, removing PVC from claims in progress" claimUID="before""#;
+        let refused = "I1122 controller.go:1100] \"Final error received, removing PVC from claims in progress\" \
+                       claimUID=\"before\"";
         assert!(!is_abandoned("pvc-before", &history, refused), "the product said that there is none");
         assert!(is_abandoned("pvc-before", &history, &made.replace("before", "other")));
     }

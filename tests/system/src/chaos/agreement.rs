@@ -1,4 +1,4 @@
-//! Whether everybody has the same volumes: nothing lost, nothing leaked, nothing twice.
+//! Compares the volumes of Kubernetes, lvmd and LVM: none may be lost, leaked or there twice.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::fields::{bytes, is_deleting, named, text, with_uid};
 use super::lineage::check_lineage;
 use super::state::{NodeState, State};
 
-/// All of them. While something is still being done there are some; once everything has settled there must be none.
+/// Returns all disagreements in a state. There are some while operations are in progress, and none once all have ended.
 pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
     let mut all = Vec::new();
     state.claims.iter().for_each(|claim| check_claim(state, claim, &mut all));
@@ -22,7 +22,7 @@ pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
     all
 }
 
-/// Each bound claim has one volume that is large enough.
+/// Checks that a claim is Bound to one volume that is large enough.
 fn check_claim(state: &State, claim: &Value, all: &mut Vec<Disagreement>) {
     let name = text(claim, "/metadata/name");
     let volume_name = text(claim, "/spec/volumeName");
@@ -45,7 +45,7 @@ fn check_claim(state: &State, claim: &Value, all: &mut Vec<Disagreement>) {
     }
 }
 
-/// Each volume has a claim, and one LV that is large enough. Pods are sent to the node that has it.
+/// Checks that a volume has a claim, and one LV that is large enough, and that its node affinity names the LV's node.
 fn check_volume(state: &State, volume: &Value, all: &mut Vec<Disagreement>) {
     let (name, handle) = (text(volume, "/metadata/name"), text(volume, "/spec/csi/volumeHandle"));
     let claim = text(volume, "/spec/claimRef/name");
@@ -101,7 +101,7 @@ fn check_content(state: &State, content: &Value, all: &mut Vec<Disagreement>) {
     }
 }
 
-/// Each LogicalVolume belongs to one volume or content, and has one LV, which is on its node.
+/// Checks that a LogicalVolume belongs to one volume or snapshot content, and has one LV, which is on its node.
 fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
     let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
     let volumes = state.volumes.iter().map(|volume| text(volume, "/spec/csi/volumeHandle"));
@@ -142,7 +142,7 @@ fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
     }
 }
 
-/// Each LV has its LogicalVolume and is ready; lvmd and the Node tell what LVM has.
+/// Checks that each LV of a node has its LogicalVolume and is complete, and that lvmd and the Node report what LVM has.
 fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
     for lv in &node.lvm {
         let name = lv.name.as_str();
@@ -186,7 +186,7 @@ fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
     }
 }
 
-/// The nodes on which a volume says that it can be used; none where it says that otherwise than csi-provisioner does.
+/// Returns the nodes of a volume's node affinity; none if that has another form than csi-provisioner's.
 fn allowed_nodes(volume: &Value) -> Vec<&str> {
     let terms = volume.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").and_then(Value::as_array);
     let [term] = terms.map(Vec::as_slice).unwrap_or_default() else { return Vec::new() };

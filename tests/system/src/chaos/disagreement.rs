@@ -1,8 +1,8 @@
-//! What is wrong with a state, and how often.
+//! Disagreements in a state, and their counts by kind.
 
 use std::fmt;
 
-/// How something does not agree.
+/// Kind of a disagreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It should be there and is not.
@@ -15,19 +15,19 @@ pub(super) enum Kind {
     Different,
 }
 
-/// Something that does not agree.
+/// A disagreement between Kubernetes, lvmd, LVM and the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Disagreement {
     pub(super) kind: Kind,
-    /// Names and ids that lead to it in logs and histories.
+    /// Names and ids to search for in logs and histories.
     pub(super) about: Vec<String>,
     pub(super) what: String,
-    /// The LogicalVolume that belongs to nothing, if that is it.
+    /// Name of the LogicalVolume without an owner, if that is the disagreement.
     pub(super) orphan: Option<String>,
 }
 
 impl Disagreement {
-    /// One that is no orphan. Empty names lead nowhere and are left out.
+    /// Returns a disagreement without an orphan. Empty names are left out.
     pub(super) fn new(kind: Kind, about: &[&str], what: impl Into<String>) -> Self {
         let about = about.iter().filter(|name| !name.is_empty()).map(|name| (*name).to_owned()).collect();
         Self { kind, about, what: what.into(), orphan: None }
@@ -46,7 +46,7 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// How many there are of each kind.
+/// Number of disagreements of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Things that should be there and are not.

@@ -1,4 +1,4 @@
-//! Lets disturbances happen to a node, checks what must hold meanwhile, and puts everything back.
+//! Disturbs a node, checks what must hold meanwhile, and restores it.
 
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::topolvm::LVMD;
 
+use super::class::Class;
 use super::disturbance::Disturbance;
 use super::history::{EVENTS, Fact, History};
-use super::plan::Class;
 use super::remap::{Remap, is_as_before};
 use super::state::published;
 use super::workload::Workload;
@@ -19,14 +19,14 @@ const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 const LVM_LOCAL: &str = "/etc/lvm/lvmlocal.conf";
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// The nodes with the pods that keep data on them.
+/// The nodes with the workloads that keep data on them.
 #[derive(Debug)]
 pub(super) struct Disturbed<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) nodes: &'a [Node],
     pub(super) history: &'a History,
     pub(super) workloads: Vec<Workload<'a>>,
-    /// How long a pod may take to start.
+    /// Timeout for the start of a pod.
     pub(super) patience: Duration,
 }
 
@@ -44,17 +44,17 @@ impl<'a> Disturbed<'a> {
         Ok(Self { cluster, nodes, history, workloads, patience })
     }
 
-    /// The node of this number; there may be fewer.
+    /// Returns the node of this number, modulo the number of nodes.
     pub(super) fn node(&self, number: usize) -> Result<&'a Node> {
         self.nodes.iter().cycle().nth(number).context("there are no nodes")
     }
 
-    /// The workloads of a node.
+    /// Returns the workloads of a node.
     pub(super) fn of<'b>(&'b self, node: &'b Node) -> impl Iterator<Item = &'b Workload<'a>> {
         self.workloads.iter().filter(|workload| workload.node().name() == node.name())
     }
 
-    /// Lets it happen, and returns when all is as before. Each workload of the node must have kept its data.
+    /// Disturbs a node and returns when it is as before. Each workload of the node must have kept its data.
     pub(super) fn happen(&self, disturbance: &Disturbance, number: usize) -> Result<()> {
         let node = self.node(number)?;
         self.history.record(EVENTS, Fact::Disturbed(format!("on {} {disturbance}", node.name())));
@@ -70,7 +70,7 @@ impl<'a> Disturbed<'a> {
         kept.with_context(|| format!("on {}: {disturbance}", node.name()))
     }
 
-    /// Existing volumes get new pods and are removed while their class means something else.
+    /// Restarts pods with existing volumes and removes volumes while their device class is configured differently.
     fn remap(&self, node: &Node, remap: Remap) -> Result<()> {
         let before = node.script(&format!("cat {LVMD_CONFIG}"))?;
         let probes =
@@ -84,7 +84,7 @@ impl<'a> Disturbed<'a> {
         done
     }
 
-    /// Returns when the Node publishes the classes of this configuration.
+    /// Writes lvmd's configuration and waits until the Node publishes the capacity of its classes.
     fn configure_lvmd(
         &self,
         node: &Node,
@@ -103,7 +103,7 @@ impl<'a> Disturbed<'a> {
         Ok(())
     }
 
-    /// Old volumes get new pods, and new ones are made and removed.
+    /// Restarts pods with existing volumes, and creates and removes volumes, with a setting of lvm.conf.
     fn configure_lvm(&self, node: &Node, setting: &str) -> Result<()> {
         let before = node.script(&format!("cat {LVM_LOCAL}"))?;
         let write = format!("cat >{LVM_LOCAL}");
@@ -118,7 +118,7 @@ impl<'a> Disturbed<'a> {
         done
     }
 
-    /// Volumes are made and removed meanwhile, besides those of the sequences.
+    /// Kills LVM while volumes are created and removed, besides those of the sequences.
     fn kill_lvm_at_work(&self, node: &Node, pauses: &[u64]) -> Result<()> {
         let probes =
             [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
@@ -135,7 +135,8 @@ impl<'a> Disturbed<'a> {
         node.restart(true)
     }
 
-    /// No pod may get an empty filesystem instead of the one that is damaged. An administrator then repairs it.
+    /// Overwrites the first 4 KiB of a volume. No pod may get an empty filesystem instead of the damaged one. Then
+    /// repairs it as an administrator would.
     fn destroy_signature(&self, node: &Node, class: Class) -> Result<()> {
         let workload = self.of(node).find(|workload| workload.class() == class).context("no such workload")?;
         workload.write()?;
@@ -148,7 +149,8 @@ impl<'a> Disturbed<'a> {
         node.script(&format!("{unused}; dd if={device} of={saved} bs=4096 count=1 iflag=direct status=none"))?;
         let copy = |from: &str| {
             format!(
-                "dd if={from} of={device} bs=4096 count=1 oflag=direct conv=notrunc,fsync status=none; blockdev --flushbufs {device}"
+                "dd if={from} of={device} bs=4096 count=1 oflag=direct conv=notrunc,fsync status=none; \
+                 blockdev --flushbufs {device}"
             )
         };
         node.script(&copy("/dev/zero"))?;
@@ -162,8 +164,8 @@ impl<'a> Disturbed<'a> {
     }
 }
 
-/// Waits for LVM to work, and kills it after so many milliseconds; again and again, half a minute at most since it
-/// began. After outages the sidecars pause before they ask for anything.
+/// Waits until LVM runs, and kills it after a pause in milliseconds; once for each pause, for at most half a minute
+/// after the first LVM. After outages the sidecars pause before they ask for anything.
 fn kill_lvm(node: &Node, pauses: &[u64], patience: Duration) -> Result<()> {
     let script = r#"
         lvms() {

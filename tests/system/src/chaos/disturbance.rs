@@ -1,10 +1,10 @@
-//! What happens to one node, its volume groups or the bytes on its disks, chosen from the seed.
+//! Disturbances of one node, its volume groups or the bytes on its disks, chosen from the seed.
 
 use std::fmt;
 
 use clap::ValueEnum;
 
-use super::plan::Class;
+use super::class::Class;
 use super::random::Random;
 use super::remap::Remap;
 use crate::lvm_settings::LVM_SETTINGS;
@@ -12,8 +12,8 @@ use crate::lvm_settings::LVM_SETTINGS;
 /// Kinds of disturbances of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum DisturbanceKind {
-    /// lvmd's configuration gives a device class another volume group, moves the default, or leaves a class out, and
-    /// later all is as before.
+    /// lvmd's configuration gives a device class another volume group, moves the default, or omits a class, and is
+    /// restored later.
     ClassRemapped,
     /// lvm.conf has a setting that changes what LVM prints.
     LvmConfig,
@@ -28,11 +28,11 @@ pub enum DisturbanceKind {
 }
 
 impl DisturbanceKind {
-    /// Those that happen while the sequences go on.
+    /// Kinds that happen while the sequences run.
     pub(super) const MEANWHILE: [Self; 5] =
         [Self::ClassRemapped, Self::LvmConfig, Self::LvmKilled, Self::PowerCut, Self::SignatureDestroyed];
 
-    /// How a report calls it.
+    /// Returns the name of the kind in a report.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::ClassRemapped => "class remapped",
@@ -45,21 +45,21 @@ impl DisturbanceKind {
     }
 }
 
-/// One of them with all that is left to chance.
+/// A disturbance with its random parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Disturbance {
     ClassRemapped(Remap),
-    /// With this line in lvmlocal.conf.
+    /// The line in lvmlocal.conf.
     LvmConfig(&'static str),
-    /// So many milliseconds after it has begun to work, each time.
+    /// Milliseconds from the start of LVM to each kill.
     LvmKilled(Vec<u64>),
     PowerCut,
-    /// Of the volume of this class of the node's workloads.
+    /// The class of the workload whose volume is damaged.
     SignatureDestroyed(Class),
 }
 
 impl Disturbance {
-    /// One of this kind; `None` for a kind that does not happen while sequences go on.
+    /// Returns a random disturbance of a kind; `None` for a kind that does not happen while sequences run.
     pub(super) fn choose(kind: DisturbanceKind, random: &mut Random) -> Option<Self> {
         Some(match kind {
             DisturbanceKind::ClassRemapped => Self::ClassRemapped(random.of(&Remap::ALL).copied()?),

@@ -1,5 +1,5 @@
-//! What the plan leaves behind: each claim and snapshot that a sequence made and did not delete, and nothing else.
-//! Without it a volume that went with all its traces, or a claim that came back, would agree with everybody.
+//! Claims and snapshots that the plan leaves behind: those that a sequence created and did not delete. Without them a
+//! volume that was lost with all its objects, or a claim that came back, would go unnoticed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,41 +7,42 @@ use std::fmt;
 use serde_json::Value;
 use testbed::topolvm::THIN_CLASS;
 
+use super::class::Class;
 use super::disagreement::{Disagreement, Kind};
 use super::fields::{bytes, named, text, with_uid};
-use super::plan::{Begin, Class, Sequence, Step};
+use super::plan::{Begin, Sequence, Step};
 use super::state::{Lv, State};
 
-/// All of it by name; the default is nothing.
+/// Expected claims and snapshots by name; the default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     claims: BTreeMap<String, Wanted>,
     snapshots: BTreeMap<String, Wanted>,
 }
 
-/// A claim or a snapshot.
+/// An expected claim or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     class: Class,
-    /// Last asked for; of a snapshot what its claim had at least when it was taken.
+    /// MiB that were last requested; of a snapshot the least that its claim had when it was taken.
     mebibytes: u64,
-    /// Last waited for, and so what a snapshot has that is taken now.
+    /// MiB that were last waited for, which a snapshot has that is taken now.
     had: u64,
-    /// The claim or snapshot of which it is a copy, which may be gone.
+    /// Name of the claim or snapshot of which it is a copy, which may be deleted.
     source: Option<String>,
 }
 
-/// What a claim or a snapshot stands on.
+/// A claim or snapshot with the objects and the LV that belong to it.
 #[derive(Clone, Copy, Debug)]
 struct Found<'a> {
-    /// The claim or snapshot itself, and its PersistentVolume or VolumeSnapshotContent.
+    /// Claim or snapshot, and its PersistentVolume or VolumeSnapshotContent.
     asked: &'a Value,
     owner: &'a Value,
     object: &'a Value,
     lv: &'a Lv,
 }
 
-/// The first part of it that is not there.
+/// The first missing part of a claim or snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Itself,
@@ -62,21 +63,21 @@ impl fmt::Display for Missing {
 }
 
 impl Expected {
-    /// What is there when these have been done to their ends.
+    /// Returns the claims and snapshots that exist after all steps of the sequences.
     pub(super) fn after(sequences: &[Sequence]) -> Self {
         let mut expected = Self::default();
         sequences.iter().flat_map(|sequence| &sequence.steps).for_each(|step| expected.follow(step));
         expected
     }
 
-    /// With a claim besides.
+    /// Adds a claim.
     #[must_use]
     pub(super) fn with_claim(mut self, name: &str, class: Class, mebibytes: u64) -> Self {
         self.claims.insert(name.to_owned(), Wanted { class, mebibytes, had: mebibytes, source: None });
         self
     }
 
-    /// Without these claims and snapshots.
+    /// Removes these claims and snapshots.
     #[must_use]
     pub(super) fn without(mut self, names: &[String]) -> Self {
         self.claims.retain(|claim, _| !names.contains(claim));
@@ -112,13 +113,13 @@ impl Expected {
         }
     }
 
-    /// How many claims and snapshots.
+    /// Returns the number of claims and of snapshots.
     pub(super) fn len(&self) -> (usize, usize) {
         (self.claims.len(), self.snapshots.len())
     }
 
-    /// Where a state is not that. What hangs on an extra claim or snapshot, or on none, is the business of
-    /// [`super::agreement`].
+    /// Compares a state with the expected claims and snapshots. Objects that belong to unexpected claims and snapshots,
+    /// or to none, are left to [`super::agreement`].
     pub(super) fn compare(&self, state: &State) -> Vec<Disagreement> {
         let mut all = Vec::new();
         for (name, wanted) in self.claims.iter().chain(&self.snapshots) {
@@ -161,7 +162,7 @@ impl Expected {
         Ok(Found { asked, owner, object, lv })
     }
 
-    /// What is there must be of the class, at least as large, and a copy of the right thing.
+    /// Checks the class, the least size and the source of an expected claim or snapshot.
     fn check(&self, name: &str, wanted: &Wanted, found: Found<'_>, state: &State, all: &mut Vec<Disagreement>) {
         let Found { asked, owner, object, lv } = found;
         let object_name = text(object, "/metadata/name");
@@ -213,7 +214,7 @@ mod tests {
         Step::Create { claim: claim.to_owned(), class, mebibytes: 50, begin }
     }
 
-    /// A plan that leaves behind what [`agreed`] has.
+    /// A plan that leaves behind the claims and snapshots of [`consistent_state`].
     fn plan() -> Vec<Sequence> {
         let snapshot = |snapshot: &str, claim: &str| Step::Snapshot {
             snapshot: snapshot.into(),

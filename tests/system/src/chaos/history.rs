@@ -1,4 +1,4 @@
-//! Who did what when. Shown for what does not come out right.
+//! Log of the steps and events of a run, from which the history of a volume is printed after a failure.
 
 use std::fmt;
 use std::fs::File;
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 
 use super::plan::Outage;
 
-/// Whose lines are part of every history.
+/// Author of the entries that are part of every excerpt.
 pub(super) const EVENTS: &str = "event";
 
-/// Everything that was done, in its order.
+/// All entries in their order.
 #[derive(Debug)]
 pub(super) struct History {
     start: Instant,
@@ -29,28 +29,28 @@ struct Line {
     what: Fact,
 }
 
-/// What was done or has happened. What the checks ask for later has a variant of its own.
+/// Content of an entry. Facts that the checks search for have a variant of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
-    /// For a person.
+    /// A message that is only read by people.
     Said(String),
-    /// A claim was made that is deleted at once.
+    /// A claim was created, which is deleted at once.
     Hasty { claim: String, uid: String },
-    /// That claim has gone.
+    /// A claim that was deleted at once has gone.
     HastyGone { uid: String },
-    /// A program has ended that nobody killed.
+    /// A program exited without being killed.
     Ended(&'static str),
-    /// The API server goes away in this way, for so many seconds.
+    /// The API server becomes unavailable for so many seconds.
     Away { outage: Outage, seconds: u64 },
-    /// It is there again.
+    /// The API server is available again.
     Back,
-    /// A node is disturbed in this way.
+    /// A node is disturbed; the text says how.
     Disturbed(String),
-    /// It is as before.
+    /// The disturbed node is as before.
     Restored,
 }
 
-/// From when until when something was so.
+/// A time span since the beginning of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: Duration,
@@ -79,7 +79,7 @@ impl fmt::Display for Fact {
 }
 
 impl History {
-    /// A history that can also be followed in a file.
+    /// Creates a history, which is also written to a file.
     pub(super) fn new(file: &Path) -> Result<Self> {
         let file = File::create(file).with_context(|| format!("create {}", file.display()))?;
         Ok(Self { start: Instant::now(), file, lines: Mutex::default() })
@@ -96,7 +96,7 @@ impl History {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
-    /// Those whose lines mention one of these words.
+    /// Returns the authors of entries that mention one of these words.
     pub(super) fn who_mentions(&self, words: &[String]) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mentions = |line: &&Line| {
@@ -109,7 +109,7 @@ impl History {
         who
     }
 
-    /// From when a claim that was deleted at once was asked for until it had gone.
+    /// Returns the span from the request for a claim that was deleted at once until it had gone.
     pub(super) fn hasty(&self, uid: &str) -> Option<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let made = lines.iter().position(|line| matches!(&line.what, Fact::Hasty { uid: made, .. } if made == uid))?;
@@ -121,7 +121,7 @@ impl History {
         Some(Span { from: asked.at, until: gone.at })
     }
 
-    /// When this program ended by itself.
+    /// Returns the times at which a program exited without being killed.
     pub(super) fn ends(&self, name: &str) -> Vec<Duration> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
@@ -131,8 +131,8 @@ impl History {
             .collect()
     }
 
-    /// When the API server was away or a node disturbed, so that volumes may have waited; what has not come to its end
-    /// is left out.
+    /// Returns the spans in which the API server was unavailable or a node disturbed, so that volumes may have waited.
+    /// Those that have not ended are left out.
     pub(super) fn outages(&self) -> Vec<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |is_it: fn(&Fact) -> bool| lines.iter().filter(move |line| is_it(&line.what)).map(|line| line.at);
@@ -142,7 +142,7 @@ impl History {
             .collect()
     }
 
-    /// What these did, and what happened meanwhile.
+    /// Returns the entries of these authors, and all events.
     pub(super) fn of(&self, who: &[String]) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = lines.iter().filter(|line| line.who == EVENTS || who.contains(&line.who));

@@ -1,5 +1,5 @@
-//! Whether a volume is where its class keeps volumes, and a copy is a copy of what it says. A copy that was made as an
-//! empty volume, or of another volume, has the right size and the wrong data; LVM remembers what it was made of.
+//! Checks that an LV is in the volume group and thin pool of its class, and that a copy is one of its source. A copy
+//! that was made as an empty volume, or of another volume, has the right size and the wrong data; LVM keeps its origin.
 
 use serde_json::Value;
 use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
@@ -8,7 +8,7 @@ use super::disagreement::{Disagreement, Kind};
 use super::fields::{named, text};
 use super::state::{Lv, State, THICK_CLASS, THICK_VG};
 
-/// Compares the LV of a LogicalVolume with what this says about its class and its source.
+/// Compares the LV of a LogicalVolume with the class and the source in its spec.
 pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Vec<Disagreement>) {
     let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
     let mut say = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
@@ -35,7 +35,7 @@ pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Ve
     }
 }
 
-/// Volume group and thin pool of a device class.
+/// Returns the volume group and the thin pool of a device class.
 fn place(class: &str) -> Option<(&'static str, &'static str)> {
     match class {
         "" | THICK_CLASS => Some((THICK_VG, "")),

@@ -1,5 +1,6 @@
-//! A Node object is deleted while its machine is off, and the machine registers again: the claims whose volumes are on
-//! it go, and no others. Their LVs stay on its disks until an administrator removes them (docs/node-maintenance.md).
+//! Deletes a Node object while its machine is off, and registers the machine again: the claims whose volumes are on it
+//! are deleted, and no others. Their LVs stay on its disks until an administrator removes them
+//! (docs/node-maintenance.md).
 
 use std::collections::BTreeSet;
 
@@ -14,14 +15,14 @@ use super::history::{EVENTS, Fact};
 use super::state::State;
 use super::workload::Workload;
 
-/// What has its volume on a node.
+/// Claims, snapshots and LVs with their volumes on a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Doomed {
     pub(super) claims: Vec<String>,
     pub(super) snapshots: Vec<String>,
     /// Names of all LVs of the node.
     lvs: BTreeSet<String>,
-    /// Claims whose volumes are elsewhere.
+    /// Claims whose volumes are on other nodes.
     others: Vec<String>,
 }
 
@@ -51,8 +52,8 @@ impl Doomed {
 }
 
 impl Disturbed<'_> {
-    /// Deletes the Node and lets it come back. Returns what has gone with it; the workloads of the node have been made
-    /// anew.
+    /// Deletes the Node and registers it again. Returns the claims and snapshots that were deleted with it; the
+    /// workloads of the node have been created again.
     pub(super) fn delete_node(&self, number: usize, spec: &TopolvmSpec) -> Result<Doomed> {
         let node = self.node(number)?;
         self.history.record(EVENTS, Fact::Disturbed(format!("{} is deleted", node.name())));
@@ -106,7 +107,7 @@ impl Disturbed<'_> {
     }
 }
 
-/// What an administrator does with the LVs.
+/// Removes all LVs of lvmd from a node, as an administrator would.
 fn remove_what_stayed(node: &Node) -> Result<()> {
     let all = "lvs --noheadings -o vg_name,lv_name @topolvm.io/managed-by=lvmd";
     node.script(&format!("{all} | while read -r group lv; do lvremove -qqfy $group/$lv; done")).map(drop)

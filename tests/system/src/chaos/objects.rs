@@ -1,4 +1,4 @@
-//! Objects of the API server for a user with patience: what fails is tried again until it is really refused.
+//! Client of the API server that retries failed requests until a timeout or until they are refused.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::{Api, Client, Error};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long an answer may take before the request is made again.
+/// Timeout of one request, after which it is sent again.
 const ANSWER: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -39,14 +39,14 @@ impl Kind {
     }
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 enum Answer<T> {
     Done(T),
     Again(String),
     Refused(Error),
 }
 
-/// A client of the API server. Clones share the connection.
+/// A retrying client of the API server. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Objects {
     client: Client,
@@ -54,7 +54,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// A client that tries everything for so long.
+    /// Returns a client that retries every request until a timeout.
     pub(super) fn new(client: Client, patience: Duration) -> Self {
         Self { client, patience }
     }
@@ -68,7 +68,7 @@ impl Objects {
         }
     }
 
-    /// Makes an object and returns its UID; that it is there already means that an answer was lost.
+    /// Creates an object and returns its UID. An object that already exists means that an answer was lost.
     pub(super) async fn create(&self, kind: Kind, object: &Value) -> Result<String> {
         let object: DynamicObject = serde_json::from_value(object.clone()).context("not an object")?;
         let name = object.metadata.name.clone().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Objects {
         .await
     }
 
-    /// Changes an object.
+    /// Applies a merge patch to an object.
     pub(super) async fn patch(&self, kind: Kind, name: &str, patch: &Value) -> Result<()> {
         let (api, params, patch) = (self.api(kind), PatchParams::default(), Patch::Merge(patch));
         self.persist("change", || async { api.patch(name, &params, &patch).await.map(drop) }).await
@@ -113,7 +113,7 @@ impl Objects {
         .await
     }
 
-    /// Waits until an object is as it should be; `None` is one that is not there.
+    /// Waits until an object fulfils a condition; `None` is an object that is not there.
     pub(super) async fn until(
         &self,
         kind: Kind,
@@ -160,13 +160,13 @@ impl Objects {
     }
 }
 
-/// A text in an object; empty when there is none.
+/// Returns the text at a JSON pointer of an object; empty when there is none.
 pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether the API server says that there is no such object, and not that it does not know the kind yet, as it may when
-/// it has just started.
+/// Returns true if the API server answers that there is no such object. While it starts it also answers 404 for a kind
+/// that it does not know yet, without a name.
 fn is_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Makes the API server go away, and come back.
+//! Makes the API server unavailable for a while.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::plan::Outage;
 use super::programs::process;
 
 impl Outage {
-    /// Away it is while `meanwhile` runs.
+    /// Makes the API server unavailable while `meanwhile` runs.
     pub(super) fn during(
         self,
         cluster: &Cluster,
@@ -45,8 +45,8 @@ fn signal(cluster: &Cluster, signal: Signal) -> Result<()> {
     process(cluster, API_SERVER)?.context("there is no API server")?.signal(signal)
 }
 
-/// The other end of a link that is down would be told so, and not come back by itself. Off the bridge, packets come to
-/// nothing.
+/// Detaches the nodes' network links from the bridge, or attaches them. Packets are lost silently; if the link were
+/// down, the guest would notice, and not bring its end up again by itself.
 fn set_links(cluster: &Cluster, nodes: &[Node], link: &[&str]) -> Result<()> {
     for node in nodes {
         let tap = format!("tap{}", node.spec().address.octets()[3]);

@@ -1,40 +1,17 @@
-//! What is done to volumes, and what happens meanwhile: all of it follows from the seed.
+//! The plan of a run, made from its seed: sequences of steps with volumes, and events that happen meanwhile.
 
 use std::fmt;
 
+use super::class::Class;
 use super::disturbance::{Disturbance, DisturbanceKind};
 use super::random::Random;
 
-/// Smallest volume in MiB: that of ext4, which smaller requests would be raised to.
+/// Smallest volume in MiB: the minimum allocation of ext4, to which smaller requests would be raised.
 const LEAST: u64 = 32;
-/// One in so many sequences leaves its volumes, so that there is something to count at the end.
+/// One in so many sequences keeps its volumes, so that there are some to check at the end.
 const KEEPS: usize = 4;
 
-/// A StorageClass of the test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    Thick,
-    Thin,
-}
-
-impl Class {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Thick => "chaos-thick",
-            Self::Thin => "chaos-thin",
-        }
-    }
-
-    /// The same for claims that wait for a pod.
-    pub(super) const fn waiting_name(self) -> &'static str {
-        match self {
-            Self::Thick => "chaos-thick-waiting",
-            Self::Thin => "chaos-thin-waiting",
-        }
-    }
-}
-
-/// What a new claim begins as.
+/// Content of a new claim: empty, or a copy of a snapshot or claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     Empty,
@@ -42,7 +19,7 @@ pub(super) enum Begin {
     Claim(String),
 }
 
-/// One thing that a user does. Unless it says otherwise the user waits for it.
+/// An operation of a user, who waits for its completion unless it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Create {
@@ -51,7 +28,7 @@ pub(super) enum Step {
         mebibytes: u64,
         begin: Begin,
     },
-    /// The claim is deleted at once, whatever there is of it.
+    /// Creates a claim and deletes it at once, whatever there is of it.
     CreateAndDelete {
         claim: String,
         class: Class,
@@ -75,7 +52,7 @@ pub(super) enum Step {
     },
 }
 
-/// Done step by step; several sequences go on at the same time. All names begin with its own.
+/// Steps that are done in order; several sequences run at the same time. Names of objects begin with the sequence's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sequence {
     pub(super) name: String,
@@ -87,59 +64,59 @@ pub(super) struct Sequence {
 pub(super) enum Victim {
     Node,
     Lvmd,
-    /// The replica with which the sidecars talk.
+    /// The replica of the controller that the sidecars are connected to.
     Controller,
     OtherController,
 }
 
-/// How the API server goes away.
+/// Kind of an outage of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outage {
-    /// It dies, and connections are refused.
+    /// The process is killed, and connections are refused.
     Killed,
-    /// It takes connections and requests, and answers nothing.
+    /// The process is stopped: it accepts connections and requests, and answers nothing.
     Frozen,
-    /// The nodes lose their network. Packets come to nothing.
+    /// The nodes lose their network; packets are dropped silently.
     CutOff,
 }
 
-/// Something bad.
+/// A kill, an outage or a disturbance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Kill(Victim),
-    /// For so many seconds; half-way through a program may be killed, which then starts without an API server.
+    /// An outage of so many seconds; half-way through a program may be killed, which then starts without an API server.
     Outage {
         outage: Outage,
         seconds: u64,
         meanwhile: Option<Victim>,
     },
-    /// To the node of this number.
+    /// A disturbance of the node of this number.
     Disturb {
         node: usize,
         disturbance: Disturbance,
     },
 }
 
-/// An event, and after how many steps of all sequences together it happens.
+/// An event, and the number of steps of all sequences together after which it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) after: usize,
     pub(super) event: Event,
 }
 
-/// Everything.
+/// Sequences, events and the node that is deleted at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
     pub(super) events: Vec<Planned>,
-    /// The number of the node that is deleted when all sequences have been done, and comes back.
+    /// The number of the node that is deleted when all sequences have been done, and that registers again.
     pub(super) deleted_node: Option<usize>,
 }
 
 impl Plan {
-    /// So many sequences, each of the four processes killed at least twice, an outage of a few seconds, one of a minute
-    /// for every fifty sequences, each kind of disturbance once for every thirty, and a deleted node at the end. With
-    /// `alone` this kind of disturbance and nothing else, at least four times.
+    /// Makes a plan with so many sequences, at least two kills of each of the four processes, an outage of a few
+    /// seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
+    /// deleted node at the end. With `only` there is this kind of disturbance and nothing else, at least four times.
     pub(super) fn new(seed: u64, sequences: usize, alone: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| sequence(&mut random, number)).collect();
@@ -161,7 +138,7 @@ impl Plan {
     }
 }
 
-/// Of a node, of which there are fewer.
+/// Chooses the number of a node; the user of the number takes it modulo the number of nodes.
 fn number(random: &mut Random) -> usize {
     usize::try_from(random.between(0, 240)).unwrap_or(0)
 }
@@ -192,7 +169,7 @@ fn kills_and_outages(random: &mut Random, sequences: usize) -> Vec<Event> {
     all
 }
 
-/// Gives each its moment.
+/// Schedules each event after a random number of steps.
 fn planned(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<Planned> {
     // Not in the last tenth, so that something is left to be disturbed
     let end = u64::try_from(steps * 9 / 10).unwrap_or(u64::MAX);
@@ -204,21 +181,22 @@ fn planned(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<Planned> {
     planned
 }
 
-/// A claim as it is planned to be.
+/// The state of a claim in the plan.
 struct Claim {
     name: String,
     mebibytes: u64,
-    /// csi-resizer grows a volume again only when a pod has made use of the first growth.
+    /// True after the first expansion: csi-resizer expands a volume again only when a pod has made use of the first
+    /// expansion.
     is_grown: bool,
 }
 
-/// A snapshot that was waited for.
+/// A snapshot that was waited for, and its least size.
 struct Taken {
     name: String,
     mebibytes: u64,
 }
 
-/// What a sequence has at a point.
+/// Builds a sequence step by step, with the claims and snapshots that exist at this point.
 struct Sequencing<'a> {
     random: &'a mut Random,
     name: String,
@@ -345,7 +323,7 @@ impl Sequencing<'_> {
     }
 }
 
-/// In extents of 4 MiB, which is what LVM makes of it: a copy must not be smaller.
+/// Rounds MiB up to extents of 4 MiB, as LVM does: a copy must not be smaller than its source.
 fn rounded(mebibytes: u64) -> u64 {
     mebibytes.next_multiple_of(4)
 }

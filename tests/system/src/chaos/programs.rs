@@ -1,4 +1,5 @@
-//! The programs around which the test goes: started again when they end, as kubelet and systemd would, and counted.
+//! Supervises the controllers, the sidecars and kube-scheduler: restarts them when they exit, as kubelet and systemd
+//! would, kills them, and counts kills and exits.
 
 use std::fs;
 use std::process::Command;
@@ -19,14 +20,14 @@ use super::plan::Victim;
 
 /// The second replica of the controller.
 const OTHER_CONTROLLER: &str = "topolvm-controller-2";
-/// Where the replicas serve metrics, in the network of the cluster.
+/// Addresses at which the replicas serve metrics, in the network of the cluster.
 const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
-/// In seconds, so that a new leader is there soon.
+/// Flags for a leader election in seconds.
 const ELECTION: [&str; 3] =
     ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The programs of a cluster.
+/// The supervised programs of a cluster.
 #[derive(Debug)]
 pub(super) struct Programs<'a> {
     cluster: &'a Cluster,
@@ -34,17 +35,17 @@ pub(super) struct Programs<'a> {
     history: &'a History,
     kept: Mutex<Vec<Kept>>,
     turn: AtomicUsize,
-    /// Ends of the nodes' programs before the test.
+    /// Exits of the nodes' programs before the test.
     before: usize,
     node_kills: AtomicUsize,
 }
 
-/// A process of this machine.
+/// A supervised process of this machine.
 #[derive(Debug)]
 struct Kept {
     name: &'static str,
     command: Command,
-    /// Whether it must never end by itself.
+    /// True for a program of the product, which must never exit by itself.
     is_ours: bool,
     is_killed: bool,
     kills: usize,
@@ -52,9 +53,9 @@ struct Kept {
 }
 
 impl<'a> Programs<'a> {
-    /// Two replicas of the controller of which one leads, and the sidecars, with pauses of a few seconds at most
-    /// between their attempts. kube-scheduler ends when it has missed in an outage that a pod was deleted and made
-    /// anew.
+    /// Starts two replicas of the controller, of which one leads, and the sidecars, which retry after a few seconds at
+    /// most. kube-scheduler is supervised because it exits when it has missed in an outage that a pod was deleted and
+    /// created again.
     pub(super) fn start(
         cluster: &'a Cluster,
         nodes: &'a [Node],
@@ -94,7 +95,7 @@ impl<'a> Programs<'a> {
         })
     }
 
-    /// Starts what has ended again until `stop` says so.
+    /// Restarts programs that have exited, until `stop` is true.
     pub(super) fn keep(&self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             for kept in self.lock().iter_mut() {
@@ -119,7 +120,7 @@ impl<'a> Programs<'a> {
         self.cluster.spawn(kept.name, &kept.command)
     }
 
-    /// Kills a program, without any warning.
+    /// Kills a program with SIGKILL.
     pub(super) fn kill(&self, victim: Victim) -> Result<()> {
         match victim {
             Victim::Controller => self.kill_kept(CONTROLLER),
@@ -155,7 +156,7 @@ impl<'a> Programs<'a> {
         Ok(())
     }
 
-    /// Fails when one of the product's programs has ended without being killed, or if there is not one leader.
+    /// Fails if one of the product's programs exited without being killed, or if there is not exactly one leader.
     pub(super) fn check(&self) -> Result<()> {
         for kept in self.lock().iter().filter(|kept| kept.is_ours) {
             ensure!(kept.exits == 0, "{} ended by itself {} times; see its log", kept.name, kept.exits);
@@ -182,15 +183,15 @@ impl<'a> Programs<'a> {
         topolvm::is_leading(self.cluster, address).unwrap_or(false)
     }
 
-    /// How often programs were killed, and how often those of others ended, which sidecars do when they lose their
-    /// driver.
+    /// Returns the number of kills, and of exits of programs that are not the product's: sidecars exit when they lose
+    /// their driver.
     pub(super) fn counts(&self) -> (usize, usize) {
         let all = self.lock();
         let kills = all.iter().map(|kept| kept.kills).sum::<usize>() + self.node_kills.load(Ordering::Relaxed);
         (kills, all.iter().filter(|kept| !kept.is_ours).map(|kept| kept.exits).sum())
     }
 
-    /// Ends what a cluster does not usually have.
+    /// Stops the second controller, which a cluster does not usually have.
     pub(super) fn end(&self) -> Result<()> {
         self.cluster.stop(OTHER_CONTROLLER, Duration::from_secs(10))
     }
@@ -206,12 +207,12 @@ impl Kept {
     }
 }
 
-/// A process that the cluster started.
+/// Finds a process that the cluster started.
 pub(super) fn process(cluster: &Cluster, name: &str) -> Result<Option<Process>> {
     Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
 }
 
-/// Lines of the nodes' logs that say that a program has ended.
+/// Returns the lines of the nodes' logs that say that a program has exited.
 fn ends(nodes: &[Node]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in nodes {

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudo-random numbers from a seed.
 
-/// `SplitMix64`: good enough to choose from, and a few lines.
+/// Generator `SplitMix64`: good enough to choose from, and a few lines.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -19,23 +19,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From `least` up to, but without, `end`; `least` where there is nothing between.
+    /// Returns a number from `least` up to, but without, `end`; `least` if the range is empty.
     pub(super) fn between(&mut self, least: u64, end: u64) -> u64 {
         least + self.next() % end.saturating_sub(least).max(1)
     }
 
-    /// Whether something happens that does in so many of a hundred cases.
+    /// Returns true in so many of a hundred cases.
     pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.between(0, 100) < percent
     }
 
-    /// The index of one of so many; `None` of none.
+    /// Returns a random index below a length; `None` for length 0.
     pub(super) fn index(&mut self, of: usize) -> Option<usize> {
         let end = u64::try_from(of).ok().filter(|end| *end > 0)?;
         usize::try_from(self.between(0, end)).ok()
     }
 
-    /// One of them.
+    /// Returns a random element.
     pub(super) fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.index(all.len())?)
     }

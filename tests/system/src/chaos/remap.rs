@@ -1,4 +1,4 @@
-//! Other meanings of device classes: configurations of lvmd that an administrator may write while volumes exist.
+//! Changed device classes: configurations of lvmd that an administrator may write while volumes exist.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 
 use super::state::{THICK_CLASS, THICK_VG};
 
-/// A volume group of one extent, in which no volume of the test has room: what is asked for meanwhile is made when all
-/// is as before.
+/// Name of a volume group of one extent, in which no volume of the test has room: requests fail until the configuration
+/// is restored.
 pub(super) const SMALL_VG: &str = "smallvg";
-/// The class that some configurations have for it.
+/// Name of the device class that some configurations have for it.
 const SMALL_CLASS: &str = "small";
-/// Bytes of its disk.
+/// Size of its disk in bytes.
 const SMALL_DISK: u64 = 8 << 20;
-/// More than it has free.
+/// Bytes that the small volume group never has free, and the usual one always has.
 const SOME: u64 = 32 << 20;
 
-/// What is different in a configuration.
+/// Change of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remap {
-    /// The default is another class.
+    /// Another class is the default.
     DefaultMoved,
     /// The default class has another volume group.
     OtherGroup,
@@ -35,7 +35,7 @@ pub(super) enum Remap {
 impl Remap {
     pub(super) const ALL: [Self; 4] = [Self::DefaultMoved, Self::OtherGroup, Self::ThickRemoved, Self::ThinRemoved];
 
-    /// The configuration with this difference.
+    /// Returns the configuration with this change.
     pub(super) fn apply(self, config: &str) -> Result<String> {
         let small = format!("- {{name: {SMALL_CLASS}, volume-group: {SMALL_VG}, default: true, spare-gb: 0}}\n");
         let is_of = |line: &str, class: &str| line.starts_with(&format!("- {{name: {class},"));
@@ -53,7 +53,7 @@ impl Remap {
         Ok(changed)
     }
 
-    /// Whether the capacity that a Node publishes for each class says that lvmd works with this difference.
+    /// Returns true if the capacities that a Node publishes show that lvmd uses the changed configuration.
     pub(super) fn is_published(self, published: &BTreeMap<String, u64>) -> bool {
         match self {
             Self::DefaultMoved => published.contains_key(SMALL_CLASS),
@@ -64,14 +64,14 @@ impl Remap {
     }
 }
 
-/// Whether what a Node publishes says that lvmd works without any such difference.
+/// Returns true if the capacities that a Node publishes show that lvmd uses the unchanged configuration.
 pub(super) fn is_as_before(published: &BTreeMap<String, u64>) -> bool {
     published.get(THICK_CLASS).is_some_and(|free| *free >= SOME)
         && published.contains_key(THIN_CLASS)
         && !published.contains_key(SMALL_CLASS)
 }
 
-/// Gives all nodes the group [`SMALL_VG`], on the disk after that of the thin class.
+/// Adds the volume group [`SMALL_VG`] to all nodes, on the disk after that of the thin class.
 pub(super) fn with_small_group(mut spec: TopolvmSpec) -> Result<TopolvmSpec> {
     for node in &mut spec.nodes {
         node.spare_disks.push(SMALL_DISK);
@@ -102,7 +102,8 @@ mod tests {
 
     const CONFIG: &str = "socket-name: /run/topolvm/lvmd.sock\ndevice-classes:\n\
         - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}\n\
-        - {name: thin, volume-group: thinvg, spare-gb: 0, type: thin, thin-pool: {name: pool0, overprovision-ratio: 20}}\n";
+        - {name: thin, volume-group: thinvg, spare-gb: 0, type: thin, \
+           thin-pool: {name: pool0, overprovision-ratio: 20}}\n";
 
     fn published(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
         all.iter().map(|(class, free)| ((*class).to_owned(), *free)).collect()

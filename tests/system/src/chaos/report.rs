@@ -1,4 +1,4 @@
-//! What a run says about itself.
+//! Report of a run, and explanations of its disagreements from histories and logs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,38 +13,38 @@ use super::disagreement::{Counts, Disagreement};
 use super::disturbance::DisturbanceKind;
 use super::history::History;
 
-/// What a run that ended well has done.
+/// Figures of a successful run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Sequences of steps.
+    /// Number of sequences of steps.
     pub sequences: usize,
-    /// Steps of all of them.
+    /// Number of steps of all sequences.
     pub steps: usize,
-    /// How long they took, and the pauses for settling and clearing up.
+    /// Duration of the sequences and events.
     pub working: Duration,
-    /// From the last step until everything agreed.
+    /// Duration from the last step until everything agreed.
     pub settling: Duration,
-    /// From then until everything was deleted.
+    /// Duration from the deletion of all claims and snapshots until everything agreed.
     pub clearing: Duration,
-    /// Claims and snapshots that the plan leaves behind.
+    /// Number of claims and of snapshots that the plan leaves behind.
     pub expected: (usize, usize),
-    /// How many LogicalVolumes were there when everything had settled.
+    /// Number of LogicalVolumes when everything agreed.
     pub kept: usize,
-    /// What was wrong then.
+    /// Disagreements at that time.
     pub settled: Counts,
-    /// What was wrong when everything had been deleted.
+    /// Disagreements after everything was deleted.
     pub cleared: Counts,
-    /// LogicalVolumes that csi-provisioner abandoned, and that the test deleted.
+    /// Number of LogicalVolumes that csi-provisioner abandoned, and that the test deleted.
     pub abandoned: usize,
-    /// Programs that were killed.
+    /// Number of kills of programs.
     pub kills: usize,
-    /// Outages of the API server, and how long they were together.
+    /// Number of outages of the API server, and their total duration.
     pub outages: (usize, Duration),
-    /// How often nodes were disturbed, by kind.
+    /// Number of disturbances of nodes, by kind.
     pub disturbances: BTreeMap<DisturbanceKind, usize>,
-    /// Ends of sidecars, which end when they lose their driver.
+    /// Number of exits of sidecars, which exit when they lose their driver.
     pub sidecar_exits: usize,
-    /// Seconds that single steps took, sorted.
+    /// Seconds of each step, sorted.
     pub seconds: Vec<f64>,
 }
 
@@ -64,7 +64,8 @@ impl fmt::Display for Report {
         let (settling, clearing) = (self.settling.as_secs_f64(), self.clearing.as_secs_f64());
         writeln!(
             f,
-            "{claims} claims and {snapshots} snapshots were to stay: {kept} LogicalVolumes after {settling:.1} s, {settled}"
+            "{claims} claims and {snapshots} snapshots were to stay: \
+             {kept} LogicalVolumes after {settling:.1} s, {settled}"
         )?;
         writeln!(f, "then none were to stay: {clearing:.1} s later {cleared}")?;
         write!(
@@ -74,7 +75,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The disagreements with the history of the volumes concerned.
+/// Returns the disagreements with the history and the log lines of the volumes concerned.
 pub(super) fn explain(all: &[Disagreement], history: &History, cluster: &Cluster, nodes: &[Node]) -> String {
     let mut parts: Vec<String> = all.iter().map(|disagreement| format!("- {disagreement}")).collect();
     for disagreement in all.iter().take(3) {
@@ -89,7 +90,7 @@ pub(super) fn explain(all: &[Disagreement], history: &History, cluster: &Cluster
     parts.join("\n")
 }
 
-/// The lines of all logs that mention one of these.
+/// Returns the lines of all logs that mention one of these ids.
 fn log_lines(cluster: &Cluster, nodes: &[Node], ids: &[String]) -> Vec<String> {
     let mut directories = vec![cluster.directory().join("log")];
     directories.extend(nodes.iter().map(|node| node.directory().to_owned()));

@@ -1,4 +1,4 @@
-//! A state made by hand in which everything is in order, for tests that break it.
+//! A consistent state made by hand, for tests that change it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::state::{DEFAULT_CLASS, Lv, NodeState, State, THICK_CLASS, THICK_VG};
 
 pub(super) const SIZE: u64 = 64 << 20;
 
-/// A thin claim `c`, a snapshot `s` of it, a claim `r` restored from that, and a thick claim `t`: LVs 1 to 4.
+/// Returns a state without disagreements: a thin claim `c`, a snapshot `s` of it, a claim `r` restored from that, and a
+/// thick claim `t`, with the LVs 1 to 4.
 pub(super) fn agreed() -> State {
     let free = [(DEFAULT_CLASS, 5), (THICK_CLASS, 5), (THIN_CLASS, 7)];
     let free: BTreeMap<_, _> = free.into_iter().map(|(class, bytes)| (class.to_owned(), bytes)).collect();
@@ -42,12 +43,12 @@ pub(super) fn agreed() -> State {
     }
 }
 
-/// What a person reads of them.
+/// Returns the messages of disagreements, a line each.
 pub(super) fn lines(all: &[Disagreement]) -> String {
     all.iter().map(|disagreement| disagreement.to_string() + "\n").collect()
 }
 
-/// The LV of this name.
+/// Finds an LV by its name.
 pub(super) fn lv<'a>(state: &'a mut State, name: &str) -> &'a mut Lv {
     state.nodes.iter_mut().flat_map(|node| &mut node.lvm).find(|lv| lv.name == name).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What there is: in the API server, in LVM, and according to lvmd.
+//! State of all volumes: in the API server, in LVM, and according to lvmd.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use topolvm_proto::lvmd::{GetLvListRequest, GetLvListResponse};
 
 use super::fields::named;
 
-/// The default device class of the test bed, what stands for it in an annotation, and its volume group.
+/// Name of the default device class of the test bed, its key in an annotation, and its volume group.
 pub(super) const THICK_CLASS: &str = "ssd";
 pub(super) const DEFAULT_CLASS: &str = DEFAULT_DEVICE_CLASS_KEY;
 pub(super) const THICK_VG: &str = "myvg1";
 
-/// Everything at about the same time.
+/// Objects of the API server and LVs of the nodes, read at about the same time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) claims: Vec<Value>,
@@ -31,29 +31,29 @@ pub(super) struct State {
     pub(super) nodes: Vec<NodeState>,
 }
 
-/// What a node has.
+/// LVs and free bytes of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeState {
     pub(super) name: String,
-    /// All volumes of LVM, without the thin pool.
+    /// All LVs, without the thin pool.
     pub(super) lvm: Vec<Lv>,
-    /// Name and size in bytes of what lvmd lists.
+    /// Name and size in bytes of the volumes that lvmd lists.
     pub(super) listed: Vec<(String, u64)>,
-    /// Free bytes of each device class by what LVM has.
+    /// Free bytes of each device class according to LVM.
     pub(super) free: BTreeMap<String, u64>,
-    /// What the annotations of the Node say about them.
+    /// Free bytes of each device class according to the annotations of the Node.
     pub(super) published: BTreeMap<String, u64>,
 }
 
-/// A volume of LVM.
+/// A logical volume of LVM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lv {
     pub(super) group: String,
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// The thin pool; empty where there is none.
+    /// Name of the thin pool; empty for a thick volume.
     pub(super) pool: String,
-    /// What it is a copy of, as long as that is there.
+    /// Name of the LV of which it is a copy, as long as that exists.
     pub(super) origin: String,
     pub(super) tags: String,
     pub(super) is_active: bool,
@@ -87,14 +87,14 @@ impl State {
         })
     }
 
-    /// The LVs of this name, with the nodes that have them.
+    /// Returns the LVs of this name, with the names of their nodes.
     pub(super) fn lvs(&self, name: &str) -> Vec<(&str, &Lv)> {
         let all = self.nodes.iter().flat_map(|node| node.lvm.iter().map(|lv| (node.name.as_str(), lv)));
         all.filter(|(_, lv)| lv.name == name).collect()
     }
 }
 
-/// Free bytes of each device class by the annotations of a Node.
+/// Returns the free bytes of each device class according to the annotations of a Node.
 pub(super) fn published(cluster: &Cluster, node: &str) -> Result<BTreeMap<String, u64>> {
     Ok(capacities(&cluster.get(&format!("/api/v1/nodes/{node}"))?))
 }
@@ -128,7 +128,7 @@ impl NodeState {
     }
 }
 
-/// What the thin pool may still promise. Copies count in full.
+/// Returns the bytes that the thin pool may still promise with its overprovisioning ratio. Copies count in full.
 fn not_promised(all: &[Lv]) -> Result<u64> {
     let pool = all.iter().find(|lv| lv.group == THIN_VG && lv.name == THIN_POOL).context("there is no thin pool")?;
     let promised: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
@@ -144,15 +144,15 @@ impl Lv {
         Ok(Self { group, name, bytes, pool, origin, tags, is_active: *active == "active" })
     }
 
-    /// Whether it is neither the pool nor one of its hidden parts; anything else that is hidden is something left over.
+    /// Returns true if it is neither the thin pool nor one of its hidden parts. Any other hidden LV is a leftover.
     fn is_volume(&self) -> bool {
         let hidden = ["[lvol0_pmspare]".to_owned(), format!("[{THIN_POOL}_tdata]"), format!("[{THIN_POOL}_tmeta]")];
         self.name != THIN_POOL && !hidden.contains(&self.name)
     }
 }
 
-/// Asks lvmd over its socket in the node. curl is there, and gRPC without streams is a POST with five bytes before the
-/// message.
+/// Returns name and size in bytes of the volumes that lvmd in a node lists. It uses curl: gRPC without streams is a
+/// POST with five bytes before the message.
 fn lvmd_list(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
     let message = GetLvListRequest { device_class: device_class.to_owned(), name: String::new() }.encode_to_vec();
     let mut body = vec![0];

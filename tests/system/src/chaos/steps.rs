@@ -1,4 +1,4 @@
-//! Does the steps of a plan as a user would, and waits like one.
+//! Runs the steps of a plan as a user would, and waits for their completion.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -6,16 +6,17 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use topolvm_api::parse_bytes;
 
+use super::class::Class;
 use super::history::Fact;
 use super::objects::{Kind, Objects, text};
-use super::plan::{Begin, Class, Step};
+use super::plan::{Begin, Step};
 use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
 
-/// The VolumeSnapshotClass.
+/// Name of the VolumeSnapshotClass.
 pub(super) const SNAPSHOT_CLASS: &str = "chaos";
 
 impl Step {
-    /// Does the step. `note` is told what later leads from ids to this step.
+    /// Runs the step. `note` records the ids that lead from logs to this step.
     pub(super) async fn run(&self, objects: &Objects, note: impl Fn(Fact)) -> Result<()> {
         match self {
             Self::Create { claim, class, mebibytes, begin } => {
@@ -59,7 +60,7 @@ fn is_bound(claim: &DynamicObject) -> bool {
     text(claim, "/status/phase") == "Bound"
 }
 
-/// Without a pod it is done when the volume, not yet any filesystem on it, has the size.
+/// Expands a claim and waits until the volume, though not yet a filesystem on it, has the size: there is no pod.
 async fn grow(objects: &Objects, claim: &str, mebibytes: u64, waits: bool) -> Result<()> {
     let patch = json!({"spec": {"resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}});
     objects.patch(Kind::Claim, claim, &patch).await?;
@@ -89,8 +90,8 @@ async fn until_ready(objects: &Objects, snapshot: &str) -> Result<()> {
     objects.until(Kind::Snapshot, snapshot, "ready", |now| now.is_some_and(is_ready)).await
 }
 
-/// One that is still being made is waited for first: csi-snapshotter and snapshot-controller forget, or leak, a
-/// snapshot that is deleted meanwhile (external-snapshotter, issues 134, 1258 and 1388).
+/// Deletes a snapshot, after waiting until it is ready: csi-snapshotter and snapshot-controller forget, or leak, a
+/// snapshot that is deleted while it is created (external-snapshotter, issues 134, 1258 and 1388).
 async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
     until_ready(objects, snapshot).await?;
     let content = objects

@@ -1,5 +1,5 @@
-//! Pods that keep data in volumes, beside the sequences: what they have written and synced must be there after whatever
-//! has happened.
+//! Pods that keep data in volumes, beside the sequences: data that they have written and synced must survive every
+//! event.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 
+use super::class::Class;
 use super::fields::text;
-use super::plan::Class;
 use crate::manifests::{VolumeMode, claim, pod};
 
-/// Of each volume.
+/// Size of each volume in MiB.
 pub(super) const MEBIBYTES: u64 = 48;
 const FILE: &str = "/data/number";
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
-/// A pod with a volume on a certain node. Claim and pod have the same name.
+/// A pod with a volume on a given node. Claim and pod have the same name.
 #[derive(Debug)]
 pub(super) struct Workload<'a> {
     cluster: &'a Cluster,
@@ -27,12 +27,12 @@ pub(super) struct Workload<'a> {
     patience: Duration,
     name: String,
     class: Class,
-    /// The number that the pod has written and synced last.
+    /// Number that the pod has written and synced last.
     written: AtomicU64,
 }
 
 impl<'a> Workload<'a> {
-    /// One that is not started.
+    /// Returns a workload that is not started.
     pub(super) fn new(cluster: &'a Cluster, node: &'a Node, patience: Duration, purpose: &str, class: Class) -> Self {
         let name = format!("{purpose}-{}-{}", node.name(), class.name());
         Self { cluster, node, patience, name, class, written: AtomicU64::new(0) }
@@ -50,7 +50,7 @@ impl<'a> Workload<'a> {
         self.node
     }
 
-    /// Makes the claim, starts the pod, and writes a number.
+    /// Creates the claim, starts the pod, and writes a number.
     pub(super) fn start(&self) -> Result<()> {
         let size = format!("{MEBIBYTES}Mi");
         let claim = claim(&self.name, self.class.waiting_name(), &size, VolumeMode::Filesystem).to_string();
@@ -59,7 +59,7 @@ impl<'a> Workload<'a> {
         self.write()
     }
 
-    /// Starts the pod and does not wait for it.
+    /// Starts the pod without waiting for it.
     pub(super) fn start_pod(&self) -> Result<()> {
         let mut pod = pod(&self.name, &self.name, VolumeMode::Filesystem);
         if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
@@ -73,7 +73,7 @@ impl<'a> Workload<'a> {
         self.cluster.kubectl_ok(["delete", "pod", &self.name, "--ignore-not-found", "--timeout=120s"]).map(drop)
     }
 
-    /// Has the pod write the next number and sync it.
+    /// Writes the next number in the pod and syncs it.
     pub(super) fn write(&self) -> Result<()> {
         let number = self.written.load(Ordering::Relaxed) + 1;
         self.until("writes", || self.in_pod(&format!("echo {number} >{FILE} && sync")))?;
@@ -81,7 +81,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Waits until the pod runs, and reads what it has written.
+    /// Waits until the pod runs, and checks the number that it has written.
     pub(super) fn check(&self) -> Result<()> {
         let has = self.until("reads", || self.in_pod(&format!("cat {FILE} 2>/dev/null || echo nothing")))?;
         let written = self.written.load(Ordering::Relaxed).to_string();
@@ -89,7 +89,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Replaces the pod by another one, which must find the data.
+    /// Replaces the pod by another one, and checks that it finds the data.
     pub(super) fn restart(&self) -> Result<()> {
         self.write()?;
         self.stop_pod()?;
@@ -97,7 +97,7 @@ impl<'a> Workload<'a> {
         self.check()
     }
 
-    /// Waits until kubelet tells why the new pod has no volume. That the pod runs is an error.
+    /// Waits for the event FailedMount of the new pod and returns its message. It is an error if the pod is Ready.
     pub(super) fn is_refused(&self) -> Result<String> {
         let end = Instant::now() + self.patience;
         loop {
@@ -130,14 +130,14 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// The path of the volume's device in the node.
+    /// Returns the path of the volume's device in the node.
     pub(super) fn device(&self) -> Result<String> {
         let lv = self.lv()?;
         let group = self.node.script(&format!("lvs --noheadings -o vg_name -S lv_name={lv}"))?;
         Ok(format!("/dev/{}/{lv}", group.trim()))
     }
 
-    /// The name of the LV.
+    /// Returns the name of the LV.
     fn lv(&self) -> Result<String> {
         Ok(text(&self.object("persistentvolume", &self.volume()?)?, "/spec/csi/volumeHandle").to_owned())
     }
@@ -156,7 +156,7 @@ impl<'a> Workload<'a> {
         self.cluster.kubectl_ok(["exec", request_timeout, &self.name, "--", "sh", "-c", script])
     }
 
-    /// Tries until it succeeds: the pod may not run yet, or again.
+    /// Retries an attempt until it succeeds or times out: the pod may not run yet, or not again.
     fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let end = Instant::now() + self.patience;
         loop {

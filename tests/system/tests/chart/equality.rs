@@ -1,4 +1,5 @@
-//! Each set of values in the chart's directory `ci`, and the kustomization that is the same.
+//! Compares the chart, rendered with each set of values in its directory `ci`, with the kustomization of the same
+//! objects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,11 +31,11 @@ const PAIRS: [Pair; 10] = [
     ("scheduler-deployment", "deployment-scheduler", &[]),
     ("legacy-scheduler", "daemonset-scheduler", &["legacy"]),
 ];
-/// No kustomization has all of this.
+/// Sets of values that no kustomization corresponds to.
 const ALONE: [&str; 1] = ["upstream"];
 
-/// The namespace is helm's to make, with `--create-namespace`; a StorageClass cannot be changed, so that no
-/// kustomization has one.
+/// Kinds that only kustomizations have. helm creates the namespace itself, with `--create-namespace`; a StorageClass
+/// cannot be changed, so that no kustomization has one.
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
 const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
 
@@ -74,7 +75,7 @@ pub(crate) fn linted(helm: Helm) -> Result<()> {
     Ok(())
 }
 
-/// What helm makes of a set of values.
+/// Renders the chart with a set of values.
 pub(crate) fn render(helm: Helm, values: &str) -> Result<Objects> {
     let file = chart::values(values);
     let rendered = chart::render(helm, "topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;

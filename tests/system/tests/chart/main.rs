@@ -1,5 +1,5 @@
-//! The chart without a cluster: what helm renders is what kustomize builds, and values that contradict each other are
-//! refused.
+//! The chart without a cluster: helm renders the objects that kustomize builds, and values that contradict each other
+//! are refused.
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ use libtest_mimic::{Failed, Trial};
 use system_tests::chart::Helm;
 use testbed::{machine, suite};
 
-/// What a trial does with a version of helm.
+/// A trial's function, which runs with a version of helm.
 type Body = fn(Helm) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! A release with another name in another namespace: what refers to something refers to what is there.
+//! A release with another name in another namespace: references lead to objects that are there.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn check(objects: &Objects) -> Result<()> {
     check_webhook(objects)
 }
 
-/// Whoever is given a role, and the role, are there.
+/// Checks that the role and the subjects of each binding are there.
 fn check_roles(objects: &Objects) -> Result<()> {
     for binding in objects.of("ClusterRoleBinding").chain(objects.of("RoleBinding")) {
         let text = |value: &Value| value.as_str().map(str::to_owned).context("nothing is named");
@@ -50,7 +50,8 @@ fn check_roles(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// Selectors find the pods of their own workload and no others; accounts and ConfigMaps of pods are there.
+/// Checks that selectors find the pods of their own workload and no others, and that accounts and ConfigMaps of pods
+/// are there.
 fn check_pods(objects: &Objects) -> Result<()> {
     let mut selectors = BTreeSet::new();
     for workload in objects.of("Deployment").chain(objects.of("DaemonSet")) {
@@ -76,7 +77,8 @@ fn check_pods(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// The API server calls a Service that is there, and a controller that makes its certificate itself knows all names.
+/// Checks that the API server calls a Service that is there, and that a controller with a self-managed certificate has
+/// all names.
 fn check_webhook(objects: &Objects) -> Result<()> {
     let Some(configuration) = objects.of("MutatingWebhookConfiguration").next() else { return Ok(()) };
     let called = &configuration["webhooks"][0]["clientConfig"]["service"];

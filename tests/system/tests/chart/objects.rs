@@ -1,18 +1,19 @@
-//! Objects as helm and kustomize write them, and in what they differ.
+//! Objects of helm and kustomize, and their differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value};
 
-/// Labels that helm's users expect, also in selectors.
+/// Labels that only the chart adds, because helm's users expect them, also in selectors.
 const LABELS_OF_HELM: [&str; 3] = ["app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"];
-/// The definition is kept; a change of a ConfigMap is seen by a checksum where kustomize gives it another name.
+/// Annotations that only the chart adds: the definition is kept at an uninstall, and pods change with a checksum where
+/// kustomize gives a ConfigMap another name.
 const ANNOTATIONS_OF_HELM: [&str; 2] = ["helm.sh/resource-policy", "checksum/config"];
 /// The name of a ConfigMap that kustomize generates, before its hash.
 const GENERATED: &str = "topolvm-scheduler-options";
 
-/// Files of ConfigMaps.
+/// Keys of ConfigMaps whose values are YAML files.
 const FILES: [&str; 2] = ["lvmd.yaml", "scheduler-options.yaml"];
 
 /// Kind, namespace and name of an object.
@@ -23,7 +24,7 @@ pub(crate) type Key = (String, String, String);
 pub(crate) struct Objects(BTreeMap<Key, Value>);
 
 impl Objects {
-    /// Those in a YAML stream.
+    /// Parses the objects in a YAML stream.
     pub(crate) fn parse(yaml: &str) -> Result<Self> {
         let mut objects = BTreeMap::new();
         for object in serde_saphyr::from_multiple::<Option<Value>>(yaml).context("no YAML")?.into_iter().flatten() {
@@ -36,23 +37,23 @@ impl Objects {
         Ok(Self(objects))
     }
 
-    /// Those of a kind.
+    /// Returns the objects of a kind.
     pub(crate) fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
     }
 
-    /// All of them.
+    /// Returns all objects.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Value> {
         self.0.values()
     }
 
-    /// One of them, by kind and name.
+    /// Finds an object by kind and name.
     pub(crate) fn named(&self, kind: &str, name: &str) -> Result<&Value> {
         let mut named = self.of(kind).filter(|object| object["metadata"]["name"] == name);
         named.next().with_context(|| format!("there is no {kind} {name}"))
     }
 
-    /// The same without kinds of objects, and without what only helm or only kustomize adds.
+    /// Removes kinds of objects, and fields that only helm or only kustomize adds.
     pub(crate) fn comparable(self, without: &[&str]) -> Result<Self> {
         let wanted = self.0.into_iter().filter(|((kind, ..), _)| !without.contains(&kind.as_str()));
         let comparable = wanted.map(|((kind, namespace, name), object)| {
@@ -61,7 +62,7 @@ impl Objects {
         comparable.collect::<Result<_>>().map(Self)
     }
 
-    /// What is not the same in both, a line each.
+    /// Returns the differences between two sets of objects, a line each.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let keys: BTreeSet<&Key> = self.0.keys().chain(other.0.keys()).collect();
         let mut differences = Vec::new();
@@ -93,7 +94,7 @@ fn compare(path: &str, one: Option<&Value>, other: Option<&Value>, differences: 
     }
 }
 
-/// A value without labels and annotations of helm and hashes of kustomize. Text that is a file is what is in it.
+/// Removes labels and annotations of helm and hashes of kustomize from a value, and parses text that is a file.
 fn plain(value: Value, name: &str) -> Result<Value> {
     Ok(match value {
         Value::Object(members) => Value::Object(plain_members(members, name)?),

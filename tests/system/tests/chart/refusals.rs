@@ -1,14 +1,14 @@
-//! Values that contradict each other, that nobody knows, or that are meant for another chart.
+//! Refusal of values that contradict each other, that are unknown, or that are meant for another chart.
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::chart::{self, Helm};
 
-/// Passes by values.schema.json, as people do whose tools cannot read it.
+/// Flag that skips values.schema.json, as people do whose tools cannot read it.
 const WITHOUT_SCHEMA: &str = "--skip-schema-validation";
 const WEBHOOK: &str = "webhook.podMutatingWebhook.enabled=true";
 const NO_TRACKING: &str = "controller.storageCapacityTracking.enabled=false";
 
-/// Values, what the schema says about them and what the template says, which comes to it without the schema.
+/// Values, the message of the schema and that of the template, which is only reached without the schema.
 type Contradiction = (&'static [&'static str], Option<&'static str>, Option<&'static str>);
 
 const CONTRADICTIONS: [Contradiction; 19] = [

@@ -1,4 +1,4 @@
-//! A large file of values as users of TopoLVM's chart have them.
+//! Renders the chart with a large file of values of TopoLVM's chart.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn node(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// Two kinds of nodes have different volume groups.
+/// Checks the lvmd of two kinds of nodes, which have different volume groups.
 fn lvmd(objects: &Objects) -> Result<()> {
     for (name, selector, group) in [("topolvm-lvmd", "local", "fast"), ("topolvm-lvmd-1", "big", "big")] {
         let daemon_set = objects.named("DaemonSet", name)?;

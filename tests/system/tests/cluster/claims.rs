@@ -1,4 +1,4 @@
-//! Claims that cannot be granted: the user is told why, and nothing is left behind.
+//! Claims that cannot be satisfied: an Event tells the user the reason, and no object or LV is left.
 
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, claim, storage_class};

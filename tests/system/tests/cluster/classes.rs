@@ -1,4 +1,4 @@
-//! What a volume is made of: device classes, options of lvcreate, promises of a thin pool.
+//! Device classes, options of lvcreate, and the overprovisioning of a thin pool.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -86,8 +86,8 @@ fn default_class(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// As an administrator does who brings a volume of his own: a LogicalVolume, a PersistentVolume for it, a claim with no
-/// class.
+/// Creates a volume by hand, as an administrator does with a volume of his own: a LogicalVolume, a PersistentVolume for
+/// it, a claim with no class.
 fn by_hand(fixture: &Fixture) -> Result<()> {
     let id = make(fixture, "by-hand", "64Mi")?;
     let volumes = volumes_of(TopoLvm);
@@ -118,7 +118,7 @@ fn by_hand(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// The pool has 6 GiB and promises 120.
+/// Creates volumes in a thin pool that has 6 GiB and promises 120.
 fn promises(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("first", "60Gi"), ("second", "50Gi"), ("third", "20Gi")] {
         fixture.apply(&claim(name, "thin-now", size, VolumeMode::Block))?;

@@ -1,11 +1,10 @@
-//! Programs that die at every step of a create and of a delete. Afterwards there is exactly the LV that there should
-//! be.
+//! Kills programs at every step of a create and of a delete. Afterwards there is exactly the LV that there should be.
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::fixture::{Fixture, VG};
 
-/// Stands where lvmd looks for LVM. When the file `arm` says so, it does something deadly before, after or instead of a
+/// Script in the place of `lvm`. If the file `arm` exists, it runs the file's action before, after or instead of a
 /// command, once, and renames the file, so that the test knows.
 ///
 /// Commands come as lines for LVM's shell, and are run one by one. When LVM is killed, so are the lines that it has not
@@ -31,20 +30,20 @@ while IFS= read -r line; do act "${line%% *}"; done
 exit 0
 "#;
 
-/// The agent hears nothing any more, lvmd finishes and answers, and then the agent dies.
+/// Shell command that stops the agent, so that lvmd finishes and answers, and then kills it.
 const AGENT_DEAF: &str =
     "pkill -STOP -x topolvm-node; (sleep 0.5; pkill -9 -x topolvm-node) </dev/null >/dev/null 2>&1 &";
 
-/// A point at which something dies.
+/// A point in a create or delete at which programs are killed.
 #[derive(Debug)]
 pub(crate) struct Crash {
-    /// What it is about.
+    /// Name of the crash.
     what: &'static str,
-    /// `before`, `after` or `kill-after`.
+    /// Moment of the action: `before`, `after` or `kill-after` the command.
     when: &'static str,
-    /// The LVM command at which it happens.
+    /// LVM command at which programs are killed.
     command: &'static str,
-    /// A shell command; for `kill-after` the seconds after which LVM itself is killed.
+    /// Shell command that kills; for `kill-after` the seconds after which LVM itself is killed.
     action: &'static str,
 }
 
@@ -56,7 +55,8 @@ const LVMD: &str = "pkill -9 -x lvmd";
 const AGENT: &str = "pkill -9 -x topolvm-node";
 const BOTH: &str = "pkill -9 -x lvmd; pkill -9 -x topolvm-node";
 
-/// Every step of a create at which LVM is called, with every program that can die there, and the same for a delete.
+/// Crashes at every step of a create at which LVM is called, with every program that can die there, and the same for a
+/// delete.
 pub(crate) const ALL: [Crash; 16] = [
     crash("lvmd_dies_before_it_looks_at_the_volume", "before", "fullreport", LVMD),
     crash("the_agent_dies_before_lvmd_looks_at_the_volume", "before", "fullreport", AGENT),
@@ -77,12 +77,12 @@ pub(crate) const ALL: [Crash; 16] = [
 ];
 
 impl Crash {
-    /// Name of the trial.
+    /// Returns the name of the trial.
     pub(crate) fn name(&self) -> String {
         format!("crash::{}", self.what)
     }
 
-    /// A claim is made and deleted, with the crash on the way.
+    /// Creates and deletes a claim, with the crash on the way.
     pub(crate) fn run(&self, fixture: &Fixture) -> Result<()> {
         fixture.use_lvm(LVM)?;
         let while_deleting = self.command == "lvremove";

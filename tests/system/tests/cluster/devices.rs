@@ -1,4 +1,4 @@
-//! What happens to volumes whose device somebody still has, and to those that somebody renames by hand.
+//! Deletion of volumes whose device is still open, and LVs that are renamed by hand.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Without kubelet, which is also how it looks when the node is cut off.
+/// Deletes the pod by force while kubelet is stopped, as when the node is cut off.
 fn deleted_by_force(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("cut-off", "waiting", "64Mi", VolumeMode::Block))?;
     fixture.start("cut-off", VolumeMode::Block)?;
@@ -40,7 +40,7 @@ fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
     fixture.check_volumes(1)
 }
 
-/// The runtime has given it a node of the volume's device, among all others.
+/// Deletes a volume while a privileged container, which has all devices, runs.
 fn privileged(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("unused", "immediate", "64Mi", VolumeMode::Block))?;
     fixture.wait_bound("unused")?;

@@ -1,5 +1,4 @@
-//! What the agent tells in Events of LogicalVolumes: the API server takes them, with the rights that the manifests
-//! give, and users find them.
+//! Events of LogicalVolumes that the agent writes with the roles of the manifests, and that `kubectl describe` shows.
 
 use std::fs;
 
@@ -19,12 +18,12 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// More than the volume group has.
+/// Size that the volume group does not have.
 const TOO_MUCH: &str = "100Gi";
-/// The same in bytes.
+/// [`TOO_MUCH`] in bytes.
 const TOO_MANY_BYTES: &str = "107374182400";
 
-/// A LogicalVolume without a claim; its UID.
+/// Creates a LogicalVolume without a claim and returns its UID.
 pub(crate) fn make(fixture: &Fixture, name: &str, size: &str) -> Result<String> {
     fixture.apply(&json!({
         "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": name},
@@ -45,15 +44,15 @@ fn resize(fixture: &Fixture, name: &str, size: &str) -> Result<()> {
     fixture.kubectl(&["patch", &volumes_of(TopoLvm), name, "--type=merge", "-p", &patch]).map(drop)
 }
 
-/// All Events of a reason about an object, in the namespace where those of objects without a namespace are.
+/// Lists the Events of a reason about an object, in the namespace of Events about objects without a namespace.
 fn events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
     let selector = format!("--field-selector=involvedObject.uid={uid},reason={reason}");
     let list: Value = serde_json::from_str(&fixture.kubectl(&["get", "events", &selector, "-o", "json"])?)?;
     list["items"].as_array().cloned().context("kubectl prints no list")
 }
 
-/// Waits for the one Event of a reason about a LogicalVolume: who tells it, and where users see it. Returns its
-/// message.
+/// Waits for the only Event of a reason about a LogicalVolume, checks its fields and that `kubectl describe` shows it,
+/// and returns its message.
 fn event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<String> {
     let event = fixture.cluster.ready("apiserver", || {
         let events = events(fixture, uid, reason)?;
@@ -97,7 +96,7 @@ fn told(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Each attempt to remove what is open is the same Event again.
+/// Checks that each attempt to remove an open volume is counted in the same Event.
 fn stays(fixture: &Fixture, uid: &str) -> Result<()> {
     fixture.kubectl(&["delete", &volumes_of(TopoLvm), "told", "--wait=false"])?;
     let message = event(fixture, "told", uid, "RemoveFailed")?;
@@ -132,7 +131,8 @@ fn refused(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// How many warnings the agent had written before three failures of which it may not tell.
+/// Makes three volumes fail while the agent may not write Events. Returns the number of warnings that the agent had
+/// logged before.
 fn without_events(fixture: &Fixture) -> Result<usize> {
     let group = volumes_of(TopoLvm);
     let before = warnings_of_agent(fixture)?;
@@ -149,7 +149,7 @@ fn without_events(fixture: &Fixture) -> Result<usize> {
     Ok(before)
 }
 
-/// Gives the agent these rights, and waits until it may, or may not, write Events.
+/// Applies these rules to the agent's role, and waits until it may, or may not, write Events.
 fn allow(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules,

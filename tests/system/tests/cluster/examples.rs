@@ -1,4 +1,4 @@
-//! The examples for users, with the script that runs them.
+//! Runs the examples for users with their script.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 const NAMESPACE: &str = "try-examples";
-/// Redis as Debian has it, in the place of the image that the example names: the bed has no registry.
+/// Image with Debian's Redis in the place of the one that the example names: the bed has no registry.
 const DATABASE: &str = "testbed.local/redis:1";
 const DATABASE_PACKAGES: &[&str] = &[
     "redis-server",
@@ -37,7 +37,7 @@ const DATABASE_PACKAGES: &[&str] = &[
     "lua-bitop",
     "lua-cjson",
 ];
-/// What a user without a public registry writes.
+/// Component with image names for a cluster without a public registry.
 const IMAGES: &str = "\
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component

@@ -1,4 +1,4 @@
-//! The filesystems beside the one of the main job, and what becomes of damaged ones.
+//! Filesystems other than the default, and damaged ones.
 
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, pod, storage_class};
@@ -23,10 +23,10 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// What the classes of these trials have mkfs call its filesystems, with the option that ext4, xfs and btrfs share.
+/// Filesystem label in the mkfs options of the trials' classes; ext4, xfs and btrfs share the option `-L`.
 const LABEL: &str = "from-class";
 
-/// A StorageClass for this filesystem with a label and one mount option.
+/// Applies a StorageClass for this filesystem with a label and one mount option.
 fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, name, None, false);
     class["mountOptions"] = vec![option].into();
@@ -35,7 +35,7 @@ fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) ->
     fixture.apply(&class)
 }
 
-/// While a pod has the volume, and while none has it.
+/// Expands a volume while a pod uses it, and while none does.
 fn grows(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]) -> Result<()> {
     apply_class(fixture, filesystem, filesystem, "noatime")?;
     fixture.apply_claim("fs", filesystem, small)?;
@@ -60,7 +60,7 @@ fn grows(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]
     fixture.check_volumes(0)
 }
 
-/// One byte is asked for: the controller makes of it what the filesystem needs at least.
+/// Requests one byte: the controller raises it to the minimum of the filesystem.
 fn smallest(fixture: &Fixture) -> Result<()> {
     let all = [("xfs", 300), ("btrfs", 200), ("ext4", 32)];
     for (filesystem, _) in all {
@@ -110,7 +110,7 @@ fn slightly_larger(fixture: &Fixture, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// In the pod, where it counts.
+/// Checks filesystem and option of the mount that the pod sees.
 fn check_mount(fixture: &Fixture, pod: &str, filesystem: &str, option: &str) -> Result<()> {
     let mount = fixture.in_pod(pod, "grep ' /data ' /proc/mounts")?;
     let mut fields = mount.split(' ').skip(2);
@@ -167,7 +167,7 @@ fn damaged(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Once it is recovered, and once its data is given up.
+/// Loses a filesystem that is recovered once, and once given up.
 fn lost(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "waiting", "64Mi")?;
     fixture.start("lost", VolumeMode::Filesystem)?;
@@ -202,14 +202,14 @@ fn lost(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Ends a pod and zeroes where its ext4 says that it is one.
+/// Deletes a pod and zeroes the superblock of its ext4.
 fn lose_superblock(fixture: &Fixture, pod: &str) -> Result<()> {
     fixture.stop(pod)?;
     let zero = format!("dd if=/dev/zero of={} bs=4k count=1 conv=fsync 2>/dev/null", device_of_one());
     fixture.node.script(&zero).map(drop)
 }
 
-/// The device of the only volume, for a shell.
+/// Returns the path of the only volume's device, for a shell.
 fn device_of_one() -> String {
     format!("/dev/{VG}/$(lvs --noheadings -o lv_name {VG} | tr -d ' ')")
 }

@@ -1,4 +1,4 @@
-//! The cluster that the trials share, and the words they use about it.
+//! The clusters that the trials share, and operations on their objects.
 
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
@@ -19,15 +19,16 @@ use topolvm_api::ApiFlavor;
 /// Volume group of the node.
 pub(crate) const VG: &str = "myvg1";
 
-/// How lvmd runs LVM as a process of the bed. In its pod it does what is right there.
+/// Setting of lvmd for LVM as a process of the bed. In a pod lvmd uses its default.
 const OF_THE_BED: &str = "lvm-command-prefix: [/sbin/lvm]\n";
 
-/// Both API groups that the product can speak.
+/// Both API groups that the product supports.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 
-/// A trial waits much, so that two clusters get done in little more than half the time of one.
+/// Clusters with the product as pods. Trials mostly wait, so that two clusters finish in little more than half the time
+/// of one.
 static IN_PODS: Shared<Fixture> = Shared::new(2);
-/// Where the programs are processes of the bed.
+/// Clusters with the programs as processes of the bed.
 static AS_PROCESSES: Shared<Fixture> = Shared::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin
@@ -57,7 +58,8 @@ pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Resul
     with(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
 }
 
-/// After a trial that failed everything it left is removed, so that the next one says something.
+/// Runs a trial with a cluster. After a failed trial everything that it left is removed, so that the next one has a
+/// clean cluster.
 fn with(
     shared: &Shared<Fixture>,
     up: impl FnOnce() -> Result<Fixture>,
@@ -72,12 +74,12 @@ fn with(
     })
 }
 
-/// Ends the clusters that were started.
+/// Stops the clusters that were started.
 pub(crate) fn down() -> Result<()> {
     [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|shared| shared.end(|fixture| fixture.shared.down()))
 }
 
-/// The specification for the pods of the overlay `lvmd`, with the same device classes.
+/// Returns the specification for the pods of the overlay `lvmd`, with the same device classes.
 fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
     // The sidecars' usual delays, minutes long, are for those who do not wait
     let retry = |container: u8, name: &str, flag: &str| {
@@ -117,7 +119,7 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// StorageClasses and a VolumeSnapshotClass; those of the older group have `legacy-` before their names.
+    /// Applies the StorageClasses and a VolumeSnapshotClass; those of the older group have the prefix `legacy-`.
     pub(crate) fn apply_classes(&self, flavor: ApiFlavor) -> Result<()> {
         let prefix = if flavor == ApiFlavor::Legacy { "legacy-" } else { "" };
         for (name, device_class, immediate) in [
@@ -170,17 +172,17 @@ impl Fixture {
         self.delete_claim(name)
     }
 
-    /// Has a pod write a word into its volume.
+    /// Writes a word into a pod's volume.
     pub(crate) fn write(&self, pod: &str, word: &str) -> Result<()> {
         self.in_pod(pod, &format!("echo {word} >/data/file && sync")).map(drop)
     }
 
-    /// The word that is in a pod's volume.
+    /// Reads the word in a pod's volume.
     pub(crate) fn read(&self, pod: &str) -> Result<String> {
         Ok(self.in_pod(pod, "cat /data/file")?.trim().to_owned())
     }
 
-    /// The size of the filesystem in a pod's volume.
+    /// Returns the size of the filesystem in a pod's volume, in MiB.
     pub(crate) fn mebibytes(&self, pod: &str) -> Result<u32> {
         let size = self.in_pod(pod, "df -mP /data | awk 'END {print $2}'")?;
         size.trim().parse().with_context(|| format!("df printed {size:?}"))
@@ -192,17 +194,17 @@ impl Fixture {
         self.kubectl(&["wait", "--for=jsonpath={.status.readyToUse}=true", &snapshot, "--timeout=90s"]).map(drop)
     }
 
-    /// The name of the PersistentVolume, and of the LogicalVolume, of a claim.
+    /// Returns the name of the PersistentVolume, and of the LogicalVolume, of a claim.
     pub(crate) fn volume(&self, claim: &str) -> Result<String> {
         self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])
     }
 
-    /// An object.
+    /// Reads an object.
     pub(crate) fn object(&self, kind: &str, name: &str) -> Result<Value> {
         serde_json::from_str(&self.kubectl(&["get", kind, name, "-o", "json"])?).context("kubectl prints no JSON")
     }
 
-    /// Waits until a value of an object is there.
+    /// Waits until the value at a JSONPath of an object is not empty.
     pub(crate) fn wait_some(&self, kind: &str, name: &str, path: &str) -> Result<()> {
         self.cluster.ready("apiserver", || {
             ensure!(!self.value(kind, name, path)?.is_empty(), "{kind} {name} has no {path}");
@@ -210,8 +212,8 @@ impl Fixture {
         })
     }
 
-    /// Runs a part of a trial with the programs of another specification, and puts the usual ones back whatever comes
-    /// of it. `meanwhile` runs when there are no programs.
+    /// Runs `body` with the programs of another specification, and restores the usual ones also after an error.
+    /// `meanwhile` runs while no programs run.
     pub(crate) fn switched(
         &self,
         spec: &TopolvmSpec,
@@ -249,13 +251,13 @@ impl Fixture {
         Ok(found.with_context(|| format!("no event {reason} about {object} with {words:?} within a minute"))??)
     }
 
-    /// Asks for another size of a claim.
+    /// Requests another size of a claim.
     pub(crate) fn request_size(&self, claim: &str, size: &str) -> Result<()> {
         let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}}).to_string();
         self.kubectl(&["patch", "persistentvolumeclaim", claim, "-p", &patch]).map(drop)
     }
 
-    /// Asks for another size and waits until the volume, not yet any filesystem on it, has it.
+    /// Requests another size of a claim and waits until the volume, though not yet a filesystem on it, has it.
     pub(crate) fn grow(&self, claim: &str, size: &str) -> Result<()> {
         self.request_size(claim, size)?;
         let volume = self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])?;
@@ -284,7 +286,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// There are this many LogicalVolumes, each has its LV, and there is no other LV.
+    /// Checks that there are this many LogicalVolumes, that each has its LV, and that there is no other LV.
     pub(crate) fn check_volumes(&self, count: usize) -> Result<()> {
         let mut objects = Vec::new();
         for flavor in FLAVORS {
@@ -299,26 +301,28 @@ impl Fixture {
         Ok(())
     }
 
-    /// Has lvmd read its configuration again, and returns when it serves.
+    /// Restarts lvmd, which reads its configuration, and waits until it serves.
     pub(crate) fn restart_lvmd(&self) -> Result<()> {
         self.node.kill_kept(LVMD)?;
         self.cluster.ready("apiserver", || self.node.script("curl -sf http://127.0.0.1:8082/metrics").map(drop))
     }
 
-    /// From now on lvmd calls this script for LVM.
+    /// Configures lvmd to run this script in the place of `lvm`.
     pub(crate) fn use_lvm(&self, script: &str) -> Result<()> {
-        let install = "mkdir -p /run/crash && rm -f /run/crash/arm* && cat >/run/crash/lvm.new && chmod 755 /run/crash/lvm.new \
-                       && mv /run/crash/lvm.new /run/crash/lvm";
+        let install = "mkdir -p /run/crash && rm -f /run/crash/arm* && cat >/run/crash/lvm.new \
+                       && chmod 755 /run/crash/lvm.new && mv /run/crash/lvm.new /run/crash/lvm";
         self.node.script_with_input(install, script.as_bytes())?;
         if !self.node.script("cat /etc/topolvm/lvmd.yaml")?.contains("/run/crash/lvm") {
-            self.node.script("sed -i '/^lvm-command-prefix/d' /etc/topolvm/lvmd.yaml && echo 'lvm-command-prefix: [/run/crash/lvm]' >>/etc/topolvm/lvmd.yaml")?;
+            self.node.script(
+                "sed -i '/^lvm-command-prefix/d' /etc/topolvm/lvmd.yaml \
+                 && echo 'lvm-command-prefix: [/run/crash/lvm]' >>/etc/topolvm/lvmd.yaml",
+            )?;
             self.node.kill_kept(LVMD)?;
         }
         Ok(())
     }
 
-    /// After kubelet and the agent were killed: waits until kubelet has published the pods' volumes, so many, to the
-    /// new agent.
+    /// Waits, after kubelet and the agent were killed, until kubelet has published so many volumes to the new agent.
     pub(crate) fn wait_node_ready_again(&self, volumes: usize) -> Result<()> {
         let published = r#"topolvm_grpc_handled_total.method="NodePublishVolume",code="Ok"."#;
         let script = format!(
@@ -364,7 +368,7 @@ impl Fixture {
     }
 }
 
-/// LogicalVolumes for kubectl.
+/// Returns the name of the resource `LogicalVolume` for kubectl.
 pub(crate) fn volumes_of(flavor: ApiFlavor) -> String {
     format!("logicalvolumes.{}", flavor.group())
 }

@@ -1,5 +1,5 @@
-//! What LVM says of volumes and of their thin pool reaches kubelet, for filesystems and for raw block volumes, and goes
-//! when it is mended.
+//! Volume conditions of LVs and of their thin pool that reach kubelet, for filesystems and for raw block volumes, and
+//! that end with the repair.
 
 use std::fmt::Write as _;
 
@@ -19,14 +19,15 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// A small thin pool in a volume group that other trials leave empty, and its device class.
+/// Name of a small thin pool in a volume group that other trials leave empty, and of its device class.
 const SMALL: &str = "small";
 
 fn pool_without_space(fixture: &Fixture) -> Result<()> {
     let [_, group] = RAID_CLASSES;
     // Instead of waiting a minute for somebody to extend it
     fixture.node.script(&format!(
-        "lvcreate -qqy -L 64m -T {group}/{SMALL} && lvchange -qqy --errorwhenfull y {group}/{SMALL} && cp /etc/topolvm/lvmd.yaml /run/lvmd.yaml"
+        "lvcreate -qqy -L 64m -T {group}/{SMALL} && lvchange -qqy --errorwhenfull y {group}/{SMALL} \
+         && cp /etc/topolvm/lvmd.yaml /run/lvmd.yaml"
     ))?;
     let tried = with_small_pool(fixture, group);
     let mut undo = "mv /run/lvmd.yaml /etc/topolvm/lvmd.yaml".to_owned();
@@ -42,7 +43,8 @@ fn pool_without_space(fixture: &Fixture) -> Result<()> {
 
 fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     let class = format!(
-        "- {{name: {SMALL}, volume-group: {group}, spare-gb: 0, type: thin, thin-pool: {{name: {SMALL}, overprovision-ratio: 10}}}}"
+        "- {{name: {SMALL}, volume-group: {group}, spare-gb: 0, type: thin, \
+         thin-pool: {{name: {SMALL}, overprovision-ratio: 10}}}}"
     );
     fixture.node.script(&format!("sed -i '/^device-classes:/a {class}' /etc/topolvm/lvmd.yaml"))?;
     fixture.restart_lvmd()?;
@@ -74,13 +76,15 @@ fn broken_mirror(fixture: &Fixture) -> Result<()> {
     fixture.write("mirror-files", "before")?;
     let mirrors = format!("$(lvs --noheadings -o lv_name {group})");
     fixture.node.script(&format!(
-        "for lv in {mirrors}; do until [[ $(lvs --noheadings -o sync_percent {group}/$lv) == *100.00* ]]; do sleep 0.2; done; done"
+        "for lv in {mirrors}; do \
+         until [[ $(lvs --noheadings -o sync_percent {group}/$lv) == *100.00* ]]; do sleep 0.2; done; done"
     ))?;
     // One disk of each gives errors from now on
     fixture.node.script(&format!(
         "for lv in {mirrors}; do for part in rimage rmeta; do \
            device={group}-${{lv//-/--}}_${{part}}_1; \
-           dmsetup load $device --table \"0 $(blockdev --getsz /dev/mapper/$device) error\" && dmsetup suspend --noflush --nolockfs $device && dmsetup resume $device; \
+           dmsetup load $device --table \"0 $(blockdev --getsz /dev/mapper/$device) error\" \
+           && dmsetup suspend --noflush --nolockfs $device && dmsetup resume $device; \
          done; done"
     ))?;
     fixture.write("mirror-files", "after")?;
@@ -102,7 +106,7 @@ fn broken_mirror(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// A pod with a filesystem and one with a device, both well, and kubelet knows it.
+/// Starts a pod with a filesystem and one with a device, and waits until kubelet reports both as healthy.
 fn start_both(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
     let modes = [VolumeMode::Filesystem, VolumeMode::Block];
     for (name, mode) in names.into_iter().zip(modes) {
@@ -115,7 +119,7 @@ fn start_both(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
     wait_abnormal(fixture, names, 0)
 }
 
-/// Waits until kubelet's metric says so of all these claims.
+/// Waits until kubelet's metric of the volume condition has this value for all these claims.
 fn wait_abnormal(fixture: &Fixture, claims: [&str; 2], abnormal: u8) -> Result<()> {
     let path = format!("/api/v1/nodes/{}/proxy/metrics", fixture.node.name());
     fixture.cluster.ready("apiserver", || {

@@ -1,4 +1,4 @@
-//! The chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
+//! The Helm chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
 
 use std::fs;
 use std::thread::sleep;
@@ -20,9 +20,9 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use crate::job::Silent;
 
 const RELEASE: &str = "topolvm";
-/// The class of the chart.
+/// Name of the StorageClass of the chart.
 const CLASS: &str = "topolvm-provisioner";
-/// The annotation with the room of the class that an upgrade adds.
+/// Annotation with the free bytes of the class that an upgrade adds.
 const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
 /// Deadline of whatever follows from a change of the release.
 const SOON: Duration = Duration::from_mins(3);
@@ -46,7 +46,7 @@ fn lives() -> Result<()> {
     outcome
 }
 
-/// A cluster with snapshots and one node, which has volume groups and nothing of the product.
+/// Prepares a cluster with snapshots and one node, which has volume groups and nothing of the product.
 fn prepared(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
     sidecars::apply_snapshot_crds(cluster)?;
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
@@ -62,8 +62,8 @@ struct Bed<'a> {
 }
 
 impl Bed<'_> {
-    /// From the installation to the end, with a version of helm. The second finds the definition that the first has
-    /// left.
+    /// Installs, upgrades, rolls back and uninstalls the chart with a version of helm. The second version finds the
+    /// CustomResourceDefinition that the first has left.
     fn life(&self, helm: Helm) -> Result<()> {
         let what = |step: &str| format!("{helm:?}, {step}");
         self.install(helm).with_context(|| what("install"))?;
@@ -81,7 +81,7 @@ impl Bed<'_> {
         Ok(())
     }
 
-    /// A device class more, and back: lvmd reads its file again, and no pod of the product is another one.
+    /// Adds a device class and takes it back: lvmd reads its file again, and no pod of the product is replaced.
     fn upgrade_and_roll_back(&self, helm: Helm) -> Result<()> {
         let values = self.cluster.directory().join("values.yaml");
         let classes = json!([
@@ -113,7 +113,7 @@ impl Bed<'_> {
         Ok(())
     }
 
-    /// The release goes and comes back while a pod has a volume.
+    /// Uninstalls the release and installs it again while a pod has a volume.
     fn uninstall_around_a_volume(&self, helm: Helm) -> Result<()> {
         self.cluster.apply(&claim("stays", CLASS, "512Mi", VolumeMode::Filesystem).to_string())?;
         self.run_pod("stays", "stays")?;
@@ -166,7 +166,7 @@ impl Bed<'_> {
         })
     }
 
-    /// Which pods the product has, and how often each was started again.
+    /// Returns name, UID and restart count of each pod of the product.
     fn pods(&self) -> Result<String> {
         let what =
             "{range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}\n{end}";
@@ -179,7 +179,7 @@ impl Bed<'_> {
         ready.map(drop).with_context(|| self.kubectl(&["describe", "pod,pvc"]).unwrap_or_default())
     }
 
-    /// A change of the release, until its pods are ready.
+    /// Runs helm for a change of the release, and waits until its pods are ready.
     fn helm(&self, helm: Helm, arguments: &[&str]) -> Result<()> {
         self.helm_output(helm, &[arguments, &["--wait", "--timeout=180s"]].concat()).map(drop)
     }
@@ -192,7 +192,7 @@ impl Bed<'_> {
         self.cluster.kubectl_ok(arguments)
     }
 
-    /// What the pods of the product are and have said.
+    /// Returns the descriptions and the logs of the product's pods.
     fn logs(&self) -> String {
         let pods = self.kubectl(&["describe", "pods", "-n", NAMESPACE]).unwrap_or_default();
         let selector = "--selector=app.kubernetes.io/name=topolvm";

@@ -1,4 +1,4 @@
-//! `kubectl topolvm` from nothing to an installation, to another version of it, and back to nothing.
+//! `kubectl topolvm` from an empty cluster to an installation, to another version of it, and back.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -10,9 +10,9 @@ use system_tests::shared::TestCluster;
 use testbed::node::Node;
 use testbed::topolvm::TopolvmSpec;
 
-/// Another build: the same programs under another name.
+/// Tag of another build: the same programs under another name.
 const OTHER: &str = "9.9.9";
-/// Removes nothing but what waits for it.
+/// Timeout of deletions and waits.
 const GONE: &str = "--timeout=90s";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -72,7 +72,7 @@ fn whole_life(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Each is refused with its reason, and the cluster is as before.
+/// Checks that unfit nodes are refused with the reason, and that the cluster is as before.
 fn unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()> {
     let name = node.name();
     let refused = |flags: &[&str], words: String| -> Result<()> {
@@ -92,7 +92,7 @@ fn unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()
     outcome
 }
 
-/// To another build and to lvmd inside the agent, while a pod has its volume.
+/// Upgrades to another build and to lvmd inside the agent, while a pod has its volume.
 fn upgraded(shared: &TestCluster) -> Result<()> {
     let image = format!("--image=localhost/topolvm:{OTHER}");
     let answer = succeeds(shared, &["upgrade", &image, "--lvmd=embedded"])?;

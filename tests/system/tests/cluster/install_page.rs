@@ -1,4 +1,4 @@
-//! The installation page, followed literally: a shell gets the blocks of its sections as they stand there.
+//! Follows the installation page literally: a shell runs the code blocks of its sections.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +11,9 @@ use system_tests::shared::TestCluster;
 use testbed::image::Image;
 use testbed::topolvm::TopolvmSpec;
 
-/// What containerd calls the image `busybox:1.37` of the example.
+/// Name of the example's image `busybox:1.37` in containerd.
 const BUSYBOX: &str = "docker.io/library/busybox:1.37";
-/// What an installation makes outside of namespaces.
+/// Kinds of objects outside of namespaces that an installation creates.
 const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,csidrivers,storageclasses,\
                      persistentvolumes,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,\
                      mutatingwebhookconfigurations,validatingwebhookconfigurations,volumesnapshotclasses";
@@ -50,7 +50,8 @@ fn follow(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// The objects and the marks on nodes of which the page says that they come and go.
+/// Returns the objects, and the marks on nodes, that according to the page an installation creates and a removal
+/// deletes.
 fn state(shared: &TestCluster) -> Result<String> {
     let objects = shared.kubectl(&["get", KINDS, "-o", "name"])?;
     let marks = shared.kubectl(&["get", "nodes", "-o", &format!("go-template={MARKS}")])?;
@@ -59,7 +60,7 @@ fn state(shared: &TestCluster) -> Result<String> {
     Ok(objects + &marks.join("\n"))
 }
 
-/// Has a shell do what the blocks of a section say, from the top of the repository, as administrator.
+/// Runs the blocks of a section in a shell, from the top of the repository, as administrator.
 fn run(shared: &TestCluster, page: &str, section: &str) -> Result<()> {
     let script = blocks(page, section).concat();
     ensure!(!script.is_empty(), "the section {section:?} has no block for a shell");
@@ -78,7 +79,7 @@ fn run(shared: &TestCluster, page: &str, section: &str) -> Result<()> {
     Ok(())
 }
 
-/// The blocks marked `sh` of a section, in their order.
+/// Returns the code blocks marked `sh` of a section, in their order.
 fn blocks<'a>(page: &'a str, section: &str) -> Vec<&'a str> {
     let (_, rest) = page.split_once(&format!("\n## {section}\n")).unwrap_or_default();
     let text = rest.split("\n## ").next().unwrap_or_default();

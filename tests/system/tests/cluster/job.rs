@@ -1,4 +1,4 @@
-//! What the product is for.
+//! The main use cases: pods with filesystem, block and ephemeral volumes that grow and survive restarts.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Those in which the agent is killed or gets other flags.
+/// Trials in which the agent is killed or gets other flags.
 pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers", restarts),
@@ -31,7 +31,7 @@ pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// The scenario for a test.
+/// A narrator that prints nothing.
 pub(crate) struct Silent;
 
 impl Narrator for Silent {
@@ -75,7 +75,7 @@ fn block_reader(fixture: &Fixture) -> Result<()> {
     fixture.stop("reader")
 }
 
-/// Volumes of both modes, each for whichever pods the node has and for one pod alone.
+/// Restarts kubelet and the agent under volumes of both modes, each for several pods of the node and for one pod alone.
 fn restarts(fixture: &Fixture) -> Result<()> {
     let volumes = [
         ("files", VolumeMode::Filesystem, "ReadWriteOnce"),
@@ -203,7 +203,7 @@ fn staged(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Mount points of volumes, with what is mounted.
+/// Lists the mount points of volumes with their sources.
 fn mounts_of_volume(fixture: &Fixture) -> Result<String> {
     fixture.node.script("awk '$5 ~ /kubernetes.io.csi/ {print $4, $5}' /proc/self/mountinfo | sort")
 }

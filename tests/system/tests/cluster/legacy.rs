@@ -67,7 +67,7 @@ fn legacy(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// A snapshot and a restored volume, and every name of the group that somebody else reads.
+/// Creates a snapshot and a restored volume, and checks every name of the group that others read.
 fn names(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("old", "legacy-thin", "64Mi")?;
     fixture.start("old", VolumeMode::Filesystem)?;
@@ -100,7 +100,7 @@ fn names(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["wait", "--for=delete", &group, "--all", "--timeout=60s"]).map(drop)
 }
 
-/// The policy holds an agent to its own node in this group too.
+/// Checks that the admission policy limits an agent to its own node in this group too.
 fn admission(fixture: &Fixture) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "topolvm.cybozu.com/v1", "kind": "LogicalVolume", "metadata": {"name": "elsewhere"},

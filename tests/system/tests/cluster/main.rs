@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use fixture::Fixture;
 use libtest_mimic::{Failed, Trial};
 
-/// What a trial does with the cluster.
+/// A trial's function, which runs with a cluster.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {

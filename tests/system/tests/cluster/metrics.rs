@@ -1,4 +1,4 @@
-//! What monitoring sees.
+//! Metrics of kubelet, the agent and lvmd about volumes and volume groups.
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::manifests::VolumeMode;
@@ -86,7 +86,7 @@ fn less_the_spare(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Has lvmd keep so many GiB of the default class.
+/// Configures lvmd with a spare of so many GiB of the default class.
 fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
     let change = format!("s/default: true, spare-gb: [0-9]*/default: true, spare-gb: {gib}/");
     fixture.node.script(&format!("sed -i '{change}' /etc/topolvm/lvmd.yaml"))?;
@@ -116,7 +116,7 @@ fn told(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
     })
 }
 
-/// The value of a series of this node and device class.
+/// Finds the value of a series of this node and device class.
 fn series<'a>(metrics: &'a str, name: &str, class: &str) -> Result<&'a str> {
     let of_class = format!("device_class=\"{class}\"");
     let line = metrics

@@ -1,5 +1,5 @@
-//! Why the controller touches pods: kubelet looks whether a filesystem is to be grown only when it has a reason to look
-//! at the pod.
+//! Prompt filesystem expansion by an annotation of pods: kubelet examines a pod, and so whether its filesystem must
+//! grow, only when the pod changes or at its sync interval.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 const KUBELET: &str = "/etc/kubelet.yaml";
 const LEASE: [&str; 4] = ["lease", "topolvm", "-n", "topolvm-system"];
 
-/// kubelet looks at each pod every minute or two. With an hour instead only a reason to look can be the cause of what
-/// is seen.
+/// Expands a volume with kubelet's sync interval at an hour instead of a minute or two, so that only a change of the
+/// pod can be the cause.
 fn nudged(fixture: &Fixture) -> Result<()> {
     fixture.node.script(&format!("echo 'syncFrequency: 1h' >>{KUBELET}"))?;
     let done = restart_kubelet(fixture, "1h0m0s").and_then(|()| grow(fixture));
@@ -49,8 +49,7 @@ fn grow(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The state that is to be mended: the volume has grown, the claim waits for kubelet, and the pod has as little room as
-/// before.
+/// Expands the volume without a leader: the claim waits for kubelet, and the filesystem keeps its size.
 fn grown_alone(fixture: &Fixture) -> Result<()> {
     fixture.grow("nudged", "256Mi")?;
     fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=60s"])?;
@@ -61,7 +60,7 @@ fn grown_alone(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Has somebody hold the Lease for an hour, or nobody.
+/// Gives the Lease to a holder for an hour, or frees it.
 fn hold_lease(fixture: &Fixture, holder: Option<&str>) -> Result<()> {
     let seconds = if holder.is_some() { 3600 } else { 1 };
     let patch = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds}}).to_string();
@@ -77,7 +76,7 @@ fn wait_leading(fixture: &Fixture, wanted: bool) -> Result<()> {
     })
 }
 
-/// Kills kubelet and waits until the new one has taken its configuration over.
+/// Kills kubelet and waits until the new one uses its changed configuration.
 fn restart_kubelet(fixture: &Fixture, frequency: &str) -> Result<()> {
     fixture.node.kill_kept("kubelet")?;
     let path = format!("/api/v1/nodes/{}/proxy/configz", fixture.node.name());

@@ -1,4 +1,4 @@
-//! What TopoLVM leaves in a cluster: objects, volumes and filesystems in the shapes that its programs and the sidecars
+//! Objects, volumes and filesystems that TopoLVM leaves in a cluster, in the shapes that its programs and the sidecars
 //! beside them give them, in either API group.
 
 use anyhow::{Context as _, Result};
@@ -8,22 +8,22 @@ use topolvm_api::{ApiFlavor, CREATED_BY, CREATED_BY_LABEL};
 
 use crate::fixture::{Fixture, volumes_of};
 
-/// A finalizer of somebody else.
+/// A foreign finalizer.
 pub(crate) const HOLD: &str = "example.com/hold";
 
-/// How far TopoLVM's agent has come with an object: it adds its finalizer, the label a second later, and then makes the
-/// volume.
+/// Finalizer and label of a LogicalVolume in the steps of TopoLVM's agent: it adds its finalizer, the label a second
+/// later, and then creates the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marks {
-    /// Nothing: the controller has just created it.
+    /// Neither: the controller has just created it.
     None,
-    /// The finalizer, behind one of somebody else if so, and no label.
+    /// The finalizer, behind a foreign one if so, and no label.
     Finalizer { behind_another: bool },
-    /// Both.
+    /// The finalizer and the label.
     Both,
 }
 
-/// What there was while TopoLVM served an API group.
+/// Objects of the time when TopoLVM served an API group.
 #[derive(Clone, Copy)]
 pub(crate) struct Past<'a> {
     pub(crate) fixture: &'a Fixture,
@@ -31,7 +31,7 @@ pub(crate) struct Past<'a> {
 }
 
 impl Past<'_> {
-    /// The name of an object of this past; another past has others.
+    /// Returns the name of an object, which is another one in each API group.
     pub(crate) fn name(&self, name: &str) -> String {
         match self.flavor {
             ApiFlavor::TopoLvm => name.to_owned(),
@@ -39,12 +39,13 @@ impl Past<'_> {
         }
     }
 
-    /// The name of the LogicalVolume and of the PersistentVolume that [`bound`](Self::bound) gives a claim.
+    /// Returns the name of the LogicalVolume and of the PersistentVolume that
+    /// [`create_bound_claim`](Self::create_bound_claim) gives a claim.
     pub(crate) fn volume(&self, claim: &str) -> String {
         format!("pvc-{}", self.name(claim))
     }
 
-    /// A LogicalVolume as TopoLVM's controller creates it and its agent marks it; its UID.
+    /// Creates a LogicalVolume as TopoLVM's controller and agent leave it, and returns its UID.
     pub(crate) fn object(&self, name: &str, spec: &Value, marks: Marks) -> Result<String> {
         let mut volume = json!({
             "apiVersion": format!("{}/v1", self.flavor.group()), "kind": "LogicalVolume",
@@ -67,24 +68,25 @@ impl Past<'_> {
         self.fixture.value(&volumes_of(self.flavor), name, ".metadata.uid")
     }
 
-    /// Writes to the status of a LogicalVolume.
+    /// Patches the status of a LogicalVolume.
     pub(crate) fn status(&self, name: &str, status: &Value) -> Result<()> {
         let patch = json!({"status": status}).to_string();
         let group = volumes_of(self.flavor);
         self.fixture.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
     }
 
-    /// A filesystem with a file in it, on a volume group's volume.
+    /// Makes a filesystem with a file in it on an LV.
     pub(crate) fn format(&self, make: &str, device: &str) -> Result<()> {
         let script = format!(
-            "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null && mkdir -p /run/old && mount /dev/{device} /run/old \
+            "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null \
+             && mkdir -p /run/old && mount /dev/{device} /run/old \
              && chmod 2777 /run/old && echo theirs >/run/old/file && umount /run/old"
         );
         self.fixture.node.script(&script).map(drop)
     }
 
-    /// A claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this filesystem
-    /// if any.
+    /// Creates a claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this
+    /// filesystem if any.
     pub(crate) fn bound(&self, name: &str, class: &str, size: &str, filesystem: Option<&str>, id: &str) -> Result<()> {
         let driver = self.flavor.driver_name();
         let (volume, name, class) = (self.volume(name), self.name(name), self.name(class));
@@ -129,7 +131,7 @@ impl Past<'_> {
         self.fixture.apply(&claim)
     }
 
-    /// A VolumeSnapshot as external-snapshotter has it for TopoLVM.
+    /// Creates a VolumeSnapshot and its content as external-snapshotter writes them for TopoLVM.
     pub(crate) fn ready(&self, name: &str, id: &str) -> Result<()> {
         let (name, class) = (self.name(name), self.name("snapshots"));
         let content = format!("snapcontent-{name}");

@@ -1,4 +1,4 @@
-//! Who may write to a fresh volume, and whose the files are.
+//! Mode and owner of a fresh volume, and of the files that pods write.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Two users at once: for one of them kubelet gives the volume to a group, the other has nothing but the mode of the
-/// root directory.
+/// Runs pods of two users: for one of them kubelet gives the volume to a group, the other has only the mode of the root
+/// directory.
 fn ordinary_users(fixture: &Fixture) -> Result<()> {
     let users = [
         ("alone", json!({"runAsUser": 1000, "runAsGroup": 1000}), "2777 0", "1000 0"),
@@ -38,7 +38,7 @@ fn ordinary_users(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// As mkfs makes the root directory, and as a pod may want it.
+/// Changes the mode of the root directory, which must stay for the next pod.
 fn closed(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("closed", "waiting", "64Mi")?;
     fixture.start("closed", VolumeMode::Filesystem)?;

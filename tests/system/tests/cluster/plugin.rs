@@ -1,4 +1,4 @@
-//! What the kubectl plugin shows of real volumes.
+//! Output of the kubectl plugin about real volumes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn items(fixture: &Fixture, arguments: &[&str]) -> Result<Vec<Value>> {
     printed["items"].as_array().cloned().context("no items")
 }
 
-/// The row of a device class; the node has one of this name.
+/// Returns the row of a device class, which the node has once.
 fn class(fixture: &Fixture, name: &str) -> Result<Value> {
     let rows = items(fixture, &["status"])?;
     let row =

@@ -27,9 +27,9 @@ use crate::job::Silent;
 
 /// Tag of the image to which the product is upgraded while a pod writes.
 const NEXT_BUILD: &str = "next";
-/// The class of `deploy/manifests/base/storageclass.yaml`, which makes XFS.
+/// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`, which has XFS.
 const CLASS: &str = "topolvm-provisioner";
-/// The smallest volume with XFS is 300 MiB.
+/// Size of the volumes: the smallest with XFS has 300 MiB.
 const SIZE: &str = "320Mi";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -69,7 +69,7 @@ fn pods() -> Result<()> {
     outcome
 }
 
-/// The overlay with lvmd as a DaemonSet, and a device class of which there can be snapshots.
+/// Returns the overlay with lvmd as a DaemonSet, and a device class that supports snapshots.
 fn with_thin_class() -> Kustomization<'static> {
     let classes = json!({
         "socket-name": LVMD_SOCKET,
@@ -95,8 +95,8 @@ fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// From the DaemonSet into the agent, onto the host and back, as an administrator would do it, while a pod writes all
-/// the time to a volume of the class that ships.
+/// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes
+/// continuously to a volume of the class that ships.
 fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
@@ -104,7 +104,8 @@ fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     writer["spec"]["containers"][0]["command"] = json!([
         "sh",
         "-c",
-        "trap 'exit 0' TERM; stat -c %m-%d /data >/data/mount; while :; do echo line >>/data/lines && sync || echo failed; \
+        "trap 'exit 0' TERM; stat -c %m-%d /data >/data/mount; \
+         while :; do echo line >>/data/lines && sync || echo failed; \
          [ \"$(stat -c %m-%d /data)\" = \"$(cat /data/mount)\" ] || echo mounted anew; sleep 0.1; done"
     ]);
     shared.apply(&writer)?;
@@ -140,7 +141,7 @@ fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=60s"]).map(drop)
 }
 
-/// As the unit of systemd would run it.
+/// Starts lvmd on the host as the systemd unit does.
 fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
     let program = TopolvmSpec::nodes(0)?.programs.join(LVMD).to_string_lossy().into_owned();
     let config =
@@ -149,7 +150,7 @@ fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
     node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address="], &BTreeMap::new())
 }
 
-/// Every container of the product gets the image of the next build, and the old pods go.
+/// Upgrades every container of the product to the image of the next build, and waits until the old pods are gone.
 fn upgrade(shared: &TestCluster) -> Result<()> {
     for (workload, container) in [
         ("deployment/topolvm-controller", "topolvm-controller"),
@@ -170,7 +171,7 @@ fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
     shared.kubectl(&["delete", &format!("pod/{name}"), &format!("pvc/{name}"), "--timeout=60s"]).map(drop)
 }
 
-/// All that the pods of the product have said.
+/// Returns the logs of the product's pods.
 fn logs(shared: &TestCluster) -> Result<String> {
     let selector = "--selector=app.kubernetes.io/name=topolvm";
     shared.kubectl(&[

@@ -1,4 +1,4 @@
-//! Several replicas of the controller serve CSI, of which each may be asked for the same volume.
+//! Several replicas of the controller serve CSI, and get requests for the same volumes.
 
 use std::collections::HashSet;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! Where pods and volumes go: free space steers kube-scheduler, and volumes steer pods.
+//! Scheduling of pods and placement of volumes: kube-scheduler goes by free space, and pods follow their volumes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -42,7 +42,8 @@ fn fits_nowhere(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// As devices: no filesystem needs to be made on so much.
+/// Starts a second pod when the first one's volume is deleted. The volumes are devices: no filesystem needs to be made
+/// on so much.
 fn fits_later(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("early", "5Gi"), ("late", "4Gi")] {
         fixture.apply(&claim(name, "waiting", size, VolumeMode::Block))?;
@@ -60,7 +61,7 @@ fn fits_later(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// With a second node that has more room.
+/// Places volumes with a second node that has more free space.
 fn where_there_is_room(fixture: &Fixture) -> Result<()> {
     let spec = NodeSpec { vg_disks: vec![12 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
@@ -72,9 +73,9 @@ fn where_there_is_room(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// csi-provisioner prefers one node after the other for claims whose names end in consecutive numbers, whatever they
-/// have free. The first two show that: where all have room its order counts. The others have room on the new node
-/// alone, and every second of them prefers the other.
+/// Checks the nodes of volumes that bind at once. csi-provisioner prefers one node after the other for claims whose
+/// names end in consecutive numbers, whatever they have free. The first two show that: where all nodes have space its
+/// order counts. The others fit on the new node only, and every second of them prefers the other.
 fn place(fixture: &Fixture, node: &Node) -> Result<()> {
     // It has none of the further device classes
     topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
@@ -137,7 +138,7 @@ fn place(fixture: &Fixture, node: &Node) -> Result<()> {
     fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
 }
 
-/// What a node has free of its default class, as a path for kubectl.
+/// JSONPath of the free bytes of a node's default device class.
 pub(crate) const FREE: &str = r".metadata.annotations.capacity\.topolvm\.io/00default";
 
 fn one_pod(fixture: &Fixture) -> Result<()> {

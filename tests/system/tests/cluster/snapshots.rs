@@ -17,7 +17,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// From one source a snapshot, a larger volume restored from it, and a clone; then each lives without the others.
+/// Creates from one source a snapshot, a larger volume restored from it, and a clone; then deletes each while the
+/// others stay.
 fn copies(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("source", "thin", "256Mi", VolumeMode::Filesystem))?;
     fixture.start("source", VolumeMode::Filesystem)?;
@@ -50,7 +51,7 @@ fn copies(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// A filesystem and its copy have the same UUID, which the kernel does not take twice.
+/// Mounts a filesystem and its copy, which have the same UUID: by default the kernel refuses the second.
 fn beside(fixture: &Fixture) -> Result<()> {
     let both = ["xfs", "btrfs"];
     for filesystem in both {
@@ -87,9 +88,9 @@ fn beside(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// What fsync(2) brings to the disk of a btrfs is in a log, until the next commit half a minute later. There it is when
-/// the node goes down in between, and in copies that are made before the source is mounted again; and in all where the
-/// kernel does not commit for a snapshot.
+/// Snapshots a btrfs with data that only its fsync log has. fsync(2) writes to the log, and the next commit comes half
+/// a minute later. The data is in the log when the node goes down in between, and in copies that are made before the
+/// source is mounted again; and in all copies if the kernel does not commit for a snapshot.
 fn fsynced(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
@@ -113,7 +114,7 @@ fn fsynced(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Ends a pod, and leaves its btrfs as if the node had gone down right after the pod's last fsync.
+/// Deletes a pod, and leaves its btrfs as if the node had gone down right after the pod's last fsync.
 fn crash(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
     const SAVED: &str = "/run/saved-btrfs";
     let device = format!("/dev/{THIN_VG}/{id}");

@@ -29,10 +29,10 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Of thin volumes with XFS, and the size of those.
+/// StorageClass of thin volumes with XFS, and their size.
 const XFS_CLASS: &str = "thin-xfs";
 const XFS: &str = "320Mi";
-/// Size of the others.
+/// Size of the other volumes.
 const SMALL: &str = "64Mi";
 
 fn switched(fixture: &Fixture) -> Result<()> {
@@ -102,7 +102,7 @@ fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
     Kustomization { base: manifests, patches, ..Kustomization::default() }.write(directory).map(drop)
 }
 
-/// Everything that TopoLVM leaves, made while nothing of ours but lvmd runs.
+/// Creates everything that TopoLVM leaves, while of our programs only lvmd runs.
 fn make(past: &Past<'_>) -> Result<()> {
     let fixture = past.fixture;
     let node = &fixture.node;
@@ -122,7 +122,8 @@ fn make(past: &Past<'_>) -> Result<()> {
     let id = past.object(&volume, &spec, Marks::Finalizer { behind_another: false })?;
     // Not active, as after a boot of a machine that activates nothing
     node.script(&format!(
-        "lvcreate -qq -n {id} -L 67108864b -W y -y {VG} && echo theirs >/dev/{VG}/{id} && sync && lvchange -qq -a n {VG}/{id}"
+        "lvcreate -qq -n {id} -L 67108864b -W y -y {VG} && echo theirs >/dev/{VG}/{id} && sync \
+         && lvchange -qq -a n {VG}/{id}"
     ))?;
     past.status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
     past.bound("block", "waiting", SMALL, None, &id)?;
@@ -147,7 +148,7 @@ fn make(past: &Past<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
+/// Creates a snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
 fn make_copies(past: &Past<'_>) -> Result<()> {
     let node = &past.fixture.node;
     let (original, taken) = (past.volume("source"), format!("snapshot-{}", past.name("taken")));
@@ -157,7 +158,11 @@ fn make_copies(past: &Past<'_>) -> Result<()> {
     past.format("xfs -f", &format!("{THIN_VG}/{source}"))?;
     past.status(&original, &json!({"volumeID": source}))?;
     past.bound("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
-    let copy = |access: &str, source: &str| json!({"size": XFS, "deviceClass": "thin", "source": source, "accessType": access});
+    let copy = |access: &str, source: &str| {
+        json!({
+            "size": XFS, "deviceClass": "thin", "source": source, "accessType": access,
+        })
+    };
     let id = past.object(&taken, &copy("ro", &original), Marks::Both)?;
     node.script(&format!("lvcreate -qq -s -k n -n {id} {THIN_VG}/{source} && lvchange -p r /dev/{THIN_VG}/{id}"))?;
     past.status(&taken, &json!({"volumeID": id}))?;
@@ -171,7 +176,7 @@ fn make_copies(past: &Past<'_>) -> Result<()> {
     past.bound("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
 }
 
-/// The mounts of the running pods: one by mount(8), and one that a second publish has stacked.
+/// Replaces the mounts of the running pods by TopoLVM's: one by mount(8), and one that a second publish has stacked.
 fn mount_as_theirs(fixture: &Fixture) -> Result<()> {
     let volume = fixture.volume("device")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
@@ -190,7 +195,7 @@ fn check_file(fixture: &Fixture, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the programs do with it, and with the claims of pods that run.
+/// Uses the old objects with the new programs, and the claims of pods that run.
 fn after(past: &Past<'_>, running: &[&str]) -> Result<()> {
     let fixture = past.fixture;
     let group = volumes_of(past.flavor);
@@ -272,7 +277,8 @@ fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Res
     fixture.wait_no_volumes()
 }
 
-/// One volume of each kind, field by field: nothing is missing that TopoLVM relies on, and nothing is said otherwise.
+/// Compares one volume of each kind field by field with TopoLVM's objects: no field is missing that TopoLVM relies on,
+/// and none has another value.
 fn back(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("whole", "thin-now", SMALL)?;
     fixture.wait_bound("whole")?;
@@ -344,7 +350,7 @@ fn back(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Objects of which TopoLVM, or an administrator, has taken away what they say about the real size.
+/// Checks that the real size is learned again for objects from which TopoLVM, or an administrator, has removed it.
 fn learned(fixture: &Fixture) -> Result<()> {
     // The size that is then asked for, and the one that LVM makes of it
     let wishes = [("same", "64Mi", "64Mi"), ("unaligned", "65001Ki", "64Mi"), ("larger", "70000Ki", "72Mi")];

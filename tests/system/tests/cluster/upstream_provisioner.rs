@@ -46,7 +46,7 @@ fn on_two_nodes(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// A pod that can run on this node alone.
+/// Returns a pod that can run on this node alone.
 fn pinned(name: &str, node: &str, mode: VolumeMode) -> Value {
     let mut pod = pod(name, name, mode);
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
@@ -121,7 +121,7 @@ fn copy_elsewhere(fixture: &Fixture, other: &str) -> Result<()> {
     fixture.end("source")
 }
 
-/// The claim waits, and nothing is left of what was tried.
+/// Checks that the claim is Pending, and that no object of an attempt is left.
 fn not_made(fixture: &Fixture, name: &str) -> Result<()> {
     let phase = fixture.value("pvc", name, ".status.phase")?;
     ensure!(phase == "Pending", "the claim {name} is {phase}");
@@ -140,7 +140,7 @@ fn not_made(fixture: &Fixture, name: &str) -> Result<()> {
     follows_no_volume(fixture, name)
 }
 
-/// kube-scheduler never found the volume of a pod on another node than it had chosen.
+/// Checks that kube-scheduler never found the volume of a pod on another node than the chosen one.
 fn follows_no_volume(fixture: &Fixture, pod: &str) -> Result<()> {
     let selector = format!("--field-selector=involvedObject.kind=Pod,involvedObject.name={pod}");
     let events = fixture.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])?;

@@ -42,7 +42,7 @@ fn webhooks(bed: &Bed) -> Result<()> {
     check_legacy(bed)
 }
 
-/// A claim of a class of ours in a namespace that is left out gets no finalizer.
+/// Checks that a claim of our class gets no finalizer in a namespace that is excluded.
 fn claim_is_left_alone(bed: &Bed, namespace: &str, class: &str) -> Result<()> {
     let mut alone = claim("alone", class, "3Gi", VolumeMode::Filesystem);
     alone["metadata"]["namespace"] = json!(namespace);
@@ -52,7 +52,7 @@ fn claim_is_left_alone(bed: &Bed, namespace: &str, class: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same in the older API group, to which the cluster has been switched.
+/// Checks the webhooks of the older API group, to which the cluster has been switched.
 fn check_legacy(bed: &Bed) -> Result<()> {
     let cluster = &bed.cluster;
     cluster.apply(&storage_class(ApiFlavor::Legacy, "old", None, false).to_string())?;

@@ -1,4 +1,4 @@
-//! What the service accounts may do, and above all what they may not.
+//! Requests that the service accounts may send, and above all those that are refused.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -15,12 +15,12 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("people_and_kubectl_find_volumes_by_their_short_name", short_name),
 ];
 
-/// What an agent writes to its objects, and a thief to those of others.
+/// Patches that an agent sends for its own objects, and a thief of its token for those of others.
 const CAPACITY: &str = r#"{"metadata":{"annotations":{"capacity.topolvm.io/00default":"1"}}}"#;
 const FINALIZER: &str =
     r#"{"metadata":{"finalizers":["topolvm.io/logicalvolume"],"labels":{"app.kubernetes.io/created-by":"x"}}}"#;
 const SIZE: &str = r#"{"status":{"currentSize":"1Gi"}}"#;
-/// What even its own agent must not write.
+/// Patches that are refused even to an object's own agent.
 const LABEL: &str = r#"{"metadata":{"labels":{"steers":"pods"}}}"#;
 const ANNOTATION: &str =
     r#"{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}}}"#;
@@ -82,7 +82,7 @@ fn stolen(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// What an agent writes to a volume that has another id than its UID, from whoever made it: everything but the id.
+/// Checks that an agent may patch everything but the id of a volume whose id, from whoever made it, is not its UID.
 fn older_id_is_kept(fixture: &Fixture, token: &str) -> Result<()> {
     let (name, status) = ("old-volume", "/apis/topolvm.io/v1/logicalvolumes/old-volume/status");
     fixture.volume(name, "mine")?;
@@ -95,7 +95,7 @@ fn older_id_is_kept(fixture: &Fixture, token: &str) -> Result<()> {
     Ok(())
 }
 
-/// The patch that gives a volume this id.
+/// Returns the patch that sets the id of a volume.
 fn volume_id(id: &str) -> String {
     json!({"status": {"volumeID": id}}).to_string()
 }
@@ -108,9 +108,8 @@ fn unbound(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "node", "some", "--timeout=60s"]).map(drop)
 }
 
-/// The objects of TopoLVM's chart that are about its agents and have the names of ours, and ours applied over them
-/// while agents run. The account has the name that the chart gives it in a release called topolvm, and the one in
-/// another release.
+/// Applies our objects over those of TopoLVM's chart that are about its agents and have our names, while agents run.
+/// The account has the name that the chart gives it in a release called topolvm, and the one in another release.
 fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
     let another = "another-topolvm-node";
     for object in of_the_chart(another) {
@@ -140,7 +139,7 @@ fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "node", "switched", "--timeout=60s"]).map(drop)
 }
 
-/// Role, account and binding of TopoLVM's agents.
+/// Returns the role, account and binding of TopoLVM's agents.
 fn of_the_chart(account: &str) -> [Value; 3] {
     let (api, role) = ("rbac.authorization.k8s.io/v1", "topolvm-system:node");
     let volumes = ["logicalvolumes", "logicalvolumes/status"];
@@ -164,7 +163,7 @@ fn of_the_chart(account: &str) -> [Value; 3] {
     ]
 }
 
-/// All that TopoLVM's agent asks of the API server, with the verbs that it uses.
+/// Sends all requests of TopoLVM's agent, with the verbs that it uses.
 fn does_the_job(fixture: &Fixture, token: &str, name: &str) -> Result<()> {
     let all = "/apis/topolvm.io/v1/logicalvolumes";
     let (volume, status, node) = (format!("{all}/{name}"), format!("{all}/{name}/status"), "/api/v1/nodes/switched");
@@ -233,7 +232,7 @@ fn short_name(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "lv", "short", "--timeout=60s"]).map(drop)
 }
 
-/// Refused, and for this reason.
+/// Checks that a request was refused for this reason.
 fn refused((status, said): &(u16, String), why: &str, what: &str) -> Result<()> {
     ensure!(*status == 403, "{what} is answered with {status}: {said}");
     ensure!(said.contains(why), "{what} is refused for another reason: {said}");

@@ -11,10 +11,10 @@ use system_tests::chart::{self, Helm};
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::sidecars::NAMESPACE;
 
-/// Kinds that somebody else defines.
+/// Kinds that other products define.
 const OF_OTHERS: [&str; 3] = ["Certificate", "Issuer", "PodMonitor"];
 
-/// Objects of TopoLVM's chart 17.1.0 that have the same names as ours, with what cannot be changed of them, and lvmd's.
+/// Objects of TopoLVM's chart 17.1.0 with the names of ours, with their immutable fields, and lvmd's.
 const UPSTREAM: &str = r#"
 {{- define "labels" }}{app.kubernetes.io/name: topolvm, app.kubernetes.io/instance: {{ .Release.Name }}{{ end }}
 {{- define "pod" }}
@@ -89,7 +89,7 @@ rules:
 - {apiGroups: [""], resources: [pods], verbs: [get, list, update, watch]}
 "#;
 
-/// Those that stay the same object.
+/// Objects that keep their UID.
 const KEPT: [&str; 6] = [
     "customresourcedefinition/logicalvolumes.topolvm.io",
     "csidriver/topolvm.io",
@@ -109,7 +109,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Without the product, unlike the shared one.
+/// Runs a trial with a control plane without the product, unlike the shared one.
 fn with_cluster(body: fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-chart-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;

@@ -1,4 +1,4 @@
-//! Finalizers of claims, and the pods that wait for claims that are gone.
+//! Finalizers of claims, and deletion of pods that wait for deleted claims.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -22,7 +22,7 @@ fn obsolete(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-/// No node exists, so that the pod stays pending, as after its node was deleted.
+/// Deletes the claim of a StatefulSet's pod, which stays pending because no Node exists, as after its node was deleted.
 fn stateful_set(fixture: &Fixture) -> Result<()> {
     // What the component for this flag lets the controller do; only here, so that another trial can see that it may not
     // otherwise
@@ -43,7 +43,9 @@ fn stateful_set_with_rights(fixture: &Fixture) -> Result<()> {
                 "serviceName": "db", "replicas": 1, "selector": {"matchLabels": {"app": "db"}},
                 "template": {
                     "metadata": {"labels": {"app": "db"}},
-                    "spec": {"containers": [{"name": "db", "image": "db", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]},
+                    "spec": {"containers": [
+                        {"name": "db", "image": "db", "volumeMounts": [{"name": "data", "mountPath": "/d"}]},
+                    ]},
                 },
                 "volumeClaimTemplates": [{"metadata": finalizer, "spec": {
                     "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,

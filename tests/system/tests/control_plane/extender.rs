@@ -1,5 +1,5 @@
-//! kube-scheduler's shipped address and the shipped options of topolvm-scheduler meet on every host. A host is a
-//! network namespace and a file /etc/hosts; no API server is asked.
+//! Checks that kube-scheduler's shipped address and the shipped options of topolvm-scheduler match on every host. A
+//! host is a network namespace and a file /etc/hosts; no API server is called.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -38,7 +38,7 @@ fn meet(_: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Where the shipped configuration tells kube-scheduler to ask.
+/// Returns the address of the extender in kube-scheduler's shipped configuration.
 fn shipped_address() -> Result<SocketAddr> {
     let file = Path::new(REPOSITORY).join("scheduler-config/scheduler-config.yaml");
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -64,8 +64,8 @@ impl Host {
         Ok(())
     }
 
-    /// The extender of the DaemonSet answers on each loopback address that the host has, so on the one that
-    /// kube-scheduler is told.
+    /// Checks that the extender of the DaemonSet answers on each loopback address that the host has, so on
+    /// kube-scheduler's.
     fn check(&self, asked: SocketAddr, lacking: Option<&str>) -> Result<()> {
         let program = TopolvmSpec::nodes(0)?.programs.join("topolvm-scheduler");
         let options =
@@ -102,7 +102,7 @@ impl Host {
     }
 }
 
-/// Ends the program when the test does.
+/// A guard that kills the program at the end of the test.
 struct Running(Child);
 
 impl Running {
@@ -110,7 +110,7 @@ impl Running {
         Ok(Self(command.spawn().context("start topolvm-scheduler")?))
     }
 
-    /// Asks until there is an answer, as long as the program runs.
+    /// Retries a request until it is answered, as long as the program runs.
     fn wait_for<T>(&mut self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let end = Instant::now() + LIMIT;
         loop {

@@ -1,4 +1,4 @@
-//! What of a LogicalVolume an API server lets nobody change, under both definitions.
+//! Immutable fields of a LogicalVolume, under both definitions.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The control plane that the trials share, and the words they use about it.
+//! The control plane that the trials share, and operations on its objects.
 
 use std::fs;
 use std::ops::Deref;
@@ -10,17 +10,17 @@ use system_tests::manifests::{VolumeMode, claim};
 use system_tests::shared::{Shared, TestCluster};
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
-/// The class of `deploy/manifests/base/storageclass.yaml`.
+/// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`.
 pub(crate) const CLASS: &str = "topolvm-provisioner";
-/// LogicalVolumes for kubectl.
+/// Name of the resource `LogicalVolume` for kubectl.
 pub(crate) const LV: &str = "logicalvolumes.topolvm.io";
-/// How the tests elect: in seconds.
+/// Flags for a leader election within seconds.
 pub(crate) const ELECTION: [&str; 3] = [
     "--leader-election-lease-duration=3s",
     "--leader-election-renew-deadline=2s",
     "--leader-election-retry-period=500ms",
 ];
-/// For a process to end in order.
+/// Time for a process to exit after SIGTERM.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 static SHARED: Shared<Fixture> = Shared::new(1);
@@ -38,19 +38,19 @@ impl Deref for Fixture {
     }
 }
 
-/// Runs a trial.
+/// Runs a trial with the shared control plane.
 pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
     SHARED.with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
 }
 
-/// Ends the control plane, if one was started.
+/// Stops the control plane, if one was started.
 pub(crate) fn down() -> Result<()> {
     SHARED.end(|fixture| fixture.shared.down())
 }
 
 impl Fixture {
-    /// Runs the trial with a controller that has these arguments too.
+    /// Runs `body` with a controller that has these further arguments, and restores the usual one.
     pub(crate) fn with_controller(&self, arguments: &[&str], body: impl FnOnce() -> Result<()>) -> Result<()> {
         self.cluster.stop(CONTROLLER, GRACE)?;
         topolvm::start_controller(&self.cluster, &spec(arguments)?)?;
@@ -68,7 +68,7 @@ impl Fixture {
         self.kubectl(&["wait", condition, &format!("{kind}/{name}"), "--timeout=30s"]).map(drop)
     }
 
-    /// A Node with the agent's finalizer.
+    /// Creates a Node with the agent's finalizer.
     pub(crate) fn node(&self, name: &str) -> Result<()> {
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Node",
@@ -76,7 +76,7 @@ impl Fixture {
         }))
     }
 
-    /// A LogicalVolume with the agent's finalizer.
+    /// Creates a LogicalVolume with the agent's finalizer.
     pub(crate) fn volume(&self, name: &str, node: &str) -> Result<()> {
         self.apply(&json!({
             "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
@@ -85,7 +85,7 @@ impl Fixture {
         }))
     }
 
-    /// A claim with these annotations and finalizers.
+    /// Creates a claim with these annotations and finalizers.
     pub(crate) fn claim(&self, name: &str, annotations: &Value, finalizers: &[&str]) -> Result<()> {
         let mut claim = claim(name, CLASS, "1Gi", VolumeMode::Filesystem);
         claim["metadata"]["annotations"] = annotations.clone();
@@ -122,7 +122,7 @@ impl Fixture {
         })
     }
 
-    /// What the controller must never be told.
+    /// Checks that no request of the controller was forbidden.
     pub(crate) fn check_rights(&self) -> Result<()> {
         let log = fs::read_to_string(self.cluster.log(CONTROLLER))?.to_lowercase();
         let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
@@ -139,7 +139,7 @@ impl Fixture {
     }
 }
 
-/// A controller that is alone with the control plane.
+/// Returns the specification of a control plane and a controller with these further arguments.
 pub(crate) fn spec(arguments: &[&str]) -> Result<TopolvmSpec> {
     let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
     Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments, ..TopolvmSpec::nodes(0)? })

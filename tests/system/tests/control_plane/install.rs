@@ -166,7 +166,7 @@ fn refused(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "serviceaccount", "installer"]).map(drop)
 }
 
-/// What install leaves for later commands.
+/// Creates the ConfigMap with the record that `install` leaves for later commands.
 fn record(fixture: &Fixture) -> Result<()> {
     let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "name": "topolvm.io"});
     let record = json!({

@@ -1,4 +1,5 @@
-//! Who leads: one of two replicas, or a program of client-go that wants the same Lease, as TopoLVM's controller is.
+//! Leader election between two replicas, and with a program of client-go that wants the same Lease, as TopoLVM's
+//! controller is.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -19,15 +20,15 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 const SECOND: &str = "topolvm-controller-2";
-/// kube-scheduler, which elects with client-go as TopoLVM's controller does, and schedules nothing here.
+/// Process name of kube-scheduler, which elects with client-go as TopoLVM's controller does, and schedules no pod here.
 const CONTENDER: &str = "contender";
-/// Where the replicas serve metrics.
+/// Addresses at which the replicas serve metrics.
 const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
-/// Of `ELECTION`.
+/// Lease duration in `ELECTION`.
 const LEASE_SECONDS: f64 = 3.0;
-/// For a process to end in order.
+/// Time for a process to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
-/// More than any trial waits for anything.
+/// Lease duration that is longer than any trial.
 const FOR_EVER: &str = "600s";
 
 fn take_over(fixture: &Fixture) -> Result<()> {
@@ -38,7 +39,8 @@ fn client_go(fixture: &Fixture) -> Result<()> {
     restored(fixture, contend)
 }
 
-/// Runs a trial, and whatever came of it returns when the usual controller leads and nobody else wants to.
+/// Runs a trial, and returns when the usual controller leads and no other program wants the Lease, also after a
+/// failure.
 fn restored(fixture: &Fixture, body: fn(&Fixture) -> Result<()>) -> Result<()> {
     let done = body(fixture);
     for other in [SECOND, CONTENDER] {
@@ -114,7 +116,7 @@ fn start_second(fixture: &Fixture) -> Result<()> {
     cluster.ready(SECOND, || UnixStream::connect(&socket).context("no socket yet")).map(drop)
 }
 
-/// Starts kube-scheduler with our Lease, and returns when it waits for it.
+/// Starts kube-scheduler with our Lease, and returns when it tries to acquire it.
 fn start_contender(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let config = cluster.directory().join("contender.yaml");
@@ -122,7 +124,8 @@ fn start_contender(fixture: &Fixture) -> Result<()> {
         "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": cluster.inner_kubeconfig()},
         "leaderElection": {
-            "leaderElect": true, "resourceLock": "leases", "resourceName": "topolvm", "resourceNamespace": "topolvm-system",
+            "leaderElect": true, "resourceLock": "leases",
+            "resourceName": "topolvm", "resourceNamespace": "topolvm-system",
             "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms",
         },
         "profiles": [{"schedulerName": "nobodys"}],
@@ -137,7 +140,7 @@ fn start_contender(fixture: &Fixture) -> Result<()> {
     said(fixture, "attempting to acquire leader lease")
 }
 
-/// Waits until this stands in the log of the contender.
+/// Waits until the contender has logged these words.
 fn said(fixture: &Fixture, words: &str) -> Result<()> {
     fixture.cluster.ready(CONTENDER, || {
         let log = fs::read_to_string(fixture.cluster.log(CONTENDER))?.to_lowercase();
@@ -146,7 +149,7 @@ fn said(fixture: &Fixture, words: &str) -> Result<()> {
     })
 }
 
-/// What the Lease says.
+/// Holder and times in the Lease.
 #[derive(Debug)]
 struct Term {
     holder: String,
@@ -156,7 +159,7 @@ struct Term {
     renewed: Timestamp,
 }
 
-/// The Lease, when there is one with a holder.
+/// Reads the Lease; an error if it has no holder.
 fn term(fixture: &Fixture) -> Result<Term> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/topolvm-system/leases/topolvm";
     let lease: Lease = fixture.cluster.get(path)?;
@@ -171,7 +174,7 @@ fn term(fixture: &Fixture) -> Result<Term> {
     })
 }
 
-/// Waits until somebody else leads.
+/// Waits until another holder has the Lease.
 fn changed(fixture: &Fixture, from: &str) -> Result<Term> {
     fixture.cluster.ready("apiserver", || {
         let now = term(fixture)?;
@@ -180,7 +183,7 @@ fn changed(fixture: &Fixture, from: &str) -> Result<Term> {
     })
 }
 
-/// Waits until the holder has renewed the Lease for so long that it would have run out twice, whoever else wants it.
+/// Waits until the holder has renewed the Lease for twice its duration, whoever else wants it.
 fn renewed_for_long(fixture: &Fixture, since: &Term) -> Result<Term> {
     let start = term(fixture)?.renewed;
     let now = fixture.cluster.ready("apiserver", || {
@@ -194,7 +197,7 @@ fn renewed_for_long(fixture: &Fixture, since: &Term) -> Result<Term> {
     Ok(now)
 }
 
-/// Waits until somebody else holds the Lease of one who was killed: after it has run out, and in one step.
+/// Waits until another holder has the Lease of a killed one: after it has expired, and in one transition.
 fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
     let next = changed(fixture, &last.holder)?;
     ensure!(next.transitions == last.transitions + 1, "{last:?}, then {next:?}");
@@ -205,13 +208,13 @@ fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
     Ok(next)
 }
 
-/// Whether each replica says that it leads.
+/// Returns for each replica if its metrics say that it leads.
 fn leading(fixture: &Fixture) -> Result<[bool; 2]> {
     let [first, second] = METRICS.map(|address| topolvm::is_leading(&fixture.cluster, address));
     Ok([first?, second?])
 }
 
-/// Whoever leads does the work.
+/// Checks that the leader reconciles: it deletes the volume of a deleted Node.
 fn works(fixture: &Fixture, node: &str) -> Result<()> {
     fixture.node(node)?;
     fixture.volume(&format!("pvc-{node}"), node)?;

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use fixture::Fixture;
 use libtest_mimic::{Failed, Trial};
 
-/// What a trial does with the control plane.
+/// A trial's function, which runs with the control plane.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Metrics over TLS, for those whom a real API server lets in.
+//! Metrics over TLS with authorization by a real API server.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -22,7 +22,9 @@ fn secured(fixture: &Fixture) -> Result<()> {
     let (stranger, scraper) = (account("stranger")?, account("scraper")?);
     fixture.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "scraper"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topolvm-system:metrics-reader"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topolvm-system:metrics-reader",
+        },
         "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": "default"}],
     }))?;
     let address = format!("--metrics-bind-address={ADDRESS}");
@@ -48,7 +50,7 @@ fn secured(fixture: &Fixture) -> Result<()> {
     })
 }
 
-/// Status (0 where there is no answer) and body.
+/// Requests the metrics page. Returns the HTTP status, 0 without a response, and the body.
 fn get(fixture: &Fixture, scheme: &str, token: Option<&str>) -> Result<(u16, String)> {
     let mut command = fixture.cluster.command("curl");
     command.args(["--silent", "--insecure", "--max-time", "10", "--write-out", "\\n%{http_code}"]);

@@ -1,4 +1,4 @@
-//! Nodes that are deleted.
+//! Deletion of Nodes with their volumes.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

@@ -26,7 +26,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 
 const NODE: &str = "examined";
 
-/// A Node as an agent and kubelet leave it.
+/// Runs `body` with a Node as an agent and kubelet leave it.
 fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()> {
     // What another trial may have left has no driver
     fixture.kubectl(&["delete", "nodes", "--all", "--timeout=60s"])?;
@@ -52,7 +52,7 @@ fn register(fixture: &Fixture) -> Result<()> {
     }))
 }
 
-/// How a fault comes and goes, and what doctor says of it.
+/// A fault, with the check of `doctor` that finds it.
 struct Fault {
     check: &'static str,
     result: &'static str,
@@ -183,7 +183,7 @@ fn storage_capacity(fixture: &Fixture, is_used: bool) -> Result<()> {
     fixture.kubectl(&["patch", "csidriver", "topolvm.io", "--type=merge", "-p", &patch]).map(drop)
 }
 
-/// A webhook like ours that is asked about no object at all.
+/// Creates a webhook configuration like ours that matches no object.
 fn webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
     let bundle = ByteString(fixture.cluster.pki().authority().as_bytes().to_vec());
     fixture.apply(&json!({
@@ -203,7 +203,7 @@ fn webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
     }))
 }
 
-/// A Service with an endpoint that is ready.
+/// Creates a Service with a ready endpoint.
 fn service(fixture: &Fixture) -> Result<()> {
     let metadata = json!({
         "name": "topolvm-controller", "namespace": "topolvm-system",
@@ -220,7 +220,7 @@ fn service(fixture: &Fixture) -> Result<()> {
     }))
 }
 
-/// The rights of the agents but for Nodes.
+/// Applies the rights of the agents without those for Nodes.
 fn without_nodes(fixture: &Fixture) -> Result<()> {
     let role: Value =
         serde_json::from_str(&fixture.kubectl(&["get", "clusterrole", "topolvm-system:node", "-o", "json"])?)?;
@@ -315,7 +315,7 @@ fn stranger(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// For the next print of what has changed.
+/// Timeout for the next print of a change.
 const PRINTED: Duration = Duration::from_mins(1);
 
 fn watched(fixture: &Fixture) -> Result<()> {

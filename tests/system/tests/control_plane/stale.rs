@@ -1,4 +1,4 @@
-//! Volumes that wait for a node that is not there any more.
+//! Deletion of volumes whose node does not exist any more.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

@@ -1,10 +1,10 @@
-//! The workbench of each test: fresh volume groups on the guest's disks.
+//! Volume groups, disks and random numbers for the tests.
 
 use std::process::{Command, Output};
 
 use lvm::{LvName, Lvm, NewVolume, SystemRunner, Tag, VgName, VolumeGroup};
 
-/// The two disks.
+/// Devices of the guest's two disks.
 pub(crate) const DISKS: [&str; 2] = ["/dev/ubda", "/dev/ubdb"];
 pub(crate) const MIB: u64 = 1 << 20;
 /// Bytes in an extent: LVM's default.
@@ -23,11 +23,11 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap()
 }
 
-/// Volume groups that vanish with everything in them at the end of a test.
+/// Volume groups that are removed with all their volumes at the end of a test.
 pub(crate) struct Groups(Vec<String>);
 
 impl Groups {
-    /// One volume group on each of these sets of disks.
+    /// Creates one volume group on each of these sets of disks, which are wiped before.
     pub(crate) fn new(groups: &[(&str, &[&str])]) -> Self {
         blank_disks();
         for (name, disks) in groups {
@@ -36,13 +36,13 @@ impl Groups {
         Self(groups.iter().map(|(name, _)| (*name).to_owned()).collect())
     }
 
-    /// One on disks that were prepared already.
+    /// Creates a volume group on disks that were prepared already.
     pub(crate) fn on(name: &str, disks: &[&str]) -> Self {
         must("vgcreate", &[&["-qy", name], disks].concat());
         Self(vec![name.to_owned()])
     }
 
-    /// `myvg1` on one disk.
+    /// Creates `myvg1` on the first disk.
     pub(crate) fn one() -> Self {
         Self::new(&[("myvg1", &DISKS[..1])])
     }
@@ -65,8 +65,8 @@ fn blank_disks() {
     }
 }
 
-/// A disk that can be made to answer nothing but errors: the second one, without its first MiB so that LVM does not
-/// find the same thing twice, behind a table of device-mapper and, for LVM looks at no such devices, a loop device.
+/// A disk that can be switched to I/O errors: the second one, without its first MiB so that LVM does not find the same
+/// label twice, behind a device-mapper table and, because LVM scans no such devices, a loop device.
 pub(crate) struct Failing(String);
 
 impl Failing {
@@ -114,11 +114,11 @@ impl Drop for Failing {
     }
 }
 
-/// Where the settings of the LVM are that the tests run by hand, so that they can read what it prints whatever stands
-/// in lvm.conf. Not that of lvmd, which gives its LVM no environment.
+/// Directory of the settings of the LVM that the tests run by hand, so that they can read its output whatever is in
+/// lvm.conf. lvmd does not use it: it gives its LVM no environment.
 pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
 
-/// The file lvmlocal.conf of the guest, as it was when this is dropped.
+/// The file lvmlocal.conf of the guest, which is restored when this is dropped.
 pub(crate) struct LocalSettings(String);
 
 impl LocalSettings {
@@ -128,7 +128,7 @@ impl LocalSettings {
         Self(std::fs::read_to_string(Self::FILE).unwrap())
     }
 
-    /// Adds these lines to what was there first.
+    /// Writes the original lines and these after them.
     pub(crate) fn write(&self, more: &str) {
         std::fs::write(Self::FILE, format!("{}{more}\n", self.0)).unwrap();
     }
@@ -140,7 +140,7 @@ impl Drop for LocalSettings {
     }
 }
 
-/// LVM as lvmd uses it unless configured otherwise.
+/// Returns LVM as lvmd uses it unless configured otherwise.
 pub(crate) fn lvm() -> Lvm<SystemRunner> {
     Lvm::new(SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap())
 }
@@ -153,18 +153,18 @@ pub(crate) fn lv(name: &str) -> LvName {
     name.parse().unwrap()
 }
 
-/// Whether what is random is to be repeated many times (`make soak`).
+/// Returns true if random tests are repeated many times (`make soak`).
 pub(crate) fn is_soak() -> bool {
     std::env::var_os("TOPOLVM_SOAK").is_some()
 }
 
-/// How often something random is repeated: as often as `TOPOLVM_RUNS` says.
+/// Returns the number of repetitions of a random test: `TOPOLVM_RUNS`, or the usual one.
 pub(crate) fn runs(usual: u64) -> u64 {
     number("TOPOLVM_RUNS").unwrap_or(usual)
 }
 
-/// Where the random numbers of a test begin: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run can
-/// be repeated as far as its moments allow.
+/// Returns the seed of a test's random numbers: `TOPOLVM_SEED`, or another one each time. It is printed, so that a run
+/// can be repeated as far as its moments allow.
 pub(crate) fn seed(test: &str) -> u64 {
     let now = || u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let seed = number("TOPOLVM_SEED").unwrap_or_else(now);
@@ -176,7 +176,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().unwrap())
 }
 
-/// Numbers that look random and are the same each time: `SplitMix64`.
+/// Pseudo-random numbers from a seed: `SplitMix64`.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -193,17 +193,17 @@ impl Random {
     }
 }
 
-/// Runs something asynchronous to its end.
+/// Runs a future to its end.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// The tag of a volume that is being made.
+/// Returns the tag of a volume whose creation is not finished.
 pub(crate) fn making() -> Tag {
     "making".parse().unwrap()
 }
 
-/// A plain volume in `myvg1`.
+/// Creates a linear volume in `myvg1`.
 pub(crate) async fn create(lvm: &Lvm<SystemRunner>, name: &str, bytes: u64) -> Result<(), lvm::Error> {
     let (vg, name, tags) = (vg("myvg1"), lv(name), [making()]);
     let volume = NewVolume { vg: &vg, pool: None, name: &name, bytes, tags: &tags, striping: None, options: &[] };

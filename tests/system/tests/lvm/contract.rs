@@ -1,4 +1,4 @@
-//! What clients rely on that were written for TopoLVM's lvmd, thick and thin.
+//! Behaviour of lvmd on which clients written for TopoLVM's lvmd rely, thick and thin.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -147,7 +147,8 @@ fn takes_stripe_sizes_in_every_notation() {
     let _groups = Groups::new(&[("myvg1", &DISKS)]);
     for (written, kib) in [("4", "4"), ("8k", "8"), ("64K", "64"), ("1m", "1024"), ("8192b", "8"), ("32s", "16")] {
         let lvmd = Lvmd::start(&format!(
-            "device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, stripe: 2, stripe-size: {written}}}]"
+            "device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, \
+             stripe: 2, stripe-size: {written}}}]"
         ));
         wait(async {
             lvmd.connect().await.create("a", 2 * EXTENT).await.unwrap_or_else(|status| panic!("{written}: {status}"));
@@ -158,7 +159,7 @@ fn takes_stripe_sizes_in_every_notation() {
     }
 }
 
-/// kubelet asks about every volume every minute.
+/// Counts LVM processes during reads: kubelet asks about every volume every minute.
 fn answers_questions_without_starting_lvm() {
     let _groups = pools();
     let dir = tempfile::tempdir().unwrap();

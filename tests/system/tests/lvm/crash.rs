@@ -1,4 +1,4 @@
-//! lvmd is killed at every step of making a volume: nothing half made is ever given to anybody, and nothing stays
+//! Kills lvmd at every step of creating a volume: no unfinished volume is ever given to a client, and none stays
 //! behind.
 
 use std::fs::{self, File};
@@ -79,7 +79,7 @@ while IFS= read -r line; do act "${{line%% *}}" say; done
         Lvmd::start(&format!("lvm-command-prefix: [{}]\n{CLASSES}", self.lvm().display()))
     }
 
-    /// Starts lvmd, has it killed during this request, and says what it left.
+    /// Starts lvmd, kills it during this request, and returns the tags of the volume that it left.
     async fn kill_during(&self, when: &str, make: Make) -> String {
         let lvmd = self.start();
         fs::write(self.plan(), when).unwrap();
@@ -90,7 +90,7 @@ while IFS= read -r line; do act "${{line%% *}}" say; done
     }
 }
 
-/// What is being made under the name `x` when lvmd is killed.
+/// Kind of the volume that is created under the name `x` when lvmd is killed.
 #[derive(Clone, Copy, Debug)]
 enum Make {
     Thick,
@@ -121,7 +121,7 @@ impl Make {
     }
 }
 
-/// Where lvmd is killed, and whether that leaves something half made.
+/// Moments at which lvmd is killed, and true for those that leave an unfinished volume.
 const KILLS: &[(Make, &str, bool)] = &[
     (Make::Thick, "before lvcreate", false),
     (Make::Thick, "after lvcreate", true),
@@ -182,8 +182,8 @@ fn makes_a_whole_volume_when_asked_again() {
     }
 }
 
-/// An lvcreate that is killed at the wrong moment leaves a volume that begins with what was there before: mkfs would be
-/// left out, and another tenant's files be mounted.
+/// Kills lvcreate before it wipes: the volume begins with the contents of a former one, and mkfs would be skipped and
+/// another tenant's files be mounted.
 fn never_gives_away_old_contents() {
     let _groups = pools();
     let killer = Killer::new();
@@ -228,8 +228,8 @@ fn lets_a_suspended_volume_go_on() {
     must("dmsetup", &["resume", "myvg1-theirs"]);
 }
 
-/// What LVM leaves when it is killed between telling the kernel to make a snapshot and noting it, in the way of the
-/// next snapshot.
+/// Leaves a thin device as LVM does when it is killed between the kernel's snapshot and its own metadata, in the way of
+/// the next snapshot.
 fn removes_a_thin_device_that_no_volume_has() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
@@ -249,7 +249,7 @@ fn removes_a_thin_device_that_no_volume_has() {
     });
 }
 
-/// LVM makes a new volume of such a device, with what is in it.
+/// Leaves such a thin device, from which LVM would make a new volume with the old contents.
 fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
@@ -265,7 +265,7 @@ fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
     });
 }
 
-/// A volume of older metadata looks like what LVM left: what it holds stays.
+/// Checks that a volume of older metadata, which looks like one that LVM left, keeps its contents.
 fn keeps_a_thin_device_that_may_hold_data() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
@@ -303,7 +303,7 @@ fn keeps_a_thin_device_that_may_hold_data() {
     });
 }
 
-/// Makes the volume `a`, with data, and lets the kernel make a snapshot of it of which LVM does not know: device 2.
+/// Creates the volume `a`, with data, and lets the kernel make a snapshot of it that LVM does not know: device 2.
 async fn leave_snapshot_of_a(client: &Client) {
     client.create("a", 16 * MIB).await.unwrap();
     File::options().write(true).open("/dev/myvg1/a").unwrap().write_all_at(&[7; 4096], MIB).unwrap();
@@ -322,13 +322,13 @@ fn pool_message(message: &str) {
     must("dmsetup", &["message", "myvg1-pool-tpool", "0", message]);
 }
 
-/// Names and device ids of the volumes in the pool.
+/// Lists names and device ids of the volumes in the pool.
 fn thin_ids() -> Vec<String> {
     let listed = must("lvs", &["--noheadings", "-o", "lv_name,thin_id", "-S", "pool_lv=pool", "myvg1"]);
     listed.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Uses a thin device of the pool without LVM.
+/// Runs a function with a thin device of the pool, without LVM.
 fn with_thin_device(id: &str, use_it: impl FnOnce(&File)) {
     let pool = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "myvg1-pool-tpool"]);
     must("dmsetup", &["create", "theirs", "--table", &format!("0 32768 thin /dev/{} {id}", pool.trim())]);
@@ -337,7 +337,7 @@ fn with_thin_device(id: &str, use_it: impl FnOnce(&File)) {
     must("dmsetup", &["remove", "theirs"]);
 }
 
-/// LVM's metadata knows of a volume that the kernel never made. What docs/limits.md says helps.
+/// Checks the message, and the repair in docs/limits.md, for LVM metadata with a volume that the kernel never made.
 fn passes_on_that_a_pool_has_another_transaction_id() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);

@@ -1,4 +1,4 @@
-//! The program lvmd.
+//! The program lvmd: its process, its client and its basic tests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_refuses_to_start_without_its_volume_group", refuses_to_start_without_its_volume_group),
 ];
 
-/// The same for all, so that one that is started again knows what the one before it was making.
+/// Path of lvmd's socket, the same for all, so that a restarted lvmd knows which volumes the one before was creating.
 pub(crate) const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
 
 /// A process of lvmd.
@@ -43,11 +43,11 @@ pub(crate) struct Lvmd {
     _dir: tempfile::TempDir,
     socket: PathBuf,
     child: Child,
-    /// Kept open, so that it can go on writing.
+    /// Log of lvmd, kept open, so that it can go on writing.
     log: Option<Lines<BufReader<ChildStderr>>>,
 }
 
-/// The default class `ssd` is all of `myvg1`.
+/// Configuration with the default class `ssd` on all of `myvg1`.
 const CLASSES: &str = "
 device-classes:
   - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
@@ -60,12 +60,12 @@ impl Lvmd {
         Self::start_at(SOCKET, config)
     }
 
-    /// One that listens elsewhere, so that it can run beside another.
+    /// Starts an lvmd that listens on another socket, so that it can run beside another.
     pub(crate) fn start_at(socket: &str, config: &str) -> Self {
         Self::start_by(&[], socket, config, |_| {})
     }
 
-    /// One that these words start, whose log is seen line by line until it listens.
+    /// Starts lvmd by a launcher, and passes each line of its log to a function until it listens.
     pub(crate) fn start_by(launcher: &[&str], socket: &str, config: &str, mut see: impl FnMut(&str)) -> Self {
         let mut lvmd = Self::spawn(launcher, socket, config);
         let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
@@ -106,7 +106,7 @@ impl Lvmd {
         Self { _dir: dir, socket: socket.into(), child, log: None }
     }
 
-    /// What it says when it cannot start.
+    /// Starts lvmd with a configuration with which it cannot start, and returns its messages.
     pub(crate) fn refusal(config: &str) -> Vec<String> {
         let mut lvmd = Self::spawn(&[], SOCKET, config);
         let messages = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
@@ -119,7 +119,7 @@ impl Lvmd {
         Client(endpoint.connect().await.unwrap())
     }
 
-    /// Ends it as a crash would. What it started goes on.
+    /// Kills lvmd as a crash would. Processes that it started go on.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

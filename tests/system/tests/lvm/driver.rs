@@ -1,4 +1,4 @@
-//! The lvm crate: what it believes about LVM is true.
+//! The lvm crate: its assumptions about LVM hold.
 
 use std::fs::{self, File};
 use std::num::NonZeroU32;
@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("device_mapper_tells_where_volumes_are_and_how_full_pools_are", device_mapper_tells),
 ];
 
-/// More changes than there is room for in the ring of the metadata area, so that its end is passed.
+/// Makes more changes than the ring of the metadata area has space for, so that its end is passed.
 fn the_disks_tell_of_every_change() {
     let _groups = Groups::new(&[("myvg1", &DISKS)]);
     let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
@@ -163,7 +163,7 @@ fn names_that_we_accept_are_accepted_by_lvm() {
     });
 }
 
-/// Were LVM to accept one of these, we would refuse a volume that could be there.
+/// Checks that LVM refuses all names that we refuse: else we would refuse a volume that is possible.
 fn names_that_we_refuse_are_refused_by_lvm() {
     let _groups = Groups::one();
     let long = "n".repeat(128);
@@ -290,7 +290,7 @@ fn errors_have_their_kinds() {
     });
 }
 
-/// The data is all there, and nobody may conclude from this answer that it is gone.
+/// Checks that an unreadable group is not reported as empty: the data is all there.
 fn a_group_that_cannot_be_read_is_not_found() {
     let _groups = Groups::one();
     let lvm = lvm();

@@ -1,5 +1,5 @@
-//! lvmd, LVM or both are killed at random moments of random requests: in the end there is what the client was told, and
-//! nothing else.
+//! Kills lvmd, LVM or both at random moments of random requests: in the end there are the volumes that the client was
+//! told of, and no others.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,24 +20,24 @@ use crate::thin::{CLASSES, pools, request};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("lvmd_killed_at_random_moments_leaks_nothing_and_adopts_nothing_half_made", killed_at_random_moments)];
 
-/// How much is at the beginning of a volume that must not be another tenant's.
+/// Bytes at the beginning of a volume that must not be another tenant's.
 const BEGINNING: usize = 4096;
-/// More volumes than this leave no room.
+/// Number of volumes above which there is no free space.
 const MANY: usize = 9;
-/// A client asks again this often before the test gives up.
+/// Number of attempts of a client before the test fails.
 const TRIES: u32 = 20;
 
-/// A volume that the client was told about.
+/// A volume that was returned to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) class: &'static str,
     pub(crate) bytes: u64,
     pub(crate) read_only: bool,
-    /// The byte that its beginning consists of.
+    /// The byte of which its beginning consists.
     pub(crate) written: u8,
 }
 
-/// What is asked for when something is killed.
+/// A request during which a process is killed.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Create { class: &'static str, name: String, bytes: u64 },
@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// What is given to a client is whole.
+/// Checks that a volume that a client is given is complete.
 fn check_made(made: &LogicalVolume, bytes: u64, read_only: bool) {
     assert!(made.size_bytes >= signed(bytes), "{made:?}");
     assert!(!made.tags.iter().any(|tag| tag.starts_with("topolvm.io/making")), "{made:?}");
@@ -88,25 +88,24 @@ fn check_made(made: &LogicalVolume, bytes: u64, read_only: bool) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Victim {
-    /// The LVM that it started goes on.
+    /// lvmd alone; the LVM that it started goes on.
     Lvmd,
     Both,
-    /// lvmd goes on.
+    /// LVM alone; lvmd goes on.
     Lvm,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// The request was not answered yet.
+    /// Kills before the request was answered.
     in_the_middle: BTreeMap<Victim, u32>,
-    /// Something marked as being made was there after the kill.
+    /// Kills after which there was an unfinished volume.
     half_made: u32,
     given_up: u32,
     most_tries: u32,
-    /// LVM, killed in the middle of its talk with the kernel, left a pool that LVM itself could not use until it was
-    /// mended.
+    /// Pools that LVM, killed in the middle of changing the kernel's state, could not use until they were repaired.
     pub(crate) mended_by_hand: u32,
-    /// The same, and nothing that the documentation says helped.
+    /// Pools that the documented repair did not help.
     pub(crate) broken_by_lvm: u32,
 }
 
@@ -114,14 +113,14 @@ pub(crate) struct Story {
     pub(crate) random: Random,
     pub(crate) kept: BTreeMap<String, Kept>,
     pub(crate) lvmd: Lvmd,
-    /// Removed after lvmd has ended.
+    /// Volume groups, removed after lvmd has exited.
     pub(crate) groups: Option<Groups>,
     pub(crate) counts: Counts,
-    /// What a request takes on this machine at the moment.
+    /// Usual duration of a request on this machine at the moment.
     pub(crate) usual: Duration,
-    /// The byte that is written into the volume that is made next.
+    /// The byte that is written into the next volume.
     pub(crate) next_written: u8,
-    /// Whether that volume may have it already, because its tenant was interrupted.
+    /// True if the next volume may have that byte already, because its tenant was interrupted.
     pub(crate) may_be_written: bool,
 }
 
@@ -212,8 +211,8 @@ impl Story {
         check(&before, &after, &request, &context);
     }
 
-    /// Does a request to its end and checks everything, also after another process of lvmd, on another boot, was
-    /// interrupted in it. Returns whether LVM can still work with the pool.
+    /// Repeats a request until it succeeds and checks everything, also after another process of lvmd, on another boot,
+    /// was interrupted in it. Returns true if LVM can still use the pool.
     pub(crate) async fn finish(&mut self, request: &Request, context: &str) -> bool {
         let before = self.kept.clone();
         if !self.ask_until_done(request, context).await || !self.settle(request, false, context).await {
@@ -249,7 +248,8 @@ impl Story {
         Request::Create { class, name, bytes }
     }
 
-    /// Returns whether it was done, and not refused in words of LVM's that call for a person.
+    /// Repeats a request until it succeeds. Returns false if LVM refuses it because the pool needs a repair that the
+    /// documented steps do not achieve.
     async fn ask_until_done(&mut self, request: &Request, context: &str) -> bool {
         let client = self.lvmd.connect().await;
         let mut again = tokio::time::interval(Duration::from_millis(100));
@@ -272,7 +272,7 @@ impl Story {
         true
     }
 
-    /// On new pools.
+    /// Replaces the volume group and its pools by new ones.
     pub(crate) fn begin_anew(&mut self) {
         self.lvmd.kill();
         self.kept.clear();
@@ -283,8 +283,8 @@ impl Story {
         self.lvmd = Lvmd::start(CLASSES);
     }
 
-    /// Waits until nothing is half made and lvmd knows what there is, and takes over what came of the request. Returns
-    /// whether LVM can still work with the pool.
+    /// Waits until no volume is unfinished and lvmd lists what LVM has, and records the result of the request. Returns
+    /// true if LVM can still use the pool.
     async fn settle(&mut self, request: &Request, gave_up: bool, context: &str) -> bool {
         let client = self.lvmd.connect().await;
         let start = Instant::now();
@@ -324,7 +324,7 @@ impl Story {
         true
     }
 
-    /// Uses a new volume as its tenant would.
+    /// Reads and writes a new volume as its tenant would.
     async fn begin(&mut self, request: &Request, size: u64, client: &Client, context: &str) {
         // Also one that nobody asked for again must be whole.
         request.ask(client).await.unwrap_or_else(|status| panic!("{context}: {status}"));
@@ -351,7 +351,7 @@ impl Story {
     }
 }
 
-/// The kernel agrees, and no volume but the one that was asked for is another than before.
+/// Checks that the kernel's devices match, and that no volume but that of the request has changed.
 fn check(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, request: &Request, context: &str) {
     for (name, kept) in before.iter().filter(|(name, _)| *name != request.name()) {
         assert_eq!(after.get(name), Some(kept), "{context}: {name} is another");
@@ -369,7 +369,7 @@ fn check(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, reques
     }
 }
 
-/// Volumes and free space.
+/// Volumes and free bytes by device class.
 #[derive(Debug, PartialEq, Eq)]
 struct Listed {
     volumes: BTreeMap<String, u64>,
@@ -421,15 +421,16 @@ impl Listed {
     }
 }
 
-/// lvmd passes on what LVM says of a pool whose metadata and whose kernel part do not agree: LVM(8) has no command that
-/// mends it.
+/// Returns true for LVM's messages, which lvmd passes on, about a pool whose metadata and kernel state do not match:
+/// LVM has no command that repairs it.
 fn is_about_the_pool(message: &str) -> bool {
     let complaints =
         ["Manual intervention", "unexpected transaction id", "Failed to activate thin", "No data available"];
     complaints.iter().any(|complaint| message.contains(complaint))
 }
 
-/// What docs/limits.md says: the kernel forgets a volume that LVM never finished, and what LVM stopped goes on.
+/// Repairs a pool as docs/limits.md says: deletes the thin device that LVM never recorded from the kernel, and resumes
+/// devices that LVM suspended.
 fn mend_pool(message: &str) {
     let number = message.split("dev_id=").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit));
     if let Some(number) = number.map(String::from_iter).filter(|number| !number.is_empty()) {
@@ -444,7 +445,7 @@ fn resume_all() {
     }
 }
 
-/// Whether LVM itself, asked by hand, makes a volume in the pool.
+/// Returns true if LVM, run by hand, creates a volume in the pool.
 fn pool_works() -> bool {
     let is_made = run("lvcreate", &["-qy", "-T", "myvg1/pool", "-V4m", "-n", "by-hand"]).status.success();
     drop(run("lvremove", &["-qfy", "myvg1/by-hand"]));
@@ -457,7 +458,7 @@ fn beginning(name: &str) -> [u8; BEGINNING] {
     bytes
 }
 
-/// All processes of LVM.
+/// Lists the processes of LVM.
 pub(crate) fn lvms() -> Vec<Pid> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_lvm = |process: &String| {

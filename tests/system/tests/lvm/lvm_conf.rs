@@ -44,7 +44,7 @@ const VARIANTS: &[&str] = &[
     "config { profile_dir=\"/nonexistent\" }",
 ];
 
-/// What every LVM of the guest reads last, as it was and with something more.
+/// The file lvmlocal.conf, which every LVM of the guest reads last, and its original content.
 struct LvmConf(String);
 
 impl LvmConf {

@@ -5,7 +5,7 @@
     clippy::disallowed_methods,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "in a test a panic is the right answer, real programs are what is tested, and random tests tell their seeds"
+    reason = "in a test a panic is the right answer, real programs are tested, and random tests print their seeds"
 )]
 
 mod bench;

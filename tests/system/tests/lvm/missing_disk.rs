@@ -10,7 +10,7 @@ use crate::daemon::{Lvmd, code};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk)];
 
-/// A disk that can be pulled.
+/// A disk that can be removed.
 struct Disk(String);
 
 const FILE: &str = "/run/pulled";

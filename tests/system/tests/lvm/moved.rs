@@ -17,10 +17,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("growth_of_a_raid_volume_in_a_plain_class_leaves_the_spare", growth_leaves_the_spare),
 ];
 
-/// As topolvm-node names volumes.
+/// Name of a volume in topolvm-node's form.
 const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 
-/// `ssd` on one group, wiping or not.
+/// Returns a configuration with the class `ssd` on one group, with this setting of `wipe`.
 fn class(vg: &str, wipe: &str) -> String {
     format!("device-classes: [{{name: ssd, volume-group: {vg}, default: true, spare-gb: 0, wipe: {wipe}}}]")
 }

@@ -19,10 +19,10 @@ use crate::daemon::Lvmd;
 use crate::kills::{Counts, Kept, Request, Story};
 use crate::thin::{CLASSES, pools};
 
-/// The word before the directory of the notes on the command line of the part that runs in the guest.
+/// Argument before the directory of the notes on the command line of the part that runs in the guest.
 pub(crate) const ROLE: &str = "power-cut";
 const NOTES: &str = "notes";
-/// More than a boot and the repair of everything take.
+/// Timeout that is longer than a boot and the repair of everything take.
 const LONG: Duration = Duration::from_mins(3);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -108,7 +108,7 @@ pub(crate) fn work(directory: &Path) -> ExitCode {
     })
 }
 
-/// What a client knows when the power is back.
+/// State of the client that survives a power cut.
 #[derive(Debug, Default)]
 struct Notes {
     number: u64,
@@ -118,7 +118,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// Whole or not at all.
+    /// Writes the notes to disk atomically.
     fn save(&self, directory: &Path) {
         let mut text = format!("number {} {}\n", self.number, self.written);
         for (name, Kept { class, bytes, read_only, written }) in &self.kept {

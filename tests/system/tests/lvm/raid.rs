@@ -1,5 +1,5 @@
-//! Capacity of RAID and striped volumes: LVM makes every size up to the one that is computed, and on ordinary disks
-//! none above.
+//! Capacity of RAID and striped volumes: LVM creates every size up to the computed one, and on ordinary disks none
+//! above.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("options_that_we_take_for_wrong_are_refused_by_lvm", options_that_we_take_for_wrong_are_refused_by_lvm),
 ];
 
-/// Options of `lvcreate`, in all the ways of writing them.
+/// Options of `lvcreate` for each layout, in all spellings.
 const LAYOUTS: &[&str] = &[
     "",
     "--type striped -i2",
@@ -53,7 +53,7 @@ type Areas = Vec<Vec<u64>>;
 struct Group {
     disks: Vec<Disk>,
     extent_size: u64,
-    /// Free areas have so many extents at most.
+    /// Largest length of a free area, in extents.
     longest: u64,
 }
 
@@ -65,7 +65,7 @@ struct Tried<'a> {
     smaller: u64,
     largest: u64,
     free: &'a Areas,
-    /// Whether one step more must be refused.
+    /// True if LVM must refuse a size that is one step larger.
     is_exact: bool,
 }
 
@@ -189,7 +189,7 @@ impl Group {
         Self { disks: disks.collect(), extent_size, longest: 12 }
     }
 
-    /// Tries the layouts on these free areas, and on some that look random and are the same each time. The soak tries
+    /// Tries the layouts on these free areas, and on pseudo-random ones that are the same each time. The soak tries
     /// others.
     fn check(&self, test: &str, layouts: &[&str], special: &[&[&[u64]]], cases: u64) {
         let (rounds, mut random) = if is_soak() { (runs(10), Random(seed(test))) } else { (1, Random(0x1234_5678)) };
@@ -206,7 +206,7 @@ impl Group {
         assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
     }
 
-    /// Where LVM makes less than we compute, or more on ordinary disks.
+    /// Returns the cases in which LVM refuses a computed size, or creates a larger one on ordinary disks.
     fn disagreements(&self, layouts: &[&str], cases: &[Areas], random: &mut Random) -> Vec<String> {
         // One process for all: most of the time of a command is its start.
         let mut shell = Shell::default();
@@ -249,9 +249,9 @@ impl Group {
         wrong
     }
 
-    /// Whether all disks have the same free, in one piece each, but for one that has less or none. Less than LVM makes
-    /// is reported there too where images may share a disk, for extents smaller than an image's metadata may be, and on
-    /// a disk that has room for an image with checksums and less than others.
+    /// Returns true if all disks have the same free space, in one piece each, but for one that has less or none. Less
+    /// than LVM makes is computed there too where images may share a disk, for extents smaller than an image's metadata
+    /// may be, and on a disk that has space for an image with checksums and less than others.
     fn is_ordinary(&self, free: &Areas, words: &str) -> bool {
         let mut sums: Vec<u64> = free.iter().map(|areas| areas.iter().sum()).collect();
         sums.sort_unstable();
@@ -261,7 +261,7 @@ impl Group {
         is_even && is_in_one_piece && !is_near && self.extent_size >= 512 << 10 && !words.contains("anywhere")
     }
 
-    /// Free areas with something between them; every third time those of ordinary disks.
+    /// Returns random free areas with gaps between them; every third time those of ordinary disks.
     fn areas(&self, random: &mut Random) -> Areas {
         if random.below(3) == 0 {
             let shortest = self.disks.iter().map(|disk| disk.extents).min().unwrap();
@@ -287,7 +287,7 @@ impl Group {
         self.disks.iter().map(areas).collect()
     }
 
-    /// Takes away everything but these areas.
+    /// Allocates everything but these areas.
     fn leave_free(&self, free: &Areas, shell: &mut Shell) {
         let (mut ranges, mut taken) = (String::new(), 0);
         for (Disk { device, extents }, areas) in self.disks.iter().zip(free) {
@@ -325,7 +325,7 @@ impl Shell {
         self.0.push(commands.to_owned());
     }
 
-    /// Makes a volume that nobody activates, looks at it and removes it.
+    /// Creates an inactive volume, lists its parts and removes it.
     fn attempt(&mut self, name: &str, words: &str, extents: u64) {
         let create = format!("lvcreate -qqy -An -an -Zn -Wn -n {name} -l {extents} {words} raid");
         // LVM leaves checksums behind that it got in several pieces.
@@ -363,9 +363,9 @@ const DONE: &str = "done-";
 
 #[derive(Default)]
 struct Made {
-    /// All parts of all volumes that were there at any time, with the extents where they lay.
+    /// Parts of all volumes that existed at any time, with their extents.
     parts: Vec<(String, String)>,
-    /// Commands at which LVM itself broke down.
+    /// Commands at which LVM itself aborted.
     aborted: Vec<String>,
 }
 
@@ -378,13 +378,13 @@ impl Made {
         }));
     }
 
-    /// Whether LVM made the volume, each image on a disk of its own, as it does since 2.03.23.
+    /// Returns true if LVM created the volume, each image on a disk of its own, as it does since 2.03.23.
     fn has(&self, volume: &str) -> bool {
         let is_there = self.parts.iter().any(|(name, _)| name == volume);
         is_there && (volume.starts_with("anywhere") || self.images_are_apart(volume))
     }
 
-    /// Whether no disk holds parts of two images of the volume, or the metadata of two.
+    /// Returns true if no disk holds parts of two images of the volume, or the metadata of two.
     fn images_are_apart(&self, volume: &str) -> bool {
         let mut seen = BTreeMap::new();
         let parts = self.parts.iter().filter_map(|(name, ranges)| Some((name.strip_prefix(volume)?, ranges)));

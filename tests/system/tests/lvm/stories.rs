@@ -1,5 +1,5 @@
-//! Whatever happens to a real volume group, in the end lvmd knows what there is: the stories of the fake LVM, told to
-//! lvmd on the real one.
+//! Random sequences of requests, crashes and outside changes on a real volume group, the same as with the fake LVM: in
+//! the end lvmd lists what LVM has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,23 +22,33 @@ use crate::thin::request;
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("whatever_happens_lvmd_knows_what_there_is_in_the_end", whatever_happens_lvmd_knows)];
 
-/// What the stories call GiB.
+/// Bytes for each GiB of the stories.
 const UNIT: u64 = 16 * MIB;
 
 const CONFIG: &str = "
 device-classes:
   - {name: thick, volume-group: myvg1, spare-gb: 0}
-  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+  - name: thin
+    volume-group: myvg1
+    default: true
+    spare-gb: 0
+    type: thin
+    thin-pool: {name: pool, overprovision-ratio: 1.5}
   - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
 
-/// Configurations in which the same classes mean something else, or are missing. Volumes that exist must not be taken
-/// for ones that are gone.
+/// Configurations in which the same classes have other volume groups or pools, or are missing. Volumes that exist must
+/// not be reported as gone.
 const REMAPPED: [&str; 4] = [
     "
 device-classes:
   - {name: thick, volume-group: myvg1, spare-gb: 0}
-  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
+  - name: thin
+    volume-group: myvg1
+    default: true
+    spare-gb: 0
+    type: thin
+    thin-pool: {name: pool2, overprovision-ratio: 10}
   - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
 ",
     "
@@ -48,7 +58,12 @@ device-classes:
 ",
     "
 device-classes:
-  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 1.5}}
+  - name: thin
+    volume-group: myvg1
+    default: true
+    spare-gb: 0
+    type: thin
+    thin-pool: {name: pool, overprovision-ratio: 1.5}
   - {name: other, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ",
     "
@@ -57,7 +72,7 @@ device-classes:
 ",
 ];
 
-/// What happened in all stories.
+/// Numbers of steps in all stories.
 #[derive(Debug, Default)]
 struct Counts {
     done: u32,
@@ -94,24 +109,24 @@ fn whatever_happens_lvmd_knows() {
     println!("{test}: {runs} stories, lvmd knew everything; {counts:?}");
 }
 
-/// One group and one lvmd, through all that happens.
+/// A volume group and an lvmd, for one story.
 struct Life {
     lvmd: Lvmd,
     random: Random,
-    /// What lvmd was started with, or will be next.
+    /// Configuration with which lvmd was started, or will be next.
     config: &'static str,
-    /// Devices that somebody uses.
+    /// Open devices by volume.
     open: BTreeMap<&'static str, File>,
     is_hidden: bool,
     is_failing: bool,
     occupants: u32,
-    /// LVM is to be killed so long after the next request has begun.
+    /// Time after the start of the next request at which LVM is killed.
     fault: Option<Duration>,
     _groups: Groups,
     disk: Failing,
 }
 
-/// Name, size, tags and device number of each volume of a class that somebody may know of; and the free space.
+/// Name, size, tags and device number of each finished volume of a class; and the free bytes.
 type Known = (BTreeSet<(String, u64, Vec<String>, (u32, u32))>, u64);
 
 impl Life {
@@ -181,7 +196,7 @@ impl Life {
         counts.comparisons += 2;
     }
 
-    /// Has lvmd work with another configuration, unless it could not start.
+    /// Restarts lvmd with another configuration, unless it could not start.
     fn configure(&mut self, config: &'static str) {
         if config != self.config && !self.is_hidden && !self.is_failing {
             self.config = config;
@@ -198,7 +213,7 @@ impl Life {
         self.lvmd = Lvmd::start(self.config);
     }
 
-    /// Returns whether it was done.
+    /// Sends a request and compares the volumes before and after. Returns true if it succeeded.
     async fn request(&mut self, request: &Request) -> bool {
         let client = self.lvmd.connect().await;
         let before = contents();
@@ -327,7 +342,7 @@ impl Life {
         }
     }
 
-    /// Waits until lvmd knows what there is.
+    /// Waits until lvmd lists what LVM has.
     async fn knows(&mut self) {
         let client = self.lvmd.connect().await;
         let start = Instant::now();
@@ -364,7 +379,7 @@ impl Drop for Life {
     }
 }
 
-/// When that command is run, more or less: what the fake LVM knows, only luck finds here.
+/// Returns the approximate time from a request to the run of a command: the fake LVM knows it, here only luck finds it.
 fn moment(command: &str, nth: usize) -> Duration {
     let place = COMMANDS.iter().position(|other| *other == command).unwrap_or(0);
     Duration::from_millis(u64::try_from(10 * place + 15 * nth).unwrap())
@@ -395,7 +410,7 @@ struct Volume {
     is_half_made: bool,
 }
 
-/// All volumes by what LVM says; `None` when it does not find the group.
+/// Lists all volumes with `lvs`; `None` if it does not find the group.
 fn contents() -> Option<BTreeMap<String, Volume>> {
     let fields = "lv_name,lv_size,pool_lv,lv_tags,lv_kernel_major,lv_kernel_minor";
     let list = run("lvs", &["--noheadings", "--units=b", "--nosuffix", "--separator=|", "-o", fields, "myvg1"]);

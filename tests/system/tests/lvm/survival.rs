@@ -1,4 +1,4 @@
-//! lvmd is killed while LVM works for it: LVM comes to its end all the same, and the next lvmd waits for that.
+//! Kills lvmd while LVM works for it: LVM still finishes, and the next lvmd waits for that.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_at_any_moment_leaves_pools_that_work", leaves_pools_that_work),
 ];
 
-/// An `lvm` that does something before it runs the first `lvcreate` that it is told to.
+/// Script in the place of `lvm` that runs an action before its first `lvcreate`.
 struct Interrupted {
     dir: tempfile::TempDir,
 }
@@ -60,7 +60,7 @@ done
         self.dir.path().join("plan")
     }
 
-    /// lvmd of a host, or of a container that is started by these words.
+    /// Returns the configuration of an lvmd on a host, or in a container that is entered by these words.
     fn config(&self, enters: &[&str]) -> String {
         let lvm = self.lvm().display().to_string();
         let prefix = [enters, &[&lvm]].concat().join(", ");
@@ -68,7 +68,7 @@ done
     }
 }
 
-/// Until the pipes of lvmd have no readers any more.
+/// Action that kills lvmd and waits until its pipes have no readers any more.
 const KILL_LVMD: &str = r#"kill -9 $lvmd; while [ -n "$(ls /proc/$lvmd/fd 2>/dev/null)" ]; do :; done"#;
 
 async fn until_lvm_has_ended() {
@@ -80,7 +80,7 @@ async fn until_lvm_has_ended() {
     }
 }
 
-/// The volume is there as if nothing had happened, and its pool can be used.
+/// Checks that the volume is complete, and that its pool can be used.
 fn assert_whole(name: &str) {
     let left = tags(name);
     assert!(exists(name) && !left.contains("making"), "{name}: {left:?}");
@@ -106,12 +106,12 @@ fn comes_to_its_end_without_readers() {
     });
 }
 
-/// A root of its own, as a container has it, in which everything of the guest is seen.
+/// A container's own root directory, which shows everything of the guest.
 struct Container {
     root: tempfile::TempDir,
 }
 
-/// The container's control group.
+/// Path of the container's control group.
 const POD: &str = "/sys/fs/cgroup/pod";
 
 impl Container {
@@ -189,7 +189,7 @@ fn waits_for_what_was_left() {
     });
 }
 
-/// lvmd alone is killed, as `KillMode=process` has it, again and again while it makes and removes volumes.
+/// Kills lvmd alone, as `KillMode=process` has it, repeatedly while it creates and removes volumes.
 fn leaves_pools_that_work() {
     let _groups = pools();
     let usual = wait(async {

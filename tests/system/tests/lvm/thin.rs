@@ -23,11 +23,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];
 
-/// 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and the rest of the
-/// group.
+/// Configuration with 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and
+/// the rest of the group.
 pub(crate) const CLASSES: &str = "
 device-classes:
-  - {name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 5.0}}
+  - {name: thin, volume-group: myvg1, default: true,
+     spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 5.0}}
   - {name: exact, volume-group: myvg1, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 1}}
   - {name: thick, volume-group: myvg1, spare-gb: 0}
 ";
@@ -185,11 +186,13 @@ fn tells_watchers_of_a_pool_without_space() {
 fn refuses_to_start_without_its_pool() {
     let _groups = Groups::one();
     let messages = Lvmd::refusal(CLASSES);
-    let sentence = "lvmd: device class \"thin\": there is no thin pool myvg1/pool; create it with `lvcreate -T myvg1/pool -L SIZE`";
+    let sentence = "lvmd: device class \"thin\": there is no thin pool myvg1/pool; \
+                    create it with `lvcreate -T myvg1/pool -L SIZE`";
     assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");
 }
 
-/// Waits until the first class, the default, may give away this much, and the second message says the same.
+/// Waits until the promised bytes of the default class, which is the first, satisfy a condition, and the free bytes of
+/// the same message are equal.
 async fn until_promised(client: &Client, is_it: impl Fn(u64) -> bool) {
     let mut watch = client.watch().await;
     let told = async {

@@ -1,4 +1,4 @@
-//! Whatever others do to a volume group, another lvmd or an administrator, lvmd knows within two seconds.
+//! Changes of a volume group by another lvmd or an administrator, which lvmd notices within two seconds.
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 const OTHER_SOCKET: &str = "/run/topolvm-test/other.sock";
 
-/// The default class `ssd` is all of `myvg1`.
+/// Configuration with the default class `ssd` on all of `myvg1`.
 const CLASS: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 
-/// How soon a change must be known: two seconds, and what this machine takes for a few commands at the moment.
+/// Timeout for noticing a change: two seconds, and the time of a few commands on this machine at the moment.
 pub(crate) struct Patience(Duration);
 
 impl Patience {
@@ -36,7 +36,7 @@ impl Patience {
         Self(Duration::from_secs(2) + 4 * start.elapsed())
     }
 
-    /// Asks again and again until it is so.
+    /// Polls a condition until it holds.
     pub(crate) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
         let start = Instant::now();
         let mut again = tokio::time::interval(Duration::from_millis(20));
@@ -76,7 +76,7 @@ fn see_each_others_changes() {
     });
 }
 
-/// The successor has looked and is about to remove what was half made; the predecessor says that it is ready.
+/// Finishes a volume in one lvmd after another has read it as unfinished and is about to remove it.
 fn what_becomes_ready_stays() {
     let _groups = Groups::one();
     wait(async {

@@ -1,4 +1,4 @@
-//! What was on a removed volume is nowhere when somebody else gets its room.
+//! Wiping of removed volumes: their contents are nowhere when their space is used again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_wipes_no_volume_that_is_open", wipes_nothing_that_is_open),
 ];
 
-/// Stands in each sector of a volume that is to be wiped.
+/// Content of each sector of a volume that is to be wiped.
 const SECRET: &[u8] = b"nobody else is to read this";
 
 fn classes(wipe: &str) -> String {
@@ -35,7 +35,7 @@ fn write_secret(device: &str) {
     device.sync_all().unwrap();
 }
 
-/// How many sectors of a device have it.
+/// Counts the sectors of a device that contain the secret.
 fn secrets(device: &str) -> usize {
     let mut device = File::open(device).unwrap();
     let mut piece = vec![0; 1 << 20];
@@ -49,7 +49,7 @@ fn secrets(device: &str) -> usize {
     }
 }
 
-/// Makes a volume, fills it, and says what was free before.
+/// Creates a volume, fills it, and returns the free bytes before.
 async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
     let free = client.free().await;
     client.create(name, bytes).await.unwrap();
@@ -57,13 +57,13 @@ async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
     free
 }
 
-/// How many sectors with the secret a volume on the whole group has.
+/// Creates a volume on the whole group and counts its sectors with the secret.
 fn secrets_in_the_next() -> usize {
     must("lvcreate", &["-qy", "-Wn", "-Zn", "-l100%FREE", "-n", "next", "myvg1"]);
     secrets("/dev/myvg1/next")
 }
 
-/// Proves that the others would see what is left.
+/// Shows without wiping that the other tests would find contents that are left.
 fn contents_stay_without_wiping() {
     let _groups = Groups::one();
     let lvmd = Lvmd::start(&classes("none"));
@@ -102,10 +102,10 @@ fn discarded_contents_are_nowhere() {
     contents_are_nowhere("discard");
 }
 
-/// `myvg1` on a disk that can be told to take half a second for each write.
+/// `myvg1` on a disk whose writes can be delayed.
 struct SlowDisk {
     _groups: Groups,
-    /// LVM looks at disks and loop devices only.
+    /// Loop device: LVM scans disks and loop devices only.
     device: String,
 }
 
@@ -123,7 +123,7 @@ impl SlowDisk {
         disk
     }
 
-    /// How long each write takes from now on.
+    /// Sets the delay of each write in milliseconds.
     fn set_delay(milliseconds: &str) {
         let table = must("dmsetup", &["table", "slow"]);
         let (before, _) = table.trim().rsplit_once(' ').unwrap();
@@ -143,7 +143,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// The only volume, by name and tags.
+/// Returns name and tags of the only volume.
 fn left() -> (String, String) {
     let left = must("lvs", &["--noheadings", "--separator", " ", "-o", "lv_name,lv_tags", "myvg1"]);
     let (name, tags) = left.trim().split_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! A node of a test: one volume group, the package installed, lvmd as the test wants it.
+//! A node of a test: one volume group, the package installed, lvmd with a given configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,18 +19,18 @@ use topolvm_proto::lvmd::{
 pub(crate) const MIB: i64 = 1 << 20;
 pub(crate) const CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 pub(crate) const SOCKET: &str = "/run/topolvm/lvmd.sock";
-/// More than anything takes on a slow machine.
+/// Timeout that is longer than any step takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 const UNIT: &str = "lvmd.service";
 const DROP_INS: &str = "/run/systemd/system/lvmd.service.d";
 
-/// A thick class.
+/// Configuration with a thick class.
 pub(crate) const THICK: &str = "
 device-classes:
   - {name: thick, volume-group: myvg1, default: true, spare-gb: 0}
 ";
 
-/// A thick and a thin class.
+/// Configuration with a thick and a thin class.
 pub(crate) const CLASSES: &str = "
 device-classes:
   - {name: thick, volume-group: myvg1, default: true, spare-gb: 0}
@@ -50,13 +50,13 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap()
 }
 
-/// What systemd and lvmd have said about the service.
+/// Returns the journal of the service, with the messages of systemd and lvmd.
 pub(crate) fn journal() -> String {
     let output = run("journalctl", &["--no-pager", "--output=cat", "--unit", UNIT]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Looks again and again.
+/// Polls a condition until it holds.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -65,7 +65,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The package of a revision, as `cargo xtask deb --debug` has made it.
+/// Returns the path of the package of a revision, as `cargo xtask deb --debug` has built it.
 pub(crate) fn package(revision: u32) -> String {
     let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("debian-test");
     let suffix = format!("-{revision}_{}.deb", must("dpkg", &["--print-architecture"]).trim());
@@ -84,23 +84,23 @@ fn is_installed() -> bool {
     Path::new("/usr/sbin/lvmd").exists()
 }
 
-/// dpkg without what takes time and proves nothing: nothing of a guest outlives it, and the index of all manual pages
-/// is not ours.
+/// Runs dpkg without steps that take time and prove nothing: no file of a guest outlives it, and the index of all
+/// manual pages is not ours.
 pub(crate) fn dpkg(args: &[&str]) -> String {
     must("dpkg", &[&["--force-unsafe-io", "--no-triggers"], args].concat())
 }
 
-/// A property of the service.
+/// Returns a property of the service.
 pub(crate) fn property(name: &str) -> String {
     must("systemctl", &["show", "--property", name, "--value", UNIT]).trim().to_owned()
 }
 
-/// lvmd's process.
+/// Returns lvmd's process.
 pub(crate) fn main_process() -> Process {
     Process::of(property("MainPID").parse().unwrap()).unwrap()
 }
 
-/// A file in /proc about that process.
+/// Returns the path of a file in /proc about that process.
 pub(crate) fn main_process_file(name: &str) -> PathBuf {
     Path::new("/proc").join(property("MainPID")).join(name)
 }
@@ -121,7 +121,7 @@ pub(crate) fn drop_in(lines: &str) {
 pub(crate) struct Node;
 
 impl Node {
-    /// Without the package.
+    /// Creates a node without the package.
     pub(crate) fn bare() -> Self {
         if is_installed() {
             dpkg(&["--purge", "lvmd"]);
@@ -135,7 +135,7 @@ impl Node {
         Self
     }
 
-    /// With lvmd started.
+    /// Creates a node with lvmd started.
     pub(crate) fn new(config: &str) -> Self {
         let node = Self::with_storage();
         if !is_installed() {
@@ -162,12 +162,12 @@ impl Drop for Node {
     }
 }
 
-/// While this file is there the LVM of [`held_lvm`] waits before each `lvcreate`.
+/// File during whose presence the LVM of [`held_lvm`] waits before each `lvcreate`.
 const HELD: &str = "/run/held";
-/// There while it waits.
+/// File that is there while it waits.
 const WAITS: &str = "/run/waits";
 
-/// A configuration whose LVM can be held up.
+/// Returns a configuration whose LVM can be held up.
 pub(crate) fn held_lvm() -> String {
     const LVM: &str = "/usr/local/sbin/held-lvm";
     // Commands come as lines for LVM's shell.
@@ -181,11 +181,11 @@ pub(crate) fn held_lvm() -> String {
     format!("lvm-command-prefix: [{LVM}]\n{CLASSES}")
 }
 
-/// An LVM that waits in the middle of making a volume, and the client that wanted it.
+/// An LVM that waits in the middle of creating a volume, and the client that requested it.
 pub(crate) struct Held(std::thread::JoinHandle<Result<(), Status>>);
 
 impl Held {
-    /// Asks for a volume, and returns when LVM has begun.
+    /// Requests a volume, and returns when LVM has begun.
     pub(crate) fn making(name: &'static str) -> Self {
         fs::write(HELD, "").unwrap();
         let client = spawn(move || create("thin", name));
@@ -193,14 +193,14 @@ impl Held {
         Self(client)
     }
 
-    /// Lets LVM go on. What the client was told.
+    /// Lets LVM go on, and returns the client's result.
     pub(crate) fn go_on(self) -> Result<(), Status> {
         fs::remove_file(HELD).unwrap();
         self.0.join().unwrap()
     }
 }
 
-/// Runs something with a connection to lvmd.
+/// Runs a request with a connection to lvmd.
 fn call<T, F: Future<Output = Result<T, Status>>>(ask: impl FnOnce(Channel) -> F) -> Result<T, Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -244,7 +244,7 @@ pub(crate) fn remove(class: &str, name: &str) -> Result<(), Status> {
     call(|lvmd| async { LvServiceClient::new(lvmd).remove_lv(request).await }).map(drop)
 }
 
-/// The names of the volumes of a class, sorted; or the code of lvmd's refusal.
+/// Returns the names of the volumes of a class, sorted; or the gRPC code of lvmd's refusal.
 pub(crate) fn list(class: &str) -> Result<Vec<String>, Code> {
     let request = GetLvListRequest { device_class: class.to_owned(), name: String::new() };
     let volumes = call(|lvmd| async { VgServiceClient::new(lvmd).get_lv_list(request).await });
@@ -254,7 +254,7 @@ pub(crate) fn list(class: &str) -> Result<Vec<String>, Code> {
     Ok(names)
 }
 
-/// Whether LVM knows a volume as made, and not half made.
+/// Returns true if LVM has a volume of this name whose creation is finished.
 pub(crate) fn is_whole(name: &str) -> bool {
     let tags = run("lvs", &["--noheadings", "-o", "lv_tags", &format!("myvg1/{name}")]);
     tags.status.success() && !String::from_utf8_lossy(&tags.stdout).contains("making")

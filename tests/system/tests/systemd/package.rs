@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 const WANTED_AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/lvmd.service";
 
-/// The exit status, and everything that was said.
+/// Runs a program and returns the exit status, and all output.
 fn said(program: &str, args: &[&str]) -> (Option<i32>, String) {
     let output = run(program, args);
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
@@ -56,14 +56,14 @@ fn starts_when_an_administrator_says_so() {
     }
 }
 
-/// A filesystem on a volume, mounted at /mnt.
+/// Makes a filesystem on a volume and mounts it at /mnt.
 fn mount() {
     create("thin", "data").unwrap();
     must("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
     must("mount", &["/dev/myvg1/data", "/mnt"]);
 }
 
-/// The line of /mnt, with its number: it is another one after it was mounted again.
+/// Returns the line of /mnt in mountinfo, with its number, which changes when it is mounted again.
 fn mounted() -> String {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().find(|line| line.contains(" /mnt ")).unwrap().to_owned()

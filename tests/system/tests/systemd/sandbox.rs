@@ -1,4 +1,4 @@
-//! What the unit takes away is away, and LVM works all the same.
+//! The sandbox of the systemd unit: lvmd has no rights that the unit takes away, and LVM works all the same.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -34,7 +34,8 @@ fn lvm_works() {
     }
 }
 
-/// What root can do on the node, by name; and whether what lvmd starts can, too. Each leaves nothing behind.
+/// Commands that root can run on the node, by name, and true for those that work in lvmd's sandbox too. Each leaves
+/// nothing behind.
 const ATTEMPTS: &[(&str, &str, bool)] = &[
     ("write to /run", "touch /run/attempt && rm /run/attempt", true),
     ("write to /etc/lvm", "touch /etc/lvm/attempt && rm /etc/lvm/attempt", true),

@@ -56,7 +56,7 @@ fn stops_when_lvm_has_ended() {
     assert_eq!(list("thin").unwrap(), ["a", "b"]);
 }
 
-/// LVM is at work, lvmd meets its end: another one comes, waits for LVM, and finds everything whole.
+/// Kills lvmd by `meets_its_end` while LVM works: another one starts, waits for LVM, and finds the volume complete.
 fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
     let old = main_process();
     let held = Held::making("v");

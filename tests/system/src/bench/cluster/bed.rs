@@ -1,4 +1,4 @@
-//! The cluster that is measured, and the words for it.
+//! The measured cluster with its node, its classes and clients for its objects.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -18,13 +18,13 @@ use crate::manifests::{snapshot_class, storage_class};
 
 /// Volume group of the node.
 pub(super) const VG: &str = "myvg1";
-/// StorageClass that binds at once.
+/// Name of the StorageClass that binds at once.
 pub(super) const IMMEDIATE: &str = "immediate";
-/// StorageClass that waits for a pod.
+/// Name of the StorageClass that waits for a pod.
 pub(super) const WAITING: &str = "waiting";
-/// The same in a thin pool.
+/// Name of the StorageClass in a thin pool that waits for a pod.
 pub(super) const THIN: &str = "thin";
-/// VolumeSnapshotClass.
+/// Name of the VolumeSnapshotClass.
 pub(super) const SNAPSHOTS: &str = "snapshots";
 
 /// A cluster with one node and the classes above.
@@ -61,12 +61,12 @@ impl<'a> Bed<'a> {
         })
     }
 
-    /// Deletes what a user makes, and waits until no volume is left.
+    /// Deletes all pods, snapshots and claims, and waits until no volume is left.
     pub(super) fn clean_up(&self) -> Result<()> {
         self.delete_all("pods,volumesnapshots,persistentvolumeclaims")
     }
 
-    /// The same where there are claims alone.
+    /// Deletes all claims, which no pod uses, and waits until no volume is left.
     pub(super) fn delete_claims(&self) -> Result<()> {
         self.delete_all("persistentvolumeclaims")
     }
@@ -77,12 +77,12 @@ impl<'a> Bed<'a> {
         self.cluster.kubectl_ok(["wait", "--for=delete", volumes, "--all", "--timeout=90s"]).map(drop)
     }
 
-    /// LVM processes that lvmd has started so far.
+    /// Returns the number of LVM processes that lvmd has started.
     pub(super) fn lvm_processes(&self) -> Result<f64> {
         metrics::lvm_processes(&self.node.script("curl -sS http://127.0.0.1:8082/metrics")?)
     }
 
-    /// Calls that the agent has answered so far.
+    /// Returns the number of gRPC calls of a method that the agent has handled.
     pub(super) fn calls(&self, method: &str) -> Result<f64> {
         let page = self.node.script("curl -sS http://127.0.0.1:8080/metrics")?;
         metrics::sum(&page, &format!("topolvm_grpc_handled_total{{method=\"{method}\""))
@@ -99,12 +99,12 @@ where
     Ok(())
 }
 
-/// A claim has a volume.
+/// Returns true if a claim is Bound.
 pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
 }
 
-/// A pod runs and is ready.
+/// Returns true if a pod is Ready.
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

@@ -1,4 +1,4 @@
-//! Many claims at once, the same number of CSI calls, and a shell loop of lvcreate in the same guest.
+//! Measures bursts: many claims at once, the same number of CSI calls, and a shell loop of lvcreate in the same guest.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use testbed::topolvm::controller_socket;
 const MIB: i64 = 1 << 20;
 const SIZE: i64 = 64 * MIB;
 
-/// Names and goals of a burst of so many volumes.
+/// A burst of so many volumes, with the names and goals of its figures.
 struct Burst {
     volumes: usize,
     rounds: usize,
@@ -32,7 +32,7 @@ struct Burst {
     ratio: (&'static str, f64),
 }
 
-/// Goals are what TopoLVM shows; that of 20 was measured with pods.
+/// Bursts that are measured. Goals are TopoLVM's values; those of 20 were measured with pods.
 const BURSTS: [Burst; 3] = [
     Burst {
         volumes: 1,
@@ -63,11 +63,11 @@ const BURSTS: [Burst; 3] = [
     },
 ];
 
-/// Milliseconds.
+/// Milliseconds of the volumes of all rounds.
 #[derive(Default)]
 struct Samples {
     all: Vec<f64>,
-    /// The last of each round.
+    /// Milliseconds of the last volume of each round.
     last: Vec<f64>,
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Milliseconds from the first request until each claim is Bound.
+/// Returns the milliseconds from the first request until each claim is Bound.
 async fn bound(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
     let names: Vec<String> = (0..number).map(|index| format!("burst{index}")).collect();
     let claims = names.iter().map(|name| create(&bed.claims, claim(name, IMMEDIATE, "64Mi", VolumeMode::Filesystem)));
@@ -129,7 +129,7 @@ async fn bound(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Milliseconds of each CreateVolume, all called at once.
+/// Returns the milliseconds of each CreateVolume, all called at once.
 async fn created(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) -> Result<Vec<f64>> {
     let start = Instant::now();
     let calls = (0..number).map(|index| {
@@ -165,10 +165,12 @@ fn request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
     }
 }
 
-/// Milliseconds of a loop of so many lvcreate, by the guest's clock.
+/// Returns the milliseconds of a loop of so many lvcreate, by the guest's clock.
 fn shell(bed: &Bed<'_>, number: usize) -> Result<f64> {
     let script = format!(
-        "begin=$EPOCHREALTIME; for i in $(seq {number}); do lvcreate -qqy -L 64m -n shell$i {VG}; done; end=$EPOCHREALTIME\n\
+        "begin=$EPOCHREALTIME\n\
+         for i in $(seq {number}); do lvcreate -qqy -L 64m -n shell$i {VG}; done\n\
+         end=$EPOCHREALTIME\n\
          for i in $(seq {number}); do lvremove -qqy {VG}/shell$i; done; echo $(( ${{end/./}} - ${{begin/./}} ))"
     );
     let microseconds: f64 =

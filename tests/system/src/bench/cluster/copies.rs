@@ -1,4 +1,4 @@
-//! How long a snapshot takes to be ready to use, and a pod on a volume restored from it to be Ready.
+//! Measures the milliseconds until a snapshot is ready to use, and until a pod on a volume restored from it is Ready.
 
 use std::cell::Cell;
 
@@ -43,13 +43,13 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Milliseconds until a snapshot of `source` is ready to use.
+/// Takes a snapshot of `source` and returns the milliseconds until it is ready to use.
 pub(super) async fn snapshot_ready(bed: &Bed<'_>, name: &str) -> Result<f64> {
     let make = create(&bed.snapshots, snapshot(name, SNAPSHOTS, "source"));
     time(&bed.snapshots, name, is_ready_to_use, make).await
 }
 
-/// Milliseconds until the claim is Bound and until its pod is Ready.
+/// Creates a claim and its pod, and returns the milliseconds until the claim is Bound and until the pod is Ready.
 pub(super) async fn restored(bed: &Bed<'_>, name: &str, claim: serde_json::Value) -> Result<(f64, f64)> {
     let action = async {
         let make_both = async {

@@ -1,4 +1,5 @@
-//! How long a pod with a volume takes to be Ready, beside one without, and how long a volume in use takes to grow.
+//! Measures the milliseconds until a pod with a volume is Ready, beside one without, and until a volume in use has
+//! grown.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -39,7 +40,7 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Milliseconds from the claim to the pod being Ready. Both stay.
+/// Creates a claim and its pod, and returns the milliseconds until the pod is Ready. Both stay.
 async fn with_volume(bed: &Bed<'_>) -> Result<f64> {
     let action = async {
         create(&bed.claims, claim("pod", WAITING, "1Gi", VolumeMode::Filesystem)).await?;
@@ -59,7 +60,7 @@ async fn without_volume(bed: &Bed<'_>) -> Result<f64> {
     time(&bed.pods, "pod", is_ready, create(&bed.pods, pod)).await
 }
 
-/// Milliseconds until the claim says that the filesystem has grown.
+/// Expands the claim and returns the milliseconds until its capacity says that the filesystem has grown.
 async fn grow(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
     let size = format!("{mebibytes}Mi");
     let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}});

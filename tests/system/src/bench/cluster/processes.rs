@@ -1,4 +1,4 @@
-//! LVM processes of the operations that users ask Kubernetes for, by lvmd's metric.
+//! Counts the LVM processes of operations that users ask Kubernetes for, by lvmd's metric.
 
 use anyhow::{Result, ensure};
 use kube::api::{Patch, PatchParams};
@@ -13,7 +13,7 @@ use super::watching::time;
 use crate::bench::Figure;
 use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, pod};
 
-/// How often the agent's own count of calls is looked at.
+/// Interval between reads of the agent's count of calls.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
@@ -78,7 +78,7 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// LVM processes since it was asked last.
+/// Counts the LVM processes since the previous reading.
 struct Counter<'a> {
     bed: &'a Bed<'a>,
     before: f64,

@@ -1,4 +1,4 @@
-//! Tells by a watch when objects became what they should be.
+//! Measures with a watch the time until objects fulfil a condition.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::LIMIT;
 
-/// Milliseconds from the beginning of `action` until each of these objects was as it should be, in the order of the
-/// names.
+/// Runs `action` and returns the milliseconds until each object of these names fulfilled a condition, in the order of
+/// the names.
 pub(super) async fn times<K>(
     api: &Api<K>,
     names: &[String],
@@ -47,7 +47,7 @@ where
     names.iter().map(|name| times.get(name).copied().context("no time")).collect()
 }
 
-/// The same for one object.
+/// Runs `action` and returns the milliseconds until one object fulfilled a condition.
 pub(super) async fn time<K>(
     api: &Api<K>,
     name: &str,

@@ -1,4 +1,4 @@
-//! A process of lvmd, and its client.
+//! A process of lvmd under measurement, and its gRPC client.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -22,21 +22,21 @@ use crate::bench::metrics;
 pub(super) const VG: &str = "myvg1";
 /// Volume group with a thin pool.
 pub(super) const THIN_VG: &str = "myvg2";
-/// The thin class.
+/// Name of the thin device class.
 pub(super) const THIN: &str = "thin";
 const DIRECTORY: &str = "/run/bench";
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
-/// What a deployment starts lvmd with.
+/// The systemd unit with the environment that a deployment gives lvmd.
 const UNIT: &str = include_str!("../../../../../systemd/lvmd.service");
-/// Adds a byte to a file for each process, and becomes `lvm`.
+/// A script that adds a byte to a file for each LVM process, and executes `lvm`.
 const COUNTING_LVM: &str = "#!/bin/sh\nprintf . >>/run/bench/count\nexec /sbin/lvm \"$@\"\n";
 
-/// How lvmd calls LVM.
+/// The LVM command in lvmd's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// As on a host.
+    /// The program `lvm`, as on a host.
     Directly,
-    /// Through a script that counts.
+    /// The script that counts processes.
     Counted,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Lvmd {
 }
 
 impl Lvmd {
-    /// Starts the program that cargo built beside this one, and returns when it serves.
+    /// Starts the lvmd beside this program, and returns when it listens.
     #[expect(clippy::disallowed_methods, reason = "the program is what is measured")]
     pub(super) fn start(calls: Calls) -> Result<Self> {
         fs::create_dir_all(DIRECTORY).context("make a directory for lvmd")?;
@@ -87,13 +87,13 @@ impl Lvmd {
         Ok(lvmd)
     }
 
-    /// What it has resident at rest.
+    /// Returns the resident memory of lvmd at rest.
     pub(super) fn resident(&self) -> Result<Resident> {
         sleep(AT_REST);
         Resident::of(self.child.id())
     }
 
-    /// Ends it in order.
+    /// Stops lvmd with SIGTERM. It must exit with status 0.
     pub(super) fn stop(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).context("end lvmd")?;
         let status = self.child.wait().context("wait for lvmd")?;
@@ -110,7 +110,8 @@ impl Drop for Lvmd {
     }
 }
 
-/// LVM processes since the guest was booted: counted by the script, and what the running lvmd says that it started.
+/// Returns the LVM processes since the guest was booted as counted by the script, and those of the running lvmd by its
+/// metric.
 pub(super) fn counted() -> Result<(f64, f64)> {
     let bytes = fs::read(format!("{DIRECTORY}/count")).unwrap_or_default().len();
     let told = metrics::lvm_processes(&metrics::read(METRICS)?)?;
@@ -127,7 +128,7 @@ impl Client {
         Ok(Self(endpoint.connect().await.context("connect to lvmd")?))
     }
 
-    /// `class` is empty for the default one.
+    /// Creates a volume; an empty `class` is the default one.
     pub(super) async fn create(&self, class: &str, name: &str, bytes: i64) -> Result<()> {
         let request = CreateLvRequest {
             name: name.to_owned(),
@@ -141,7 +142,7 @@ impl Client {
         Ok(())
     }
 
-    /// Of a thin volume; size 0 is that of the source.
+    /// Takes a snapshot of a thin volume; size 0 is that of the source.
     pub(super) async fn snapshot(&self, source: &str, name: &str, bytes: i64) -> Result<()> {
         let request = CreateLvSnapshotRequest {
             name: name.to_owned(),
@@ -182,7 +183,7 @@ fn write_executable(script: &str) -> Result<String> {
     Ok(path)
 }
 
-/// The environment of the unit.
+/// Returns the environment of the systemd unit.
 fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = UNIT.lines().filter_map(|line| line.strip_prefix("Environment="));
     lines.flat_map(str::split_whitespace).filter_map(|word| word.split_once('='))

@@ -1,12 +1,13 @@
-//! The part of the benchmark that runs in the guest. What it measured goes to standard output as JSON.
+//! The part of the benchmark that runs in the guest. It prints the measurements to standard output as JSON.
 
 use std::io::Write as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use tokio::runtime;
 
 use super::daemon::{Calls, Client, Lvmd, THIN_VG, VG};
+use super::shell::run_script;
 use super::{MEMORY, Measured, PROCESSES, SPEED, memory, processes, speed};
 
 pub(super) fn main() -> ExitCode {
@@ -24,9 +25,9 @@ pub(super) fn main() -> ExitCode {
 
 fn measure() -> Result<Measured> {
     // Room for the metadata of a thousand volumes
-    must("pvcreate -qy --metadatasize 16m /dev/ubda /dev/ubdb")?;
-    must(&format!("vgcreate -qy {VG} /dev/ubda && vgcreate -qy {THIN_VG} /dev/ubdb"))?;
-    must(&format!("lvcreate -qy -L 4g -T {THIN_VG}/pool0"))?;
+    run_script("pvcreate -qy --metadatasize 16m /dev/ubda /dev/ubdb")?;
+    run_script(&format!("vgcreate -qy {VG} /dev/ubda && vgcreate -qy {THIN_VG} /dev/ubdb"))?;
+    run_script(&format!("lvcreate -qy -L 4g -T {THIN_VG}/pool0"))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
 
     let wanted: Vec<String> = std::env::args().skip(2).collect();
@@ -49,15 +50,4 @@ fn measure() -> Result<Measured> {
         measured.resident = Some(runtime.block_on(memory::measure())?);
     }
     Ok(measured)
-}
-
-/// A shell command that must succeed. Its output is kept from ours.
-#[expect(clippy::disallowed_methods, reason = "real programs are what is measured")]
-pub(super) fn must(script: &str) -> Result<()> {
-    let mut command = Command::new("bash");
-    command.args(["-euc", script]).stdin(Stdio::null());
-    let output = command.output().context("run bash")?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{script}: {}: {}", output.status, errors.trim());
-    Ok(())
 }

@@ -1,5 +1,5 @@
-//! What lvmd has resident with no volume, with a hundred, and with more than it would be quick to make one by one:
-//! those LVM reads from a text that it could have written.
+//! Measures the resident memory of lvmd with no volume, with 100, and with 1000, which LVM reads from a metadata backup
+//! because that is quicker than making them one by one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,17 +7,17 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 
 use super::daemon::{Calls, Client, Lvmd, VG};
-use super::in_guest::must;
+use super::shell::run_script;
 use super::speed;
 use crate::bench::memory::Resident;
 
 const MIB: i64 = 1 << 20;
-/// So many.
+/// Number of volumes in the metadata backup.
 const MANY: u16 = 1000;
 const AT_ONCE: usize = 10;
 const TEXT: &str = "/run/bench/group";
 
-/// Two processes of lvmd, each of which has done everything that they do before it is looked at.
+/// Measures two processes of lvmd, each after it has done every operation once.
 pub(super) async fn measure() -> Result<[Resident; 3]> {
     let lvmd = Lvmd::start(Calls::Directly)?;
     let client = Client::connect().await?;
@@ -41,7 +41,7 @@ pub(super) async fn measure() -> Result<[Resident; 3]> {
     Ok([none, hundred, thousand])
 }
 
-/// Makes, grows and removes a few volumes beside those that are there, and asks about all.
+/// Creates, resizes and removes five volumes beside those that are there, and lists all.
 async fn change(client: &Client) -> Result<()> {
     for number in 0..5 {
         let name = format!("beside{number}");
@@ -53,9 +53,9 @@ async fn change(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Gives the empty volume group so many active volumes of one extent each, tagged as lvmd and topolvm-node do.
+/// Restores the empty volume group with so many active volumes of one extent each, tagged as lvmd and topolvm-node do.
 fn make(number: u16) -> Result<()> {
-    must(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
+    run_script(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
     let text = fs::read_to_string(TEXT).context("read what LVM wrote")?;
     // The group's section ends with the last line that is a brace and stands in the first column; before it the
     // physical volumes
@@ -66,19 +66,21 @@ fn make(number: u16) -> Result<()> {
         write!(
             volumes,
             "v{extent:036} {{ id = \"{id}\"\nstatus = [\"READ\", \"WRITE\", \"VISIBLE\"]\nflags = []\n\
-             tags = [\"topolvm.io/managed-by=lvmd\", \"topolvm.io/logicalvolume=pvc-0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c{extent:04}\", \
+             tags = [\"topolvm.io/managed-by=lvmd\", \
+             \"topolvm.io/logicalvolume=pvc-0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c{extent:04}\", \
              \"topolvm.io/device-class=thick\"]\n\
              creation_time = 1700000000\ncreation_host = \"guest\"\nsegment_count = 1\n\
-             segment1 {{ start_extent = 0\nextent_count = 1\ntype = \"striped\"\nstripe_count = 1\nstripes = [\"pv0\", {extent}]\n}}\n}}\n",
+             segment1 {{ start_extent = 0\nextent_count = 1\ntype = \"striped\"\nstripe_count = 1\n\
+             stripes = [\"pv0\", {extent}]\n}}\n}}\n",
             id = lv_id(extent),
         )?;
     }
     volumes.push_str("}\n");
     fs::write(TEXT, [before, &volumes, after].concat()).context("write what LVM shall read")?;
-    must(&format!("vgcfgrestore -qqy -f {TEXT} {VG} && vgchange -qqay {VG}"))
+    run_script(&format!("vgcfgrestore -qqy -f {TEXT} {VG} && vgchange -qqay {VG}"))
 }
 
-/// LVM's form of a UUID.
+/// Returns the UUID of a volume in LVM's form.
 fn lv_id(number: u16) -> String {
     format!("BenchX-0000-0000-0000-0000-0000-{number:06}")
 }

@@ -1,4 +1,4 @@
-//! How many LVM processes lvmd starts: for each operation, and at rest while somebody asks about all volumes.
+//! Counts the LVM processes that lvmd starts: for each operation, and at rest while a client lists all volumes.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::daemon::{Client, THIN, counted};
 
 const MIB: i64 = 1 << 20;
-/// How often each operation is done.
+/// Number of times that each operation is done.
 const TIMES: u8 = 5;
-/// Volumes at rest, each asked about once in this time, in which processes are counted.
+/// Number of volumes at rest, and of lists in the time [`REST`] in which processes are counted.
 const AT_REST: u8 = 100;
 const REST: Duration = Duration::from_mins(1);
 
-/// LVM processes of one operation each.
+/// LVM processes of each operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Processes {
     pub(super) create_thick: f64,
@@ -27,7 +27,7 @@ pub(super) struct Processes {
     pub(super) idle_per_minute: f64,
 }
 
-/// Counts. Nothing is left behind.
+/// Counts the processes of all operations. No volume is left behind.
 pub(super) async fn measure(client: &Client) -> Result<Processes> {
     let create_thick = each(async |name| client.create("", &format!("thick{name}"), 16 * MIB).await).await?;
     let create_thin = each(async |name| client.create(THIN, &format!("thin{name}"), 16 * MIB).await).await?;
@@ -45,7 +45,7 @@ pub(super) async fn measure(client: &Client) -> Result<Processes> {
     Ok(Processes { create_thick, create_thin, snapshot, snapshot_larger, expand, remove, idle_per_minute })
 }
 
-/// LVM processes of an operation, which gets a number.
+/// Returns the LVM processes for a call of an operation, which gets a number.
 async fn each(mut operation: impl AsyncFnMut(u8) -> Result<()>) -> Result<f64> {
     let before = counted()?;
     for number in 0..TIMES {
@@ -72,7 +72,7 @@ async fn at_rest(client: &Client) -> Result<f64> {
     Ok(processes)
 }
 
-/// Processes since then, on which the script that counts and lvmd's own metric must agree.
+/// Returns the LVM processes since `before`, on which the script that counts and lvmd's own metric must agree.
 fn agreed(before: (f64, f64)) -> Result<f64> {
     let after = counted()?;
     let (counted, told) = (after.0 - before.0, after.1 - before.1);

@@ -1,5 +1,5 @@
-//! A hundred volumes made and removed through lvmd, one after the other and ten at once, beside a shell loop that does
-//! the same.
+//! Measures the time of a hundred volumes created and removed through lvmd, one after the other and ten at once, beside
+//! a shell loop that does the same.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::{Client, VG};
-use super::in_guest::must;
+use super::shell::run_script;
 use crate::bench::median;
 
 const MIB: i64 = 1 << 20;
@@ -16,16 +16,16 @@ const VOLUMES: u8 = 100;
 const AT_ONCE: usize = 10;
 const ROUNDS: usize = 3;
 
-/// Medians of a few rounds.
+/// Times and ratios, medians of a few rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Speed {
-    /// Milliseconds for one volume, by the shell.
+    /// Milliseconds to create and remove one volume with the shell.
     pub(super) shell: f64,
-    /// The same through lvmd.
+    /// Milliseconds to create and remove one volume with lvmd.
     pub(super) sequential: f64,
-    /// lvmd to shell, of the same round.
+    /// Ratio of lvmd to the shell in the same round.
     pub(super) sequential_ratio: f64,
-    /// Ten at once to one after the other, of the same round.
+    /// Ratio of ten at once to one after the other in the same round.
     pub(super) parallel_ratio: f64,
 }
 
@@ -34,8 +34,8 @@ pub(super) async fn measure(client: &Client) -> Result<Speed> {
     for _ in 0..ROUNDS {
         forget_changes()?;
         let start = Instant::now();
-        must(&format!("for i in $(seq {VOLUMES}); do lvcreate -qqy -L 4m -n v$i {VG}; done"))?;
-        must(&format!("for i in $(seq {VOLUMES}); do lvremove -qqy {VG}/v$i; done"))?;
+        run_script(&format!("for i in $(seq {VOLUMES}); do lvcreate -qqy -L 4m -n v$i {VG}; done"))?;
+        run_script(&format!("for i in $(seq {VOLUMES}); do lvremove -qqy {VG}/v$i; done"))?;
         let shell = per_volume(start);
 
         forget_changes()?;
@@ -59,30 +59,30 @@ pub(super) async fn measure(client: &Client) -> Result<Speed> {
     })
 }
 
-/// LVM keeps a file for each change, by default for a month, and looks through all of them at each change: whoever
-/// comes later would be slower.
+/// Removes the archive of metadata, in which LVM keeps a file for each change, by default for a month, and which it
+/// searches at each change: later rounds would be slower.
 fn forget_changes() -> Result<()> {
-    must("rm -rf /etc/lvm/archive")
+    run_script("rm -rf /etc/lvm/archive")
 }
 
-/// Makes the hundred volumes.
+/// Creates the hundred volumes, `at_once` in parallel.
 pub(super) async fn create(client: &Client, at_once: usize) -> Result<()> {
     let creations = (0..VOLUMES).map(|number| async move { client.create("", &name(number), 4 * MIB).await });
     stream::iter(creations).buffer_unordered(at_once).try_collect().await
 }
 
-/// Removes them.
+/// Removes the hundred volumes, `at_once` in parallel.
 pub(super) async fn remove(client: &Client, at_once: usize) -> Result<()> {
     let removals = (0..VOLUMES).map(|number| async move { client.remove("", &name(number)).await });
     stream::iter(removals).buffer_unordered(at_once).try_collect().await
 }
 
-/// As long as the names in real life, which are UIDs.
+/// Returns the name of a volume, as long as real ones, which are UIDs.
 fn name(number: u8) -> String {
     format!("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2{number:03}")
 }
 
-/// Milliseconds.
+/// Returns the milliseconds since `start` for each volume.
 fn per_volume(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0 / f64::from(VOLUMES)
 }

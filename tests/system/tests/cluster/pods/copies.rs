@@ -1,4 +1,4 @@
-//! Snapshots, restored volumes and clones made by csi-snapshotter in a pod, and what is left of a Node that is deleted.
+//! Snapshots, restored volumes and clones with csi-snapshotter in a pod, and objects that remain of a deleted Node.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -48,7 +48,7 @@ pub(super) fn made(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The Node has no machine: a claim with its volume goes with the object.
+/// Deletes a Node without a machine: a claim with its volume is deleted with it.
 pub(super) fn lost_with_their_node(shared: &TestCluster) -> Result<()> {
     shared.apply(&json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "gone", "finalizers": ["topolvm.io/node"]},

@@ -1,4 +1,4 @@
-//! Overlays that are applied one after the other to the same cluster, each with the main job: lvmd in the agent
+//! Overlays that are applied one after the other to the same cluster, each with the main use case: lvmd in the agent
 //! together with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a
 //! certificate from a Secret, the older API group without snapshots.
 
@@ -24,10 +24,10 @@ use super::start_lvmd_on_the_host;
 use crate::job::Silent;
 
 const KUBE_SCHEDULER: &str = "kube-scheduler";
-/// Where the shipped configurations look for it.
+/// Path of kube-scheduler's kubeconfig in the configurations that ship.
 const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler.conf";
 
-/// From the overlay `lvmd`, without volumes.
+/// Replaces the overlay `lvmd`, without volumes, by those with the extender.
 pub(super) fn with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     embedded_with_extender(shared, node, scratch).context("embedded-lvmd with the extender beside kube-scheduler")?;
     start_lvmd_on_the_host(node)?;
@@ -87,7 +87,8 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// With a certificate of the administrator's own authority; the scheduler of the overlay before goes on.
+/// Applies the overlay with a certificate of the administrator's own authority; the scheduler of the overlay before
+/// stays.
 fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let pki = shared.cluster.pki();
     let name = format!("topolvm-controller.{NAMESPACE}.svc");
@@ -138,7 +139,8 @@ fn delete(shared: &TestCluster, objects: &[&str]) -> Result<()> {
     shared.kubectl(&[&delete[..], objects].concat()).map(drop)
 }
 
-/// kube-scheduler as kubeadm starts it, in the network of a host that has pods, with a shipped configuration as it is.
+/// Starts kube-scheduler as kubeadm does, in the network of a host that has pods, with a shipped configuration as it
+/// is.
 fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Result<()> {
     // The one before has not given it up, and it would be 15 s until another may take it
     shared.kubectl(&["delete", "lease", KUBE_SCHEDULER, "-n", "kube-system", "--ignore-not-found"])?;
@@ -154,7 +156,7 @@ fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Resu
     node.spawn_kept(KUBE_SCHEDULER, arguments, &BTreeMap::new())
 }
 
-/// Until the API server trusts the certificate that the controller has made.
+/// Waits until the API server trusts the certificate that the controller has created.
 fn wait_for_webhook(shared: &TestCluster) -> Result<()> {
     let pod = pod("webhook", "nothing", VolumeMode::Filesystem);
     let file = shared.cluster.directory().join("tried.json");

@@ -1,4 +1,4 @@
-//! What the roles of the manifests allow and nobody has needed.
+//! RBAC rules of the manifests that are missing or that no request has used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ struct Metadata {
     name: String,
 }
 
-/// Nothing was refused so far; in the API group that is left, what its agents did last may have been.
+/// Checks that no request was refused. In the API group that is left the last requests of its agents may have been.
 pub(super) fn none_is_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> Result<()> {
     let requests = asked(shared)?;
     let is_left = |request: &Request| left.is_some_and(|left| request.group == left.group());
@@ -55,7 +55,7 @@ pub(super) fn none_is_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> 
     Ok(())
 }
 
-/// Every right of every role that is there was used, or is explained.
+/// Checks that every right of every role was used, or is explained.
 pub(super) fn all_are_used(shared: &TestCluster) -> Result<()> {
     let (requests, granted) = (asked(shared)?, granted(shared)?);
     for (right, _) in EXPLAINED {
@@ -81,7 +81,7 @@ fn asked(shared: &TestCluster) -> Result<BTreeSet<Request>> {
     requests(text.rsplit_once('\n').map_or("", |(lines, _)| lines))
 }
 
-/// What the roles of the product allow, as the API server has them.
+/// Lists the rights of the product's roles from the API server.
 fn granted(shared: &TestCluster) -> Result<BTreeSet<Right>> {
     let mut granted = BTreeSet::new();
     for (kind, prefix) in [("clusterroles", "topolvm-system:"), ("roles", "topolvm-")] {

@@ -1,5 +1,4 @@
-//! A control plane whose API server calls the webhooks, and the words that the trials use about it. It has no nodes,
-//! because nothing has to run.
+//! A control plane whose API server calls the webhooks. It has no nodes, because no pod has to run.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,13 +12,13 @@ use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, TopolvmSpec};
 
-/// The namespace of the product.
+/// Namespace of the product.
 pub(super) const NAMESPACE: &str = "topolvm-system";
-/// The name by which the API server calls the webhooks, and which their certificate has to have.
+/// Server name by which the API server calls the webhooks, and which their certificate must have.
 pub(super) const SERVER: &str = "topolvm-controller.topolvm-system.svc";
-/// The Secret of a certificate that the controllers make themselves.
+/// Name of the Secret with the self-managed certificate of the controllers.
 pub(super) const SECRET: &str = "topolvm-webhook-certificate";
-/// The class of `deploy/manifests/base/storageclass.yaml`.
+/// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`.
 pub(super) const CLASS: &str = "topolvm-provisioner";
 /// Name of the process of a second replica.
 pub(super) const SECOND: &str = "topolvm-controller-2";
@@ -30,7 +29,7 @@ pub(super) struct Bed {
     pub(super) scratch: PathBuf,
 }
 
-/// A trial that has a control plane for itself.
+/// Returns a trial with a control plane of its own.
 pub(super) fn trial(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
     Trial::test(name, move || with(body).map_err(|error| Failed::from(format!("{error:#}"))))
 }
@@ -45,9 +44,9 @@ fn with(body: fn(&Bed) -> Result<()>) -> Result<()> {
 }
 
 impl Bed {
-    /// A controller without sidecars that has these arguments too, and the manifests that users apply for an overlay,
-    /// with the finalizer of claims. The controllers are no pods here, so that their Service has to be told where they
-    /// are.
+    /// Returns the specification of a controller without sidecars with these further arguments, and the manifests that
+    /// users apply for an overlay, with the finalizer of claims. The controllers are no pods here, so that their
+    /// Service needs their addresses.
     pub(super) fn spec(&self, overlay: &str, endpoints: &[Ipv4Addr], arguments: &[&str]) -> Result<TopolvmSpec> {
         let mut spec = TopolvmSpec::nodes(0)?;
         spec.manifests = self.scratch.join(overlay);
@@ -57,12 +56,12 @@ impl Bed {
         Ok(spec)
     }
 
-    /// The same with one controller, or something that stands before it, on the usual port.
+    /// Returns the specification with one controller, or a server in front of it, on the usual port.
     pub(super) fn usual_spec(&self, overlay: &str, arguments: &[&str]) -> Result<TopolvmSpec> {
         self.spec(overlay, &[GATEWAY], arguments)
     }
 
-    /// Creates an object and returns what the API server made of it.
+    /// Creates an object and returns it as the API server stored it.
     pub(super) fn create(&self, object: &Value, flags: &[&str]) -> Result<Value> {
         let file = self.scratch.join("object.json");
         fs::write(&file, object.to_string())?;
@@ -71,19 +70,19 @@ impl Bed {
         Ok(serde_json::from_str(&self.cluster.kubectl_ok(arguments)?)?)
     }
 
-    /// What the API server would make of an object.
+    /// Creates an object with `--dry-run=server` and returns it as the API server would store it.
     pub(super) fn would_create(&self, object: &Value) -> Result<Value> {
         self.create(object, &["--dry-run=server"])
     }
 
-    /// An object, or a list of them.
+    /// Reads an object, or a list of them.
     pub(super) fn get(&self, what: &[&str]) -> Result<Value> {
         let arguments = ["get", "-o", "json"].iter().chain(what);
         serde_json::from_str(&self.cluster.kubectl_ok(arguments)?).context("kubectl prints no JSON")
     }
 
-    /// The certificate, PEM, that somebody gets who opens a connection to a controller at this address and trusts the
-    /// authorities in the file and no others.
+    /// Returns the certificate, PEM, that a controller at this address serves to a client that trusts only the
+    /// authorities in the file.
     pub(super) fn served(&self, address: IpAddr, port: u16, authorities: &Path) -> Result<String> {
         let mut command = self.cluster.command("curl");
         command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]).arg("--cacert");
@@ -96,7 +95,7 @@ impl Bed {
         certificate.with_context(|| format!("{address}: {said} {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// What all programs of the product have logged.
+    /// Returns the logs of all programs of the product.
     fn logs(&self) -> String {
         let names = [topolvm::CONTROLLER, SECOND];
         let logs = names.map(|name| fs::read_to_string(self.cluster.log(name)).unwrap_or_default());
@@ -104,7 +103,7 @@ impl Bed {
     }
 }
 
-/// The first certificate in a text, as a line: whoever prints it may break lines elsewhere.
+/// Returns the first certificate in a text without line breaks, which differ between programs.
 pub(super) fn pem(text: &str) -> Option<String> {
     let (_, text) = text.split_once("-----BEGIN CERTIFICATE-----")?;
     let (text, _) = text.split_once("-----END CERTIFICATE-----")?;

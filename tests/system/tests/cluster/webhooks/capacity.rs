@@ -1,4 +1,5 @@
-//! What pods with claims and generic ephemeral volumes get, with each setting of `--pod-capacity-resource`.
+//! Annotations and resources of pods with claims and generic ephemeral volumes, with each setting of
+//! `--pod-capacity-resource`.
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use super::bed::{Bed, CLASS, NAMESPACE};
 
 const MIB: u64 = 1 << 20;
 const RESOURCE: &str = "topolvm.io/capacity";
-/// Volumes of the device class of this name.
+/// Name of a StorageClass and of its device class.
 const FAST: &str = "fast";
-/// A namespace without webhooks.
+/// Name of a namespace without webhooks.
 const LEFT_ALONE: &str = "left-alone";
 
 pub(super) fn counted(bed: &Bed) -> Result<()> {
@@ -64,7 +65,7 @@ fn one_more_byte(bed: &Bed) -> Result<()> {
     check(bed, &above, &[("00default", 2048 * MIB + 1)], Some("3221225472"))
 }
 
-/// A pod is really made, and so is the claim of its ephemeral volume.
+/// Creates a pod without dry run, and checks the claim of its ephemeral volume.
 fn made(bed: &Bed) -> Result<()> {
     let user = bed.create(&with_volumes(&[ephemeral("scratch", Some(FAST), "300Mi")]), &[])?;
     let claim = bed.cluster.ready(CONTROLLER, || bed.get(&["persistentvolumeclaim", "user-scratch"]))?;
@@ -74,8 +75,8 @@ fn made(bed: &Bed) -> Result<()> {
     bed.cluster.kubectl_ok(["delete", "pod", "user", "--now"]).map(drop)
 }
 
-/// The pod gets annotations with these sizes and, on its first container, this amount of the resource, if any.
-/// Everything else is as in a pod that no webhook has seen.
+/// Checks that a pod gets annotations with these sizes and, on its first container, this amount of the resource, if
+/// any. Everything else is as in a pod that no webhook has changed.
 fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
     let changed = bed.would_create(pod)?;
     let mut expected = pod.clone();
@@ -102,7 +103,7 @@ fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) ->
     Ok(())
 }
 
-/// Volumes of all kinds, and fields of all ages.
+/// Returns a pod with volumes of all kinds, and fields of old and new versions of Kubernetes.
 fn many() -> Value {
     let claimed = |name: &str, claim: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}});
     let mut pod = with_volumes(&[
@@ -124,7 +125,8 @@ fn many() -> Value {
     });
     let second = json!({
         "name": "second", "image": "example.com/second", "resources": {"requests": {"cpu": "1"}},
-        "restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+        "restartPolicy": "Never",
+        "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
     });
     spec["containers"].as_array_mut().into_iter().for_each(|containers| containers.push(second.clone()));
     spec["initContainers"] = json!([{"name": "first", "image": "example.com/first", "restartPolicy": "Always"}]);

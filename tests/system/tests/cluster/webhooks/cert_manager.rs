@@ -19,11 +19,11 @@ use testbed::topolvm::{self, CONTROLLER};
 use super::bed::{Bed, CLASS, NAMESPACE, pem};
 use super::relay::Relay;
 
-/// The Secret that the documents tell to mount at `--cert-dir`.
+/// Name of the Secret that the documents tell to mount at `--cert-dir`.
 pub(super) const MOUNTED: &str = "topolvm-mutatingwebhook";
 /// The port of the controller; the Service leads to a relay.
 const PORT: u16 = 9444;
-/// For the controller to notice other files.
+/// Timeout for the controller to notice changed files.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Defines the kinds of cert-manager with those of its fields that are in use here. Others are refused, so that a slip
@@ -46,7 +46,9 @@ pub(super) fn define(bed: &Bed) -> Result<()> {
         json!({
             "secretName": text, "duration": text, "issuerRef": reference, "commonName": text,
             "isCA": {"type": "boolean"}, "dnsNames": texts(&text),
-            "usages": texts(&json!({"type": "string", "enum": ["digital signature", "key encipherment", "server auth"]})),
+            "usages": texts(&json!({
+                "type": "string", "enum": ["digital signature", "key encipherment", "server auth"],
+            })),
         }),
     );
     for (kind, spec) in [("Issuer", issuer), ("Certificate", certificate)] {
@@ -128,7 +130,7 @@ pub(super) fn served(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// A pod is changed. What the webhook does shows in it, so that it has been called.
+/// Creates a pod with dry run. The change of the webhook shows in it, so that this has been called.
 fn call(bed: &Bed) -> Result<()> {
     let user = bed.would_create(&pod("user", "data", VolumeMode::Filesystem))?;
     let resources = &user["spec"]["containers"][0]["resources"]["requests"];
@@ -150,10 +152,10 @@ fn wait_readiness(bed: &Bed, wanted: &str) -> Result<()> {
     })
 }
 
-/// cert-manager with its cainjector.
+/// Plays cert-manager with its cainjector.
 struct CertManager<'a> {
     bed: &'a Bed,
-    /// Authorities by the Secret that they are kept in and their generation.
+    /// Authorities by the Secret in which they are stored and their generation.
     authorities: BTreeMap<(String, String), Pki>,
 }
 
@@ -162,7 +164,7 @@ impl<'a> CertManager<'a> {
         Self { bed, authorities: BTreeMap::new() }
     }
 
-    /// Issues all certificates that are asked for. The authorities are those of this generation.
+    /// Issues all certificates that are requested, with the authorities of this generation.
     fn issue(&mut self, generation: &str) -> Result<()> {
         let list = self.bed.get(&["certificates.cert-manager.io", "-n", NAMESPACE])?;
         let (authorities, others): (Vec<&Value>, Vec<&Value>) =
@@ -188,7 +190,7 @@ impl<'a> CertManager<'a> {
         Ok(())
     }
 
-    /// The spec of the issuer of a certificate.
+    /// Returns the spec of the issuer of a certificate.
     fn issuer(&self, asked: &Value) -> Result<Value> {
         let name = text(&asked["spec"]["issuerRef"]["name"])?;
         Ok(self.bed.get(&["issuers.cert-manager.io", &name, "-n", NAMESPACE])?["spec"].take())
@@ -226,7 +228,7 @@ fn text(value: &Value) -> Result<String> {
     value.as_str().map(str::to_owned).context("it is not said")
 }
 
-/// Puts a certificate into a Secret as cert-manager does.
+/// Writes a certificate into a Secret as cert-manager does.
 pub(super) fn keep(bed: &Bed, secret: &str, issued: &Identity, authority: &str) -> Result<()> {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -243,8 +245,8 @@ struct Mount<'a> {
 }
 
 impl Mount<'_> {
-    /// Puts what the Secret has now in a directory of its own, to which the link `..data` is pointed in one step.
-    /// Returns the certificate.
+    /// Writes the Secret's data into a directory of its own, and points the link `..data` to it in one step. Returns
+    /// the certificate.
     fn exchange(&self, version: &str) -> Result<String> {
         let content = self.directory.join(version);
         fs::create_dir(&content)?;
@@ -265,7 +267,8 @@ impl Mount<'_> {
         pem(&fs::read_to_string(content.join("tls.crt"))?).context("no certificate in the Secret")
     }
 
-    /// Whether this certificate is what somebody gets who trusts the authority in the Secret that was mounted last.
+    /// Returns true if the controller serves this certificate to a client that trusts the authority in the Secret that
+    /// was mounted last.
     fn is_served(&self, certificate: &str) -> Result<bool> {
         let served = self.bed.served(IpAddr::V4(GATEWAY), PORT, &self.directory.join("ca.crt"))?;
         Ok(served == certificate)

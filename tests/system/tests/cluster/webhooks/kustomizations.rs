@@ -1,4 +1,4 @@
-//! All kustomizations in `deploy/manifests`, built by kubectl and shown to a real API server.
+//! Builds all kustomizations in `deploy/manifests` with kubectl and validates them with a real API server.
 
 mod pods;
 mod references;
@@ -45,9 +45,9 @@ const COMPONENTS: [&str; 11] = [
     "without-workloads",
 ];
 const CERTIFICATES: [&str; 3] = ["certificate-cert-manager", "certificate-secret", "certificate-self-managed"];
-/// Those that start nothing.
+/// Kustomizations without pods.
 const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objects", "overlays/objects"];
-/// Where the controller serves webhooks unless it is told otherwise.
+/// Default port of the controller's webhooks.
 const WEBHOOK_PORT: u64 = 9443;
 
 pub(super) fn built(bed: &Bed) -> Result<()> {
@@ -111,7 +111,7 @@ pub(super) fn built(bed: &Bed) -> Result<()> {
     try_all("overlays/legacy-guide", &[&[]])
 }
 
-/// The kustomizations in a directory, sorted.
+/// Returns the names of the kustomizations in a directory, sorted.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
     let names = entries.into_iter().filter(|entry| entry.path().join("kustomization.yaml").is_file());
@@ -148,7 +148,7 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What was built, as the API server would keep it.
+/// The objects of a kustomization, as the API server would store them.
 struct Objects<'a>(&'a [Value]);
 
 impl Objects<'_> {
@@ -162,7 +162,7 @@ impl Objects<'_> {
         self.of(kind).find(is_it).with_context(|| format!("there is no {kind} {namespace}/{name}"))
     }
 
-    /// Whoever is given a role, and the role, are there.
+    /// Checks that the role and the subjects of each binding are there.
     fn check_roles(&self) -> Result<()> {
         for binding in self.of("ClusterRoleBinding").chain(self.of("RoleBinding")) {
             let role = binding["roleRef"]["kind"].as_str().context("a binding to nothing")?;
@@ -175,8 +175,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The pods are those of the overlay, of accounts that are there, in the mode of the API group, and with webhooks
-    /// where there is a configuration for them.
+    /// Checks that the pods are those of the overlay, of accounts that are there, in the mode of the API group, and
+    /// with webhooks where there is a configuration for them.
     fn check_workloads(&self, base: &str, components: &[&str]) -> Result<()> {
         let mut names: Vec<_> = self.workloads().filter_map(|one| one["metadata"]["name"].as_str()).collect();
         names.sort_unstable();
@@ -216,8 +216,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The driver, the definition, the roles and the webhooks are of one API group. Storage capacity is tracked where
-    /// no webhook writes the resource that only the extender understands.
+    /// Checks that the driver, the definition, the roles and the webhooks are of one API group. Storage capacity is
+    /// tracked where no webhook writes the resource that only the extender understands.
     fn check_flavor(&self) -> Result<()> {
         let driver = self.of("CSIDriver").next().context("no CSIDriver")?;
         let group = driver["metadata"]["name"].as_str().context("a driver without a name")?;
@@ -241,7 +241,7 @@ impl Objects<'_> {
         self.check_deletion_of_pods(&roles)
     }
 
-    /// Pods may be deleted where claims get the finalizer, and nowhere else.
+    /// Checks that pods may be deleted where claims get the finalizer, and nowhere else.
     fn check_deletion_of_pods(&self, rules: &[&Value]) -> Result<()> {
         let deletes = |rule: &&&Value| {
             let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.contains(&json!(what)));

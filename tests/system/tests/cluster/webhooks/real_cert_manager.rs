@@ -1,4 +1,4 @@
-//! cert-manager itself makes the certificate of the webhook: for pods that helm has installed, and for those of the
+//! Certificates of the webhook by cert-manager itself: for pods that helm has installed, and for those of the
 //! kustomization.
 
 use std::fs;
@@ -18,9 +18,9 @@ use testbed::topolvm::{self, TopolvmSpec};
 
 use super::bed::{Bed, CLASS, NAMESPACE, pem};
 
-/// The process, its log and the pid file.
+/// Name of the process, its log and the pid file.
 const CERT_MANAGER: &str = "cert-manager";
-/// The Secret that cert-manager makes for the controller.
+/// Name of the Secret that cert-manager creates for the controller.
 const SECRET: &str = "topolvm-mutatingwebhook";
 const PORT: u16 = 9443;
 
@@ -40,7 +40,7 @@ fn issued() -> Result<()> {
     done
 }
 
-/// cert-manager, and a node for the pods.
+/// Starts cert-manager, and a node for the pods.
 fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
     let assets::CertManager { program, crds } = assets::cert_manager()?;
     sidecars::apply_snapshot_crds(&bed.cluster)?;
@@ -77,7 +77,7 @@ fn with_kustomize(bed: &Bed) -> Result<()> {
     check(bed).context("applied with kustomize")
 }
 
-/// The API server trusts the webhook, and every replica serves what cert-manager has put into the Secret.
+/// Checks that the API server trusts the webhook, and that every replica serves the certificate in the Secret.
 fn check(bed: &Bed) -> Result<()> {
     bed.cluster.apply(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem).to_string())?;
     // Refused until cainjector has written the authority and the API server has heard of it
@@ -107,7 +107,7 @@ fn in_secret(bed: &Bed, key: &str) -> Result<String> {
     bed.cluster.kubectl_ok(["get", "secret", SECRET, "-n", NAMESPACE, "-o", &format])
 }
 
-/// What a person would look at.
+/// Returns the objects of cert-manager, the pods and the log, for a failure.
 fn state(bed: &Bed) -> String {
     let shown = ["certificates,certificaterequests,issuers", "pods"].map(|kinds| {
         bed.cluster.kubectl_ok(["describe", kinds, "-n", NAMESPACE]).unwrap_or_else(|error| format!("{error:#}"))

@@ -1,5 +1,5 @@
-//! Connections of the API server to a replica, which a trial can end. The API server would keep them and use them
-//! again, and then a certificate is looked at only once.
+//! A TCP relay between the API server and a replica whose connections a trial can close. The API server would keep them
+//! and use them again, and then a certificate is checked only once.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use testbed::netns::NetNs;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Listens on one address in a network namespace and hands all bytes on to another, until it is dropped.
+/// A server that listens on one address in a network namespace and forwards all bytes to another, until it is dropped.
 pub(super) struct Relay {
     netns: NetNs,
     at: SocketAddr,
@@ -29,9 +29,9 @@ struct Shared {
 
 #[derive(Default)]
 struct Connections {
-    /// How many there have been.
+    /// Number of connections so far.
     count: usize,
-    /// Those that have not been cut: the caller's end, and who tells that the caller has closed it.
+    /// Open connections: the caller's end, and the channel that tells that the caller has closed it.
     open: Vec<(TcpStream, Receiver<()>)>,
 }
 
@@ -53,7 +53,7 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Ends all connections, between calls. Returns how many there have been, ever.
+    /// Closes all connections, between calls. Returns the number of connections so far.
     pub(super) fn cut(&self) -> Result<usize> {
         let mut connections = self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for (near, closed) in connections.open.drain(..) {

@@ -1,5 +1,5 @@
-//! The certificate of two replicas is renewed by itself while the API server calls them, each time over a new
-//! connection. The Secret is one of an earlier version, whose authority cannot sign any more.
+//! Automatic renewal of two replicas' certificate while the API server calls them, each time over a new connection. The
+//! Secret is one of an earlier version, whose authority cannot sign any more.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,17 +23,18 @@ use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, SERVER, pem};
 use super::cert_manager::keep;
 use super::relay::Relay;
 
-/// Where the Service finds the replicas. Nobody else has these addresses (RFC 5737).
+/// Addresses of the replicas in the Service's endpoints. Nobody else has these addresses (RFC 5737).
 const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
-/// The port of the relays, to which the Service leads, and that of the replicas.
+/// Port of the relays, to which the Service leads, and that of the replicas.
 const PORTS: [u16; 2] = [9443, 9444];
-/// The first certificate of the new authority, and two that take its place.
+/// Number of certificates that must be served: the first one of the new authority, and two renewed ones.
 const CERTIFICATES: usize = 3;
-/// A certificate of a minute is renewed after two thirds of that, twice; then the earlier authority goes.
+/// Timeout: a certificate of a minute is renewed after two thirds of that, twice; then the earlier authority is
+/// removed.
 const LIMIT: Duration = Duration::from_mins(4);
-/// Refused calls after which it is not worth going on.
+/// Number of refused calls at which the trial ends.
 const ENOUGH: usize = 20;
-/// How often the API server is asked for a pod and a claim.
+/// Interval of the requests for a pod and a claim.
 const PACE: Duration = Duration::from_millis(200);
 
 pub(super) fn renewed(bed: &Bed) -> Result<()> {
@@ -44,7 +45,8 @@ pub(super) fn renewed(bed: &Bed) -> Result<()> {
     runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run(&former).await })
 }
 
-/// Makes the Secret as an earlier version left it, with an authority whose private key is lost. Returns the authority.
+/// Creates the Secret as an earlier version left it, with an authority whose private key is lost. Returns the
+/// authority.
 fn leave_former_secret(bed: &Bed) -> Result<String> {
     bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
     let directory = bed.scratch.join("former");
@@ -55,7 +57,7 @@ fn leave_former_secret(bed: &Bed) -> Result<String> {
     pem(former.authority()).context("no authority")
 }
 
-/// Two replicas, each behind a relay.
+/// Starts two replicas, each behind a relay.
 fn start(bed: &Bed) -> Result<[Relay; 2]> {
     let cluster = &bed.cluster;
     for address in REPLICAS {
@@ -85,8 +87,8 @@ fn start(bed: &Bed) -> Result<[Relay; 2]> {
     Ok([relay(REPLICAS[0])?, relay(REPLICAS[1])?])
 }
 
-/// Those who call: the API server on behalf of one who makes pods and claims, and one who asks each replica himself and
-/// trusts what the configuration says at that moment.
+/// Callers of the webhooks: the API server on behalf of a client that creates pods and claims, and one that calls each
+/// replica itself and trusts the bundle in the configuration at that moment.
 struct Callers<'a> {
     bed: &'a Bed,
     relays: [Relay; 2],
@@ -95,11 +97,11 @@ struct Callers<'a> {
     claims: Api<PersistentVolumeClaim>,
     configurations: Api<MutatingWebhookConfiguration>,
     secrets: Api<Secret>,
-    /// The certificates that each replica has served, in this order.
+    /// Certificates that each replica has served, in this order.
     served: [Vec<String>; 2],
-    /// The certificates that the Secret had to be served.
+    /// Certificates in the Secret, in this order.
     kept: Vec<String>,
-    /// How often the API server has called.
+    /// Number of calls by the API server.
     calls: usize,
     refused: Vec<String>,
 }
@@ -170,7 +172,7 @@ impl<'a> Callers<'a> {
         Ok(())
     }
 
-    /// A pod and a claim are made. What the webhooks do shows in each, so that they have been called.
+    /// Creates a pod and a claim with dry run. Each shows the change of its webhook, so that this has been called.
     async fn call_by_api_server(&mut self) {
         let trying = PostParams { dry_run: true, ..PostParams::default() };
         self.calls += 2;
@@ -207,7 +209,7 @@ impl<'a> Callers<'a> {
         Ok(())
     }
 
-    /// What all webhooks of the configuration trust.
+    /// Returns the CA bundle of all webhooks of the configuration.
     async fn bundle(&self) -> Result<String> {
         let configuration = self.configurations.get("topolvm-hook").await?;
         let webhooks = configuration.webhooks.unwrap_or_default();
@@ -224,7 +226,7 @@ impl<'a> Callers<'a> {
     }
 }
 
-/// The last certificates of those that were seen.
+/// Returns the last [`CERTIFICATES`] of those that were served.
 fn newest(seen: &[String]) -> Vec<&String> {
     seen.iter().rev().take(CERTIFICATES).collect()
 }
@@ -240,7 +242,7 @@ fn text(secret: &Secret, key: &str) -> Result<String> {
     Ok(String::from_utf8(value.0.clone())?)
 }
 
-/// All certificates in a text.
+/// Returns all certificates in a text.
 fn authorities(bundle: &str) -> Vec<String> {
     bundle.split_inclusive("-----END CERTIFICATE-----").filter_map(pem).collect()
 }

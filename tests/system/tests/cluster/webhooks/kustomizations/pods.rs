@@ -1,16 +1,16 @@
-//! Rules that the pods of every kustomization obey.
+//! Checks rules that the pods of every kustomization obey.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Objects;
 
-/// The user of what is no root.
+/// User of unprivileged containers.
 const USER: u32 = 65532;
-/// What has devices, mounts or the namespaces of the host to do with.
+/// Containers that need devices, mounts or namespaces of the host.
 const PRIVILEGED: [&str; 2] = ["lvmd", "topolvm-node"];
-/// What kubelet may restart a container for, by its name and the path of the probe. None of these asks LVM: a slow LVM
-/// is no reason.
+/// Containers with a liveness probe, and the path of the probe. None of these asks LVM: a slow LVM is no reason for a
+/// restart.
 const LIVENESS: [(&str, &str); 2] = [("topolvm-controller", "/healthz"), ("topolvm-scheduler", "/status")];
 
 impl Objects<'_> {
@@ -27,7 +27,7 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// Never two agents at once; of two replicas one stays.
+    /// Checks that an update never runs two agents at once, and that one of two replicas stays.
     fn check_update(&self, workload: &Value) -> Result<()> {
         let spec = &workload["spec"];
         if workload["kind"] == "DaemonSet" {
@@ -77,7 +77,7 @@ fn check_container(pod: &Value, container: &Value, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the image stays the same: it has a version or a digest.
+/// Returns true if the image has a version or a digest, so that it stays the same.
 fn is_pinned(image: &str) -> bool {
     let is_version = |tag: &str| tag.trim_start_matches('v').starts_with(|first: char| first.is_ascii_digit());
     image.contains("@sha256:")

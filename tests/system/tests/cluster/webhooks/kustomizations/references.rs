@@ -1,4 +1,4 @@
-//! What the objects of a kustomization refer to is there, or somebody else makes it.
+//! Checks that the objects to which those of a kustomization refer are there, or are created by others.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use testbed::topolvm;
 
 use super::{Objects, cert_manager};
 
-/// Secrets that cert-manager makes or, without it, the administrator (docs/webhooks.md).
+/// Secrets that cert-manager creates or, without it, the administrator (docs/webhooks.md).
 const MADE_BY_OTHERS: [&str; 1] = [cert_manager::MOUNTED];
 
 impl Objects<'_> {
@@ -53,7 +53,7 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The Service leads to a port of pods. Of the extender it is the one that kube-scheduler is told.
+    /// Checks that the Service leads to a port of pods. kube-scheduler's configuration names that of the extender.
     fn check_service(&self, service: &Value) -> Result<()> {
         let metadata = &service["metadata"];
         let pod = &self.selected(&service["spec"]["selector"])?["spec"]["template"]["spec"];
@@ -75,7 +75,7 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The workload whose pods have these labels.
+    /// Returns the workload whose pods have these labels.
     fn selected(&self, labels: &Value) -> Result<&Value> {
         let labels = labels.as_object().context("no labels")?;
         let has = |workload: &&Value| {

@@ -1,4 +1,5 @@
-//! The webhooks of a kustomization: they are called where a controller serves them, with a certificate that is made.
+//! Checks that the webhooks of a kustomization are called where a controller serves them, with a certificate that is
+//! created.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ impl Objects<'_> {
         self.of("MutatingWebhookConfiguration").filter_map(|object| object["webhooks"].as_array()).flatten()
     }
 
-    /// Each webhook is called through a Service that leads to the controller.
+    /// Checks that each webhook is called through a Service that leads to the controller.
     pub(super) fn check_webhooks(&self) -> Result<()> {
         for webhook in self.webhooks() {
             let called = &webhook["clientConfig"]["service"];
@@ -26,7 +27,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The policy is for the pods behind the Service, and lets the webhooks, the metrics and the probes be reached.
+    /// Checks that the NetworkPolicy is for the pods behind the Service, and admits the webhooks, the metrics and the
+    /// probes.
     fn check_policy(&self, service: &Value) -> Result<()> {
         let metadata = &service["metadata"];
         let policy = &self.named("NetworkPolicy", &metadata["namespace"], &metadata["name"])?["spec"];
@@ -43,8 +45,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// What a Deployment, a DaemonSet and Certificates of the old guide refer to has the name that they say, and
-    /// nothing has ours beside it.
+    /// Checks the names of objects to which the Deployment, the DaemonSet and the Certificates of TopoLVM's guide
+    /// refer, and that no objects with our names are beside them.
     pub(super) fn check_names_of_the_guide(&self) -> Result<()> {
         let mut accounts: Vec<&Value> = self.of("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
         accounts.sort_by_key(|name| name.as_str());
@@ -62,8 +64,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// The authority that is injected is that of a certificate for the Service, and it is kept where the documents tell
-    /// to mount it.
+    /// Checks that the authority that is injected is that of a certificate for the Service, in the Secret that the
+    /// documents tell to mount.
     pub(super) fn check_certificates(&self) -> Result<()> {
         let configuration = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].as_str();
