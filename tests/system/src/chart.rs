@@ -30,7 +30,7 @@ pub fn program(helm: Helm) -> Result<PathBuf> {
 pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
     let mut command = cluster.command(program(helm)?);
     command.arg("--kubeconfig").arg(cluster.inner_kubeconfig()).args(["--namespace", namespace]).args(arguments);
-    output(&mut command)
+    run_command(&mut command)
 }
 
 /// Runs `helm template` with these arguments, for a release of this name in a namespace. Returns the standard output,
@@ -38,11 +38,11 @@ pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -
 pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program(helm)?);
     command.args(["template", release]).arg(directory()).args(["--namespace", namespace]).args(arguments);
-    output(&mut command)
+    run_command(&mut command)
 }
 
 /// Runs a command. Returns its standard output, or an error with all output if it fails.
-pub fn output(command: &mut Command) -> Result<String> {
+pub fn run_command(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     let [said, complaint] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     ensure!(output.status.success(), "{command:?}: {said}{complaint}");

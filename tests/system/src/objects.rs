@@ -31,7 +31,7 @@ impl Objects {
         let text = cluster.kubectl(&["get", &resources.join(","), "--all-namespaces", "-o", "json"])?;
         let list: Value = serde_json::from_str(&text).context("kubectl prints no JSON")?;
         let items = list.get("items").and_then(Value::as_array).context("kubectl prints no list")?;
-        Ok(Self(items.iter().map(|object| (name(object), stable(object.clone()))).collect()))
+        Ok(Self(items.iter().map(|object| (name(object), without_changing_fields(object.clone()))).collect()))
     }
 
     /// Fails if objects were created, deleted or changed since `before`; the error names them.
@@ -54,21 +54,21 @@ fn name(object: &Value) -> String {
     format!("{version} {kind} {}/{}", text("/metadata/namespace"), text("/metadata/name"))
 }
 
-fn stable(mut object: Value) -> Value {
+fn without_changing_fields(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         drop(fields.remove("status"));
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| !NOT_COMPARED.contains(&key.as_str()));
     }
-    without_nothing(&mut object);
+    remove_empty(&mut object);
     object
 }
 
 /// Removes empty lists and maps: whoever removes the last entry leaves an empty one or none.
-fn without_nothing(value: &mut Value) {
+fn remove_empty(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
-        fields.values_mut().for_each(without_nothing);
+        fields.values_mut().for_each(remove_empty);
         fields.retain(|_, value| {
             let is_empty = value.is_null()
                 || value.as_array().is_some_and(Vec::is_empty)
@@ -76,5 +76,5 @@ fn without_nothing(value: &mut Value) {
             !is_empty
         });
     }
-    value.as_array_mut().into_iter().flatten().for_each(without_nothing);
+    value.as_array_mut().into_iter().flatten().for_each(remove_empty);
 }

@@ -32,7 +32,7 @@ pub fn in_pods(spec: TopolvmSpec, overlay: impl AsRef<Path>) -> Result<TopolvmSp
 /// sidecars.
 pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
     let tools = assets::kubernetes_tools()?.bin;
-    let rendered = output(Command::new(tools.join("kubectl")).arg("kustomize").arg(manifests))?;
+    let rendered = run_command(Command::new(tools.join("kubectl")).arg("kustomize").arg(manifests))?;
     let names = rendered.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "));
     let mut images = Vec::new();
     for name in names.collect::<BTreeSet<_>>() {
@@ -51,7 +51,7 @@ pub fn for_manifests(programs: &Path, manifests: &Path) -> Result<Vec<Image>> {
 pub fn product(programs: &Path, tag: &str) -> Result<Image> {
     let stripped = tempfile::tempdir().context("create a directory for the programs of the image")?;
     for program in PROGRAMS {
-        output(Command::new("strip").arg("-o").arg(stripped.path().join(program)).arg(programs.join(program)))?;
+        run_command(Command::new("strip").arg("-o").arg(stripped.path().join(program)).arg(programs.join(program)))?;
     }
     Ok(Product::build(stripped.path(), tag)?.image)
 }
@@ -64,7 +64,7 @@ fn sidecar(tools: &Path, name: &str, repository: &str) -> Result<Image> {
     Ok(Image::new(name, "amd64", config, vec![files.layer()?]))
 }
 
-fn output(command: &mut Command) -> Result<String> {
+fn run_command(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -17,7 +17,7 @@ const VG: &str = "myvg1";
 const TEXT: &str = "hello from a real logical volume";
 
 /// Receives the steps that have succeeded.
-pub trait Narrator {
+pub trait Reporter {
     /// Takes a step that has succeeded, the seconds that it took, and the output that shows it.
     fn step(&mut self, title: &str, seconds: f64, lines: &str);
 }
@@ -39,7 +39,7 @@ pub struct Scenario<'a> {
 impl Scenario<'_> {
     /// Runs all steps and ends with an empty volume group. Returns the error of the first step that fails, with
     /// kubectl's description of the objects concerned.
-    pub fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
+    pub fn run(&self, reporter: &mut dyn Reporter) -> Result<()> {
         let steps: [(&str, Step<Self>); 7] = [
             ("a StorageClass, a claim of 1Gi and a pod are applied; the claim is Bound", Self::claim_is_bound),
             ("the volume is a logical volume of the node", Self::volume_is_in_lvm),
@@ -52,7 +52,7 @@ impl Scenario<'_> {
         for (title, step) in steps {
             let start = Instant::now();
             let lines = step(self).with_context(|| format!("{title}: this failed\n{}", self.describe()))?;
-            narrator.step(title, start.elapsed().as_secs_f64(), &lines);
+            reporter.step(title, start.elapsed().as_secs_f64(), &lines);
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Scenario<'_> {
     }
 
     fn volume_grows(&self) -> Result<String> {
-        let before = self.mebibytes()?;
+        let before = self.filesystem_mebibytes()?;
         self.kubectl_arguments(&[
             "patch",
             "persistentvolumeclaim",
@@ -99,7 +99,7 @@ impl Scenario<'_> {
             r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
         ])?;
         self.kubectl("wait --for=jsonpath={.status.capacity.storage}=2Gi persistentvolumeclaim/demo --timeout=60s")?;
-        let after = self.mebibytes()?;
+        let after = self.filesystem_mebibytes()?;
         ensure!(before < 1024 && after > 1900, "df shows {before} MiB before and {after} MiB after");
         ensure!(self.in_pod("cat /data/file")?.trim() == TEXT, "the file did not survive");
         self.in_pod("df -hP /data")
@@ -128,7 +128,7 @@ impl Scenario<'_> {
     }
 
     /// Returns the size of the filesystem that the pod sees, in MiB.
-    fn mebibytes(&self) -> Result<u64> {
+    fn filesystem_mebibytes(&self) -> Result<u64> {
         let output = self.in_pod("df -mP /data | tail -n 1")?;
         let size = output.split_whitespace().nth(1).context("df printed no size")?;
         size.parse().with_context(|| format!("df printed {output}"))

@@ -101,7 +101,7 @@ impl TestCluster {
 /// A pool of at most `limit` values of `T`: a [`TestCluster`], or something with one in it. A trial has exclusive use
 /// of one.
 #[derive(Debug)]
-pub struct Shared<T> {
+pub struct ClusterPool<T> {
     limit: usize,
     state: Mutex<State<T>>,
     given_back: Condvar,
@@ -115,7 +115,7 @@ struct State<T> {
     up: usize,
 }
 
-impl<T> Shared<T> {
+impl<T> ClusterPool<T> {
     /// Returns an empty pool for at most `limit` values.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
@@ -123,8 +123,8 @@ impl<T> Shared<T> {
     }
 
     /// Runs a trial with an idle value. If there is none, `up` starts another, or the trial waits at the limit.
-    pub fn with(&self, up: impl FnOnce() -> Result<T>, body: impl FnOnce(&T) -> Result<()>) -> Result<()> {
-        let mut taken = Taken { shared: self, one: self.idle() };
+    pub fn run_with(&self, up: impl FnOnce() -> Result<T>, body: impl FnOnce(&T) -> Result<()>) -> Result<()> {
+        let mut taken = Taken { pool: self, one: self.take_idle() };
         body(match &mut taken.one {
             Some(one) => one,
             none => none.insert(up()?),
@@ -132,14 +132,14 @@ impl<T> Shared<T> {
     }
 
     /// Stops all values that were started.
-    pub fn end(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
+    pub fn stop_all(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
         let idle = mem::take(&mut self.lock().idle);
         idle.into_iter().map(down).fold(Ok(()), Result::and)
     }
 
     /// Takes an idle value, or returns nothing if the caller is to start one. Waits if all are in use and the limit is
     /// reached.
-    fn idle(&self) -> Option<T> {
+    fn take_idle(&self) -> Option<T> {
         let state = self.lock();
         let occupied = |state: &mut State<T>| state.idle.is_empty() && state.up >= self.limit;
         let mut state = self.given_back.wait_while(state, occupied).unwrap_or_else(PoisonError::into_inner);
@@ -157,19 +157,19 @@ impl<T> Shared<T> {
 
 /// A guard that returns a value to the pool when the trial ends or panics.
 struct Taken<'a, T> {
-    shared: &'a Shared<T>,
+    pool: &'a ClusterPool<T>,
     one: Option<T>,
 }
 
 impl<T> Drop for Taken<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.pool.lock();
         match self.one.take() {
             Some(one) => state.idle.push(one),
             // It did not start
             None => state.up -= 1,
         }
         drop(state);
-        self.shared.given_back.notify_one();
+        self.pool.given_back.notify_one();
     }
 }

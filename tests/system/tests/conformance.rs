@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use system_tests::sanity::{self, AccessType, Plugin};
-use system_tests::shared::{Shared, TestCluster};
+use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::assets;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor;
@@ -80,12 +80,12 @@ const THIN: Kind = Kind {
 const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PENDING, STAGING], ..THIN };
 
 /// All trials share a cluster; the first starts it.
-static SHARED: Shared<TestCluster> = Shared::new(1);
+static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);
 
 fn main() -> ExitCode {
     let trial = |name: &str, kind: Kind, access| {
         Trial::test(name, move || {
-            SHARED.with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.run_with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
         })
     };
     let code = testbed::suite::on_host(vec![
@@ -94,13 +94,13 @@ fn main() -> ExitCode {
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
         Trial::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || {
-            SHARED.with(up, unstaged).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.run_with(up, unstaged).map_err(|error| Failed::from(format!("{error:#}")))
         }),
         Trial::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
-            SHARED.with(up, embedded).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.run_with(up, embedded).map_err(|error| Failed::from(format!("{error:#}")))
         }),
     ]);
-    if let Err(error) = SHARED.end(TestCluster::down) {
+    if let Err(error) = SHARED.stop_all(TestCluster::down) {
         eprintln!("conformance: taking the cluster down failed: {error:#}");
         return ExitCode::FAILURE;
     }

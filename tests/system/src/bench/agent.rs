@@ -20,13 +20,13 @@ use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::create;
-use super::memory::{AT_REST, Resident};
+use super::memory::{AT_REST, ResidentMemory};
 use super::{Figure, Selector};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 2] = ["node.", "controller."];
 /// Number of volumes for which memory is measured, and of other nodes with a volume each.
-const MANY: usize = 1000;
+const VOLUMES: usize = 1000;
 const AT_ONCE: usize = 20;
 /// Number of measurements of which the least counts, so that what is received once a minute anyway is not in all of
 /// them.
@@ -51,50 +51,50 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec, wanted: &Selector<'_>) -> Resu
     create::start_agent(cluster, spec, &lvmd_socket)?;
     let figures = cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(sample(cluster, wanted))
+        runtime.block_on(measure_figures(cluster, wanted))
     })?;
     shutdown.cancel();
     runtime.block_on(tasks.wait())?;
     figures
 }
 
-async fn sample(cluster: &Cluster, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+async fn measure_figures(cluster: &Cluster, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let socket = topolvm::controller_socket(cluster);
     let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?.connect().await?;
     let csi = ControllerClient::new(channel);
     let mut figures = Vec::new();
     if wanted("node.rss_mib") || wanted("controller.rss_mib") {
-        figures.extend(memory(cluster, &csi).await?);
+        figures.extend(measure_memory(cluster, &csi).await?);
     }
     if wanted("node.foreign_bytes") {
-        let value = foreign(cluster, &csi).await?;
+        let value = measure_foreign_bytes(cluster, &csi).await?;
         figures.push(Figure { name: "node.foreign_bytes", value, unit: "bytes", goal: 0.0 });
     }
     Ok(figures)
 }
 
-async fn create(csi: &ControllerClient<Channel>, number: usize) -> Result<String> {
-    create::create(&mut csi.clone(), number).await
+async fn create_volume(csi: &ControllerClient<Channel>, number: usize) -> Result<String> {
+    create::create_volume(&mut csi.clone(), number).await
 }
 
-async fn delete(csi: &ControllerClient<Channel>, volume_id: String) -> Result<()> {
+async fn delete_volume(csi: &ControllerClient<Channel>, volume_id: String) -> Result<()> {
     let request = DeleteVolumeRequest { volume_id, ..DeleteVolumeRequest::default() };
     csi.clone().delete_volume(request).await?;
     Ok(())
 }
 
 /// Measures the memory of both programs without volumes and with [`VOLUMES`].
-async fn memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Vec<Figure>> {
+async fn measure_memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Vec<Figure>> {
     // What only the start needed has been given back, everything has been done once, and there is no volume
     tokio::time::sleep(AT_REST).await;
     for number in 0..AT_ONCE {
-        delete(csi, create(csi, number).await?).await?;
+        delete_volume(csi, create_volume(csi, number).await?).await?;
     }
-    let rest = Both::at_rest(cluster).await?;
-    let creating = (0..MANY).map(|number| create(csi, number));
+    let rest = ProgramMemory::read_at_rest(cluster).await?;
+    let creating = (0..VOLUMES).map(|number| create_volume(csi, number));
     let created: Vec<String> = stream::iter(creating).buffer_unordered(AT_ONCE).try_collect().await?;
-    let full = Both::at_rest(cluster).await?;
-    let deleting = created.into_iter().map(|id| delete(csi, id));
+    let full = ProgramMemory::read_at_rest(cluster).await?;
+    let deleting = created.into_iter().map(|id| delete_volume(csi, id));
     stream::iter(deleting).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
 
     let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
@@ -112,15 +112,15 @@ async fn memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Ve
 }
 
 /// Resident memory of the agent and the controller.
-struct Both {
-    node: Resident,
-    controller: Resident,
+struct ProgramMemory {
+    node: ResidentMemory,
+    controller: ResidentMemory,
 }
 
-impl Both {
-    async fn at_rest(cluster: &Cluster) -> Result<Self> {
+impl ProgramMemory {
+    async fn read_at_rest(cluster: &Cluster) -> Result<Self> {
         tokio::time::sleep(AT_REST).await;
-        let of = |name| Resident::of(pid(cluster, name)?);
+        let of = |name| ResidentMemory::read(pid(cluster, name)?);
         Ok(Self { node: of(topolvm::NODE)?, controller: of(topolvm::CONTROLLER)? })
     }
 }
@@ -132,17 +132,17 @@ fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
 
 /// Returns the bytes that the agent received from the API server while the volume of each of many other nodes was
 /// changed: the least of a few measurements.
-async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
+async fn measure_foreign_bytes(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
     // The agent watches its own volumes, and what it hears of them is counted
-    let before = received(cluster)?;
-    delete(csi, create(csi, 0).await?).await?;
-    let own_bytes = more(&before, &received(cluster)?);
+    let before = received_bytes(cluster)?;
+    delete_volume(csi, create_volume(csi, 0).await?).await?;
+    let own_bytes = bytes_since(&before, &received_bytes(cluster)?);
     ensure!(own_bytes > 0.0, "the agent has made and removed a volume, and heard nothing of it");
 
     let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let api: Api<topolvm_api::LogicalVolume> = Api::all(Client::try_from(config)?);
-    let volumes = (0..MANY).map(|number| {
+    let volumes = (0..VOLUMES).map(|number| {
         let (api, name) = (&api, format!("foreign{number}"));
         async move {
             let volume = json!({
@@ -156,8 +156,8 @@ async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f
     stream::iter(volumes).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
     let mut least = f64::INFINITY;
     for window in 0..WINDOWS {
-        let before = received(cluster)?;
-        let changes = (0..MANY).map(|number| {
+        let before = received_bytes(cluster)?;
+        let changes = (0..VOLUMES).map(|number| {
             let api = &api;
             let patch = json!({"spec": {"size": format!("{}Gi", window + 2)}});
             async move {
@@ -166,29 +166,29 @@ async fn foreign(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f
             }
         });
         stream::iter(changes).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
-        least = least.min(more(&before, &received(cluster)?));
+        least = least.min(bytes_since(&before, &received_bytes(cluster)?));
     }
     Ok(least)
 }
 
 /// Returns the bytes received between two measurements, also by new connections.
-fn more(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> f64 {
+fn bytes_since(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> f64 {
     after.iter().map(|(port, bytes)| bytes - before.get(port).copied().unwrap_or(0.0)).sum()
 }
 
 /// Returns the bytes that each TCP connection of the agent has received, by its own address. lvmd and the CSI clients
 /// use unix sockets, and its metrics are not served.
-fn received(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
+fn received_bytes(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
     let output = cluster.command("ss").args(["-tinpHO", "state", "established"]).output().context("run ss")?;
     let owner = format!("pid={},", pid(cluster, topolvm::NODE)?);
     let text = String::from_utf8_lossy(&output.stdout);
     let connections: BTreeMap<String, f64> =
-        text.lines().filter(|line| line.contains(&owner)).map(connection).collect::<Result<_>>()?;
+        text.lines().filter(|line| line.contains(&owner)).map(parse_connection).collect::<Result<_>>()?;
     ensure!(!connections.is_empty(), "the agent {owner} has no connection: {text}");
     Ok(connections)
 }
 
-fn connection(line: &str) -> Result<(String, f64)> {
+fn parse_connection(line: &str) -> Result<(String, f64)> {
     let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
     // With a state given, the columns are the two queues, the own address and the other one
     let own = line.split_whitespace().nth(2).context("no address")?;
@@ -204,6 +204,6 @@ mod tests {
     fn a_connection_is_known_by_its_own_address() {
         let line = "0 0 10.77.0.1:40000 10.96.0.1:443 users:((\"topolvm-node\",pid=7,fd=9)) \
                     cubic bytes_sent:9 bytes_received:1234 segs_out:3";
-        assert_eq!(connection(line).unwrap(), ("10.77.0.1:40000".to_owned(), 1234.0));
+        assert_eq!(parse_connection(line).unwrap(), ("10.77.0.1:40000".to_owned(), 1234.0));
     }
 }

@@ -33,8 +33,8 @@ pub const FAMILIES: [&str; 8] =
 pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
     let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? }.with_thin_class();
-    let (here, spec) = apart(spec)?;
-    on_one_cpu(here.as_ref(), || {
+    let (here, spec) = pin_nodes(spec)?;
+    run_on_cpus(here.as_ref(), || {
         let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
         let figures = start_sidecars(&topolvm).and_then(|()| measure(&topolvm, wanted));
         topolvm.cluster.down(None)?;
@@ -44,7 +44,7 @@ pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
 
 /// Pins the node to the last CPU and returns the CPUs for everything else, if there are several: the LVM of the shell
 /// loop and that of the product must have the same share.
-fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
+fn pin_nodes(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
     let mut cpus = sched_getaffinity(None).context("ask which CPUs this process may use")?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu)).context("this process may use no CPU")?;
     cpus.unset(last);
@@ -55,7 +55,7 @@ fn apart(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
 }
 
 /// Runs an action in this thread, and in those that it starts, on these CPUs only.
-fn on_one_cpu<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T> {
+fn run_on_cpus<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T> {
     let Some(cpus) = cpus else { return Ok(action()) };
     let before = sched_getaffinity(None).context("ask which CPUs this process may use")?;
     sched_setaffinity(None, cpus).context("move to other CPUs")?;

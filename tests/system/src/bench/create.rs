@@ -53,7 +53,7 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     // Inside the cluster's namespace, so that the requests beside go the same way as the product's
     let samples = cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(sample(&topolvm::controller_socket(cluster), &cluster.inner_kubeconfig()))
+        runtime.block_on(take_samples(&topolvm::controller_socket(cluster), &cluster.inner_kubeconfig()))
     })??;
     shutdown.cancel();
     runtime.block_on(tasks.wait())?;
@@ -101,7 +101,7 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
 }
 
 /// Returns the milliseconds of each create, and of three requests to the API server right after it.
-async fn sample(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>> {
+async fn take_samples(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
     let api = Api::default_namespaced(Client::try_from(config)?);
@@ -110,13 +110,13 @@ async fn sample(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>>
     let mut samples = Vec::with_capacity(CALLS);
     for number in 0..WARM_UP + CALLS {
         let start = Instant::now();
-        let volume = create(&mut csi, number).await?;
-        let create = milliseconds(start);
+        let volume = create_volume(&mut csi, number).await?;
+        let create = milliseconds_since(start);
         let start = Instant::now();
         three_round_trips(&api, number).await?;
-        let round_trips = milliseconds(start);
+        let round_trips = milliseconds_since(start);
         csi.delete_volume(DeleteVolumeRequest { volume_id: volume, ..DeleteVolumeRequest::default() }).await?;
-        api.delete(&name(number), &DeleteParams::default()).await?;
+        api.delete(&volume_name(number), &DeleteParams::default()).await?;
         if number >= WARM_UP {
             samples.push((create, round_trips));
         }
@@ -124,10 +124,10 @@ async fn sample(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>>
     Ok(samples)
 }
 
-pub(super) async fn create(csi: &mut ControllerClient<Channel>, number: usize) -> Result<String> {
+pub(super) async fn create_volume(csi: &mut ControllerClient<Channel>, number: usize) -> Result<String> {
     let here = Topology { segments: [("topology.topolvm.io/node".to_owned(), NODE.to_owned())].into() };
     let request = CreateVolumeRequest {
-        name: name(number),
+        name: volume_name(number),
         capacity_range: Some(CapacityRange { required_bytes: 1 << 30, limit_bytes: 0 }),
         volume_capabilities: vec![VolumeCapability {
             access_type: Some(AccessType::Mount(MountVolume::default())),
@@ -142,7 +142,7 @@ pub(super) async fn create(csi: &mut ControllerClient<Channel>, number: usize) -
 
 /// Creates, patches and reads an object: the fewest requests to the API server with which a volume can be made.
 async fn three_round_trips(api: &Api<ConfigMap>, number: usize) -> Result<()> {
-    let name = name(number);
+    let name = volume_name(number);
     let object: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": "1"}}))?;
     api.create(&PostParams::default(), &object).await?;
     api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"data": {"a": "2"}}))).await?;
@@ -150,10 +150,10 @@ async fn three_round_trips(api: &Api<ConfigMap>, number: usize) -> Result<()> {
     Ok(())
 }
 
-fn name(number: usize) -> String {
+fn volume_name(number: usize) -> String {
     format!("bench-{number}")
 }
 
-fn milliseconds(start: Instant) -> f64 {
+fn milliseconds_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0
 }

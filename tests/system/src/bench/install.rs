@@ -12,7 +12,7 @@ use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{Topolvm, TopolvmSpec, manifests};
 
 use super::Figure;
-use super::memory::{AT_REST, Resident};
+use super::memory::{AT_REST, ResidentMemory};
 use crate::manifests::{VolumeMode, claim, pod};
 use crate::{fresh_cluster, plugin, product_images};
 
@@ -61,13 +61,13 @@ struct PodFigures {
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     let mut figures = in_fresh_cluster(&directory.join("c"), &spec, |cluster, node| {
-        let seconds = until_bound(cluster, || apply(cluster, &spec.manifests))?;
-        let mut figures = vec![ready("install.ready_s", seconds)];
-        figures.extend(memory(cluster, node)?);
+        let seconds = time_until_bound(cluster, || apply(cluster, &spec.manifests))?;
+        let mut figures = vec![seconds_figure("install.ready_s", seconds)];
+        figures.extend(measure_memory(cluster, node)?);
         Ok(figures)
     })?;
     figures.push(in_fresh_cluster(&directory.join("p"), &spec, |cluster, _| {
-        until_bound(cluster, || install(cluster)).map(|seconds| ready("install.plugin.ready_s", seconds))
+        time_until_bound(cluster, || install(cluster)).map(|seconds| seconds_figure("install.plugin.ready_s", seconds))
     })?);
     Ok(figures)
 }
@@ -83,7 +83,7 @@ fn in_fresh_cluster<T>(
     measured
 }
 
-fn ready(name: &'static str, seconds: f64) -> Figure {
+fn seconds_figure(name: &'static str, seconds: f64) -> Figure {
     Figure { name, value: seconds, unit: "s", goal: GOAL_SECONDS }
 }
 
@@ -101,7 +101,7 @@ fn install(cluster: &Cluster) -> Result<()> {
 }
 
 /// Returns the seconds from the beginning of an installation until a claim that is made after it is Bound.
-fn until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Result<f64> {
+fn time_until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     install()?;
     cluster.apply(&claim("first", CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
@@ -112,12 +112,12 @@ fn until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Resul
 }
 
 /// Measures the resident memory of the pods when all are ready and idle.
-fn memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
+fn measure_memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
     cluster.kubectl_ok(["wait", "--for=condition=Ready", "pods", "--all", "-A", "--timeout=180s"])?;
     sleep(AT_REST);
     let mut figures = Vec::new();
     for pod in &PODS {
-        let resident = largest(cluster, node, pod.component)?;
+        let resident = largest_pod(cluster, node, pod.component)?;
         let figure = |name, value, goal| Figure { name, value, unit: "MiB", goal };
         figures.push(figure(pod.resident, resident.mebibytes(), pod.goal));
         figures.push(figure(pod.anonymous, resident.anonymous_mebibytes(), f64::INFINITY));
@@ -126,17 +126,17 @@ fn memory(cluster: &Cluster, node: &Node) -> Result<Vec<Figure>> {
 }
 
 /// Returns the resident memory of the largest pod of a component: of the replicas the leader's.
-fn largest(cluster: &Cluster, node: &Node, component: &str) -> Result<Resident> {
+fn largest_pod(cluster: &Cluster, node: &Node, component: &str) -> Result<ResidentMemory> {
     let selector = format!("--selector=app.kubernetes.io/name=topolvm,app.kubernetes.io/component={component}");
     let uids = "jsonpath={.items[*].metadata.uid}";
     let uids = cluster.kubectl_ok(["get", "pods", "--namespace", NAMESPACE, &selector, "-o", uids])?;
-    let pods = uids.split_whitespace().map(|uid| resident(node, uid)).collect::<Result<Vec<_>>>()?;
+    let pods = uids.split_whitespace().map(|uid| pod_memory(node, uid)).collect::<Result<Vec<_>>>()?;
     pods.into_iter().max_by_key(|pod| pod.anonymous + pod.file).with_context(|| format!("no pod of {component}"))
 }
 
 /// Returns the sum of the resident memory of a pod's processes, without the pause process, which is the container
 /// runtime's.
-fn resident(node: &Node, uid: &str) -> Result<Resident> {
+fn pod_memory(node: &Node, uid: &str) -> Result<ResidentMemory> {
     // Processes may end meanwhile
     let script = format!(
         "for process in /proc/[0-9]*; do if grep -q 'pod{uid}\\|pod{}' $process/cgroup 2>/dev/null; \
@@ -147,9 +147,9 @@ fn resident(node: &Node, uid: &str) -> Result<Resident> {
     let processes: Vec<_> =
         statuses.split("---\n").filter(|status| status.contains("RssAnon") && !is_pause(status)).collect();
     ensure!(!processes.is_empty(), "the pod {uid} has no process on {}", node.name());
-    processes.into_iter().map(Resident::parse).try_fold(Resident::default(), |sum, process| {
+    processes.into_iter().map(ResidentMemory::parse).try_fold(ResidentMemory::default(), |sum, process| {
         let process = process?;
-        Ok(Resident { anonymous: sum.anonymous + process.anonymous, file: sum.file + process.file })
+        Ok(ResidentMemory { anonymous: sum.anonymous + process.anonymous, file: sum.file + process.file })
     })
 }
 

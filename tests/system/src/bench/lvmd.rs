@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use testbed::guest::{self, GuestSpec, Output};
 use testbed::size::{GIB, MIB};
 
-use super::memory::Resident;
+use super::memory::ResidentMemory;
 use super::{Figure, Selector};
 
 /// First argument with which the benchmark is started again in the guest.
@@ -37,7 +37,7 @@ struct Measured {
     processes: Option<processes::Processes>,
     speed: Option<speed::Speed>,
     /// Resident memory with no volume, 100 and 1000.
-    resident: Option<[Resident; 3]>,
+    resident: Option<[ResidentMemory; 3]>,
 }
 
 /// Boots a guest with two blank disks and measures the selected figures of the lvmd beside this program.

@@ -11,16 +11,16 @@ pub(super) const AT_REST: Duration = Duration::from_secs(12);
 
 /// Resident memory of a process in KiB, from `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Resident {
+pub(super) struct ResidentMemory {
     /// `RssAnon`: heap, stacks, data that was written to.
     pub(super) anonymous: u64,
     /// `RssFile`: pages of the program and its libraries, shared with others that run the same.
     pub(super) file: u64,
 }
 
-impl Resident {
+impl ResidentMemory {
     /// Reads the resident memory of a process of this machine.
-    pub(super) fn of(pid: u32) -> Result<Self> {
+    pub(super) fn read(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/status");
         Self::parse(&fs::read_to_string(&path).with_context(|| format!("read {path}"))?)
     }
@@ -59,8 +59,8 @@ mod tests {
     fn resident_memory_is_that_of_the_kernel() {
         let status =
             "Name:\tlvmd\nVmRSS:\t    5120 kB\nRssAnon:\t    1024 kB\nRssFile:\t    4096 kB\nRssShmem:\t 0 kB\n";
-        let resident = Resident::parse(status).unwrap();
-        assert_eq!((resident, resident.mebibytes()), (Resident { anonymous: 1024, file: 4096 }, 5.0));
-        assert!(Resident::parse("Name:\tkthreadd\n").is_err());
+        let resident = ResidentMemory::parse(status).unwrap();
+        assert_eq!((resident, resident.mebibytes()), (ResidentMemory { anonymous: 1024, file: 4096 }, 5.0));
+        assert!(ResidentMemory::parse("Name:\tkthreadd\n").is_err());
     }
 }

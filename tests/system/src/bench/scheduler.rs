@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::topolvm::TopolvmSpec;
 
 use super::Figure;
-use super::memory::{AT_REST, Resident};
+use super::memory::{AT_REST, ResidentMemory};
 use super::metrics;
 
 /// Prefixes of the names of its figures.
@@ -34,7 +34,7 @@ pub fn run(directory: &Path) -> Result<Vec<Figure>> {
         }
     }
     thread::sleep(AT_REST);
-    let resident = Resident::of(scheduler.0.id())?;
+    let resident = ResidentMemory::read(scheduler.0.id())?;
     let figure = |name, value, goal| Figure { name, value, unit: "MiB", goal };
     Ok(vec![
         figure("scheduler.rss_mib", resident.mebibytes(), 8.0),

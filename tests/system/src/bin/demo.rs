@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use system_tests::product_images;
-use system_tests::scenario::{Narrator, Scenario};
+use system_tests::scenario::{Reporter, Scenario};
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use testbed::{assets, machine, program};
 use topolvm_api::ApiFlavor;
@@ -51,7 +51,7 @@ fn run(args: &Args) -> Result<()> {
     if let Some(missing) = machine::missing_for_clusters() {
         bail!("{missing}");
     }
-    let mut show = Show;
+    let mut show = PrintingReporter;
     let start = Instant::now();
     assets::kernel()?;
     assets::containerd()?;
@@ -84,9 +84,9 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Prints each step with its seconds and the output that shows it.
-struct Show;
+struct PrintingReporter;
 
-impl Narrator for Show {
+impl Reporter for PrintingReporter {
     fn step(&mut self, title: &str, seconds: f64, lines: &str) {
         println!("\n[{seconds:5.1} s] {title}");
         for line in lines.lines() {

@@ -81,7 +81,7 @@ fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it
     // looks again, for up to a minute
     let patience = Duration::from_mins(5);
-    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, alone: args.disturb };
+    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, only: args.disturb };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome.map(|report| report.to_string())

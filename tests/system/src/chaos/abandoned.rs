@@ -32,7 +32,7 @@ impl Abandoned {
     }
 
     /// Returns true if all disagreements have been abandoned volumes, and the same ones, for [`FORGOTTEN`].
-    pub(super) fn is_all(
+    pub(super) fn explains_all(
         &mut self,
         disagreements: &[Disagreement],
         history: &History,
@@ -69,16 +69,16 @@ impl Abandoned {
 /// Returns true if csi-provisioner exited while it worked on this volume, and did not finish that later.
 fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
     let Some(uid) = name.strip_prefix("pvc-") else { return false };
-    let Some(claim) = history.hasty(uid) else { return false };
+    let Some(claim) = history.short_lived_claim(uid) else { return false };
     let outages = history.outages();
-    let ends = history.ends(Sidecar::Provisioner.name());
-    ends.into_iter().any(|end| can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
+    let exits = history.exits(Sidecar::Provisioner.name());
+    exits.into_iter().any(|end| exit_can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
 }
 
 /// Returns true if csi-provisioner may have had the claim in its memory when it exited: after the claim was requested,
 /// and at most [`AT_WORK`] after it had gone. While the API server is unavailable csi-provisioner neither creates
 /// volumes nor learns of changes.
-fn can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
+fn exit_can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
         if outage.from <= last { last.max(outage.until + AT_WORK) } else { last }
     });
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn an_end_before_or_long_after_the_claim_is_not_the_cause() {
-        let is_cause = |end: u32| can_be_cause(SECOND * end, span(100, 102), &[]);
+        let is_cause = |end: u32| exit_can_be_cause(SECOND * end, span(100, 102), &[]);
         assert!(!is_cause(99) && is_cause(100) && is_cause(101));
         assert!(is_cause(167) && !is_cause(168), "it is not at work for ever");
     }
 
     #[test]
     fn only_an_outage_while_the_volume_is_made_holds_it_up() {
-        let is_cause = |end: u32, outages: &[Span]| can_be_cause(SECOND * end, span(100, 102), outages);
+        let is_cause = |end: u32, outages: &[Span]| exit_can_be_cause(SECOND * end, span(100, 102), outages);
         assert!(is_cause(280, &[span(150, 220)]));
         assert!(!is_cause(286, &[span(150, 220)]));
         assert!(!is_cause(280, &[span(20, 30), span(170, 220)]));
@@ -125,8 +125,8 @@ mod tests {
         let history = History::new(&directory.path().join("history")).unwrap();
         let hasty = |uid: &str| {
             history.record("s1", "creates c and deletes it at once".to_owned());
-            history.record("s1", Fact::Hasty { claim: "c".to_owned(), uid: uid.to_owned() });
-            history.record("s1", Fact::HastyGone { uid: uid.to_owned() });
+            history.record("s1", Fact::ShortLivedClaim { claim: "c".to_owned(), uid: uid.to_owned() });
+            history.record("s1", Fact::ShortLivedClaimGone { uid: uid.to_owned() });
         };
         hasty("before");
         assert!(!is_abandoned("pvc-before", &history, ""), "csi-provisioner has not ended");

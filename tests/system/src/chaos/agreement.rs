@@ -6,9 +6,9 @@ use serde_json::Value;
 use topolvm_api::ApiFlavor;
 
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{bytes, is_deleting, named, text, with_uid};
+use super::fields::{bytes, find_by_name, find_by_uid, is_deleting, text};
 use super::lineage::check_lineage;
-use super::state::{NodeState, State};
+use super::state::{Lv, NodeState, State};
 
 /// Returns all disagreements in a state. There are some while operations are in progress, and none once all have ended.
 pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
@@ -26,22 +26,22 @@ pub(super) fn disagreements(state: &State) -> Vec<Disagreement> {
 fn check_claim(state: &State, claim: &Value, all: &mut Vec<Disagreement>) {
     let name = text(claim, "/metadata/name");
     let volume_name = text(claim, "/spec/volumeName");
-    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, volume_name], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, volume_name], what));
     if is_deleting(claim) {
-        return say(Kind::Different, format!("claim {name} is still being deleted"));
+        return report(Kind::Different, format!("claim {name} is still being deleted"));
     }
     if text(claim, "/status/phase") != "Bound" {
-        return say(Kind::Different, format!("claim {name} is {} and not Bound", text(claim, "/status/phase")));
+        return report(Kind::Different, format!("claim {name} is {} and not Bound", text(claim, "/status/phase")));
     }
-    let Some(volume) = named(&state.volumes, volume_name) else {
-        return say(Kind::Lost, format!("claim {name} has no volume {volume_name}"));
+    let Some(volume) = find_by_name(&state.volumes, volume_name) else {
+        return report(Kind::Lost, format!("claim {name} has no volume {volume_name}"));
     };
     if text(volume, "/spec/claimRef/uid") != text(claim, "/metadata/uid") {
-        say(Kind::Different, format!("volume {volume_name} of claim {name} belongs to another"));
+        report(Kind::Different, format!("volume {volume_name} of claim {name} belongs to another"));
     }
     let (wanted, has) = (bytes(claim, "/spec/resources/requests/storage"), bytes(volume, "/spec/capacity/storage"));
     if has < wanted {
-        say(Kind::Different, format!("claim {name} wants {wanted:?} bytes, and its volume has {has:?}"));
+        report(Kind::Different, format!("claim {name} wants {wanted:?} bytes, and its volume has {has:?}"));
     }
 }
 
@@ -49,24 +49,24 @@ fn check_claim(state: &State, claim: &Value, all: &mut Vec<Disagreement>) {
 fn check_volume(state: &State, volume: &Value, all: &mut Vec<Disagreement>) {
     let (name, handle) = (text(volume, "/metadata/name"), text(volume, "/spec/csi/volumeHandle"));
     let claim = text(volume, "/spec/claimRef/name");
-    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[claim, name, handle], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[claim, name, handle], what));
     let uid = text(volume, "/spec/claimRef/uid");
-    if is_deleting(volume) || with_uid(&state.claims, uid).is_none() {
-        say(Kind::Leaked, format!("volume {name} is still there, {}", text(volume, "/status/phase")));
+    if is_deleting(volume) || find_by_uid(&state.claims, uid).is_none() {
+        report(Kind::Leaked, format!("volume {name} is still there, {}", text(volume, "/status/phase")));
     }
     match state.lvs(handle).as_slice() {
-        [] => say(Kind::Lost, format!("volume {name} has no LV {handle}")),
+        [] => report(Kind::Lost, format!("volume {name} has no LV {handle}")),
         [(_, lv)] if Some(lv.bytes) < bytes(volume, "/spec/capacity/storage") => {
-            say(Kind::Different, format!("volume {name} is larger than its LV of {} bytes", lv.bytes));
+            report(Kind::Different, format!("volume {name} is larger than its LV of {} bytes", lv.bytes));
         }
-        [(_, lv)] if !lv.is_active => say(Kind::Different, format!("LV {handle} of volume {name} is not active")),
+        [(_, lv)] if !lv.is_active => report(Kind::Different, format!("LV {handle} of volume {name} is not active")),
         [_] => {}
-        more => say(Kind::Double, format!("volume {name} has {} LVs", more.len())),
+        more => report(Kind::Double, format!("volume {name} has {} LVs", more.len())),
     }
-    if let Some(object) = with_uid(&state.objects, handle) {
+    if let Some(object) = find_by_uid(&state.objects, handle) {
         let (node, allowed) = (text(object, "/spec/nodeName"), allowed_nodes(volume));
         if allowed != [node] {
-            say(Kind::Different, format!("volume {name} is on {node}, and says that it can be used on {allowed:?}"));
+            report(Kind::Different, format!("volume {name} is on {node}, and says that it can be used on {allowed:?}"));
         }
     }
 }
@@ -74,30 +74,30 @@ fn check_volume(state: &State, volume: &Value, all: &mut Vec<Disagreement>) {
 fn check_snapshot(state: &State, snapshot: &Value, all: &mut Vec<Disagreement>) {
     let name = text(snapshot, "/metadata/name");
     let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
-    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, content], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, content], what));
     if is_deleting(snapshot) {
-        return say(Kind::Different, format!("snapshot {name} is still being deleted"));
+        return report(Kind::Different, format!("snapshot {name} is still being deleted"));
     }
     if snapshot.pointer("/status/readyToUse") != Some(&Value::Bool(true)) {
-        return say(Kind::Different, format!("snapshot {name} is not ready"));
+        return report(Kind::Different, format!("snapshot {name} is not ready"));
     }
-    if named(&state.contents, content).is_none() {
-        say(Kind::Lost, format!("snapshot {name} has no content {content}"));
+    if find_by_name(&state.contents, content).is_none() {
+        report(Kind::Lost, format!("snapshot {name} has no content {content}"));
     }
 }
 
 fn check_content(state: &State, content: &Value, all: &mut Vec<Disagreement>) {
     let (name, handle) = (text(content, "/metadata/name"), text(content, "/status/snapshotHandle"));
     let snapshot = text(content, "/spec/volumeSnapshotRef/name");
-    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[snapshot, name, handle], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[snapshot, name, handle], what));
     let uid = text(content, "/spec/volumeSnapshotRef/uid");
-    if is_deleting(content) || with_uid(&state.snapshots, uid).is_none() {
-        say(Kind::Leaked, format!("content {name} of snapshot {snapshot} is still there"));
+    if is_deleting(content) || find_by_uid(&state.snapshots, uid).is_none() {
+        report(Kind::Leaked, format!("content {name} of snapshot {snapshot} is still there"));
     }
     match state.lvs(handle).as_slice() {
-        [] => say(Kind::Lost, format!("content {name} has no LV {handle}")),
+        [] => report(Kind::Lost, format!("content {name} has no LV {handle}")),
         [_] => {}
-        more => say(Kind::Double, format!("content {name} has {} LVs", more.len())),
+        more => report(Kind::Double, format!("content {name} has {} LVs", more.len())),
     }
 }
 
@@ -112,77 +112,77 @@ fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
         let orphan = Some(name.to_owned());
         all.push(Disagreement { orphan, ..Disagreement::new(Kind::Leaked, &[name, uid], what) });
     }
-    let mut say = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, uid], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, uid], what));
     if owners > 1 {
-        say(Kind::Double, format!("LogicalVolume {name} belongs to {owners} volumes and snapshots"));
+        report(Kind::Double, format!("LogicalVolume {name} belongs to {owners} volumes and snapshots"));
     }
     if is_deleting(object) {
-        say(Kind::Different, format!("LogicalVolume {name} is still being deleted"));
+        report(Kind::Different, format!("LogicalVolume {name} is still being deleted"));
     }
     if text(object, "/status/volumeID") != uid {
-        say(Kind::Different, format!("LogicalVolume {name} does not say that it is made: {:?}", object.get("status")));
+        report(
+            Kind::Different,
+            format!("LogicalVolume {name} does not say that it is made: {:?}", object.get("status")),
+        );
     }
-    let node = text(object, "/spec/nodeName");
     match state.lvs(uid).as_slice() {
-        [(place, lv)] => {
-            if *place != node {
-                say(Kind::Different, format!("LogicalVolume {name} of {node} is on {place}"));
-            }
-            let (wanted, current) = (bytes(object, "/spec/size"), bytes(object, "/status/currentSize"));
-            if wanted > Some(lv.bytes) || current != Some(lv.bytes) {
-                say(
-                    Kind::Different,
-                    format!("LogicalVolume {name} wants {wanted:?} and tells of {current:?}, LVM has {}", lv.bytes),
-                );
-            }
-            check_lineage(state, object, lv, all);
-        }
-        [] => say(Kind::Lost, format!("LogicalVolume {name} has no LV {uid}")),
-        more => say(Kind::Double, format!("LogicalVolume {name} has {} LVs", more.len())),
+        [(place, lv)] => check_object_lv(state, object, place, lv, all),
+        [] => report(Kind::Lost, format!("LogicalVolume {name} has no LV {uid}")),
+        more => report(Kind::Double, format!("LogicalVolume {name} has {} LVs", more.len())),
     }
 }
 
-/// Checks that each LV of a node has its LogicalVolume and is complete, and that lvmd and the Node report what LVM has.
+/// Checks that the LV of a LogicalVolume is on its node and has its size, class and source.
+fn check_object_lv(state: &State, object: &Value, place: &str, lv: &Lv, all: &mut Vec<Disagreement>) {
+    let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
+    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
+    let node = text(object, "/spec/nodeName");
+    if place != node {
+        report(format!("LogicalVolume {name} of {node} is on {place}"));
+    }
+    let (wanted, current) = (bytes(object, "/spec/size"), bytes(object, "/status/currentSize"));
+    if wanted > Some(lv.bytes) || current != Some(lv.bytes) {
+        report(format!("LogicalVolume {name} wants {wanted:?} and tells of {current:?}, LVM has {}", lv.bytes));
+    }
+    check_lineage(state, object, lv, all);
+}
+
+/// Checks that lvmd and the Node report what LVM has, and that each LV of the node is in order.
 fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
-    for lv in &node.lvm {
-        let name = lv.name.as_str();
-        if with_uid(&state.objects, name).is_none() {
-            add(
-                all,
-                Kind::Leaked,
-                &[name],
-                format!("LV {name} of {} has no LogicalVolume; tags: {}", node.name, lv.tags),
-            );
-        }
-        if ["/making", "/wiping"].iter().any(|tag| lv.tags.contains(tag)) {
-            add(
-                all,
-                Kind::Different,
-                &[name],
-                format!("LV {name} of {} is marked as half made: {}", node.name, lv.tags),
-            );
-        }
-    }
-    let in_lvm: BTreeSet<_> = node.lvm.iter().map(|lv| (lv.name.clone(), lv.bytes)).collect();
-    let listed: BTreeSet<_> = node.listed.iter().cloned().collect();
-    for (name, bytes) in in_lvm.symmetric_difference(&listed) {
-        add(
-            all,
-            Kind::Different,
-            &[name],
-            format!("lvmd of {} and LVM differ about {name} of {bytes} bytes", node.name),
-        );
-    }
-    if node.listed.len() != listed.len() {
-        add(all, Kind::Double, &[], format!("lvmd of {} lists a volume twice", node.name));
-    }
+    node.lvm.iter().for_each(|lv| check_lv(state, node, lv, all));
+    check_lvmd_list(node, all);
     let classes: BTreeSet<_> = node.free.keys().chain(node.published.keys()).collect();
     for class in classes {
         let (free, published) = (node.free.get(class), node.published.get(class));
         if free != published {
             let what = format!("Node {} publishes {published:?} free bytes of {class} and has {free:?}", node.name);
-            add(all, Kind::Different, &[], what);
+            all.push(Disagreement::new(Kind::Different, &[], what));
         }
+    }
+}
+
+/// Checks that an LV has its LogicalVolume and is complete.
+fn check_lv(state: &State, node: &NodeState, lv: &Lv, all: &mut Vec<Disagreement>) {
+    let (name, tags) = (lv.name.as_str(), &lv.tags);
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name], what));
+    if find_by_uid(&state.objects, name).is_none() {
+        report(Kind::Leaked, format!("LV {name} of {} has no LogicalVolume; tags: {tags}", node.name));
+    }
+    if ["/making", "/wiping"].iter().any(|tag| tags.contains(tag)) {
+        report(Kind::Different, format!("LV {name} of {} is marked as half made: {tags}", node.name));
+    }
+}
+
+/// Checks that lvmd lists each volume of LVM once, with its size.
+fn check_lvmd_list(node: &NodeState, all: &mut Vec<Disagreement>) {
+    let in_lvm: BTreeSet<_> = node.lvm.iter().map(|lv| (lv.name.clone(), lv.bytes)).collect();
+    let listed: BTreeSet<_> = node.listed.iter().cloned().collect();
+    for (name, bytes) in in_lvm.symmetric_difference(&listed) {
+        let what = format!("lvmd of {} and LVM differ about {name} of {bytes} bytes", node.name);
+        all.push(Disagreement::new(Kind::Different, &[name], what));
+    }
+    if node.listed.len() != listed.len() {
+        all.push(Disagreement::new(Kind::Double, &[], format!("lvmd of {} lists a volume twice", node.name)));
     }
 }
 
@@ -199,21 +199,17 @@ fn allowed_nodes(volume: &Value) -> Vec<&str> {
     values.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn add(all: &mut Vec<Disagreement>, kind: Kind, about: &[&str], what: String) {
-    all.push(Disagreement::new(kind, about, what));
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::sample::{SIZE, agreed, lines, lv};
+    use super::super::sample::{SIZE, consistent_state, lv, messages};
     use super::*;
 
     fn after(change: impl FnOnce(&mut State)) -> String {
-        let mut state = agreed();
+        let mut state = consistent_state();
         change(&mut state);
-        lines(&disagreements(&state))
+        messages(&disagreements(&state))
     }
 
     #[test]

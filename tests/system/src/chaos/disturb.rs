@@ -11,17 +11,17 @@ use testbed::topolvm::LVMD;
 use super::class::Class;
 use super::disturbance::Disturbance;
 use super::history::{EVENTS, Fact, History};
-use super::remap::{Remap, is_as_before};
+use super::remap::{Remap, is_unchanged};
 use super::state::published;
 use super::workload::Workload;
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 const LVM_LOCAL: &str = "/etc/lvm/lvmlocal.conf";
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The nodes with the workloads that keep data on them.
 #[derive(Debug)]
-pub(super) struct Disturbed<'a> {
+pub(super) struct DisturbedNodes<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) nodes: &'a [Node],
     pub(super) history: &'a History,
@@ -30,7 +30,7 @@ pub(super) struct Disturbed<'a> {
     pub(super) patience: Duration,
 }
 
-impl<'a> Disturbed<'a> {
+impl<'a> DisturbedNodes<'a> {
     /// Starts a thick and a thin workload on each node.
     pub(super) fn start(
         cluster: &'a Cluster,
@@ -50,37 +50,37 @@ impl<'a> Disturbed<'a> {
     }
 
     /// Returns the workloads of a node.
-    pub(super) fn of<'b>(&'b self, node: &'b Node) -> impl Iterator<Item = &'b Workload<'a>> {
+    pub(super) fn workloads_on<'b>(&'b self, node: &'b Node) -> impl Iterator<Item = &'b Workload<'a>> {
         self.workloads.iter().filter(|workload| workload.node().name() == node.name())
     }
 
     /// Disturbs a node and returns when it is as before. Each workload of the node must have kept its data.
-    pub(super) fn happen(&self, disturbance: &Disturbance, number: usize) -> Result<()> {
+    pub(super) fn disturb_node(&self, disturbance: &Disturbance, number: usize) -> Result<()> {
         let node = self.node(number)?;
         self.history.record(EVENTS, Fact::Disturbed(format!("on {} {disturbance}", node.name())));
         let done = match disturbance {
-            Disturbance::ClassRemapped(remap) => self.remap(node, *remap),
+            Disturbance::ClassRemapped(remap) => self.remap_class(node, *remap),
             Disturbance::LvmConfig(setting) => self.configure_lvm(node, setting),
             Disturbance::LvmKilled(pauses) => self.kill_lvm_at_work(node, pauses),
             Disturbance::PowerCut => self.cut_power(node),
             Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
         };
-        let kept = done.and_then(|()| self.of(node).try_for_each(Workload::check));
+        let kept = done.and_then(|()| self.workloads_on(node).try_for_each(Workload::check));
         self.history.record(EVENTS, Fact::Restored);
         kept.with_context(|| format!("on {}: {disturbance}", node.name()))
     }
 
     /// Restarts pods with existing volumes and removes volumes while their device class is configured differently.
-    fn remap(&self, node: &Node, remap: Remap) -> Result<()> {
+    fn remap_class(&self, node: &Node, remap: Remap) -> Result<()> {
         let before = node.script(&format!("cat {LVMD_CONFIG}"))?;
         let probes =
             [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "removed", class));
         probes.iter().try_for_each(Workload::start)?;
         let done = self
             .configure_lvmd(node, &remap.apply(&before)?, |node| remap.is_published(node))
-            .and_then(|()| self.of(node).try_for_each(Workload::restart))
-            .and_then(|()| probes.iter().try_for_each(Workload::end));
-        self.configure_lvmd(node, &before, is_as_before)?;
+            .and_then(|()| self.workloads_on(node).try_for_each(Workload::restart))
+            .and_then(|()| probes.iter().try_for_each(Workload::delete));
+        self.configure_lvmd(node, &before, is_unchanged)?;
         done
     }
 
@@ -98,7 +98,7 @@ impl<'a> Disturbed<'a> {
             if Instant::now() > end {
                 bail!("lvmd of {} does not work with this configuration:\n{config}", node.name());
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -111,9 +111,9 @@ impl<'a> Disturbed<'a> {
         let probes =
             [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
         let done = self
-            .of(node)
+            .workloads_on(node)
             .try_for_each(Workload::restart)
-            .and_then(|()| probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end())));
+            .and_then(|()| probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete())));
         node.script_with_input(&write, before.as_bytes())?;
         done
     }
@@ -124,21 +124,22 @@ impl<'a> Disturbed<'a> {
             [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
         thread::scope(|scope| {
             let killing = scope.spawn(|| kill_lvm(node, pauses, self.patience));
-            let done = probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.end()));
+            let done = probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete()));
             killing.join().map_err(|_| anyhow!("a thread panicked"))??;
             done
         })
     }
 
     fn cut_power(&self, node: &Node) -> Result<()> {
-        self.of(node).try_for_each(Workload::write)?;
+        self.workloads_on(node).try_for_each(Workload::write)?;
         node.restart(true)
     }
 
     /// Overwrites the first 4 KiB of a volume. No pod may get an empty filesystem instead of the damaged one. Then
     /// repairs it as an administrator would.
     fn destroy_signature(&self, node: &Node, class: Class) -> Result<()> {
-        let workload = self.of(node).find(|workload| workload.class() == class).context("no such workload")?;
+        let workload =
+            self.workloads_on(node).find(|workload| workload.class() == class).context("no such workload")?;
         workload.write()?;
         workload.stop_pod()?;
         let device = workload.device()?;
@@ -155,7 +156,8 @@ impl<'a> Disturbed<'a> {
         };
         node.script(&copy("/dev/zero"))?;
         workload.start_pod()?;
-        let why = workload.is_refused().context("a volume whose first 4 KiB are destroyed was published")?;
+        let why =
+            workload.wait_for_mount_failure().context("a volume whose first 4 KiB are destroyed was published")?;
         self.history.record(EVENTS, format!("{} is refused: {why}", workload.name()));
         // kubelet would wait longer and longer before it tries again
         workload.stop_pod()?;

@@ -9,8 +9,8 @@ use testbed::topolvm::THIN_CLASS;
 
 use super::class::Class;
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{bytes, named, text, with_uid};
-use super::plan::{Begin, Sequence, Step};
+use super::fields::{bytes, find_by_name, find_by_uid, text};
+use super::plan::{ClaimSource, Sequence, Step};
 use super::state::{Lv, State};
 
 /// Expected claims and snapshots by name; the default is none.
@@ -66,7 +66,7 @@ impl Expected {
     /// Returns the claims and snapshots that exist after all steps of the sequences.
     pub(super) fn after(sequences: &[Sequence]) -> Self {
         let mut expected = Self::default();
-        sequences.iter().flat_map(|sequence| &sequence.steps).for_each(|step| expected.follow(step));
+        sequences.iter().flat_map(|sequence| &sequence.steps).for_each(|step| expected.apply(step));
         expected
     }
 
@@ -85,12 +85,12 @@ impl Expected {
         self
     }
 
-    fn follow(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match step {
-            Step::Create { claim, class, mebibytes, begin } => {
-                let source = match begin {
-                    Begin::Empty => None,
-                    Begin::Snapshot(source) | Begin::Claim(source) => Some(source.clone()),
+            Step::Create { claim, class, mebibytes, source } => {
+                let source = match source {
+                    ClaimSource::Empty => None,
+                    ClaimSource::Snapshot(source) | ClaimSource::Claim(source) => Some(source.clone()),
                 };
                 self.claims
                     .insert(claim.clone(), Wanted { class: *class, mebibytes: *mebibytes, had: *mebibytes, source });
@@ -148,16 +148,16 @@ impl Expected {
 
     fn find<'a>(&self, name: &str, state: &'a State) -> Result<Found<'a>, Missing> {
         let (asked, owner, handle) = if self.claims.contains_key(name) {
-            let claim = named(&state.claims, name).ok_or(Missing::Itself)?;
-            let volume = named(&state.volumes, text(claim, "/spec/volumeName")).ok_or(Missing::Owner)?;
+            let claim = find_by_name(&state.claims, name).ok_or(Missing::Itself)?;
+            let volume = find_by_name(&state.volumes, text(claim, "/spec/volumeName")).ok_or(Missing::Owner)?;
             (claim, volume, text(volume, "/spec/csi/volumeHandle"))
         } else {
-            let snapshot = named(&state.snapshots, name).ok_or(Missing::Itself)?;
+            let snapshot = find_by_name(&state.snapshots, name).ok_or(Missing::Itself)?;
             let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
-            let content = named(&state.contents, content).ok_or(Missing::Owner)?;
+            let content = find_by_name(&state.contents, content).ok_or(Missing::Owner)?;
             (snapshot, content, text(content, "/status/snapshotHandle"))
         };
-        let object = with_uid(&state.objects, handle).ok_or(Missing::LogicalVolume)?;
+        let object = find_by_uid(&state.objects, handle).ok_or(Missing::LogicalVolume)?;
         let (_, lv) = state.lvs(handle).into_iter().next().ok_or(Missing::Lv)?;
         Ok(Found { asked, owner, object, lv })
     }
@@ -166,7 +166,7 @@ impl Expected {
     fn check(&self, name: &str, wanted: &Wanted, found: Found<'_>, state: &State, all: &mut Vec<Disagreement>) {
         let Found { asked, owner, object, lv } = found;
         let object_name = text(object, "/metadata/name");
-        let mut say = |what: String| all.push(Disagreement::new(Kind::Different, &[name, object_name], what));
+        let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, object_name], what));
         let least = wanted.mebibytes << 20;
         // Not what the LogicalVolume asks for: LVM rounds up, and a growth within that is already there
         let mut sizes = vec![("LogicalVolume", bytes(object, "/status/currentSize")), ("LV", Some(lv.bytes))];
@@ -175,14 +175,14 @@ impl Expected {
             sizes.push(("PersistentVolume", bytes(owner, "/spec/capacity/storage")));
         }
         for (what, size) in sizes.into_iter().filter(|(_, size)| *size < Some(least)) {
-            say(format!("{name} was to have {least} bytes, and its {what} has {size:?}"));
+            report(format!("{name} was to have {least} bytes, and its {what} has {size:?}"));
         }
         let device_class = match wanted.class {
             Class::Thick => "",
             Class::Thin => THIN_CLASS,
         };
         if text(object, "/spec/deviceClass") != device_class {
-            say(format!(
+            report(format!(
                 "{name} is of class {:?}, and should be of {device_class:?}",
                 text(object, "/spec/deviceClass")
             ));
@@ -197,7 +197,7 @@ impl Expected {
             },
         };
         if !is_right {
-            say(format!("{name} was to be a copy of {:?}, and is one of {source:?}", wanted.source));
+            report(format!("{name} was to be a copy of {:?}, and is one of {source:?}", wanted.source));
         }
     }
 }
@@ -207,11 +207,11 @@ mod tests {
     use serde_json::json;
 
     use super::super::agreement::disagreements;
-    use super::super::sample::{agreed, lines, lv};
+    use super::super::sample::{consistent_state, lv, messages};
     use super::*;
 
-    fn create(claim: &str, class: Class, begin: Begin) -> Step {
-        Step::Create { claim: claim.to_owned(), class, mebibytes: 50, begin }
+    fn create(claim: &str, class: Class, source: ClaimSource) -> Step {
+        Step::Create { claim: claim.to_owned(), class, mebibytes: 50, source }
     }
 
     /// A plan that leaves behind the claims and snapshots of [`consistent_state`].
@@ -222,16 +222,16 @@ mod tests {
             waits: true,
         };
         let thin = vec![
-            create("c", Class::Thin, Begin::Empty),
+            create("c", Class::Thin, ClaimSource::Empty),
             Step::Grow { claim: "c".into(), mebibytes: 61, waits: false },
             snapshot("s", "c"),
             snapshot("s2", "c"),
-            create("r", Class::Thin, Begin::Snapshot("s".into())),
+            create("r", Class::Thin, ClaimSource::Snapshot("s".into())),
             Step::DeleteSnapshot { snapshot: "s2".into() },
         ];
         let thick = vec![
-            create("t", Class::Thick, Begin::Empty),
-            create("u", Class::Thick, Begin::Empty),
+            create("t", Class::Thick, ClaimSource::Empty),
+            create("u", Class::Thick, ClaimSource::Empty),
             Step::CreateAndDelete { claim: "h".into(), class: Class::Thick, mebibytes: 50 },
             Step::DeleteClaim { claim: "u".into() },
         ];
@@ -239,9 +239,9 @@ mod tests {
     }
 
     fn after(change: impl FnOnce(&mut State)) -> String {
-        let mut state = agreed();
+        let mut state = consistent_state();
         change(&mut state);
-        lines(&Expected::after(&plan()).compare(&state))
+        messages(&Expected::after(&plan()).compare(&state))
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
             state.nodes[0].lvm.retain(|lv| lv.name != "lv4");
             state.nodes[0].listed.retain(|(name, _)| name != "lv4");
         };
-        let mut state = agreed();
+        let mut state = consistent_state();
         without_thick(&mut state);
         assert_eq!(disagreements(&state), [], "only the plan knows");
         assert_eq!(after(without_thick), "lost: t of 50Mi is not there\n");
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn claims_are_expected_besides_and_others_no_longer() {
         let expected = Expected::after(&plan()).with_claim("w", Class::Thick, 40);
-        let lost = lines(&expected.compare(&agreed()));
+        let lost = messages(&expected.compare(&consistent_state()));
         assert_eq!(lost, "lost: w of 40Mi is not there\n");
         let expected = expected.without(&["w".to_owned(), "s".to_owned()]);
         assert_eq!(expected.len(), (3, 0));
-        assert_eq!(lines(&expected.compare(&agreed())), "leaked: snapshot s should be gone\n");
+        assert_eq!(messages(&expected.compare(&consistent_state())), "leaked: snapshot s should be gone\n");
     }
 
     #[test]
@@ -295,7 +295,8 @@ mod tests {
             state.claims.push(claim);
         });
         assert_eq!(back, "leaked: claim u should be gone\n");
-        let nothing: Vec<_> = Expected::default().compare(&agreed()).iter().map(Disagreement::to_string).collect();
+        let nothing: Vec<_> =
+            Expected::default().compare(&consistent_state()).iter().map(Disagreement::to_string).collect();
         assert_eq!(nothing.len(), 4, "{nothing:?}");
         assert!(nothing.contains(&"leaked: snapshot s should be gone".to_owned()), "{nothing:?}");
     }

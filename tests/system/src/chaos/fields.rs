@@ -20,11 +20,11 @@ pub(super) fn is_deleting(object: &Value) -> bool {
 }
 
 /// Finds an object by its name.
-pub(super) fn named<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
+pub(super) fn find_by_name<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
     list.iter().find(|object| text(object, "/metadata/name") == name)
 }
 
 /// Finds an object by its UID.
-pub(super) fn with_uid<'a>(list: &'a [Value], uid: &str) -> Option<&'a Value> {
+pub(super) fn find_by_uid<'a>(list: &'a [Value], uid: &str) -> Option<&'a Value> {
     list.iter().find(|object| text(object, "/metadata/uid") == uid)
 }

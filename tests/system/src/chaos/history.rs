@@ -35,9 +35,9 @@ pub(super) enum Fact {
     /// A message that is only read by people.
     Said(String),
     /// A claim was created, which is deleted at once.
-    Hasty { claim: String, uid: String },
+    ShortLivedClaim { claim: String, uid: String },
     /// A claim that was deleted at once has gone.
-    HastyGone { uid: String },
+    ShortLivedClaimGone { uid: String },
     /// A program exited without being killed.
     Ended(&'static str),
     /// The API server becomes unavailable for so many seconds.
@@ -67,8 +67,8 @@ impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Said(text) => f.write_str(text),
-            Self::Hasty { claim, uid } => write!(f, "{claim} is deleted at once and has the UID {uid}"),
-            Self::HastyGone { uid } => write!(f, "the claim with the UID {uid} is gone"),
+            Self::ShortLivedClaim { claim, uid } => write!(f, "{claim} is deleted at once and has the UID {uid}"),
+            Self::ShortLivedClaimGone { uid } => write!(f, "the claim with the UID {uid} is gone"),
             Self::Ended(name) => write!(f, "{name} has ended by itself"),
             Self::Away { outage, seconds } => write!(f, "the API server is {outage:?} for {seconds} s"),
             Self::Back => f.write_str("the API server is back"),
@@ -97,7 +97,7 @@ impl History {
     }
 
     /// Returns the authors of entries that mention one of these words.
-    pub(super) fn who_mentions(&self, words: &[String]) -> Vec<String> {
+    pub(super) fn authors_mentioning(&self, words: &[String]) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mentions = |line: &&Line| {
             let what = line.what.to_string();
@@ -110,19 +110,22 @@ impl History {
     }
 
     /// Returns the span from the request for a claim that was deleted at once until it had gone.
-    pub(super) fn hasty(&self, uid: &str) -> Option<Span> {
+    pub(super) fn short_lived_claim(&self, uid: &str) -> Option<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = lines.iter().position(|line| matches!(&line.what, Fact::Hasty { uid: made, .. } if made == uid))?;
+        let made = lines
+            .iter()
+            .position(|line| matches!(&line.what, Fact::ShortLivedClaim { uid: made, .. } if made == uid))?;
         let (before, since) = lines.split_at_checked(made)?;
         let made = since.first()?;
         // The answer of the API server may have been lost, and come late
         let asked = before.iter().rfind(|line| line.who == made.who).unwrap_or(made);
-        let gone = since.iter().find(|line| matches!(&line.what, Fact::HastyGone { uid: gone } if gone == uid))?;
+        let gone =
+            since.iter().find(|line| matches!(&line.what, Fact::ShortLivedClaimGone { uid: gone } if gone == uid))?;
         Some(Span { from: asked.at, until: gone.at })
     }
 
     /// Returns the times at which a program exited without being killed.
-    pub(super) fn ends(&self, name: &str) -> Vec<Duration> {
+    pub(super) fn exits(&self, name: &str) -> Vec<Duration> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()
@@ -143,7 +146,7 @@ impl History {
     }
 
     /// Returns the entries of these authors, and all events.
-    pub(super) fn of(&self, who: &[String]) -> String {
+    pub(super) fn excerpt(&self, who: &[String]) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = lines.iter().filter(|line| line.who == EVENTS || who.contains(&line.who));
         shown.map(Line::to_string).collect::<Vec<_>>().join("\n")
@@ -167,8 +170,8 @@ mod tests {
         for (who, what) in [("s001", "creates a"), (EVENTS, "kills it"), ("s002", "makes b")] {
             history.record(who, what.to_owned());
         }
-        assert_eq!(history.who_mentions(&["b".to_owned()]), ["s002"]);
-        let text = history.of(&["s001".to_owned()]);
+        assert_eq!(history.authors_mentioning(&["b".to_owned()]), ["s002"]);
+        let text = history.excerpt(&["s001".to_owned()]);
         assert!(text.contains("creates a") && text.contains("kills it") && !text.contains("makes b"), "{text}");
     }
 
@@ -179,18 +182,22 @@ mod tests {
         history.record("s001", "creates a".to_owned());
         history.record("s002", "creates b".to_owned());
         history.record(EVENTS, Fact::Ended("p"));
-        history.record("s001", Fact::Hasty { claim: "a".to_owned(), uid: "u".to_owned() });
-        history.record("s002", Fact::Hasty { claim: "b".to_owned(), uid: "v".to_owned() });
-        history.record("s001", Fact::HastyGone { uid: "u".to_owned() });
+        history.record("s001", Fact::ShortLivedClaim { claim: "a".to_owned(), uid: "u".to_owned() });
+        history.record("s002", Fact::ShortLivedClaim { claim: "b".to_owned(), uid: "v".to_owned() });
+        history.record("s001", Fact::ShortLivedClaimGone { uid: "u".to_owned() });
         history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
         history.record(EVENTS, Fact::Back);
         history.record(EVENTS, Fact::Disturbed("the power is cut".to_owned()));
         history.record(EVENTS, Fact::Restored);
         history.record(EVENTS, Fact::Away { outage: Outage::Frozen, seconds: 3 });
         let at: Vec<Duration> = history.lines.lock().unwrap().iter().map(|line| line.at).collect();
-        assert_eq!(history.hasty("u"), Some(Span { from: at[0], until: at[5] }));
-        assert_eq!((history.hasty("v"), history.hasty("w")), (None, None), "one is not gone, one was never there");
-        assert_eq!((history.ends("p"), history.ends("q")), (vec![at[2]], Vec::new()));
+        assert_eq!(history.short_lived_claim("u"), Some(Span { from: at[0], until: at[5] }));
+        assert_eq!(
+            (history.short_lived_claim("v"), history.short_lived_claim("w")),
+            (None, None),
+            "one is not gone, one was never there"
+        );
+        assert_eq!((history.exits("p"), history.exits("q")), (vec![at[2]], Vec::new()));
         assert_eq!(
             history.outages(),
             [Span { from: at[6], until: at[7] }, Span { from: at[8], until: at[9] }],

@@ -5,30 +5,30 @@ use serde_json::Value;
 use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
 
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{named, text};
+use super::fields::{find_by_name, text};
 use super::state::{Lv, State, THICK_CLASS, THICK_VG};
 
 /// Compares the LV of a LogicalVolume with the class and the source in its spec.
 pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Vec<Disagreement>) {
     let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
-    let mut say = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
+    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
     let class = text(object, "/spec/deviceClass");
     let is_in = (lv.group.as_str(), lv.pool.as_str());
-    match place(class) {
+    match group_and_pool(class) {
         Some(place) if place == is_in => {}
         Some(place) => {
-            say(format!("LogicalVolume {name} of class {class:?} should be in {place:?} and is in {is_in:?}"));
+            report(format!("LogicalVolume {name} of class {class:?} should be in {place:?} and is in {is_in:?}"));
         }
-        None => say(format!("LogicalVolume {name} is of class {class:?}, which nobody has")),
+        None => report(format!("LogicalVolume {name} is of class {class:?}, which nobody has")),
     }
     let source = text(object, "/spec/source");
     if !source.is_empty() && lv.pool.is_empty() {
-        say(format!("LogicalVolume {name} is a copy of {source} outside any thin pool"));
+        report(format!("LogicalVolume {name} is a copy of {source} outside any thin pool"));
     }
     // LVM forgets an origin that is removed
-    let origin = named(&state.objects, source).map_or("", |source| text(source, "/metadata/uid"));
+    let origin = find_by_name(&state.objects, source).map_or("", |source| text(source, "/metadata/uid"));
     if lv.origin != origin {
-        say(format!(
+        report(format!(
             "LogicalVolume {name} should come from {origin:?}, the LV of {source:?}, and comes from {:?}",
             lv.origin
         ));
@@ -36,7 +36,7 @@ pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Ve
 }
 
 /// Returns the volume group and the thin pool of a device class.
-fn place(class: &str) -> Option<(&'static str, &'static str)> {
+fn group_and_pool(class: &str) -> Option<(&'static str, &'static str)> {
     match class {
         "" | THICK_CLASS => Some((THICK_VG, "")),
         THIN_CLASS => Some((THIN_VG, THIN_POOL)),
@@ -48,11 +48,11 @@ fn place(class: &str) -> Option<(&'static str, &'static str)> {
 mod tests {
     use serde_json::json;
 
-    use super::super::sample::{agreed, lines, lv};
+    use super::super::sample::{consistent_state, lv, messages};
     use super::*;
 
     fn after(change: impl FnOnce(&mut State)) -> String {
-        let mut state = agreed();
+        let mut state = consistent_state();
         change(&mut state);
         let mut all = Vec::new();
         for object in &state.objects {
@@ -60,7 +60,7 @@ mod tests {
             let lv = state.nodes.iter().flat_map(|node| &node.lvm).find(|lv| lv.name == uid).unwrap();
             check_lineage(&state, object, lv, &mut all);
         }
-        lines(&all)
+        messages(&all)
     }
 
     #[test]

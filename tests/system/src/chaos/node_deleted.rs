@@ -9,15 +9,15 @@ use serde_json::Value;
 use testbed::node::Node;
 use testbed::topolvm::{self, NODE, TopolvmSpec};
 
-use super::disturb::Disturbed;
-use super::fields::{named, text, with_uid};
+use super::disturb::DisturbedNodes;
+use super::fields::{find_by_name, find_by_uid, text};
 use super::history::{EVENTS, Fact};
 use super::state::State;
 use super::workload::Workload;
 
 /// Claims, snapshots and LVs with their volumes on a node.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Doomed {
+pub(super) struct NodeVolumes {
     pub(super) claims: Vec<String>,
     pub(super) snapshots: Vec<String>,
     /// Names of all LVs of the node.
@@ -26,17 +26,17 @@ pub(super) struct Doomed {
     others: Vec<String>,
 }
 
-impl Doomed {
-    fn on(node: &str, state: &State) -> Self {
+impl NodeVolumes {
+    fn find(node: &str, state: &State) -> Self {
         let is_here = |handle: &str| {
-            with_uid(&state.objects, handle).is_some_and(|object| text(object, "/spec/nodeName") == node)
+            find_by_uid(&state.objects, handle).is_some_and(|object| text(object, "/spec/nodeName") == node)
         };
         let claim_is_here = |claim: &Value| {
-            let volume = named(&state.volumes, text(claim, "/spec/volumeName"));
+            let volume = find_by_name(&state.volumes, text(claim, "/spec/volumeName"));
             volume.is_some_and(|volume| is_here(text(volume, "/spec/csi/volumeHandle")))
         };
         let snapshot_is_here = |snapshot: &Value| {
-            let content = named(&state.contents, text(snapshot, "/status/boundVolumeSnapshotContentName"));
+            let content = find_by_name(&state.contents, text(snapshot, "/status/boundVolumeSnapshotContentName"));
             content.is_some_and(|content| is_here(text(content, "/status/snapshotHandle")))
         };
         let name = |object: &Value| text(object, "/metadata/name").to_owned();
@@ -51,36 +51,36 @@ impl Doomed {
     }
 }
 
-impl Disturbed<'_> {
+impl DisturbedNodes<'_> {
     /// Deletes the Node and registers it again. Returns the claims and snapshots that were deleted with it; the
     /// workloads of the node have been created again.
-    pub(super) fn delete_node(&self, number: usize, spec: &TopolvmSpec) -> Result<Doomed> {
+    pub(super) fn delete_node(&self, number: usize, spec: &TopolvmSpec) -> Result<NodeVolumes> {
         let node = self.node(number)?;
         self.history.record(EVENTS, Fact::Disturbed(format!("{} is deleted", node.name())));
-        let doomed = self.delete_node_and_wait(node).with_context(|| format!("delete {}", node.name()))?;
+        let volumes = self.delete_node_and_wait(node).with_context(|| format!("delete {}", node.name()))?;
         self.register_again(node, spec).with_context(|| format!("register {} again", node.name()))?;
         self.history.record(EVENTS, Fact::Restored);
-        Ok(doomed)
+        Ok(volumes)
     }
 
-    fn delete_node_and_wait(&self, node: &Node) -> Result<Doomed> {
-        let doomed = Doomed::on(node.name(), &State::read(self.cluster, self.nodes)?);
+    fn delete_node_and_wait(&self, node: &Node) -> Result<NodeVolumes> {
+        let volumes = NodeVolumes::find(node.name(), &State::read(self.cluster, self.nodes)?);
         // As csi-provisioner leaves a claim whose volume was made elsewhere than where its pod was first sent
-        if let Some(claim) = doomed.others.first() {
+        if let Some(claim) = volumes.others.first() {
             let annotation = format!("volume.kubernetes.io/selected-node={}", node.name());
             self.cluster.kubectl_ok(["annotate", "--overwrite", "persistentvolumeclaim", claim, &annotation])?;
         }
-        self.of(node).try_for_each(Workload::stop_pod)?;
+        self.workloads_on(node).try_for_each(Workload::stop_pod)?;
         node.stop_kept(NODE)?;
         self.cluster.kubectl_ok(["delete", "node", node.name(), "--timeout=120s"])?;
-        for claim in &doomed.claims {
+        for claim in &volumes.claims {
             let claim = format!("persistentvolumeclaim/{claim}");
             self.cluster.kubectl_ok(["wait", "--for=delete", &claim, "--timeout=120s"])?;
         }
-        for snapshot in &doomed.snapshots {
+        for snapshot in &volumes.snapshots {
             self.cluster.kubectl_ok(["delete", "volumesnapshot", snapshot, "--timeout=120s"])?;
         }
-        for claim in &doomed.others {
+        for claim in &volumes.others {
             let phase = self.cluster.kubectl_ok([
                 "get",
                 "persistentvolumeclaim",
@@ -91,24 +91,24 @@ impl Disturbed<'_> {
             ])?;
             ensure!(phase == "Bound", "claim {claim}, whose volume is not on {}, is {phase:?}", node.name());
         }
-        let there = Doomed::on(node.name(), &State::read(self.cluster, self.nodes)?).lvs;
-        ensure!(there == doomed.lvs, "LVs of {} did not stay: {:?} became {there:?}", node.name(), doomed.lvs);
-        Ok(doomed)
+        let there = NodeVolumes::find(node.name(), &State::read(self.cluster, self.nodes)?).lvs;
+        ensure!(there == volumes.lvs, "LVs of {} did not stay: {:?} became {there:?}", node.name(), volumes.lvs);
+        Ok(volumes)
     }
 
     fn register_again(&self, node: &Node, spec: &TopolvmSpec) -> Result<()> {
-        remove_what_stayed(node)?;
+        remove_lvs(node)?;
         // kubelet registers when it starts; the token of the old Node is worth nothing
         node.kill_kept("kubelet")?;
         self.cluster.ready("apiserver", || self.cluster.kubectl_ok(["get", "node", node.name()]))?;
         topolvm::start_agent(self.cluster, node, spec)?;
         topolvm::wait_for_driver(self.cluster, node, spec.flavor)?;
-        self.of(node).try_for_each(Workload::start)
+        self.workloads_on(node).try_for_each(Workload::start)
     }
 }
 
 /// Removes all LVs of lvmd from a node, as an administrator would.
-fn remove_what_stayed(node: &Node) -> Result<()> {
+fn remove_lvs(node: &Node) -> Result<()> {
     let all = "lvs --noheadings -o vg_name,lv_name @topolvm.io/managed-by=lvmd";
     node.script(&format!("{all} | while read -r group lv; do lvremove -qqfy $group/$lv; done")).map(drop)
 }

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Timeout of one request, after which it is sent again.
-const ANSWER: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(300);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Kind {
 }
 
 /// Outcome of an attempt.
-enum Answer<T> {
+enum Attempt<T> {
     Done(T),
-    Again(String),
+    Retry(String),
     Refused(Error),
 }
 
@@ -73,7 +73,7 @@ impl Objects {
         let object: DynamicObject = serde_json::from_value(object.clone()).context("not an object")?;
         let name = object.metadata.name.clone().unwrap_or_default();
         let (api, params) = (self.api(kind), PostParams::default());
-        self.persist("create", || async {
+        self.retry("create", || async {
             let made = match api.create(&params, &object).await {
                 Err(Error::Api(status)) if status.is_already_exists() => api.get(&name).await?,
                 answer => answer?,
@@ -86,13 +86,13 @@ impl Objects {
     /// Applies a merge patch to an object.
     pub(super) async fn patch(&self, kind: Kind, name: &str, patch: &Value) -> Result<()> {
         let (api, params, patch) = (self.api(kind), PatchParams::default(), Patch::Merge(patch));
-        self.persist("change", || async { api.patch(name, &params, &patch).await.map(drop) }).await
+        self.retry("change", || async { api.patch(name, &params, &patch).await.map(drop) }).await
     }
 
     /// Deletes an object, if it is there.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
         let (api, params) = (self.api(kind), DeleteParams::default());
-        self.persist("delete", || async {
+        self.retry("delete", || async {
             match api.delete(name, &params).await {
                 Err(Error::Api(status)) if is_missing(&status) => Ok(()),
                 answer => answer.map(drop),
@@ -104,7 +104,7 @@ impl Objects {
     /// Reads an object, if it is there.
     pub(super) async fn get(&self, kind: Kind, name: &str) -> Result<Option<DynamicObject>> {
         let api = self.api(kind);
-        self.persist("read", || async {
+        self.retry("read", || async {
             match api.get(name).await {
                 Err(Error::Api(status)) if is_missing(&status) => Ok(None),
                 answer => answer.map(Some),
@@ -114,7 +114,7 @@ impl Objects {
     }
 
     /// Waits until an object fulfils a condition; `None` is an object that is not there.
-    pub(super) async fn until(
+    pub(super) async fn wait_until(
         &self,
         kind: Kind,
         name: &str,
@@ -124,9 +124,9 @@ impl Objects {
         let end = Instant::now() + self.patience;
         while Instant::now() < end {
             // A watch may have died without a sign
-            match timeout(ANSWER * 2, await_condition(self.api(kind), name, &is_so)).await {
+            match timeout(REQUEST_TIMEOUT * 2, await_condition(self.api(kind), name, &is_so)).await {
                 Ok(Ok(_)) => return Ok(()),
-                Ok(Err(_)) => sleep(PAUSE).await,
+                Ok(Err(_)) => sleep(RETRY_INTERVAL).await,
                 Err(_elapsed) => {}
             }
         }
@@ -135,27 +135,27 @@ impl Objects {
     }
 
     /// Waits until an object is gone.
-    pub(super) async fn until_gone(&self, kind: Kind, name: &str) -> Result<()> {
-        self.until(kind, name, "gone", |object| object.is_none()).await
+    pub(super) async fn wait_until_gone(&self, kind: Kind, name: &str) -> Result<()> {
+        self.wait_until(kind, name, "gone", |object| object.is_none()).await
     }
 
-    async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+    async fn retry<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = kube::Result<T>>,
     {
         let end = Instant::now() + self.patience;
         loop {
-            let reason = match judge(timeout(ANSWER, attempt()).await) {
-                Answer::Done(answer) => return Ok(answer),
-                Answer::Refused(error) => {
+            let reason = match classify(timeout(REQUEST_TIMEOUT, attempt()).await) {
+                Attempt::Done(answer) => return Ok(answer),
+                Attempt::Refused(error) => {
                     return Err(error).with_context(|| format!("the API server refused to {what}"));
                 }
-                Answer::Again(reason) => reason,
+                Attempt::Retry(reason) => reason,
             };
             if Instant::now() >= end {
                 bail!("the API server could not {what} for {:?}: {reason}", self.patience);
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 }
@@ -171,14 +171,14 @@ fn is_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
-fn judge<T>(answer: Result<kube::Result<T>, tokio::time::error::Elapsed>) -> Answer<T> {
+fn classify<T>(answer: Result<kube::Result<T>, tokio::time::error::Elapsed>) -> Attempt<T> {
     match answer {
-        Ok(Ok(answer)) => Answer::Done(answer),
+        Ok(Ok(answer)) => Attempt::Done(answer),
         // Conflicts, and refusals of a server that has no rights and kinds loaded yet
         Ok(Err(Error::Api(status))) if !matches!(status.code, 401 | 403 | 404 | 409 | 429 | 500..) => {
-            Answer::Refused(Error::Api(status))
+            Attempt::Refused(Error::Api(status))
         }
-        Ok(Err(error)) => Answer::Again(format!("{:#}", anyhow::Error::from(error))),
-        Err(_elapsed) => Answer::Again(format!("no answer within {ANSWER:?}")),
+        Ok(Err(error)) => Attempt::Retry(format!("{:#}", anyhow::Error::from(error))),
+        Err(_elapsed) => Attempt::Retry(format!("no answer within {REQUEST_TIMEOUT:?}")),
     }
 }

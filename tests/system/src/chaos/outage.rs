@@ -8,11 +8,11 @@ use testbed::cluster::{API_SERVER_PROCESS as API_SERVER, Cluster};
 use testbed::node::Node;
 
 use super::plan::Outage;
-use super::programs::process;
+use super::programs::find_process;
 
 impl Outage {
     /// Makes the API server unavailable while `meanwhile` runs.
-    pub(super) fn during(
+    pub(super) fn run_during(
         self,
         cluster: &Cluster,
         nodes: &[Node],
@@ -42,7 +42,7 @@ impl Outage {
 }
 
 fn signal(cluster: &Cluster, signal: Signal) -> Result<()> {
-    process(cluster, API_SERVER)?.context("there is no API server")?.signal(signal)
+    find_process(cluster, API_SERVER)?.context("there is no API server")?.signal(signal)
 }
 
 /// Detaches the nodes' network links from the bridge, or attaches them. Packets are lost silently; if the link were

@@ -7,13 +7,13 @@ use super::disturbance::{Disturbance, DisturbanceKind};
 use super::random::Random;
 
 /// Smallest volume in MiB: the minimum allocation of ext4, to which smaller requests would be raised.
-const LEAST: u64 = 32;
+const MIN_MEBIBYTES: u64 = 32;
 /// One in so many sequences keeps its volumes, so that there are some to check at the end.
-const KEEPS: usize = 4;
+const KEPT_ONE_IN: usize = 4;
 
 /// Content of a new claim: empty, or a copy of a snapshot or claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
+pub(super) enum ClaimSource {
     Empty,
     Snapshot(String),
     Claim(String),
@@ -26,7 +26,7 @@ pub(super) enum Step {
         claim: String,
         class: Class,
         mebibytes: u64,
-        begin: Begin,
+        source: ClaimSource,
     },
     /// Creates a claim and deletes it at once, whatever there is of it.
     CreateAndDelete {
@@ -99,7 +99,7 @@ pub(super) enum Event {
 
 /// An event, and the number of steps of all sequences together after which it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Planned {
+pub(super) struct PlannedEvent {
     pub(super) after: usize,
     pub(super) event: Event,
 }
@@ -108,7 +108,7 @@ pub(super) struct Planned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
-    pub(super) events: Vec<Planned>,
+    pub(super) events: Vec<PlannedEvent>,
     /// The number of the node that is deleted when all sequences have been done, and that registers again.
     pub(super) deleted_node: Option<usize>,
 }
@@ -117,11 +117,11 @@ impl Plan {
     /// Makes a plan with so many sequences, at least two kills of each of the four processes, an outage of a few
     /// seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
     /// deleted node at the end. With `only` there is this kind of disturbance and nothing else, at least four times.
-    pub(super) fn new(seed: u64, sequences: usize, alone: Option<DisturbanceKind>) -> Self {
+    pub(super) fn new(seed: u64, sequences: usize, only: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
-        let sequences: Vec<Sequence> = (0..sequences).map(|number| sequence(&mut random, number)).collect();
+        let sequences: Vec<Sequence> = (0..sequences).map(|number| build_sequence(&mut random, number)).collect();
         let steps = sequences.iter().map(|sequence| sequence.steps.len()).sum();
-        let all = match alone {
+        let all = match only {
             None => {
                 let mut all = kills_and_outages(&mut random, sequences.len());
                 for kind in DisturbanceKind::MEANWHILE {
@@ -131,20 +131,20 @@ impl Plan {
             }
             Some(kind) => disturbances(&mut random, kind, (sequences.len() / 5).max(4)),
         };
-        let events = planned(&mut random, all, steps);
-        let is_deleted = alone.is_none_or(|kind| kind == DisturbanceKind::NodeDeleted);
-        let deleted_node = is_deleted.then(|| number(&mut random));
+        let events = schedule(&mut random, all, steps);
+        let is_deleted = only.is_none_or(|kind| kind == DisturbanceKind::NodeDeleted);
+        let deleted_node = is_deleted.then(|| choose_node(&mut random));
         Self { sequences, events, deleted_node }
     }
 }
 
 /// Chooses the number of a node; the user of the number takes it modulo the number of nodes.
-fn number(random: &mut Random) -> usize {
+fn choose_node(random: &mut Random) -> usize {
     usize::try_from(random.between(0, 240)).unwrap_or(0)
 }
 
 fn disturbances(random: &mut Random, kind: DisturbanceKind, times: usize) -> Vec<Event> {
-    let one = |_| Some(Event::Disturb { node: number(random), disturbance: Disturbance::choose(kind, random)? });
+    let one = |_| Some(Event::Disturb { node: choose_node(random), disturbance: Disturbance::choose(kind, random)? });
     (0..times).filter_map(one).collect()
 }
 
@@ -170,19 +170,19 @@ fn kills_and_outages(random: &mut Random, sequences: usize) -> Vec<Event> {
 }
 
 /// Schedules each event after a random number of steps.
-fn planned(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<Planned> {
+fn schedule(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<PlannedEvent> {
     // Not in the last tenth, so that something is left to be disturbed
     let end = u64::try_from(steps * 9 / 10).unwrap_or(u64::MAX);
-    let mut planned: Vec<Planned> = all
+    let mut planned: Vec<PlannedEvent> = all
         .into_iter()
-        .map(|event| Planned { after: usize::try_from(random.between(1, end)).unwrap_or(1), event })
+        .map(|event| PlannedEvent { after: usize::try_from(random.between(1, end)).unwrap_or(1), event })
         .collect();
     planned.sort_by_key(|planned| planned.after);
     planned
 }
 
 /// The state of a claim in the plan.
-struct Claim {
+struct PlannedClaim {
     name: String,
     mebibytes: u64,
     /// True after the first expansion: csi-resizer expands a volume again only when a pod has made use of the first
@@ -191,60 +191,60 @@ struct Claim {
 }
 
 /// A snapshot that was waited for, and its least size.
-struct Taken {
+struct PlannedSnapshot {
     name: String,
     mebibytes: u64,
 }
 
 /// Builds a sequence step by step, with the claims and snapshots that exist at this point.
-struct Sequencing<'a> {
+struct SequenceBuilder<'a> {
     random: &'a mut Random,
     name: String,
     class: Class,
     steps: Vec<Step>,
-    claims: Vec<Claim>,
-    snapshots: Vec<Taken>,
+    claims: Vec<PlannedClaim>,
+    snapshots: Vec<PlannedSnapshot>,
     made: usize,
 }
 
-fn sequence(random: &mut Random, number: usize) -> Sequence {
+fn build_sequence(random: &mut Random, number: usize) -> Sequence {
     let class = if random.percent(60) { Class::Thin } else { Class::Thick };
     let name = format!("s{number:03}");
     let mut all =
-        Sequencing { random, name, class, steps: Vec::new(), claims: Vec::new(), snapshots: Vec::new(), made: 0 };
-    all.create(Begin::Empty, LEAST);
+        SequenceBuilder { random, name, class, steps: Vec::new(), claims: Vec::new(), snapshots: Vec::new(), made: 0 };
+    all.create(ClaimSource::Empty, MIN_MEBIBYTES);
     for _ in 0..all.random.between(2, 6) {
-        all.one_more();
+        all.add_step();
     }
-    if !number.is_multiple_of(KEEPS) {
+    if !number.is_multiple_of(KEPT_ONE_IN) {
         all.delete_everything();
     }
     Sequence { name: all.name, steps: all.steps }
 }
 
-impl Sequencing<'_> {
+impl SequenceBuilder<'_> {
     fn new_name(&mut self, kind: &str) -> String {
         self.made += 1;
         format!("{}-{kind}{}", self.name, self.made)
     }
 
-    fn create(&mut self, begin: Begin, least: u64) {
+    fn create(&mut self, source: ClaimSource, least: u64) {
         let claim = self.new_name("claim");
         let mebibytes = least + self.random.between(0, 24);
-        self.claims.push(Claim { name: claim.clone(), mebibytes, is_grown: false });
-        self.steps.push(Step::Create { claim, class: self.class, mebibytes, begin });
+        self.claims.push(PlannedClaim { name: claim.clone(), mebibytes, is_grown: false });
+        self.steps.push(Step::Create { claim, class: self.class, mebibytes, source });
     }
 
-    fn one_more(&mut self) {
+    fn add_step(&mut self) {
         match (self.random.between(0, 100), self.class) {
             (0..25, _) | (43..60, Class::Thick) => self.grow(),
             (25..33, _) => {
                 let claim = self.new_name("hasty");
-                let mebibytes = LEAST + self.random.between(0, 24);
+                let mebibytes = MIN_MEBIBYTES + self.random.between(0, 24);
                 self.steps.push(Step::CreateAndDelete { claim, class: self.class, mebibytes });
             }
             (33..43, _) => self.delete_claim(),
-            (60.., Class::Thick) => self.create(Begin::Empty, LEAST),
+            (60.., Class::Thick) => self.create(ClaimSource::Empty, MIN_MEBIBYTES),
             (43..65, Class::Thin) => self.snapshot(),
             (65..80, Class::Thin) => self.restore(),
             (80..90, Class::Thin) => self.clone_claim(),
@@ -255,10 +255,10 @@ impl Sequencing<'_> {
     fn grow(&mut self) {
         let by = self.random.between(1, 32);
         let waits = self.random.percent(60);
-        let mut fresh: Vec<&mut Claim> = self.claims.iter_mut().filter(|claim| !claim.is_grown).collect();
+        let mut fresh: Vec<&mut PlannedClaim> = self.claims.iter_mut().filter(|claim| !claim.is_grown).collect();
         let index = self.random.index(fresh.len());
         let Some(claim) = index.and_then(|index| fresh.get_mut(index)) else {
-            return self.create(Begin::Empty, LEAST);
+            return self.create(ClaimSource::Empty, MIN_MEBIBYTES);
         };
         claim.mebibytes += by;
         claim.is_grown = true;
@@ -270,7 +270,7 @@ impl Sequencing<'_> {
         let waits = self.random.percent(75);
         let Some(claim) = self.random.of(&self.claims) else { return };
         let step = Step::Snapshot { snapshot: snapshot.clone(), claim: claim.name.clone(), waits };
-        let taken = Taken { name: snapshot, mebibytes: rounded(claim.mebibytes) };
+        let taken = PlannedSnapshot { name: snapshot, mebibytes: round_to_extents(claim.mebibytes) };
         self.steps.push(step);
         if waits {
             self.snapshots.push(taken);
@@ -281,14 +281,14 @@ impl Sequencing<'_> {
 
     fn restore(&mut self) {
         let Some(taken) = self.random.of(&self.snapshots) else { return self.snapshot() };
-        let (begin, least) = (Begin::Snapshot(taken.name.clone()), taken.mebibytes);
-        self.create(begin, least);
+        let (source, least) = (ClaimSource::Snapshot(taken.name.clone()), taken.mebibytes);
+        self.create(source, least);
     }
 
     fn clone_claim(&mut self) {
         let Some(source) = self.random.of(&self.claims) else { return };
-        let (begin, least) = (Begin::Claim(source.name.clone()), rounded(source.mebibytes));
-        self.create(begin, least);
+        let (source, least) = (ClaimSource::Claim(source.name.clone()), round_to_extents(source.mebibytes));
+        self.create(source, least);
     }
 
     fn delete_claim(&mut self) {
@@ -297,7 +297,7 @@ impl Sequencing<'_> {
             self.steps.push(Step::DeleteClaim { claim });
         }
         if self.claims.is_empty() {
-            self.create(Begin::Empty, LEAST);
+            self.create(ClaimSource::Empty, MIN_MEBIBYTES);
         }
     }
 
@@ -324,7 +324,7 @@ impl Sequencing<'_> {
 }
 
 /// Rounds MiB up to extents of 4 MiB, as LVM does: a copy must not be smaller than its source.
-fn rounded(mebibytes: u64) -> u64 {
+fn round_to_extents(mebibytes: u64) -> u64 {
     mebibytes.next_multiple_of(4)
 }
 
@@ -332,11 +332,11 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_once = |waits: &bool| if *waits { "" } else { " and does not wait" };
         match self {
-            Self::Create { claim, class, mebibytes, begin } => {
+            Self::Create { claim, class, mebibytes, source } => {
                 write!(f, "creates {claim} of {mebibytes}Mi in {}", class.name())?;
-                match begin {
-                    Begin::Empty => Ok(()),
-                    Begin::Snapshot(source) | Begin::Claim(source) => write!(f, " from {source}"),
+                match source {
+                    ClaimSource::Empty => Ok(()),
+                    ClaimSource::Snapshot(source) | ClaimSource::Claim(source) => write!(f, " from {source}"),
                 }
             }
             Self::CreateAndDelete { claim, class, mebibytes } => {
@@ -384,7 +384,7 @@ mod tests {
         }
         let outages: Vec<_> = plan.events.iter().filter(|event| matches!(event.event, Event::Outage { .. })).collect();
         assert!(
-            matches!(outages.as_slice(), [Planned { event: Event::Outage { seconds: 3..8, .. }, .. }]),
+            matches!(outages.as_slice(), [PlannedEvent { event: Event::Outage { seconds: 3..8, .. }, .. }]),
             "{outages:?}"
         );
     }
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn every_kind_of_disturbance_happens_and_can_be_had_alone() {
         let kinds = |plan: &Plan| {
-            let kind = |planned: &Planned| match &planned.event {
+            let kind = |planned: &PlannedEvent| match &planned.event {
                 Event::Disturb { disturbance, .. } => Some(disturbance.kind()),
                 Event::Kill(_) | Event::Outage { .. } => None,
             };
@@ -429,10 +429,10 @@ mod tests {
                 let mut ever = HashSet::new();
                 for step in &sequence.steps {
                     match step {
-                        Step::Create { claim, mebibytes, begin, .. } => {
-                            match begin {
-                                Begin::Empty => {}
-                                Begin::Snapshot(source) | Begin::Claim(source) => {
+                        Step::Create { claim, mebibytes, source, .. } => {
+                            match source {
+                                ClaimSource::Empty => {}
+                                ClaimSource::Snapshot(source) | ClaimSource::Claim(source) => {
                                     assert!(sizes.get(source).is_some_and(|size| size <= mebibytes), "{sequence:?}");
                                 }
                             }
@@ -446,7 +446,7 @@ mod tests {
                         }
                         Step::Snapshot { snapshot, claim, .. } => {
                             assert!(ever.insert(snapshot.clone()));
-                            let size = rounded(sizes[claim]);
+                            let size = round_to_extents(sizes[claim]);
                             sizes.insert(snapshot.clone(), size);
                         }
                         Step::DeleteSnapshot { snapshot: name } | Step::DeleteClaim { claim: name } => {

@@ -25,7 +25,7 @@ const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
 /// Flags for a leader election in seconds.
 const ELECTION: [&str; 3] =
     ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The supervised programs of a cluster.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub(super) struct Programs<'a> {
     cluster: &'a Cluster,
     nodes: &'a [Node],
     history: &'a History,
-    kept: Mutex<Vec<Kept>>,
-    turn: AtomicUsize,
+    kept: Mutex<Vec<Supervised>>,
+    next_node: AtomicUsize,
     /// Exits of the nodes' programs before the test.
     before: usize,
     node_kills: AtomicUsize,
@@ -42,7 +42,7 @@ pub(super) struct Programs<'a> {
 
 /// A supervised process of this machine.
 #[derive(Debug)]
-struct Kept {
+struct Supervised {
     name: &'static str,
     command: Command,
     /// True for a program of the product, which must never exit by itself.
@@ -68,18 +68,18 @@ impl<'a> Programs<'a> {
             sidecar.stop(cluster)?;
             let mut command = sidecar.command(cluster, &socket);
             command.arg("--retry-interval-max=5s");
-            kept.push(Kept::new(sidecar.name(), command, false));
+            kept.push(Supervised::new(sidecar.name(), command, false));
         }
         cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-        kept.push(Kept::new(SCHEDULER_PROCESS, cluster.scheduler_command(), false));
+        kept.push(Supervised::new(SCHEDULER_PROCESS, cluster.scheduler_command(), false));
         let [metrics, other_metrics] = METRICS.map(|address| format!("--metrics-bind-address={address}"));
         let mut command = topolvm::controller_command(cluster, spec, &socket)?;
         command.args(ELECTION).arg(metrics);
-        kept.push(Kept::new(CONTROLLER, command, true));
+        kept.push(Supervised::new(CONTROLLER, command, true));
         let other_socket = cluster.directory().join("controller-2/csi.sock");
         let mut command = topolvm::controller_command(cluster, spec, &other_socket)?;
         command.args(ELECTION).args([other_metrics.as_str(), "--health-probe-bind-address="]);
-        kept.push(Kept::new(OTHER_CONTROLLER, command, true));
+        kept.push(Supervised::new(OTHER_CONTROLLER, command, true));
         cluster.stop(CONTROLLER, Duration::from_secs(10))?;
         for kept in kept.iter().rev() {
             cluster.spawn(kept.name, &kept.command)?;
@@ -89,25 +89,25 @@ impl<'a> Programs<'a> {
             nodes,
             history,
             kept: Mutex::new(kept),
-            turn: AtomicUsize::new(0),
-            before: ends(nodes)?.len(),
+            next_node: AtomicUsize::new(0),
+            before: exit_lines(nodes)?.len(),
             node_kills: AtomicUsize::new(0),
         })
     }
 
     /// Restarts programs that have exited, until `stop` is true.
-    pub(super) fn keep(&self, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn supervise(&self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             for kept in self.lock().iter_mut() {
-                self.revive(kept)?;
+                self.restart_if_exited(kept)?;
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    fn revive(&self, kept: &mut Kept) -> Result<()> {
-        if process(self.cluster, kept.name)?.is_some_and(|process| process.is_alive()) {
+    fn restart_if_exited(&self, kept: &mut Supervised) -> Result<()> {
+        if find_process(self.cluster, kept.name)?.is_some_and(|process| process.is_alive()) {
             return Ok(());
         }
         if kept.is_killed {
@@ -123,25 +123,25 @@ impl<'a> Programs<'a> {
     /// Kills a program with SIGKILL.
     pub(super) fn kill(&self, victim: Victim) -> Result<()> {
         match victim {
-            Victim::Controller => self.kill_kept(CONTROLLER),
-            Victim::OtherController => self.kill_kept(OTHER_CONTROLLER),
+            Victim::Controller => self.kill_supervised(CONTROLLER),
+            Victim::OtherController => self.kill_supervised(OTHER_CONTROLLER),
             Victim::Node => self.kill_in_node(NODE),
             Victim::Lvmd => self.kill_in_node(LVMD),
         }
     }
 
-    fn kill_kept(&self, name: &str) -> Result<()> {
+    fn kill_supervised(&self, name: &str) -> Result<()> {
         let mut all = self.lock();
         let kept = all.iter_mut().find(|kept| kept.name == name).context("no such program")?;
-        self.revive(kept)?;
+        self.restart_if_exited(kept)?;
         self.history.record(EVENTS, format!("kills {name}"));
         kept.is_killed = true;
         kept.kills += 1;
-        process(self.cluster, name)?.context("it was not started")?.signal(Signal::KILL)
+        find_process(self.cluster, name)?.context("it was not started")?.signal(Signal::KILL)
     }
 
     fn kill_in_node(&self, name: &str) -> Result<()> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.next_node.fetch_add(1, Ordering::Relaxed);
         let node = self.nodes.iter().cycle().nth(turn).context("there are no nodes")?;
         let end = Instant::now() + Duration::from_secs(20);
         // It may have been killed a moment ago
@@ -149,7 +149,7 @@ impl<'a> Programs<'a> {
             if Instant::now() > end {
                 return Err(error);
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         self.node_kills.fetch_add(1, Ordering::Relaxed);
         self.history.record(EVENTS, format!("killed {name} of {}", node.name()));
@@ -161,7 +161,7 @@ impl<'a> Programs<'a> {
         for kept in self.lock().iter().filter(|kept| kept.is_ours) {
             ensure!(kept.exits == 0, "{} ended by itself {} times; see its log", kept.name, kept.exits);
         }
-        let ends = ends(self.nodes)?;
+        let ends = exit_lines(self.nodes)?;
         let ends = ends.get(self.before..).unwrap_or_default();
         let kills = self.node_kills.load(Ordering::Relaxed);
         let unexpected: Vec<_> = ends.iter().filter(|end| !end.ends_with("ended, status 137")).collect();
@@ -175,7 +175,7 @@ impl<'a> Programs<'a> {
             if Instant::now() > end {
                 bail!("{leaders} controllers are leading");
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
     }
 
@@ -196,24 +196,24 @@ impl<'a> Programs<'a> {
         self.cluster.stop(OTHER_CONTROLLER, Duration::from_secs(10))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Supervised>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl Supervised {
     fn new(name: &'static str, command: Command, is_ours: bool) -> Self {
         Self { name, command, is_ours, is_killed: false, kills: 0, exits: 0 }
     }
 }
 
 /// Finds a process that the cluster started.
-pub(super) fn process(cluster: &Cluster, name: &str) -> Result<Option<Process>> {
+pub(super) fn find_process(cluster: &Cluster, name: &str) -> Result<Option<Process>> {
     Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
 }
 
 /// Returns the lines of the nodes' logs that say that a program has exited.
-fn ends(nodes: &[Node]) -> Result<Vec<String>> {
+fn exit_lines(nodes: &[Node]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in nodes {
         for name in [NODE, LVMD] {

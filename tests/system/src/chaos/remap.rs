@@ -65,7 +65,7 @@ impl Remap {
 }
 
 /// Returns true if the capacities that a Node publishes show that lvmd uses the unchanged configuration.
-pub(super) fn is_as_before(published: &BTreeMap<String, u64>) -> bool {
+pub(super) fn is_unchanged(published: &BTreeMap<String, u64>) -> bool {
     published.get(THICK_CLASS).is_some_and(|free| *free >= SOME)
         && published.contains_key(THIN_CLASS)
         && !published.contains_key(SMALL_CLASS)
@@ -126,10 +126,10 @@ mod tests {
             (Remap::ThinRemoved, published(&[("ssd", SOME)])),
         ];
         for (remap, published) in &now {
-            assert!(remap.is_published(published) && !is_as_before(published), "{remap}");
+            assert!(remap.is_published(published) && !is_unchanged(published), "{remap}");
         }
         let before = published(&[("ssd", SOME), ("thin", 1)]);
-        assert!(is_as_before(&before) && Remap::ALL.iter().all(|remap| !remap.is_published(&before)));
+        assert!(is_unchanged(&before) && Remap::ALL.iter().all(|remap| !remap.is_published(&before)));
     }
 
     #[test]

@@ -83,8 +83,8 @@ pub(super) fn explain(all: &[Disagreement], history: &History, cluster: &Cluster
         // A volume of Kubernetes is named by the UID of its claim
         let mut words: Vec<String> = ids.iter().map(|id| id.trim_start_matches("pvc-").to_owned()).collect();
         words.extend(ids.iter().map(|id| id.trim_start_matches("snapcontent-").to_owned()));
-        let who = history.who_mentions(&words);
-        parts.push(format!("\n{disagreement}\nhistory:\n{}", history.of(&who)));
+        let who = history.authors_mentioning(&words);
+        parts.push(format!("\n{disagreement}\nhistory:\n{}", history.excerpt(&who)));
         parts.extend(log_lines(cluster, nodes, ids));
     }
     parts.join("\n")
@@ -99,10 +99,10 @@ fn log_lines(cluster: &Cluster, nodes: &[Node], ids: &[String]) -> Vec<String> {
     files.sort_by_key(|file| file.as_ref().map(fs::DirEntry::path).ok());
     let logs = files.into_iter().filter_map(|file| Some(file.ok()?.path()));
     let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-    logs.flat_map(|path| lines_of(&path, ids)).collect()
+    logs.flat_map(|path| matching_lines(&path, ids)).collect()
 }
 
-fn lines_of(path: &Path, ids: &[String]) -> Vec<String> {
+fn matching_lines(path: &Path, ids: &[String]) -> Vec<String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // Those have every request, and the history
     if ids.is_empty() || ["kubelet.log", "containerd.log", "apiserver.log", "chaos.log"].contains(&name.as_str()) {

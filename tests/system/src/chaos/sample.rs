@@ -12,7 +12,7 @@ pub(super) const SIZE: u64 = 64 << 20;
 
 /// Returns a state without disagreements: a thin claim `c`, a snapshot `s` of it, a claim `r` restored from that, and a
 /// thick claim `t`, with the LVs 1 to 4.
-pub(super) fn agreed() -> State {
+pub(super) fn consistent_state() -> State {
     let free = [(DEFAULT_CLASS, 5), (THICK_CLASS, 5), (THIN_CLASS, 7)];
     let free: BTreeMap<_, _> = free.into_iter().map(|(class, bytes)| (class.to_owned(), bytes)).collect();
     let lvm = vec![thin("lv1", ""), thin("lv2", "lv1"), thin("lv3", "lv2"), lvm_volume("lv4", THICK_VG, "", "")];
@@ -44,7 +44,7 @@ pub(super) fn agreed() -> State {
 }
 
 /// Returns the messages of disagreements, a line each.
-pub(super) fn lines(all: &[Disagreement]) -> String {
+pub(super) fn messages(all: &[Disagreement]) -> String {
     all.iter().map(|disagreement| disagreement.to_string() + "\n").collect()
 }
 

@@ -12,7 +12,7 @@ use testbed::topolvm::{LVMD_SOCKET, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, T
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY};
 use topolvm_proto::lvmd::{GetLvListRequest, GetLvListResponse};
 
-use super::fields::named;
+use super::fields::find_by_name;
 
 /// Name of the default device class of the test bed, its key in an annotation, and its volume group.
 pub(super) const THICK_CLASS: &str = "ssd";
@@ -79,7 +79,7 @@ impl State {
                 .iter()
                 .map(|node| {
                     Ok(NodeState {
-                        published: named(&api_nodes, node.name()).map(capacities).unwrap_or_default(),
+                        published: find_by_name(&api_nodes, node.name()).map(capacities).unwrap_or_default(),
                         ..NodeState::read(node)?
                     })
                 })
@@ -113,11 +113,11 @@ impl NodeState {
         let command = "lvs -a --noheadings --units b --nosuffix --separator '|' \
                        -o vg_name,lv_name,lv_size,lv_active,pool_lv,origin,lv_tags";
         let all: Vec<Lv> = node.script(command)?.lines().map(Lv::parse).collect::<Result<_>>()?;
-        let mut listed = lvmd_list(node, "")?;
-        listed.extend(lvmd_list(node, THIN_CLASS)?);
+        let mut listed = list_lvmd_volumes(node, "")?;
+        listed.extend(list_lvmd_volumes(node, THIN_CLASS)?);
         let thick =
             node.script(&format!("vgs --noheadings --units b --nosuffix -o vg_free {THICK_VG}"))?.trim().parse()?;
-        let free = [(DEFAULT_CLASS, thick), (THICK_CLASS, thick), (THIN_CLASS, not_promised(&all)?)];
+        let free = [(DEFAULT_CLASS, thick), (THICK_CLASS, thick), (THIN_CLASS, unpromised_bytes(&all)?)];
         Ok(Self {
             name: node.name().to_owned(),
             lvm: all.into_iter().filter(Lv::is_volume).collect(),
@@ -129,7 +129,7 @@ impl NodeState {
 }
 
 /// Returns the bytes that the thin pool may still promise with its overprovisioning ratio. Copies count in full.
-fn not_promised(all: &[Lv]) -> Result<u64> {
+fn unpromised_bytes(all: &[Lv]) -> Result<u64> {
     let pool = all.iter().find(|lv| lv.group == THIN_VG && lv.name == THIN_POOL).context("there is no thin pool")?;
     let promised: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
     Ok((pool.bytes * THIN_OVERPROVISION).saturating_sub(promised))
@@ -153,7 +153,7 @@ impl Lv {
 
 /// Returns name and size in bytes of the volumes that lvmd in a node lists. It uses curl: gRPC without streams is a
 /// POST with five bytes before the message.
-fn lvmd_list(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
+fn list_lvmd_volumes(node: &Node, device_class: &str) -> Result<Vec<(String, u64)>> {
     let message = GetLvListRequest { device_class: device_class.to_owned(), name: String::new() }.encode_to_vec();
     let mut body = vec![0];
     body.extend(u32::try_from(message.len())?.to_be_bytes());
@@ -199,7 +199,7 @@ mod tests {
             "thinvg|y|30|active|pool0|x|",
             "myvg1|z|7|active|||",
         ];
-        assert_eq!(not_promised(&lines.map(lv)).unwrap(), 1940);
-        assert!(not_promised(&[]).is_err());
+        assert_eq!(unpromised_bytes(&lines.map(lv)).unwrap(), 1940);
+        assert!(unpromised_bytes(&[]).is_err());
     }
 }

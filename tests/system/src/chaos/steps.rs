@@ -9,7 +9,7 @@ use topolvm_api::parse_bytes;
 use super::class::Class;
 use super::history::Fact;
 use super::objects::{Kind, Objects, text};
-use super::plan::{Begin, Step};
+use super::plan::{ClaimSource, Step};
 use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
 
 /// Name of the VolumeSnapshotClass.
@@ -19,17 +19,18 @@ impl Step {
     /// Runs the step. `note` records the ids that lead from logs to this step.
     pub(super) async fn run(&self, objects: &Objects, note: impl Fn(Fact)) -> Result<()> {
         match self {
-            Self::Create { claim, class, mebibytes, begin } => {
-                let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, begin)).await?;
+            Self::Create { claim, class, mebibytes, source } => {
+                let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, source)).await?;
                 note(format!("{claim} has the UID {uid}").into());
-                objects.until(Kind::Claim, claim, "bound", |claim| claim.is_some_and(is_bound)).await
+                objects.wait_until(Kind::Claim, claim, "bound", |claim| claim.is_some_and(is_bound)).await
             }
             Self::CreateAndDelete { claim, class, mebibytes } => {
-                let uid = objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, &Begin::Empty)).await?;
-                note(Fact::Hasty { claim: claim.clone(), uid: uid.clone() });
+                let uid =
+                    objects.create(Kind::Claim, &new_claim(claim, *class, *mebibytes, &ClaimSource::Empty)).await?;
+                note(Fact::ShortLivedClaim { claim: claim.clone(), uid: uid.clone() });
                 objects.delete(Kind::Claim, claim).await?;
-                objects.until_gone(Kind::Claim, claim).await?;
-                note(Fact::HastyGone { uid });
+                objects.wait_until_gone(Kind::Claim, claim).await?;
+                note(Fact::ShortLivedClaimGone { uid });
                 Ok(())
             }
             Self::Grow { claim, mebibytes, waits } => grow(objects, claim, *mebibytes, *waits).await,
@@ -37,7 +38,7 @@ impl Step {
                 let uid = objects.create(Kind::Snapshot, &snapshot(name, SNAPSHOT_CLASS, claim)).await?;
                 note(format!("{name} has the UID {uid}").into());
                 if *waits {
-                    until_ready(objects, name).await?;
+                    wait_until_ready(objects, name).await?;
                 }
                 Ok(())
             }
@@ -47,12 +48,12 @@ impl Step {
     }
 }
 
-fn new_claim(name: &str, class: Class, mebibytes: u64, begin: &Begin) -> Value {
+fn new_claim(name: &str, class: Class, mebibytes: u64, source: &ClaimSource) -> Value {
     let size = format!("{mebibytes}Mi");
-    match begin {
-        Begin::Empty => claim(name, class.name(), &size, VolumeMode::Filesystem),
-        Begin::Snapshot(source) => copied_claim(name, class.name(), &size, DataSource::Snapshot(source)),
-        Begin::Claim(source) => copied_claim(name, class.name(), &size, DataSource::Claim(source)),
+    match source {
+        ClaimSource::Empty => claim(name, class.name(), &size, VolumeMode::Filesystem),
+        ClaimSource::Snapshot(source) => copied_claim(name, class.name(), &size, DataSource::Snapshot(source)),
+        ClaimSource::Claim(source) => copied_claim(name, class.name(), &size, DataSource::Claim(source)),
     }
 }
 
@@ -72,36 +73,36 @@ async fn grow(objects: &Objects, claim: &str, mebibytes: u64, waits: bool) -> Re
         let size = volume.map(|volume| text(volume, "/spec/capacity/storage")).unwrap_or_default();
         parse_bytes(&Quantity(size.to_owned())).is_ok_and(|bytes| bytes >= mebibytes << 20)
     };
-    objects.until(Kind::Volume, text(&now, "/spec/volumeName"), "as large as it should be", is_so).await
+    objects.wait_until(Kind::Volume, text(&now, "/spec/volumeName"), "as large as it should be", is_so).await
 }
 
 async fn delete_claim(objects: &Objects, claim: &str) -> Result<()> {
     let volume = objects.get(Kind::Claim, claim).await?.map(|claim| text(&claim, "/spec/volumeName").to_owned());
     objects.delete(Kind::Claim, claim).await?;
-    objects.until_gone(Kind::Claim, claim).await?;
+    objects.wait_until_gone(Kind::Claim, claim).await?;
     match volume.filter(|volume| !volume.is_empty()) {
-        Some(volume) => objects.until_gone(Kind::Volume, &volume).await,
+        Some(volume) => objects.wait_until_gone(Kind::Volume, &volume).await,
         None => Ok(()),
     }
 }
 
-async fn until_ready(objects: &Objects, snapshot: &str) -> Result<()> {
+async fn wait_until_ready(objects: &Objects, snapshot: &str) -> Result<()> {
     let is_ready = |now: &DynamicObject| now.data.pointer("/status/readyToUse") == Some(&Value::Bool(true));
-    objects.until(Kind::Snapshot, snapshot, "ready", |now| now.is_some_and(is_ready)).await
+    objects.wait_until(Kind::Snapshot, snapshot, "ready", |now| now.is_some_and(is_ready)).await
 }
 
 /// Deletes a snapshot, after waiting until it is ready: csi-snapshotter and snapshot-controller forget, or leak, a
 /// snapshot that is deleted while it is created (external-snapshotter, issues 134, 1258 and 1388).
 async fn delete_snapshot(objects: &Objects, snapshot: &str) -> Result<()> {
-    until_ready(objects, snapshot).await?;
+    wait_until_ready(objects, snapshot).await?;
     let content = objects
         .get(Kind::Snapshot, snapshot)
         .await?
         .map(|snapshot| text(&snapshot, "/status/boundVolumeSnapshotContentName").to_owned());
     objects.delete(Kind::Snapshot, snapshot).await?;
-    objects.until_gone(Kind::Snapshot, snapshot).await?;
+    objects.wait_until_gone(Kind::Snapshot, snapshot).await?;
     match content.filter(|content| !content.is_empty()) {
-        Some(content) => objects.until_gone(Kind::Content, &content).await,
+        Some(content) => objects.wait_until_gone(Kind::Content, &content).await,
         None => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use crate::manifests::{VolumeMode, claim, pod};
 /// Size of each volume in MiB.
 pub(super) const MEBIBYTES: u64 = 48;
 const FILE: &str = "/data/number";
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// A pod with a volume on a given node. Claim and pod have the same name.
 #[derive(Debug)]
@@ -76,14 +76,14 @@ impl<'a> Workload<'a> {
     /// Writes the next number in the pod and syncs it.
     pub(super) fn write(&self) -> Result<()> {
         let number = self.written.load(Ordering::Relaxed) + 1;
-        self.until("writes", || self.in_pod(&format!("echo {number} >{FILE} && sync")))?;
+        self.retry("writes", || self.exec_in_pod(&format!("echo {number} >{FILE} && sync")))?;
         self.written.store(number, Ordering::Relaxed);
         Ok(())
     }
 
     /// Waits until the pod runs, and checks the number that it has written.
     pub(super) fn check(&self) -> Result<()> {
-        let has = self.until("reads", || self.in_pod(&format!("cat {FILE} 2>/dev/null || echo nothing")))?;
+        let has = self.retry("reads", || self.exec_in_pod(&format!("cat {FILE} 2>/dev/null || echo nothing")))?;
         let written = self.written.load(Ordering::Relaxed).to_string();
         ensure!(has.trim() == written, "{} has written and synced {written}, and reads {has:?}", self.name);
         Ok(())
@@ -98,7 +98,7 @@ impl<'a> Workload<'a> {
     }
 
     /// Waits for the event FailedMount of the new pod and returns its message. It is an error if the pod is Ready.
-    pub(super) fn is_refused(&self) -> Result<String> {
+    pub(super) fn wait_for_mount_failure(&self) -> Result<String> {
         let end = Instant::now() + self.patience;
         loop {
             let pod = self.object("pod", &self.name)?;
@@ -115,12 +115,12 @@ impl<'a> Workload<'a> {
             if Instant::now() > end {
                 bail!("pod {} is not Ready, and no event FailedMount says why", self.name);
             }
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
     }
 
     /// Deletes pod and claim, and waits until the volume is gone from Kubernetes and from LVM.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(super) fn delete(&self) -> Result<()> {
         let (volume, lv) = (self.volume()?, self.lv()?);
         self.stop_pod()?;
         self.cluster.kubectl_ok(["delete", "persistentvolumeclaim", &self.name, "--timeout=120s"])?;
@@ -151,13 +151,13 @@ impl<'a> Workload<'a> {
             .context("kubectl prints no JSON")
     }
 
-    fn in_pod(&self, script: &str) -> Result<String> {
+    fn exec_in_pod(&self, script: &str) -> Result<String> {
         let request_timeout = "--request-timeout=20s";
         self.cluster.kubectl_ok(["exec", request_timeout, &self.name, "--", "sh", "-c", script])
     }
 
     /// Retries an attempt until it succeeds or times out: the pod may not run yet, or not again.
-    fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    fn retry<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let end = Instant::now() + self.patience;
         loop {
             match attempt() {
@@ -178,7 +178,7 @@ impl<'a> Workload<'a> {
                         )
                     });
                 }
-                Err(_) => sleep(LOOK_AGAIN),
+                Err(_) => sleep(POLL_INTERVAL),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use system_tests::chart::{self, Helm, output};
+use system_tests::chart::{self, Helm, run_command};
 use system_tests::kustomization::Kustomization;
 use testbed::assets;
 
@@ -47,7 +47,7 @@ pub(crate) fn equal(helm: Helm) -> Result<()> {
         Kustomization { base: &format!("overlays/{overlay}"), components, ..Kustomization::default() }
             .write(&directory)?;
         let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
-        let built = output(Command::new(kubectl).arg("kustomize").arg(&directory))?;
+        let built = run_command(Command::new(kubectl).arg("kustomize").arg(&directory))?;
         let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;
         let rendered = render(helm, values)?;
         ensure!(rendered.of("StorageClass").count() == 1, "{values}: there is no StorageClass");
@@ -70,7 +70,7 @@ pub(crate) fn linted(helm: Helm) -> Result<()> {
     for file in files {
         let mut lint = Command::new(chart::program(helm)?);
         lint.args(["lint", "--strict"]).arg(chart::directory()).arg("--values").arg(&file);
-        output(&mut lint)?;
+        run_command(&mut lint)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use system_tests::kustomization::{Kustomization, lvmd_config, patch};
 use system_tests::manifests::{VolumeMode, claim, pod, snapshot_class, storage_class};
 use system_tests::product_images;
-use system_tests::shared::{Shared, TestCluster};
+use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{self, LVMD, THIN_CLASS, TopolvmSpec};
@@ -27,9 +27,9 @@ pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legac
 
 /// Clusters with the product as pods. Trials mostly wait, so that two clusters finish in little more than half the time
 /// of one.
-static IN_PODS: Shared<Fixture> = Shared::new(2);
+static IN_PODS: ClusterPool<Fixture> = ClusterPool::new(2);
 /// Clusters with the programs as processes of the bed.
-static AS_PROCESSES: Shared<Fixture> = Shared::new(2);
+static AS_PROCESSES: ClusterPool<Fixture> = ClusterPool::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin
 /// pool), `immediate`, `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
@@ -61,11 +61,11 @@ pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Resul
 /// Runs a trial with a cluster. After a failed trial everything that it left is removed, so that the next one has a
 /// clean cluster.
 fn with(
-    shared: &Shared<Fixture>,
+    pool: &ClusterPool<Fixture>,
     up: impl FnOnce() -> Result<Fixture>,
     body: impl FnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
-    shared.with(up, |fixture| {
+    pool.run_with(up, |fixture| {
         body(fixture).map_err(|error| {
             let state = fixture.state();
             let clean = fixture.clean_up();
@@ -76,7 +76,7 @@ fn with(
 
 /// Stops the clusters that were started.
 pub(crate) fn down() -> Result<()> {
-    [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|shared| shared.end(|fixture| fixture.shared.down()))
+    [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|pool| pool.stop_all(|fixture| fixture.shared.down()))
 }
 
 /// Returns the specification for the pods of the overlay `lvmd`, with the same device classes.

@@ -17,7 +17,7 @@ use testbed::sidecars::{self, NAMESPACE, Sidecar};
 use testbed::topolvm::{self, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
-use crate::job::Silent;
+use crate::job::SilentReporter;
 
 const RELEASE: &str = "topolvm";
 /// Name of the StorageClass of the chart.
@@ -75,7 +75,7 @@ impl Bed<'_> {
         let chart = chart::directory();
         self.helm(helm, &["install", RELEASE, &chart.to_string_lossy(), "--create-namespace"])?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
-        Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut Silent)?;
+        Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut SilentReporter)?;
         let notes = self.helm_output(helm, &["get", "notes", RELEASE])?;
         ensure!(notes.contains("rollout status") && !notes.contains("without effect"), "{notes}");
         Ok(())

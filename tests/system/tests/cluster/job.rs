@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 use system_tests::manifests::{VolumeMode, claim, pod};
-use system_tests::scenario::{Narrator, Scenario};
+use system_tests::scenario::{Reporter, Scenario};
 use testbed::topolvm::TopolvmSpec;
 use topolvm_api::ApiFlavor;
 
@@ -31,15 +31,15 @@ pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// A narrator that prints nothing.
-pub(crate) struct Silent;
+/// A reporter that prints nothing.
+pub(crate) struct SilentReporter;
 
-impl Narrator for Silent {
+impl Reporter for SilentReporter {
     fn step(&mut self, _title: &str, _seconds: f64, _lines: &str) {}
 }
 
 fn main_job(fixture: &Fixture) -> Result<()> {
-    Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: ApiFlavor::TopoLvm }.run(&mut Silent)
+    Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: ApiFlavor::TopoLvm }.run(&mut SilentReporter)
 }
 
 fn block(fixture: &Fixture) -> Result<()> {

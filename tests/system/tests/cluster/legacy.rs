@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 
 use crate::Body;
 use crate::fixture::{Fixture, volumes_of};
-use crate::job::Silent;
+use crate::job::SilentReporter;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     vec![("the_older_api_group_has_the_whole_job_done_and_the_other_group_is_left_alone".to_owned(), legacy)]
@@ -39,7 +39,7 @@ fn legacy(fixture: &Fixture) -> Result<()> {
         || {
             fixture.kubectl(&["delete", &volumes_of(TopoLvm), &doomed, "--wait=false"])?;
             fixture.apply_classes(Legacy)?;
-            Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: Legacy }.run(&mut Silent)?;
+            Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: Legacy }.run(&mut SilentReporter)?;
             names(fixture)?;
             admission(fixture)?;
             for (log, before) in logs.iter().zip(before) {

@@ -23,7 +23,7 @@ use testbed::topolvm::{
 };
 use topolvm_api::ApiFlavor::TopoLvm;
 
-use crate::job::Silent;
+use crate::job::SilentReporter;
 
 /// Tag of the image to which the product is upgraded while a pod writes.
 const NEXT_BUILD: &str = "next";
@@ -86,7 +86,7 @@ fn with_thin_class() -> Kustomization<'static> {
 }
 
 fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
-    Scenario { cluster: &shared.cluster, node, flavor: TopoLvm }.run(&mut Silent)?;
+    Scenario { cluster: &shared.cluster, node, flavor: TopoLvm }.run(&mut SilentReporter)?;
     let owner = ".items[0].metadata.ownerReferences[0].kind";
     let owner =
         shared.kubectl(&["get", "csistoragecapacities", "-n", NAMESPACE, "-o", &format!("jsonpath={{{owner}}}")])?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
-use system_tests::shared::{Shared, TestCluster};
+use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
 /// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`.
@@ -23,7 +23,7 @@ pub(crate) const ELECTION: [&str; 3] = [
 /// Time for a process to exit after SIGTERM.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-static SHARED: Shared<Fixture> = Shared::new(1);
+static SHARED: ClusterPool<Fixture> = ClusterPool::new(1);
 
 /// A control plane with the product's manifests and its controller.
 pub(crate) struct Fixture {
@@ -41,12 +41,12 @@ impl Deref for Fixture {
 /// Runs a trial with the shared control plane.
 pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
-    SHARED.with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
+    SHARED.run_with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
 }
 
 /// Stops the control plane, if one was started.
 pub(crate) fn down() -> Result<()> {
-    SHARED.end(|fixture| fixture.shared.down())
+    SHARED.stop_all(|fixture| fixture.shared.down())
 }
 
 impl Fixture {

@@ -83,7 +83,7 @@ impl<'a> Bed<'a> {
     }
 
     /// Returns the number of gRPC calls of a method that the agent has handled.
-    pub(super) fn calls(&self, method: &str) -> Result<f64> {
+    pub(super) fn handled_calls(&self, method: &str) -> Result<f64> {
         let page = self.node.script("curl -sS http://127.0.0.1:8080/metrics")?;
         metrics::sum(&page, &format!("topolvm_grpc_handled_total{{method=\"{method}\""))
     }

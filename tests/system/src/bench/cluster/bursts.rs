@@ -13,7 +13,7 @@ use topolvm_proto::csi::{
 };
 
 use super::bed::{Bed, IMMEDIATE, VG, create, is_bound};
-use super::watching::times;
+use super::watching::time_until_all;
 use crate::bench::{Figure, median};
 use crate::manifests::{VolumeMode, claim};
 use testbed::topolvm::controller_socket;
@@ -95,15 +95,15 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     let channel = Endpoint::try_from(format!("unix:{}", controller_socket(bed.cluster).display()))?.connect().await?;
     let csi = ControllerClient::new(channel);
     // Opens connections and warms caches
-    bound(bed, 2).await?;
+    time_claims(bed, 2).await?;
     let mut figures = Vec::new();
     for burst in BURSTS {
         let (mut claims, mut volumes, mut shells, mut ratios) =
             (Samples::default(), Samples::default(), vec![], vec![]);
         for _ in 0..burst.rounds {
-            let last = claims.add(bound(bed, burst.volumes).await?);
-            volumes.add(created(bed, &csi, burst.volumes).await?);
-            let shell = shell(bed, burst.volumes)?;
+            let last = claims.add(time_claims(bed, burst.volumes).await?);
+            volumes.add(time_csi_creates(bed, &csi, burst.volumes).await?);
+            let shell = time_shell_loop(bed, burst.volumes)?;
             ratios.push(last / shell);
             shells.push(shell);
         }
@@ -120,20 +120,20 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Returns the milliseconds from the first request until each claim is Bound.
-async fn bound(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
+async fn time_claims(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
     let names: Vec<String> = (0..number).map(|index| format!("burst{index}")).collect();
     let claims = names.iter().map(|name| create(&bed.claims, claim(name, IMMEDIATE, "64Mi", VolumeMode::Filesystem)));
     let action = async { try_join_all(claims).await.map(drop) };
-    let times = times(&bed.claims, &names, is_bound, action).await?;
+    let times = time_until_all(&bed.claims, &names, is_bound, action).await?;
     bed.delete_claims()?;
     Ok(times)
 }
 
 /// Returns the milliseconds of each CreateVolume, all called at once.
-async fn created(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) -> Result<Vec<f64>> {
+async fn time_csi_creates(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) -> Result<Vec<f64>> {
     let start = Instant::now();
     let calls = (0..number).map(|index| {
-        let (mut csi, request) = (csi.clone(), request(bed, index));
+        let (mut csi, request) = (csi.clone(), create_request(bed, index));
         async move {
             let volume = csi.create_volume(request).await?.into_inner().volume.context("no volume in the answer")?;
             anyhow::Ok((volume.volume_id, start.elapsed().as_secs_f64() * 1000.0))
@@ -150,7 +150,7 @@ async fn created(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) 
     Ok(times)
 }
 
-fn request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
+fn create_request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
     let node = bed.node.name().to_owned();
     let here = Topology { segments: [("topology.topolvm.io/node".to_owned(), node)].into() };
     CreateVolumeRequest {
@@ -166,7 +166,7 @@ fn request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
 }
 
 /// Returns the milliseconds of a loop of so many lvcreate, by the guest's clock.
-fn shell(bed: &Bed<'_>, number: usize) -> Result<f64> {
+fn time_shell_loop(bed: &Bed<'_>, number: usize) -> Result<f64> {
     let script = format!(
         "begin=$EPOCHREALTIME\n\
          for i in $(seq {number}); do lvcreate -qqy -L 64m -n shell$i {VG}; done\n\

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::bed::{Bed, WAITING, create, is_ready};
-use super::watching::time;
+use super::watching::time_until;
 use crate::bench::{Figure, median};
 use crate::manifests::{VolumeMode, claim, pod};
 
@@ -15,19 +15,19 @@ const TIMES: u8 = 5;
 
 pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     // Images and CSI connections
-    with_volume(bed).await?;
+    time_pod_with_volume(bed).await?;
     bed.clean_up()?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
-        with.push(with_volume(bed).await?);
+        with.push(time_pod_with_volume(bed).await?);
         bed.clean_up()?;
-        without.push(without_volume(bed).await?);
+        without.push(time_pod_without_volume(bed).await?);
         bed.clean_up()?;
     }
-    with_volume(bed).await?;
+    time_pod_with_volume(bed).await?;
     let mut growths = Vec::new();
     for step in 1..=i64::from(TIMES) {
-        growths.push(grow(bed, 1024 + 256 * step).await?);
+        growths.push(time_expansion(bed, 1024 + 256 * step).await?);
     }
     bed.clean_up()?;
     let ms = |name, values, goal| {
@@ -41,15 +41,15 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Creates a claim and its pod, and returns the milliseconds until the pod is Ready. Both stay.
-async fn with_volume(bed: &Bed<'_>) -> Result<f64> {
+async fn time_pod_with_volume(bed: &Bed<'_>) -> Result<f64> {
     let action = async {
         create(&bed.claims, claim("pod", WAITING, "1Gi", VolumeMode::Filesystem)).await?;
         create(&bed.pods, pod("pod", "pod", VolumeMode::Filesystem)).await
     };
-    time(&bed.pods, "pod", is_ready, action).await
+    time_until(&bed.pods, "pod", is_ready, action).await
 }
 
-async fn without_volume(bed: &Bed<'_>) -> Result<f64> {
+async fn time_pod_without_volume(bed: &Bed<'_>) -> Result<f64> {
     let mut pod = pod("pod", "", VolumeMode::Filesystem);
     let spec = pod.get_mut("spec").and_then(serde_json::Value::as_object_mut).context("no spec")?;
     let _volumes = spec.remove("volumes");
@@ -57,11 +57,11 @@ async fn without_volume(bed: &Bed<'_>) -> Result<f64> {
     for container in containers.iter_mut().filter_map(serde_json::Value::as_object_mut) {
         let _mounts = container.remove("volumeMounts");
     }
-    time(&bed.pods, "pod", is_ready, create(&bed.pods, pod)).await
+    time_until(&bed.pods, "pod", is_ready, create(&bed.pods, pod)).await
 }
 
 /// Expands the claim and returns the milliseconds until its capacity says that the filesystem has grown.
-async fn grow(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
+async fn time_expansion(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
     let size = format!("{mebibytes}Mi");
     let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}});
     let action = async {
@@ -69,7 +69,7 @@ async fn grow(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
         Ok(())
     };
     // The API server writes 1280Mi as 1280Mi and 2048Mi as 2Gi
-    time(&bed.claims, "pod", |claim| has_size(claim, mebibytes), action).await
+    time_until(&bed.claims, "pod", |claim| has_size(claim, mebibytes), action).await
 }
 
 pub(super) fn has_size(claim: &PersistentVolumeClaim, mebibytes: i64) -> bool {

@@ -7,75 +7,93 @@ use std::time::Duration;
 
 use super::LIMIT;
 use super::bed::{Bed, IMMEDIATE, THIN, create, is_bound, is_ready};
-use super::copies::{restored, snapshot_ready};
+use super::copies::{time_restore, time_snapshot};
 use super::pods::has_size;
-use super::watching::time;
+use super::watching::time_until;
 use crate::bench::Figure;
 use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, pod};
 
 /// Interval between reads of the agent's count of calls.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
     let mut counter = Counter { bed, before: bed.lvm_processes()? };
+    let mut figures = measure_volume(bed, &mut counter).await?;
+    figures.extend(measure_copies(bed, &mut counter).await?);
+    ensure!(bed.handled_calls("NodePublishVolume")? > 0.0, "the agent counts no calls");
+    Ok(figures)
+}
+
+/// Counts the processes of a thick volume, from its creation to its deletion.
+async fn measure_volume(bed: &Bed<'_>, counter: &mut Counter<'_>) -> Result<Vec<Figure>> {
     let make = create(&bed.claims, claim("life", IMMEDIATE, "1Gi", VolumeMode::Filesystem));
-    time(&bed.claims, "life", is_bound, make).await?;
-    let created = counter.since()?;
+    time_until(&bed.claims, "life", is_bound, make).await?;
+    let created = counter.count_new()?;
 
     let run = create(&bed.pods, pod("life", "life", VolumeMode::Filesystem));
-    time(&bed.pods, "life", is_ready, run).await?;
-    let published = counter.since()?;
+    time_until(&bed.pods, "life", is_ready, run).await?;
+    let published = counter.count_new()?;
 
-    // kubelet asks about each volume every ten seconds on this bed
-    let asked = bed.calls("NodeGetVolumeStats")?;
-    let two_more = async {
-        while bed.calls("NodeGetVolumeStats")? < asked + 2.0 {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(LIMIT, two_more).await??;
-    let told = counter.since()?;
+    wait_for_stats(bed).await?;
+    let told = counter.count_new()?;
 
     let patch = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let grow = async {
         bed.claims.patch("life", &PatchParams::default(), &Patch::Merge(&patch)).await?;
         Ok(())
     };
-    time(&bed.claims, "life", |claim| has_size(claim, 2048), grow).await?;
-    let expanded = counter.since()?;
+    time_until(&bed.claims, "life", |claim| has_size(claim, 2048), grow).await?;
+    let expanded = counter.count_new()?;
 
     bed.cluster.kubectl_ok(["delete", "pod", "life", "--timeout=90s"])?;
-    let unpublished = counter.since()?;
+    let unpublished = counter.count_new()?;
     bed.clean_up()?;
-    let deleted = counter.since()?;
+    let deleted = counter.count_new()?;
+    Ok(vec![
+        figure("csi.procs.create", created, 1.0),
+        figure("csi.procs.publish", published, 0.0),
+        figure("csi.procs.stats", told, 0.0),
+        figure("csi.procs.expand", expanded, 1.0),
+        figure("csi.procs.unpublish", unpublished, 0.0),
+        figure("csi.procs.delete", deleted, 1.0),
+    ])
+}
 
+/// Waits until kubelet has asked the agent twice for the statistics of volumes: every ten seconds on this bed.
+async fn wait_for_stats(bed: &Bed<'_>) -> Result<()> {
+    let asked = bed.handled_calls("NodeGetVolumeStats")?;
+    let two_more = async {
+        while bed.handled_calls("NodeGetVolumeStats")? < asked + 2.0 {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(LIMIT, two_more).await?
+}
+
+/// Counts the processes of a thin volume, a snapshot of it and a volume restored from that.
+async fn measure_copies(bed: &Bed<'_>, counter: &mut Counter<'_>) -> Result<Vec<Figure>> {
     let start = async {
         create(&bed.claims, claim("source", THIN, "256Mi", VolumeMode::Filesystem)).await?;
         create(&bed.pods, pod("source", "source", VolumeMode::Filesystem)).await
     };
-    time(&bed.pods, "source", is_ready, start).await?;
-    let created_thin = counter.since()?;
-    snapshot_ready(bed, "snapshot").await?;
-    let snapshot = counter.since()?;
+    time_until(&bed.pods, "source", is_ready, start).await?;
+    let created_thin = counter.count_new()?;
+    time_snapshot(bed, "snapshot").await?;
+    let snapshot = counter.count_new()?;
     let copy = copied_claim("copy", THIN, "256Mi", DataSource::Snapshot("snapshot"));
-    Box::pin(restored(bed, "copy", copy)).await?;
-    let restored = counter.since()?;
+    Box::pin(time_restore(bed, "copy", copy)).await?;
+    let restored = counter.count_new()?;
     bed.clean_up()?;
-
-    ensure!(bed.calls("NodePublishVolume")? > 0.0, "the agent counts no calls");
-    let procs = |name, value, goal| Figure { name, value, unit: "processes", goal };
     Ok(vec![
-        procs("csi.procs.create", created, 1.0),
-        procs("csi.procs.publish", published, 0.0),
-        procs("csi.procs.stats", told, 0.0),
-        procs("csi.procs.expand", expanded, 1.0),
-        procs("csi.procs.unpublish", unpublished, 0.0),
-        procs("csi.procs.delete", deleted, 1.0),
-        procs("csi.procs.create_thin_and_publish", created_thin, 1.0),
-        procs("csi.procs.snapshot", snapshot, 1.0),
-        procs("csi.procs.restore", restored, 1.0),
+        figure("csi.procs.create_thin_and_publish", created_thin, 1.0),
+        figure("csi.procs.snapshot", snapshot, 1.0),
+        figure("csi.procs.restore", restored, 1.0),
     ])
+}
+
+fn figure(name: &'static str, value: f64, goal: f64) -> Figure {
+    Figure { name, value, unit: "processes", goal }
 }
 
 /// Counts the LVM processes since the previous reading.
@@ -85,7 +103,7 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    fn since(&mut self) -> Result<f64> {
+    fn count_new(&mut self) -> Result<f64> {
         let now = self.bed.lvm_processes()?;
         let processes = now - self.before;
         self.before = now;

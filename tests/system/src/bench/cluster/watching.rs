@@ -16,10 +16,10 @@ use super::LIMIT;
 
 /// Runs `action` and returns the milliseconds until each object of these names fulfilled a condition, in the order of
 /// the names.
-pub(super) async fn times<K>(
+pub(super) async fn time_until_all<K>(
     api: &Api<K>,
     names: &[String],
-    is_so: impl Fn(&K) -> bool,
+    condition: impl Fn(&K) -> bool,
     action: impl Future<Output = Result<()>>,
 ) -> Result<Vec<f64>>
 where
@@ -35,7 +35,7 @@ where
             let event = events.try_next().await?.context("the watch ended")?;
             let (Event::Apply(object) | Event::InitApply(object)) = event else { continue };
             let name = object.meta().name.clone().unwrap_or_default();
-            if names.contains(&name) && is_so(&object) {
+            if names.contains(&name) && condition(&object) {
                 times.entry(name).or_insert_with(|| start.elapsed().as_secs_f64() * 1000.0);
             }
         }
@@ -48,15 +48,15 @@ where
 }
 
 /// Runs `action` and returns the milliseconds until one object fulfilled a condition.
-pub(super) async fn time<K>(
+pub(super) async fn time_until<K>(
     api: &Api<K>,
     name: &str,
-    is_so: impl Fn(&K) -> bool,
+    condition: impl Fn(&K) -> bool,
     action: impl Future<Output = Result<()>>,
 ) -> Result<f64>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let times = times(api, &[name.to_owned()], is_so, action).await?;
+    let times = time_until_all(api, &[name.to_owned()], condition, action).await?;
     times.first().copied().context("no time")
 }

@@ -15,7 +15,7 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
 };
 
-use crate::bench::memory::{AT_REST, Resident};
+use crate::bench::memory::{AT_REST, ResidentMemory};
 use crate::bench::metrics;
 
 /// Volume group of the default class, which is thick.
@@ -33,11 +33,11 @@ const COUNTING_LVM: &str = "#!/bin/sh\nprintf . >>/run/bench/count\nexec /sbin/l
 
 /// The LVM command in lvmd's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Calls {
+pub(super) enum LvmCommand {
     /// The program `lvm`, as on a host.
-    Directly,
+    Lvm,
     /// The script that counts processes.
-    Counted,
+    CountingScript,
 }
 
 /// A running lvmd. Dropping it kills it.
@@ -49,12 +49,12 @@ pub(super) struct Lvmd {
 impl Lvmd {
     /// Starts the lvmd beside this program, and returns when it listens.
     #[expect(clippy::disallowed_methods, reason = "the program is what is measured")]
-    pub(super) fn start(calls: Calls) -> Result<Self> {
+    pub(super) fn start(calls: LvmCommand) -> Result<Self> {
         fs::create_dir_all(DIRECTORY).context("make a directory for lvmd")?;
         let counting = write_executable(COUNTING_LVM)?;
         let lvm = match calls {
-            Calls::Directly => "/sbin/lvm",
-            Calls::Counted => &counting,
+            LvmCommand::Lvm => "/sbin/lvm",
+            LvmCommand::CountingScript => &counting,
         };
         let config = format!(
             "socket-name: {DIRECTORY}/lvmd.sock\n\
@@ -88,9 +88,9 @@ impl Lvmd {
     }
 
     /// Returns the resident memory of lvmd at rest.
-    pub(super) fn resident(&self) -> Result<Resident> {
+    pub(super) fn read_resident_memory(&self) -> Result<ResidentMemory> {
         sleep(AT_REST);
-        Resident::of(self.child.id())
+        ResidentMemory::read(self.child.id())
     }
 
     /// Stops lvmd with SIGTERM. It must exit with status 0.
@@ -112,7 +112,7 @@ impl Drop for Lvmd {
 
 /// Returns the LVM processes since the guest was booted as counted by the script, and those of the running lvmd by its
 /// metric.
-pub(super) fn counted() -> Result<(f64, f64)> {
+pub(super) fn count_lvm_processes() -> Result<(f64, f64)> {
     let bytes = fs::read(format!("{DIRECTORY}/count")).unwrap_or_default().len();
     let told = metrics::lvm_processes(&metrics::read(METRICS)?)?;
     Ok((f64::from(u32::try_from(bytes)?), told))

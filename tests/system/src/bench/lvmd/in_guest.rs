@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tokio::runtime;
 
-use super::daemon::{Calls, Client, Lvmd, THIN_VG, VG};
+use super::daemon::{Client, LvmCommand, Lvmd, THIN_VG, VG};
 use super::shell::run_script;
 use super::{MEMORY, Measured, PROCESSES, SPEED, memory, processes, speed};
 
@@ -35,13 +35,13 @@ fn measure() -> Result<Measured> {
 
     let mut measured = Measured { processes: None, speed: None, resident: None };
     if wanted(&[PROCESSES]) {
-        let lvmd = Lvmd::start(Calls::Counted)?;
+        let lvmd = Lvmd::start(LvmCommand::CountingScript)?;
         let processes = runtime.block_on(async { processes::measure(&Client::connect().await?).await })?;
         lvmd.stop()?;
         measured.processes = Some(processes);
     }
     if wanted(&SPEED) {
-        let lvmd = Lvmd::start(Calls::Directly)?;
+        let lvmd = Lvmd::start(LvmCommand::Lvm)?;
         let speed = runtime.block_on(async { speed::measure(&Client::connect().await?).await })?;
         lvmd.stop()?;
         measured.speed = Some(speed);

@@ -6,43 +6,43 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::daemon::{Calls, Client, Lvmd, VG};
+use super::daemon::{Client, LvmCommand, Lvmd, VG};
 use super::shell::run_script;
 use super::speed;
-use crate::bench::memory::Resident;
+use crate::bench::memory::ResidentMemory;
 
 const MIB: i64 = 1 << 20;
 /// Number of volumes in the metadata backup.
-const MANY: u16 = 1000;
+const VOLUMES: u16 = 1000;
 const AT_ONCE: usize = 10;
 const TEXT: &str = "/run/bench/group";
 
 /// Measures two processes of lvmd, each after it has done every operation once.
-pub(super) async fn measure() -> Result<[Resident; 3]> {
-    let lvmd = Lvmd::start(Calls::Directly)?;
+pub(super) async fn measure() -> Result<[ResidentMemory; 3]> {
+    let lvmd = Lvmd::start(LvmCommand::Lvm)?;
     let client = Client::connect().await?;
-    change(&client).await?;
+    create_resize_and_remove(&client).await?;
     ensure!(client.list().await?.is_empty(), "a volume is left");
-    let none = lvmd.resident()?;
+    let none = lvmd.read_resident_memory()?;
 
-    speed::create(&client, AT_ONCE).await?;
-    change(&client).await?;
-    let hundred = lvmd.resident()?;
-    speed::remove(&client, AT_ONCE).await?;
+    speed::create_all(&client, AT_ONCE).await?;
+    create_resize_and_remove(&client).await?;
+    let hundred = lvmd.read_resident_memory()?;
+    speed::remove_all(&client, AT_ONCE).await?;
     lvmd.stop()?;
 
-    make(MANY)?;
-    let lvmd = Lvmd::start(Calls::Directly)?;
+    restore_volumes(VOLUMES)?;
+    let lvmd = Lvmd::start(LvmCommand::Lvm)?;
     let client = Client::connect().await?;
-    change(&client).await?;
-    ensure!(client.list().await?.len() == usize::from(MANY), "lvmd does not list all volumes");
-    let thousand = lvmd.resident()?;
+    create_resize_and_remove(&client).await?;
+    ensure!(client.list().await?.len() == usize::from(VOLUMES), "lvmd does not list all volumes");
+    let thousand = lvmd.read_resident_memory()?;
     lvmd.stop()?;
     Ok([none, hundred, thousand])
 }
 
 /// Creates, resizes and removes five volumes beside those that are there, and lists all.
-async fn change(client: &Client) -> Result<()> {
+async fn create_resize_and_remove(client: &Client) -> Result<()> {
     for number in 0..5 {
         let name = format!("beside{number}");
         client.create("", &name, 4 * MIB).await?;
@@ -54,7 +54,7 @@ async fn change(client: &Client) -> Result<()> {
 }
 
 /// Restores the empty volume group with so many active volumes of one extent each, tagged as lvmd and topolvm-node do.
-fn make(number: u16) -> Result<()> {
+fn restore_volumes(number: u16) -> Result<()> {
     run_script(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
     let text = fs::read_to_string(TEXT).context("read what LVM wrote")?;
     // The group's section ends with the last line that is a brace and stands in the first column; before it the

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::daemon::{Client, THIN, counted};
+use super::daemon::{Client, THIN, count_lvm_processes};
 
 const MIB: i64 = 1 << 20;
 /// Number of times that each operation is done.
@@ -29,43 +29,49 @@ pub(super) struct Processes {
 
 /// Counts the processes of all operations. No volume is left behind.
 pub(super) async fn measure(client: &Client) -> Result<Processes> {
-    let create_thick = each(async |name| client.create("", &format!("thick{name}"), 16 * MIB).await).await?;
-    let create_thin = each(async |name| client.create(THIN, &format!("thin{name}"), 16 * MIB).await).await?;
-    let snapshot = each(async |name| client.snapshot(&format!("thin{name}"), &format!("snap{name}"), 0).await).await?;
-    let snapshot_larger =
-        each(async |name| client.snapshot(&format!("thin{name}"), &format!("large{name}"), 32 * MIB).await).await?;
-    let expand = each(async |name| client.resize("", &format!("thick{name}"), 32 * MIB).await).await?;
-    let remove = each(async |name| client.remove("", &format!("thick{name}")).await).await?;
+    let create_thick =
+        processes_per_call(async |name| client.create("", &format!("thick{name}"), 16 * MIB).await).await?;
+    let create_thin =
+        processes_per_call(async |name| client.create(THIN, &format!("thin{name}"), 16 * MIB).await).await?;
+    let snapshot =
+        processes_per_call(async |name| client.snapshot(&format!("thin{name}"), &format!("snap{name}"), 0).await)
+            .await?;
+    let snapshot_larger = processes_per_call(async |name| {
+        client.snapshot(&format!("thin{name}"), &format!("large{name}"), 32 * MIB).await
+    })
+    .await?;
+    let expand = processes_per_call(async |name| client.resize("", &format!("thick{name}"), 32 * MIB).await).await?;
+    let remove = processes_per_call(async |name| client.remove("", &format!("thick{name}")).await).await?;
     for name in 0..TIMES {
         for kind in ["large", "snap", "thin"] {
             client.remove(THIN, &format!("{kind}{name}")).await?;
         }
     }
-    let idle_per_minute = at_rest(client).await?;
+    let idle_per_minute = count_at_rest(client).await?;
     Ok(Processes { create_thick, create_thin, snapshot, snapshot_larger, expand, remove, idle_per_minute })
 }
 
 /// Returns the LVM processes for a call of an operation, which gets a number.
-async fn each(mut operation: impl AsyncFnMut(u8) -> Result<()>) -> Result<f64> {
-    let before = counted()?;
+async fn processes_per_call(mut operation: impl AsyncFnMut(u8) -> Result<()>) -> Result<f64> {
+    let before = count_lvm_processes()?;
     for number in 0..TIMES {
         operation(number).await?;
     }
-    Ok(agreed(before)? / f64::from(TIMES))
+    Ok(processes_since(before)? / f64::from(TIMES))
 }
 
-async fn at_rest(client: &Client) -> Result<f64> {
+async fn count_at_rest(client: &Client) -> Result<f64> {
     for number in 0..AT_REST {
         client.create("", &format!("rest{number}"), 4 * MIB).await?;
     }
-    let before = counted()?;
+    let before = count_lvm_processes()?;
     let mut ticks = interval(REST / u32::from(AT_REST));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for _ in 0..AT_REST {
         ticks.tick().await;
         ensure!(client.list().await?.len() == usize::from(AT_REST), "lvmd does not list all volumes");
     }
-    let processes = agreed(before)?;
+    let processes = processes_since(before)?;
     for number in 0..AT_REST {
         client.remove("", &format!("rest{number}")).await?;
     }
@@ -73,8 +79,8 @@ async fn at_rest(client: &Client) -> Result<f64> {
 }
 
 /// Returns the LVM processes since `before`, on which the script that counts and lvmd's own metric must agree.
-fn agreed(before: (f64, f64)) -> Result<f64> {
-    let after = counted()?;
+fn processes_since(before: (f64, f64)) -> Result<f64> {
+    let after = count_lvm_processes()?;
     let (counted, told) = (after.0 - before.0, after.1 - before.1);
     ensure!((counted - told).abs() < 0.5, "{counted} LVM processes ran, and lvmd's metric says {told}");
     Ok(counted)

@@ -32,23 +32,23 @@ pub(super) struct Speed {
 pub(super) async fn measure(client: &Client) -> Result<Speed> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        forget_changes()?;
+        remove_archive()?;
         let start = Instant::now();
         run_script(&format!("for i in $(seq {VOLUMES}); do lvcreate -qqy -L 4m -n v$i {VG}; done"))?;
         run_script(&format!("for i in $(seq {VOLUMES}); do lvremove -qqy {VG}/v$i; done"))?;
-        let shell = per_volume(start);
+        let shell = milliseconds_per_volume(start);
 
-        forget_changes()?;
+        remove_archive()?;
         let start = Instant::now();
-        create(client, 1).await?;
-        remove(client, 1).await?;
-        let sequential = per_volume(start);
+        create_all(client, 1).await?;
+        remove_all(client, 1).await?;
+        let sequential = milliseconds_per_volume(start);
 
-        forget_changes()?;
+        remove_archive()?;
         let start = Instant::now();
-        create(client, AT_ONCE).await?;
-        remove(client, AT_ONCE).await?;
-        rounds.push((shell, sequential, per_volume(start)));
+        create_all(client, AT_ONCE).await?;
+        remove_all(client, AT_ONCE).await?;
+        rounds.push((shell, sequential, milliseconds_per_volume(start)));
     }
     let of = |value: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(value).collect()).context("no rounds");
     Ok(Speed {
@@ -61,28 +61,28 @@ pub(super) async fn measure(client: &Client) -> Result<Speed> {
 
 /// Removes the archive of metadata, in which LVM keeps a file for each change, by default for a month, and which it
 /// searches at each change: later rounds would be slower.
-fn forget_changes() -> Result<()> {
+fn remove_archive() -> Result<()> {
     run_script("rm -rf /etc/lvm/archive")
 }
 
 /// Creates the hundred volumes, `at_once` in parallel.
-pub(super) async fn create(client: &Client, at_once: usize) -> Result<()> {
-    let creations = (0..VOLUMES).map(|number| async move { client.create("", &name(number), 4 * MIB).await });
+pub(super) async fn create_all(client: &Client, at_once: usize) -> Result<()> {
+    let creations = (0..VOLUMES).map(|number| async move { client.create("", &volume_name(number), 4 * MIB).await });
     stream::iter(creations).buffer_unordered(at_once).try_collect().await
 }
 
 /// Removes the hundred volumes, `at_once` in parallel.
-pub(super) async fn remove(client: &Client, at_once: usize) -> Result<()> {
-    let removals = (0..VOLUMES).map(|number| async move { client.remove("", &name(number)).await });
+pub(super) async fn remove_all(client: &Client, at_once: usize) -> Result<()> {
+    let removals = (0..VOLUMES).map(|number| async move { client.remove("", &volume_name(number)).await });
     stream::iter(removals).buffer_unordered(at_once).try_collect().await
 }
 
 /// Returns the name of a volume, as long as real ones, which are UIDs.
-fn name(number: u8) -> String {
+fn volume_name(number: u8) -> String {
     format!("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2{number:03}")
 }
 
 /// Returns the milliseconds since `start` for each volume.
-fn per_volume(start: Instant) -> f64 {
+fn milliseconds_per_volume(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0 / f64::from(VOLUMES)
 }

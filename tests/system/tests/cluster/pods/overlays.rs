@@ -21,7 +21,7 @@ use testbed::topolvm::{self, manifests};
 use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
 use super::start_lvmd_on_the_host;
-use crate::job::Silent;
+use crate::job::SilentReporter;
 
 const KUBE_SCHEDULER: &str = "kube-scheduler";
 /// Path of kube-scheduler's kubeconfig in the configurations that ship.
@@ -130,7 +130,7 @@ pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> 
 }
 
 fn job(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<()> {
-    Scenario { cluster: &shared.cluster, node, flavor }.run(&mut Silent)
+    Scenario { cluster: &shared.cluster, node, flavor }.run(&mut SilentReporter)
 }
 
 /// Returns when their pods have gone, too.
