@@ -94,10 +94,10 @@ fn main() -> ExitCode {
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
         Trial::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || {
-            SHARED.run_with(up, unstaged).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.run_with(up, run_unstaged).map_err(|error| Failed::from(format!("{error:#}")))
         }),
         Trial::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
-            SHARED.run_with(up, embedded).map_err(|error| Failed::from(format!("{error:#}")))
+            SHARED.run_with(up, run_with_embedded_lvmd).map_err(|error| Failed::from(format!("{error:#}")))
         }),
     ]);
     if let Err(error) = SHARED.stop_all(TestCluster::down) {
@@ -136,38 +136,43 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
 
 /// Runs the suite with lvmd embedded in the agent of the node, with the agent's default flags, and restores the usual
 /// programs.
-fn embedded(bed: &TestCluster) -> Result<()> {
+fn run_with_embedded_lvmd(bed: &TestCluster) -> Result<()> {
     let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
-    exchanged(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
+    run_with_programs(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
 }
 
 /// Runs the suite for a filesystem and for a device with the agent's default flags.
-fn unstaged(bed: &TestCluster) -> Result<()> {
+fn run_unstaged(bed: &TestCluster) -> Result<()> {
     let by_default = TopolvmSpec { node_arguments: Vec::new(), ..spec()? };
-    exchanged(bed, &by_default, ANSWERS, || {
+    run_with_programs(bed, &by_default, LVMD_ANSWERS, || {
         run(bed, THIN_UNSTAGED, AccessType::Mount).and_then(|()| run(bed, THIN_UNSTAGED, AccessType::Block))
     })
 }
 
 /// Runs `body` with the programs of another specification, after their agent has logged `message`, and restores the
 /// usual ones.
-fn exchanged(bed: &TestCluster, other: &TopolvmSpec, sign: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+fn run_with_programs(
+    bed: &TestCluster,
+    other: &TopolvmSpec,
+    message: &str,
+    body: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let usual = spec()?;
-    exchange(bed, &usual, other, sign)?;
+    replace_programs(bed, &usual, other, message)?;
     let done = body();
-    exchange(bed, other, &usual, ANSWERS)?;
+    replace_programs(bed, other, &usual, LVMD_ANSWERS)?;
     done
 }
 
 /// Message that an agent logs when it can use a separate lvmd.
-const ANSWERS: &str = "lvmd answers";
+const LVMD_ANSWERS: &str = "lvmd answers";
 
 /// Stops the programs of the node and starts others. Waits until their agent has logged `message`.
-fn exchange(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, sign: &str) -> Result<()> {
+fn replace_programs(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, message: &str) -> Result<()> {
     let node = bed.node()?;
     topolvm::stop_node_programs(node, from)?;
     let log = format!("/run/node/{}.log", topolvm::NODE);
-    let said = format!("grep -c '\"message\":\"{sign}\"' {log} || true");
+    let said = format!("grep -c '\"message\":\"{message}\"' {log} || true");
     let before = node.script(&said)?;
     topolvm::start_node_programs(&bed.cluster, node, to)?;
     let again = format!("until [ \"$({said})\" != {} ]; do sleep 0.05; done", before.trim());

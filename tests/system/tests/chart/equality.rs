@@ -39,7 +39,7 @@ const ALONE: [&str; 1] = ["upstream"];
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
 const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
 
-pub(crate) fn equal(helm: Helm) -> Result<()> {
+pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
     let scratch = tempfile::tempdir().context("create a directory for kustomizations")?;
     let mut differences = Vec::new();
     for (values, overlay, components) in PAIRS {
@@ -50,8 +50,8 @@ pub(crate) fn equal(helm: Helm) -> Result<()> {
         let built = run_command(Command::new(kubectl).arg("kustomize").arg(&directory))?;
         let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;
         let rendered = render(helm, values)?;
-        ensure!(rendered.of("StorageClass").count() == 1, "{values}: there is no StorageClass");
-        for definition in rendered.of("CustomResourceDefinition") {
+        ensure!(rendered.of_kind("StorageClass").count() == 1, "{values}: there is no StorageClass");
+        for definition in rendered.of_kind("CustomResourceDefinition") {
             let policy = &definition["metadata"]["annotations"]["helm.sh/resource-policy"];
             ensure!(policy == "keep", "{values}: `helm uninstall` would remove every volume");
         }
@@ -62,7 +62,7 @@ pub(crate) fn equal(helm: Helm) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn linted(helm: Helm) -> Result<()> {
+pub(crate) fn lint_all_values(helm: Helm) -> Result<()> {
     let entries = fs::read_dir(chart::directory().join("ci"))?.collect::<Result<Vec<_>, _>>()?;
     let files: BTreeSet<_> = entries.iter().map(fs::DirEntry::path).collect();
     let known: BTreeSet<_> = PAIRS.iter().map(|(name, ..)| *name).chain(ALONE).map(chart::values).collect();

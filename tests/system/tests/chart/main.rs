@@ -23,11 +23,11 @@ type Body = fn(Helm) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let bodies: [(&str, Body); 5] = [
-        ("renders_the_objects_of_the_kustomizations_and_no_others", equality::equal),
-        ("finds_no_fault_with_the_chart_and_its_sets_of_values", equality::linted),
-        ("renders_a_release_of_another_name_in_another_namespace_in_one_piece", names::fit_together),
-        ("renders_values_of_topolvms_chart_with_what_they_say", upstream::rendered),
-        ("refuses_values_that_contradict_each_other_and_names_them", refusals::refused),
+        ("renders_the_objects_of_the_kustomizations_and_no_others", equality::compare_with_kustomizations),
+        ("finds_no_fault_with_the_chart_and_its_sets_of_values", equality::lint_all_values),
+        ("renders_a_release_of_another_name_in_another_namespace_in_one_piece", names::check_references),
+        ("renders_values_of_topolvms_chart_with_what_they_say", upstream::check_rendered_values),
+        ("refuses_values_that_contradict_each_other_and_names_them", refusals::check_refusals),
     ];
     let mut trials = Vec::new();
     for (version, helm) in [("helm_3", Helm::Three), ("helm_4", Helm::Four)] {

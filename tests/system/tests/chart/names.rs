@@ -8,7 +8,7 @@ use system_tests::chart::{self, Helm};
 
 use crate::objects::Objects;
 
-pub(crate) fn fit_together(helm: Helm) -> Result<()> {
+pub(crate) fn check_references(helm: Helm) -> Result<()> {
     for values in ["default", "embedded", "scheduler-daemonset", "scheduler-deployment"] {
         let file = chart::values(values);
         let rendered = chart::render(helm, "mine", "storage", &["--values", &file.to_string_lossy()])?;
@@ -26,25 +26,25 @@ fn check(objects: &Objects) -> Result<()> {
     }
     check_roles(objects)?;
     check_pods(objects)?;
-    let policy = objects.named("ValidatingAdmissionPolicy", "mine-topolvm-node-changes-its-own-only")?;
+    let policy = objects.find("ValidatingAdmissionPolicy", "mine-topolvm-node-changes-its-own-only")?;
     let agents = &policy["spec"]["matchConditions"][0]["expression"];
     ensure!(
         *agents == "request.userInfo.username == 'system:serviceaccount:storage:mine-topolvm-node'",
         "the policy is for others: {agents}"
     );
-    let bound = objects.named("ValidatingAdmissionPolicyBinding", "mine-topolvm-node-changes-its-own-only")?;
+    let bound = objects.find("ValidatingAdmissionPolicyBinding", "mine-topolvm-node-changes-its-own-only")?;
     ensure!(bound["spec"]["policyName"] == policy["metadata"]["name"], "{bound}");
     check_webhook(objects)
 }
 
 /// Checks that the role and the subjects of each binding are there.
 fn check_roles(objects: &Objects) -> Result<()> {
-    for binding in objects.of("ClusterRoleBinding").chain(objects.of("RoleBinding")) {
+    for binding in objects.of_kind("ClusterRoleBinding").chain(objects.of_kind("RoleBinding")) {
         let text = |value: &Value| value.as_str().map(str::to_owned).context("nothing is named");
-        objects.named(&text(&binding["roleRef"]["kind"])?, &text(&binding["roleRef"]["name"])?)?;
+        objects.find(&text(&binding["roleRef"]["kind"])?, &text(&binding["roleRef"]["name"])?)?;
         for subject in binding["subjects"].as_array().context("a binding for nobody")? {
             ensure!(subject["namespace"] == "storage", "{binding}");
-            objects.named("ServiceAccount", &text(&subject["name"])?)?;
+            objects.find("ServiceAccount", &text(&subject["name"])?)?;
         }
     }
     Ok(())
@@ -54,7 +54,7 @@ fn check_roles(objects: &Objects) -> Result<()> {
 /// are there.
 fn check_pods(objects: &Objects) -> Result<()> {
     let mut selectors = BTreeSet::new();
-    for workload in objects.of("Deployment").chain(objects.of("DaemonSet")) {
+    for workload in objects.of_kind("Deployment").chain(objects.of_kind("DaemonSet")) {
         let (spec, template) = (&workload["spec"], &workload["spec"]["template"]);
         let selector = spec["selector"]["matchLabels"].as_object().context("no selector")?;
         for (label, value) in selector {
@@ -62,15 +62,15 @@ fn check_pods(objects: &Objects) -> Result<()> {
         }
         ensure!(selectors.insert(json!(selector).to_string()), "two workloads have the same selector: {selector:?}");
         if let Some(account) = template["spec"]["serviceAccountName"].as_str() {
-            objects.named("ServiceAccount", account)?;
+            objects.find("ServiceAccount", account)?;
         }
         for volume in template["spec"]["volumes"].as_array().context("no volumes")? {
             if let Some(map) = volume["configMap"]["name"].as_str() {
-                objects.named("ConfigMap", map)?;
+                objects.find("ConfigMap", map)?;
             }
         }
     }
-    for budget in objects.of("PodDisruptionBudget") {
+    for budget in objects.of_kind("PodDisruptionBudget") {
         let selector = &budget["spec"]["selector"]["matchLabels"];
         ensure!(selectors.contains(&selector.to_string()), "{budget}");
     }
@@ -80,13 +80,14 @@ fn check_pods(objects: &Objects) -> Result<()> {
 /// Checks that the API server calls a Service that is there, and that a controller with a self-managed certificate has
 /// all names.
 fn check_webhook(objects: &Objects) -> Result<()> {
-    let Some(configuration) = objects.of("MutatingWebhookConfiguration").next() else { return Ok(()) };
+    let Some(configuration) = objects.of_kind("MutatingWebhookConfiguration").next() else { return Ok(()) };
     let called = &configuration["webhooks"][0]["clientConfig"]["service"];
-    objects.named("Service", called["name"].as_str().context("no Service is called")?)?;
-    let controller = objects.named("Deployment", "mine-topolvm-controller")?;
+    objects.find("Service", called["name"].as_str().context("no Service is called")?)?;
+    let controller = objects.find("Deployment", "mine-topolvm-controller")?;
     let pod = &controller["spec"]["template"]["spec"];
     let arguments = pod["containers"][0]["args"].to_string();
-    if let Some(certificate) = objects.of("Certificate").find(|certificate| certificate["spec"]["isCA"].is_null()) {
+    if let Some(certificate) = objects.of_kind("Certificate").find(|certificate| certificate["spec"]["isCA"].is_null())
+    {
         let host = "mine-topolvm-controller.storage.svc";
         ensure!(certificate["spec"]["dnsNames"].to_string().contains(host), "{certificate}");
         ensure!(arguments.contains("--cert-dir=/certs"), "{arguments}");
@@ -104,7 +105,7 @@ fn check_webhook(objects: &Objects) -> Result<()> {
             ensure!(arguments.contains(flag), "{flag} is missing: {arguments}");
         }
         ensure!(configuration["metadata"]["name"] == "mine-topolvm-hook", "{configuration}");
-        let role = objects.named("Role", "mine-topolvm-controller-webhook-certificate")?;
+        let role = objects.find("Role", "mine-topolvm-controller-webhook-certificate")?;
         ensure!(role.to_string().contains(r#""mine-topolvm-webhook-certificate""#), "{role}");
     }
     Ok(())

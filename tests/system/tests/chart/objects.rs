@@ -38,7 +38,7 @@ impl Objects {
     }
 
     /// Returns the objects of a kind.
-    pub(crate) fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
+    pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
     }
 
@@ -48,8 +48,8 @@ impl Objects {
     }
 
     /// Finds an object by kind and name.
-    pub(crate) fn named(&self, kind: &str, name: &str) -> Result<&Value> {
-        let mut named = self.of(kind).filter(|object| object["metadata"]["name"] == name);
+    pub(crate) fn find(&self, kind: &str, name: &str) -> Result<&Value> {
+        let mut named = self.of_kind(kind).filter(|object| object["metadata"]["name"] == name);
         named.next().with_context(|| format!("there is no {kind} {name}"))
     }
 

@@ -60,7 +60,7 @@ const CONTRADICTIONS: [Contradiction; 19] = [
     (&["lvmd.deviceClasses[0].name=a"], Some("missing property 'volume-group'"), None),
 ];
 
-pub(crate) fn refused(helm: Helm) -> Result<()> {
+pub(crate) fn check_refusals(helm: Helm) -> Result<()> {
     for (values, by_schema, by_template) in CONTRADICTIONS {
         let mut arguments: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
         if let Some(wanted) = by_schema {

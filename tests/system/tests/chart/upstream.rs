@@ -7,26 +7,26 @@ use system_tests::chart::Helm;
 use crate::equality::render;
 use crate::objects::Objects;
 
-pub(crate) fn rendered(helm: Helm) -> Result<()> {
+pub(crate) fn check_rendered_values(helm: Helm) -> Result<()> {
     let objects = render(helm, "upstream")?;
     controller(&objects)?;
     node(&objects)?;
     lvmd(&objects)?;
-    let class = objects.named("StorageClass", "topolvm-thin")?;
+    let class = objects.find("StorageClass", "topolvm-thin")?;
     ensure!(class["parameters"]["topolvm.io/device-class"] == "hdd-thin", "a parameter is a template: {class}");
     ensure!(class["allowVolumeExpansion"] == false && class["volumeBindingMode"] == "Immediate", "{class}");
     ensure!(class["reclaimPolicy"] == "Retain" && class["mountOptions"] == json!(["noatime"]), "{class}");
-    let default = &objects.named("StorageClass", "topolvm-provisioner")?["metadata"]["annotations"];
+    let default = &objects.find("StorageClass", "topolvm-provisioner")?["metadata"]["annotations"];
     ensure!(default["storageclass.kubernetes.io/is-default-class"] == "true", "{default}");
-    ensure!(objects.named("PriorityClass", "topolvm")?["value"] == 1_000_000, "the value is no whole number");
+    ensure!(objects.find("PriorityClass", "topolvm")?["value"] == 1_000_000, "the value is no whole number");
     let annotations =
-        &objects.named("CustomResourceDefinition", "logicalvolumes.topolvm.io")?["metadata"]["annotations"];
+        &objects.find("CustomResourceDefinition", "logicalvolumes.topolvm.io")?["metadata"]["annotations"];
     ensure!(annotations["example.com/owner"] == "storage", "{annotations}");
     monitors(&objects)
 }
 
 fn controller(objects: &Objects) -> Result<()> {
-    let deployment = objects.named("Deployment", "topolvm-controller")?;
+    let deployment = objects.find("Deployment", "topolvm-controller")?;
     let pod = pod(deployment);
     ensure!(deployment["spec"]["replicas"] == 3 && pod["terminationGracePeriodSeconds"] == 0, "{deployment}");
     ensure!(pod["priorityClassName"] == "topolvm" && pod["nodeSelector"]["kubernetes.io/os"] == "linux", "{pod}");
@@ -55,7 +55,7 @@ fn controller(objects: &Objects) -> Result<()> {
 }
 
 fn node(objects: &Objects) -> Result<()> {
-    let pod = pod(objects.named("DaemonSet", "topolvm-node")?);
+    let pod = pod(objects.find("DaemonSet", "topolvm-node")?);
     let names: Vec<&str> = containers(pod).filter_map(name).collect();
     ensure!(names == ["topolvm-node"], "neither a registrar nor a liveness-probe is needed: {names:?}");
     let program = &pod["containers"][0];
@@ -72,7 +72,7 @@ fn node(objects: &Objects) -> Result<()> {
     let mounts = program["volumeMounts"].as_array().context("no mounts")?;
     ensure!(mounts.contains(&json!({"name": "extra", "mountPath": "/extra"})), "{program}");
     ensure!(program["resources"]["limits"]["memory"] == "500Mi", "{program}");
-    let annotations = &objects.named("DaemonSet", "topolvm-node")?["spec"]["template"]["metadata"]["annotations"];
+    let annotations = &objects.find("DaemonSet", "topolvm-node")?["spec"]["template"]["metadata"]["annotations"];
     ensure!(annotations["prometheus.io/port"] == "metrics", "{annotations}");
     Ok(())
 }
@@ -80,12 +80,12 @@ fn node(objects: &Objects) -> Result<()> {
 /// Checks the lvmd of two kinds of nodes, which have different volume groups.
 fn lvmd(objects: &Objects) -> Result<()> {
     for (name, selector, group) in [("topolvm-lvmd", "local", "fast"), ("topolvm-lvmd-1", "big", "big")] {
-        let daemon_set = objects.named("DaemonSet", name)?;
+        let daemon_set = objects.find("DaemonSet", name)?;
         let pod = pod(daemon_set);
         ensure!(pod["nodeSelector"]["storage"] == selector, "{pod}");
         ensure!(pod["containers"][0]["args"] == json!(["--zap-log-level=debug"]), "{pod}");
         ensure!(daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "50%", "{daemon_set}");
-        let config = objects.named("ConfigMap", name)?["data"]["lvmd.yaml"].as_str().context("no lvmd.yaml")?;
+        let config = objects.find("ConfigMap", name)?["data"]["lvmd.yaml"].as_str().context("no lvmd.yaml")?;
         let config: Value = serde_saphyr::from_str(config)?;
         ensure!(config["device-classes"][0]["volume-group"] == group, "{config}");
         ensure!(config["socket-name"] == "/run/topolvm/lvmd.sock", "{config}");
@@ -95,11 +95,11 @@ fn lvmd(objects: &Objects) -> Result<()> {
 }
 
 fn monitors(objects: &Objects) -> Result<()> {
-    ensure!(objects.of("PodMonitor").count() == 3, "controller, node and lvmd are to be watched");
-    let node = objects.named("PodMonitor", "topolvm-node")?;
+    ensure!(objects.of_kind("PodMonitor").count() == 3, "controller, node and lvmd are to be watched");
+    let node = objects.find("PodMonitor", "topolvm-node")?;
     ensure!(node["metadata"]["namespace"] == "monitoring" && node["metadata"]["labels"]["release"] == "prometheus");
     ensure!(node["spec"]["namespaceSelector"]["matchNames"] == json!(["topolvm-system"]), "{node}");
-    let lvmd = objects.named("PodMonitor", "topolvm-lvmd")?;
+    let lvmd = objects.find("PodMonitor", "topolvm-lvmd")?;
     let components = &lvmd["spec"]["selector"]["matchExpressions"][0]["values"];
     ensure!(*components == json!(["lvmd", "lvmd-1"]), "{lvmd}");
     let interval = &lvmd["spec"]["podMetricsEndpoints"][0]["interval"];

@@ -5,19 +5,19 @@ use system_tests::manifests::{VolumeMode, claim, storage_class};
 use topolvm_api::ApiFlavor;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("a_claim_larger_than_the_volume_group_says_so_and_is_granted_when_there_is_room", too_large),
-        ("a_claim_of_an_unknown_device_class_says_so", unknown_class),
-        ("sizes_are_raised_to_the_minimum_and_to_whole_extents_and_the_claim_shows_them", sizes),
-        ("growing_beyond_the_volume_group_says_so_and_the_volume_stays_usable", too_much_growth),
+        ("a_claim_larger_than_the_volume_group_says_so_and_is_granted_when_there_is_room", refuse_too_large),
+        ("a_claim_of_an_unknown_device_class_says_so", refuse_unknown_class),
+        ("sizes_are_raised_to_the_minimum_and_to_whole_extents_and_the_claim_shows_them", check_sizes),
+        ("growing_beyond_the_volume_group_says_so_and_the_volume_stays_usable", refuse_too_much_growth),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-fn too_large(fixture: &Fixture) -> Result<()> {
+fn refuse_too_large(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("filler", "immediate", "6Gi")?;
     fixture.wait_bound("filler")?;
     fixture.apply_claim("large", "immediate", "4Gi")?;
@@ -33,7 +33,7 @@ fn too_large(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-fn unknown_class(fixture: &Fixture) -> Result<()> {
+fn refuse_unknown_class(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "unknown", "64Mi")?;
     let event = fixture.wait_event("lost", "ProvisioningFailed")?;
     ensure!(event.contains("no-such-class"), "the event says: {event}");
@@ -43,10 +43,10 @@ fn unknown_class(fixture: &Fixture) -> Result<()> {
     fixture.cluster.ready("apiserver", || fixture.check_volumes(0))
 }
 
-fn too_much_growth(fixture: &Fixture) -> Result<()> {
+fn refuse_too_much_growth(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("greedy", "immediate", "64Mi")?;
     fixture.wait_bound("greedy")?;
-    let volume = format!("{}/{}", volumes_of(ApiFlavor::TopoLvm), fixture.volume("greedy")?);
+    let volume = format!("{}/{}", logical_volume_resource(ApiFlavor::TopoLvm), fixture.volume_name("greedy")?);
     let wait = |condition: &str| fixture.kubectl(&["wait", condition, &volume, "--timeout=60s"]);
     wait("--for=condition=Ready")?;
     let shown = fixture.kubectl(&["get", &volume, "--no-headers"])?;
@@ -57,14 +57,14 @@ fn too_much_growth(fixture: &Fixture) -> Result<()> {
     wait("--for=condition=Ready=false")?;
     wait("--for=jsonpath={.status.conditions[0].reason}=ExpandFailed")?;
     // The user steps back, as the resizer allows after OutOfRange
-    fixture.grow("greedy", "128Mi")?;
+    fixture.expand("greedy", "128Mi")?;
     wait("--for=condition=Ready")?;
     fixture.check_volumes(1)?;
     fixture.delete_claim("greedy")?;
     fixture.check_volumes(0)
 }
 
-fn sizes(fixture: &Fixture) -> Result<()> {
+fn check_sizes(fixture: &Fixture) -> Result<()> {
     let wanted = [
         ("xfs", VolumeMode::Filesystem, "1Mi", "300Mi"),
         ("btrfs", VolumeMode::Filesystem, "1Mi", "200Mi"),

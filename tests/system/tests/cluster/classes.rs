@@ -7,21 +7,21 @@ use testbed::topolvm::{RAID_CLASSES, THIN_POOL, THIN_VG};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
-use crate::events::{make, remove};
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::events::{create_volume, delete_volumes};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
-        ("raid_volumes_are_made_by_the_options_of_the_device_class_and_of_the_storage_class", raid),
-        ("each_class_has_its_volume_group_and_the_default_is_taken_when_none_is_named", groups),
-        ("pods_whose_class_names_no_device_class_run_on_the_default_class", default_class),
-        ("a_volume_made_by_hand_is_used_by_a_claim_without_a_class_and_goes_by_hand", by_hand),
-        ("a_thin_class_promises_more_than_its_pool_has_and_no_more_than_its_ratio_allows", promises),
+        ("raid_volumes_are_made_by_the_options_of_the_device_class_and_of_the_storage_class", create_raid_volumes),
+        ("each_class_has_its_volume_group_and_the_default_is_taken_when_none_is_named", create_in_each_group),
+        ("pods_whose_class_names_no_device_class_run_on_the_default_class", use_default_class),
+        ("a_volume_made_by_hand_is_used_by_a_claim_without_a_class_and_goes_by_hand", create_by_hand),
+        ("a_thin_class_promises_more_than_its_pool_has_and_no_more_than_its_ratio_allows", fill_thin_pool),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-fn raid(fixture: &Fixture) -> Result<()> {
+fn create_raid_volumes(fixture: &Fixture) -> Result<()> {
     let [with_options, without] = RAID_CLASSES;
     fixture.apply(&storage_class(TopoLvm, "by-class", Some(with_options), true))?;
     let mut by_option = storage_class(TopoLvm, "by-option", Some(without), true);
@@ -40,12 +40,12 @@ fn raid(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-fn groups(fixture: &Fixture) -> Result<()> {
+fn create_in_each_group(fixture: &Fixture) -> Result<()> {
     fixture.apply(&storage_class(TopoLvm, "named", Some("ssd"), true))?;
     for (name, group) in [("named", VG), ("immediate", VG), ("thin-now", THIN_VG)] {
         fixture.apply(&claim(name, name, "64Mi", VolumeMode::Block))?;
         fixture.wait_bound(name)?;
-        let volume = fixture.object("logicalvolumes.topolvm.io", &fixture.volume(name)?)?;
+        let volume = fixture.get_object("logicalvolumes.topolvm.io", &fixture.volume_name(name)?)?;
         let id = volume["metadata"]["uid"].as_str().unwrap_or("no UID");
         let pool = fixture.node.script(&format!("lvs --noheadings -o pool_lv {group}/{id}"))?;
         ensure!(pool.trim() == if group == THIN_VG { THIN_POOL } else { "" }, "{name} is in pool {pool}");
@@ -57,7 +57,7 @@ fn groups(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-fn default_class(fixture: &Fixture) -> Result<()> {
+fn use_default_class(fixture: &Fixture) -> Result<()> {
     let mut blank = storage_class(TopoLvm, "blank", None, false);
     blank["parameters"] = json!({"topolvm.io/device-class": ""});
     fixture.apply(&blank)?;
@@ -66,12 +66,12 @@ fn default_class(fixture: &Fixture) -> Result<()> {
     fixture.apply(&bare)?;
     for name in ["blank", "bare"] {
         fixture.apply_claim(name, name, "64Mi")?;
-        fixture.start(name, VolumeMode::Filesystem)?;
-        fixture.write(name, name)?;
+        fixture.start_pod(name, VolumeMode::Filesystem)?;
+        fixture.write_word(name, name)?;
     }
     for name in ["blank", "bare"] {
-        ensure!(fixture.read(name)? == name, "{name} reads {}", fixture.read(name)?);
-        let volume = fixture.object(&volumes_of(TopoLvm), &fixture.volume(name)?)?;
+        ensure!(fixture.read_word(name)? == name, "{name} reads {}", fixture.read_word(name)?);
+        let volume = fixture.get_object(&logical_volume_resource(TopoLvm), &fixture.volume_name(name)?)?;
         ensure!(volume["spec"]["deviceClass"].as_str().unwrap_or_default().is_empty(), "{}", volume["spec"]);
         let id = volume["metadata"]["uid"].as_str().unwrap_or("no UID");
         let group = fixture.node.script(&format!("lvs --noheadings -o vg_name,lv_size --units m -S lv_name={id}"))?;
@@ -80,7 +80,7 @@ fn default_class(fixture: &Fixture) -> Result<()> {
     // None in another group
     fixture.check_volumes(2)?;
     for name in ["blank", "bare"] {
-        fixture.end(name)?;
+        fixture.delete_pod_and_claim(name)?;
         fixture.kubectl(&["delete", "storageclass", name])?;
     }
     fixture.wait_no_volumes()
@@ -88,9 +88,9 @@ fn default_class(fixture: &Fixture) -> Result<()> {
 
 /// Creates a volume by hand, as an administrator does with a volume of his own: a LogicalVolume, a PersistentVolume for
 /// it, a claim with no class.
-fn by_hand(fixture: &Fixture) -> Result<()> {
-    let id = make(fixture, "by-hand", "64Mi")?;
-    let volumes = volumes_of(TopoLvm);
+fn create_by_hand(fixture: &Fixture) -> Result<()> {
+    let id = create_volume(fixture, "by-hand", "64Mi")?;
+    let volumes = logical_volume_resource(TopoLvm);
     fixture.wait_value(&volumes, "by-hand", ".status.currentSize", "64Mi")?;
     fixture.wait_value(&volumes, "by-hand", ".metadata.finalizers", r#"["topolvm.io/logicalvolume"]"#)?;
     let here = json!({"key": TopoLvm.topology_key(), "operator": "In", "values": [fixture.node.name()]});
@@ -106,20 +106,20 @@ fn by_hand(fixture: &Fixture) -> Result<()> {
     let mut claim = claim("by-hand", "", "64Mi", VolumeMode::Filesystem);
     claim["spec"]["volumeName"] = json!("by-hand");
     fixture.apply(&claim)?;
-    fixture.start("by-hand", VolumeMode::Filesystem)?;
-    fixture.write("by-hand", "mine")?;
+    fixture.start_pod("by-hand", VolumeMode::Filesystem)?;
+    fixture.write_word("by-hand", "mine")?;
     fixture.check_volumes(1)?;
-    fixture.stop("by-hand")?;
+    fixture.delete_pod("by-hand")?;
     fixture.kubectl(&["delete", "pvc", "by-hand", "--timeout=60s"])?;
     fixture.kubectl(&["delete", "pv", "by-hand", "--timeout=60s"])?;
     // Nobody but who made it takes it away
     fixture.check_volumes(1)?;
-    remove(fixture, &["by-hand"])?;
+    delete_volumes(fixture, &["by-hand"])?;
     fixture.check_volumes(0)
 }
 
 /// Creates volumes in a thin pool that has 6 GiB and promises 120.
-fn promises(fixture: &Fixture) -> Result<()> {
+fn fill_thin_pool(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("first", "60Gi"), ("second", "50Gi"), ("third", "20Gi")] {
         fixture.apply(&claim(name, "thin-now", size, VolumeMode::Block))?;
         if name != "third" {

@@ -9,27 +9,27 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        ("a_block_volume_of_a_pod_deleted_by_force_stays_until_its_container_has_ended", deleted_by_force),
-        ("a_privileged_container_that_has_all_devices_keeps_no_volume", privileged),
-        ("a_volume_that_is_renamed_by_hand_is_lost_until_it_has_its_name_again", renamed),
+        ("a_block_volume_of_a_pod_deleted_by_force_stays_until_its_container_has_ended", delete_by_force),
+        ("a_privileged_container_that_has_all_devices_keeps_no_volume", delete_beside_privileged_container),
+        ("a_volume_that_is_renamed_by_hand_is_lost_until_it_has_its_name_again", rename_volume),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
 /// Deletes the pod by force while kubelet is stopped, as when the node is cut off.
-fn deleted_by_force(fixture: &Fixture) -> Result<()> {
+fn delete_by_force(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("cut-off", "waiting", "64Mi", VolumeMode::Block))?;
-    fixture.start("cut-off", VolumeMode::Block)?;
-    let volume = fixture.volume("cut-off")?;
+    fixture.start_pod("cut-off", VolumeMode::Block)?;
+    let volume = fixture.volume_name("cut-off")?;
     fixture.node.script("kill -STOP $(pidof kubelet)")?;
-    let stayed = stays(fixture, &volume);
+    let stayed = check_volume_stays(fixture, &volume);
     fixture.node.script("kill -CONT $(pidof kubelet)")?;
     stayed?;
     fixture.wait_no_volumes()?;
     fixture.check_volumes(0)
 }
 
-fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
+fn check_volume_stays(fixture: &Fixture, volume: &str) -> Result<()> {
     // As where kubelet has no loop device that keeps the volume open: a node without losetup, or a kubelet of another
     // make
     fixture.node.script("for loop in $(losetup -n -O NAME); do losetup -d $loop; done")?;
@@ -41,10 +41,10 @@ fn stays(fixture: &Fixture, volume: &str) -> Result<()> {
 }
 
 /// Deletes a volume while a privileged container, which has all devices, runs.
-fn privileged(fixture: &Fixture) -> Result<()> {
+fn delete_beside_privileged_container(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("unused", "immediate", "64Mi", VolumeMode::Block))?;
     fixture.wait_bound("unused")?;
-    let id = fixture.value("pv", &fixture.volume("unused")?, ".spec.csi.volumeHandle")?;
+    let id = fixture.value("pv", &fixture.volume_name("unused")?, ".spec.csi.volumeHandle")?;
     let mut privileged = pod("privileged", "", VolumeMode::Filesystem);
     privileged["spec"]["volumes"] = json!([]);
     privileged["spec"]["containers"][0]["volumeMounts"] = json!([]);
@@ -52,17 +52,17 @@ fn privileged(fixture: &Fixture) -> Result<()> {
     fixture.apply(&privileged)?;
     fixture.wait_ready("privileged")?;
     let device = fixture.node.script(&format!("readlink -f /dev/{VG}/{id}"))?;
-    fixture.in_pod("privileged", &format!("test -b {}", device.trim())).context("it has not all devices")?;
+    fixture.exec_in_pod("privileged", &format!("test -b {}", device.trim())).context("it has not all devices")?;
     let gone = fixture.delete_claim("unused");
-    fixture.stop("privileged")?;
+    fixture.delete_pod("privileged")?;
     gone?;
     fixture.check_volumes(0)
 }
 
-fn renamed(fixture: &Fixture) -> Result<()> {
+fn rename_volume(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("renamed", "immediate", "64Mi")?;
     fixture.wait_bound("renamed")?;
-    let volume = fixture.volume("renamed")?;
+    let volume = fixture.volume_name("renamed")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     let object = format!("logicalvolumes.topolvm.io/{volume}");
     fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=30s"])?;

@@ -8,12 +8,12 @@ use testbed::topolvm::NODE;
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
-        ("what_cannot_be_made_grown_or_removed_is_told_in_an_event_of_the_volume", told),
-        ("events_that_the_api_server_refuses_are_one_warning_and_hold_up_no_volume", refused),
+        ("what_cannot_be_made_grown_or_removed_is_told_in_an_event_of_the_volume", report_failures),
+        ("events_that_the_api_server_refuses_are_one_warning_and_hold_up_no_volume", refuse_events),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -24,28 +24,28 @@ const TOO_MUCH: &str = "100Gi";
 const TOO_MANY_BYTES: &str = "107374182400";
 
 /// Creates a LogicalVolume without a claim and returns its UID.
-pub(crate) fn make(fixture: &Fixture, name: &str, size: &str) -> Result<String> {
+pub(crate) fn create_volume(fixture: &Fixture, name: &str, size: &str) -> Result<String> {
     fixture.apply(&json!({
         "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": name},
         "spec": {"name": name, "nodeName": fixture.node.name(), "size": size},
     }))?;
-    fixture.value(&volumes_of(TopoLvm), name, ".metadata.uid")
+    fixture.value(&logical_volume_resource(TopoLvm), name, ".metadata.uid")
 }
 
 /// Deletes LogicalVolumes and waits until they are gone.
-pub(crate) fn remove(fixture: &Fixture, names: &[&str]) -> Result<()> {
-    let group = volumes_of(TopoLvm);
+pub(crate) fn delete_volumes(fixture: &Fixture, names: &[&str]) -> Result<()> {
+    let group = logical_volume_resource(TopoLvm);
     let arguments: Vec<_> = ["delete", &group, "--timeout=90s"].into_iter().chain(names.iter().copied()).collect();
     fixture.kubectl(&arguments).map(drop)
 }
 
-fn resize(fixture: &Fixture, name: &str, size: &str) -> Result<()> {
+fn resize_volume(fixture: &Fixture, name: &str, size: &str) -> Result<()> {
     let patch = json!({"spec": {"size": size}}).to_string();
-    fixture.kubectl(&["patch", &volumes_of(TopoLvm), name, "--type=merge", "-p", &patch]).map(drop)
+    fixture.kubectl(&["patch", &logical_volume_resource(TopoLvm), name, "--type=merge", "-p", &patch]).map(drop)
 }
 
 /// Lists the Events of a reason about an object, in the namespace of Events about objects without a namespace.
-fn events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
+fn list_events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
     let selector = format!("--field-selector=involvedObject.uid={uid},reason={reason}");
     let list: Value = serde_json::from_str(&fixture.kubectl(&["get", "events", &selector, "-o", "json"])?)?;
     list["items"].as_array().cloned().context("kubectl prints no list")
@@ -53,9 +53,9 @@ fn events(fixture: &Fixture, uid: &str, reason: &str) -> Result<Vec<Value>> {
 
 /// Waits for the only Event of a reason about a LogicalVolume, checks its fields and that `kubectl describe` shows it,
 /// and returns its message.
-fn event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<String> {
+fn wait_for_event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<String> {
     let event = fixture.cluster.ready("apiserver", || {
-        let events = events(fixture, uid, reason)?;
+        let events = list_events(fixture, uid, reason)?;
         ensure!(events.len() == 1, "{} events {reason} of {name}: {events:?}", events.len());
         events.into_iter().next().context("no event")
     })?;
@@ -65,31 +65,31 @@ fn event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Result<Strin
     let action = reason.trim_end_matches("Failed");
     ensure!(json!(who) == json!(["Warning", action, "topolvm-node", fixture.node.name()]), "{event}");
     let message = event["message"].as_str().context("an event without a message")?;
-    let described = fixture.kubectl(&["describe", &volumes_of(TopoLvm), name])?;
+    let described = fixture.kubectl(&["describe", &logical_volume_resource(TopoLvm), name])?;
     let shown = described.lines().any(|line| line.contains(reason) && line.contains(message));
     ensure!(shown, "kubectl describe does not show {reason}, {message:?}: {described}");
     Ok(message.to_owned())
 }
 
-fn told(fixture: &Fixture) -> Result<()> {
-    let group = volumes_of(TopoLvm);
-    let large = make(fixture, "told-large", TOO_MUCH)?;
-    let message = event(fixture, "told-large", &large, "CreateFailed")?;
+fn report_failures(fixture: &Fixture) -> Result<()> {
+    let group = logical_volume_resource(TopoLvm);
+    let large = create_volume(fixture, "told-large", TOO_MUCH)?;
+    let message = wait_for_event(fixture, "told-large", &large, "CreateFailed")?;
     ensure!(message.contains("no enough space") && message.contains(TOO_MANY_BYTES), "the event says: {message}");
     ensure!(message == fixture.value(&group, "told-large", ".status.message")?, "the status says something else");
-    remove(fixture, &["told-large"])?;
+    delete_volumes(fixture, &["told-large"])?;
 
-    let uid = make(fixture, "told", "64Mi")?;
+    let uid = create_volume(fixture, "told", "64Mi")?;
     fixture.wait_value(&group, "told", ".status.currentSize", "64Mi")?;
     fixture.check_volumes(1)?;
-    resize(fixture, "told", TOO_MUCH)?;
-    let message = event(fixture, "told", &uid, "ExpandFailed")?;
+    resize_volume(fixture, "told", TOO_MUCH)?;
+    let message = wait_for_event(fixture, "told", &uid, "ExpandFailed")?;
     ensure!(message.contains("no enough space"), "the event says: {message}");
-    resize(fixture, "told", "128Mi")?;
+    resize_volume(fixture, "told", "128Mi")?;
     fixture.wait_value(&group, "told", ".status.currentSize", "128Mi")?;
 
     let opener = fixture.node.script(&format!("setsid sleep 3600 </dev/{VG}/{uid} >/dev/null 2>&1 & echo $!"))?;
-    let stays = stays(fixture, &uid);
+    let stays = check_remove_failures(fixture, &uid);
     fixture.node.script(&format!("kill {}", opener.trim()))?;
     stays?;
     fixture.kubectl(&["wait", "--for=delete", &format!("{group}/told"), "--timeout=90s"])?;
@@ -97,12 +97,12 @@ fn told(fixture: &Fixture) -> Result<()> {
 }
 
 /// Checks that each attempt to remove an open volume is counted in the same Event.
-fn stays(fixture: &Fixture, uid: &str) -> Result<()> {
-    fixture.kubectl(&["delete", &volumes_of(TopoLvm), "told", "--wait=false"])?;
-    let message = event(fixture, "told", uid, "RemoveFailed")?;
+fn check_remove_failures(fixture: &Fixture, uid: &str) -> Result<()> {
+    fixture.kubectl(&["delete", &logical_volume_resource(TopoLvm), "told", "--wait=false"])?;
+    let message = wait_for_event(fixture, "told", uid, "RemoveFailed")?;
     ensure!(message.contains(&format!("{VG}/{uid}")) && message.contains("in use"), "the event says: {message}");
     fixture.cluster.ready("apiserver", || {
-        let events = events(fixture, uid, "RemoveFailed")?;
+        let events = list_events(fixture, uid, "RemoveFailed")?;
         let count = events.iter().map(|event| &event["series"]["count"]).next().and_then(Value::as_u64);
         ensure!(events.len() == 1 && count.is_some_and(|count| count >= 3), "not counted: {events:?}");
         Ok(())
@@ -112,45 +112,45 @@ fn stays(fixture: &Fixture, uid: &str) -> Result<()> {
 
 const ROLE: &str = "topolvm-system:node";
 
-fn refused(fixture: &Fixture) -> Result<()> {
-    let rules = fixture.object("clusterrole", ROLE)?["rules"].clone();
+fn refuse_events(fixture: &Fixture) -> Result<()> {
+    let rules = fixture.get_object("clusterrole", ROLE)?["rules"].clone();
     let mut fewer = rules.as_array().cloned().context("a role without rules")?;
     fewer.retain(|rule| rule["resources"] != json!(["events"]));
     ensure!(json!(fewer) != rules, "the role says nothing of events");
-    allow(fixture, &json!(fewer), "no")?;
-    let done = without_events(fixture);
-    allow(fixture, &rules, "yes")?;
+    set_role_rules(fixture, &json!(fewer), "no")?;
+    let done = fail_without_events(fixture);
+    set_role_rules(fixture, &rules, "yes")?;
     let warnings = done?;
 
     // Written again, and what was refused is no longer news
-    let uid = make(fixture, "unsaid-last", TOO_MUCH)?;
-    event(fixture, "unsaid-last", &uid, "CreateFailed")?;
-    let now = warnings_of_agent(fixture)?;
+    let uid = create_volume(fixture, "unsaid-last", TOO_MUCH)?;
+    wait_for_event(fixture, "unsaid-last", &uid, "CreateFailed")?;
+    let now = count_agent_warnings(fixture)?;
     ensure!(now == warnings + 1, "{} warnings of three refused events", now - warnings);
-    remove(fixture, &["unsaid-1", "unsaid-2", "unsaid-3", "unsaid-good", "unsaid-last"])?;
+    delete_volumes(fixture, &["unsaid-1", "unsaid-2", "unsaid-3", "unsaid-good", "unsaid-last"])?;
     fixture.check_volumes(0)
 }
 
 /// Makes three volumes fail while the agent may not write Events. Returns the number of warnings that the agent had
 /// logged before.
-fn without_events(fixture: &Fixture) -> Result<usize> {
-    let group = volumes_of(TopoLvm);
-    let before = warnings_of_agent(fixture)?;
+fn fail_without_events(fixture: &Fixture) -> Result<usize> {
+    let group = logical_volume_resource(TopoLvm);
+    let before = count_agent_warnings(fixture)?;
     for name in ["unsaid-1", "unsaid-2", "unsaid-3"] {
-        make(fixture, name, TOO_MUCH)?;
+        create_volume(fixture, name, TOO_MUCH)?;
         fixture.wait_value(&group, name, ".status.conditions[0].reason", "CreateFailed")?;
     }
-    make(fixture, "unsaid-good", "64Mi")?;
+    create_volume(fixture, "unsaid-good", "64Mi")?;
     fixture.wait_value(&group, "unsaid-good", ".status.currentSize", "64Mi")?;
     fixture.cluster.ready("apiserver", || {
-        ensure!(warnings_of_agent(fixture)? > before, "no warning in the log of the agent");
+        ensure!(count_agent_warnings(fixture)? > before, "no warning in the log of the agent");
         Ok(())
     })?;
     Ok(before)
 }
 
 /// Applies these rules to the agent's role, and waits until it may, or may not, write Events.
-fn allow(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
+fn set_role_rules(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules,
     }))?;
@@ -164,7 +164,7 @@ fn allow(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
     })
 }
 
-fn warnings_of_agent(fixture: &Fixture) -> Result<usize> {
+fn count_agent_warnings(fixture: &Fixture) -> Result<usize> {
     let log = fs::read_to_string(fixture.node.log(NODE))?;
     Ok(log.lines().filter(|line| line.contains("cannot write Events") && line.contains("WARN")).count())
 }

@@ -47,10 +47,10 @@ images:
 ";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("the_examples_run_as_they_are_and_leave_nothing_behind".to_owned(), examples)]
+    vec![("the_examples_run_as_they_are_and_leave_nothing_behind".to_owned(), run_examples)]
 }
 
-fn examples(fixture: &Fixture) -> Result<()> {
+fn run_examples(fixture: &Fixture) -> Result<()> {
     let directory = tempfile::tempdir().context("create a directory for the examples")?;
     load_database(fixture, directory.path())?;
     let examples = directory.path().join("examples");

@@ -5,20 +5,20 @@ use system_tests::manifests::{VolumeMode, pod, storage_class};
 use topolvm_api::ApiFlavor;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 6] = [
         ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
-            grows(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
+            expand_filesystem(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
         }),
         ("a_btrfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
-            grows(fixture, "btrfs", ["256Mi", "512Mi", "768Mi"])
+            expand_filesystem(fixture, "btrfs", ["256Mi", "512Mi", "768Mi"])
         }),
-        ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", smallest),
-        ("a_filesystem_that_the_kernel_stopped_is_an_event_and_is_repaired_for_the_next_pod", stopped),
-        ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damaged),
-        ("a_lost_filesystem_is_not_made_anew_and_the_event_says_how_it_is_recovered_or_given_up", lost),
+        ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", use_smallest_volumes),
+        ("a_filesystem_that_the_kernel_stopped_is_an_event_and_is_repaired_for_the_next_pod", stop_filesystem),
+        ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damage_filesystem),
+        ("a_lost_filesystem_is_not_made_anew_and_the_event_says_how_it_is_recovered_or_given_up", lose_filesystem),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -36,32 +36,32 @@ fn apply_class(fixture: &Fixture, name: &str, filesystem: &str, option: &str) ->
 }
 
 /// Expands a volume while a pod uses it, and while none does.
-fn grows(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]) -> Result<()> {
+fn expand_filesystem(fixture: &Fixture, filesystem: &str, [small, large, largest]: [&str; 3]) -> Result<()> {
     apply_class(fixture, filesystem, filesystem, "noatime")?;
     fixture.apply_claim("fs", filesystem, small)?;
-    fixture.start("fs", VolumeMode::Filesystem)?;
+    fixture.start_pod("fs", VolumeMode::Filesystem)?;
     check_mount(fixture, "fs", filesystem, "noatime")?;
     check_label(fixture)?;
-    fixture.write("fs", "kept")?;
-    let before = fixture.mebibytes("fs")?;
+    fixture.write_word("fs", "kept")?;
+    let before = fixture.filesystem_mebibytes("fs")?;
     fixture.request_size("fs", large)?;
     let condition = format!("--for=jsonpath={{.status.capacity.storage}}={large}");
     fixture.kubectl(&["wait", &condition, "persistentvolumeclaim/fs", "--timeout=90s"])?;
-    let after = fixture.mebibytes("fs")?;
+    let after = fixture.filesystem_mebibytes("fs")?;
     ensure!(after > before + 200, "df shows {before} MiB before and {after} MiB after");
-    fixture.stop("fs")?;
-    fixture.grow("fs", largest)?;
-    fixture.start("fs", VolumeMode::Filesystem)?;
-    ensure!(fixture.read("fs")? == "kept", "the file did not survive");
-    let offline = fixture.mebibytes("fs")?;
+    fixture.delete_pod("fs")?;
+    fixture.expand("fs", largest)?;
+    fixture.start_pod("fs", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("fs")? == "kept", "the file did not survive");
+    let offline = fixture.filesystem_mebibytes("fs")?;
     ensure!(offline > after + 200, "df shows {after} MiB before growing without a pod and {offline} MiB after");
-    fixture.end("fs")?;
+    fixture.delete_pod_and_claim("fs")?;
     fixture.kubectl(&["delete", "storageclass", filesystem])?;
     fixture.check_volumes(0)
 }
 
 /// Requests one byte: the controller raises it to the minimum of the filesystem.
-fn smallest(fixture: &Fixture) -> Result<()> {
+fn use_smallest_volumes(fixture: &Fixture) -> Result<()> {
     let all = [("xfs", 300), ("btrfs", 200), ("ext4", 32)];
     for (filesystem, _) in all {
         let name = format!("least-{filesystem}");
@@ -74,19 +74,19 @@ fn smallest(fixture: &Fixture) -> Result<()> {
         fixture.wait_ready(&name)?;
         check_mount(fixture, &name, filesystem, "noatime")?;
         fixture.wait_value("pvc", &name, ".status.capacity.storage", &format!("{mebibytes}Mi"))?;
-        let id = fixture.value("pv", &fixture.volume(&name)?, ".spec.csi.volumeHandle")?;
+        let id = fixture.value("pv", &fixture.volume_name(&name)?, ".spec.csi.volumeHandle")?;
         let size = fixture.node.script(&format!("lvs --noheadings --nosuffix --units m -o lv_size {VG}/{id}"))?;
         ensure!(size.trim() == format!("{mebibytes}.00"), "the LV for {filesystem} has {size} MiB");
-        fixture.in_pod(&name, "dd if=/dev/urandom of=/data/file bs=1M count=16 conv=fsync 2>/dev/null")?;
-        let sum = || fixture.in_pod(&name, "md5sum /data/file");
+        fixture.exec_in_pod(&name, "dd if=/dev/urandom of=/data/file bs=1M count=16 conv=fsync 2>/dev/null")?;
+        let sum = || fixture.exec_in_pod(&name, "md5sum /data/file");
         let written = sum()?;
-        fixture.stop(&name)?;
-        fixture.start(&name, VolumeMode::Filesystem)?;
+        fixture.delete_pod(&name)?;
+        fixture.start_pod(&name, VolumeMode::Filesystem)?;
         ensure!(sum()? == written, "{filesystem} has lost what was written to it");
         if filesystem == "btrfs" {
             slightly_larger(fixture, &name)?;
         }
-        fixture.end(&name)?;
+        fixture.delete_pod_and_claim(&name)?;
         fixture.kubectl(&["delete", "storageclass", &name])?;
     }
     fixture.check_volumes(0)
@@ -100,19 +100,19 @@ fn slightly_larger(fixture: &Fixture, name: &str) -> Result<()> {
         fixture.wait_value("pvc", name, ".status.capacity.storage", size)
     };
     grow("240Mi")?;
-    fixture.stop(name)?;
-    fixture.start(name, VolumeMode::Filesystem)?;
-    let before = fixture.mebibytes(name)?;
+    fixture.delete_pod(name)?;
+    fixture.start_pod(name, VolumeMode::Filesystem)?;
+    let before = fixture.filesystem_mebibytes(name)?;
     ensure!(before <= 200, "the kernel grows a Btrfs to {before} MiB: the agent need not leave it as it is");
     grow("256Mi")?;
-    let after = fixture.mebibytes(name)?;
+    let after = fixture.filesystem_mebibytes(name)?;
     ensure!(after == 256, "df shows {after} MiB where 256 are");
     Ok(())
 }
 
 /// Checks filesystem and option of the mount that the pod sees.
 fn check_mount(fixture: &Fixture, pod: &str, filesystem: &str, option: &str) -> Result<()> {
-    let mount = fixture.in_pod(pod, "grep ' /data ' /proc/mounts")?;
+    let mount = fixture.exec_in_pod(pod, "grep ' /data ' /proc/mounts")?;
     let mut fields = mount.split(' ').skip(2);
     ensure!(fields.next() == Some(filesystem), "mounted is: {mount}");
     ensure!(fields.next().is_some_and(|options| options.split(',').any(|it| it == option)), "mounted is: {mount}");
@@ -120,28 +120,27 @@ fn check_mount(fixture: &Fixture, pod: &str, filesystem: &str, option: &str) -> 
 }
 
 fn check_label(fixture: &Fixture) -> Result<()> {
-    let label = fixture.node.script(&format!("blkid -p -s LABEL -o value {}", device_of_one()))?;
+    let label = fixture.node.script(&format!("blkid -p -s LABEL -o value {}", only_device()))?;
     ensure!(label.trim() == LABEL, "the filesystem is called {label:?}");
     Ok(())
 }
 
-fn stopped(fixture: &Fixture) -> Result<()> {
+fn stop_filesystem(fixture: &Fixture) -> Result<()> {
     apply_class(fixture, "strict", "ext4", "errors=remount-ro")?;
     fixture.apply_claim("ill", "strict", "64Mi")?;
-    fixture.start("ill", VolumeMode::Filesystem)?;
+    fixture.start_pod("ill", VolumeMode::Filesystem)?;
     check_mount(fixture, "ill", "ext4", "errors=remount-ro")?;
     check_label(fixture)?;
-    fixture.write("ill", "kept")?;
+    fixture.write_word("ill", "kept")?;
     fixture.node.script("for trigger in /sys/fs/ext4/dm-*/trigger_fs_error; do echo test >$trigger; done")?;
     let event = fixture.wait_event("ill", "VolumeConditionAbnormal")?;
     ensure!(event.contains("read-only"), "the event says: {event}");
     fixture.kubectl(&["delete", "pod", "ill"])?;
     fixture.apply(&pod("ill", "ill", VolumeMode::Filesystem))?;
     fixture.wait_ready("ill")?;
-    let text = fixture.in_pod("ill", "cat /data/file && echo new >/data/file")?;
+    let text = fixture.exec_in_pod("ill", "cat /data/file && echo new >/data/file")?;
     ensure!(text == "kept\n", "read {text:?}");
-    let state =
-        fixture.node.script(&format!("dumpe2fs -h {} 2>/dev/null | grep 'Filesystem state'", device_of_one()))?;
+    let state = fixture.node.script(&format!("dumpe2fs -h {} 2>/dev/null | grep 'Filesystem state'", only_device()))?;
     ensure!(state.trim().ends_with("  clean"), "it was not checked: {state}");
     fixture.kubectl(&["delete", "pod", "ill"])?;
     fixture.delete_claim("ill")?;
@@ -149,12 +148,12 @@ fn stopped(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-fn damaged(fixture: &Fixture) -> Result<()> {
+fn damage_filesystem(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("broken", "waiting", "64Mi")?;
     fixture.apply(&pod("broken", "broken", VolumeMode::Filesystem))?;
     fixture.wait_ready("broken")?;
     fixture.kubectl(&["delete", "pod", "broken"])?;
-    let device = device_of_one();
+    let device = only_device();
     // The root directory is gone, and the filesystem knows that something is wrong
     fixture.node.script(&format!(
         "debugfs -w -R 'clri <2>' {device} 2>&1 && debugfs -w -R 'set_super_value state 2' {device} 2>&1"
@@ -168,11 +167,11 @@ fn damaged(fixture: &Fixture) -> Result<()> {
 }
 
 /// Loses a filesystem that is recovered once, and once given up.
-fn lost(fixture: &Fixture) -> Result<()> {
+fn lose_filesystem(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "waiting", "64Mi")?;
-    fixture.start("lost", VolumeMode::Filesystem)?;
-    fixture.write("lost", "precious")?;
-    let (group, volume) = (volumes_of(ApiFlavor::TopoLvm), fixture.volume("lost")?);
+    fixture.start_pod("lost", VolumeMode::Filesystem)?;
+    fixture.write_word("lost", "precious")?;
+    let (group, volume) = (logical_volume_resource(ApiFlavor::TopoLvm), fixture.volume_name("lost")?);
     let annotation = |name: &str| fixture.value(&group, &volume, &format!(".metadata.annotations.topolvm\\.io/{name}"));
     ensure!(annotation("filesystem")? == "ext4", "the volume has no record");
     lose_superblock(fixture, "lost")?;
@@ -185,9 +184,9 @@ fn lost(fixture: &Fixture) -> Result<()> {
     ensure!(event.contains("e2fsck -b") && event.contains(&give_up), "the event of the volume says: {event}");
     ensure!(fixture.value("pod", "lost", ".status.phase")? == "Pending", "the pod runs without its data");
     // e2fsck(8): 1 is "errors corrected"
-    fixture.node.script(&format!("e2fsck -fy -b 8193 -B 1024 {} >&2 || [ $? = 1 ]", device_of_one()))?;
+    fixture.node.script(&format!("e2fsck -fy -b 8193 -B 1024 {} >&2 || [ $? = 1 ]", only_device()))?;
     fixture.wait_ready("lost")?;
-    ensure!(fixture.read("lost")? == "precious", "the file did not survive");
+    ensure!(fixture.read_word("lost")? == "precious", "the file did not survive");
 
     lose_superblock(fixture, "lost")?;
     fixture.apply(&pod("lost", "lost", VolumeMode::Filesystem))?;
@@ -195,21 +194,21 @@ fn lost(fixture: &Fixture) -> Result<()> {
     let words: Vec<&str> = give_up.split(' ').skip(1).collect();
     fixture.kubectl(&words)?;
     fixture.wait_ready("lost")?;
-    let files = fixture.in_pod("lost", "ls /data")?;
+    let files = fixture.exec_in_pod("lost", "ls /data")?;
     ensure!(files.trim() == "lost+found", "found in a new filesystem: {files}");
     ensure!(annotation("filesystem")? == "ext4" && annotation("reformat")?.is_empty(), "the wish is still there");
-    fixture.end("lost")?;
+    fixture.delete_pod_and_claim("lost")?;
     fixture.check_volumes(0)
 }
 
 /// Deletes a pod and zeroes the superblock of its ext4.
 fn lose_superblock(fixture: &Fixture, pod: &str) -> Result<()> {
-    fixture.stop(pod)?;
-    let zero = format!("dd if=/dev/zero of={} bs=4k count=1 conv=fsync 2>/dev/null", device_of_one());
+    fixture.delete_pod(pod)?;
+    let zero = format!("dd if=/dev/zero of={} bs=4k count=1 conv=fsync 2>/dev/null", only_device());
     fixture.node.script(&zero).map(drop)
 }
 
 /// Returns the path of the only volume's device, for a shell.
-fn device_of_one() -> String {
+fn only_device() -> String {
     format!("/dev/{VG}/$(lvs --noheadings -o lv_name {VG} | tr -d ' ')")
 }

@@ -50,17 +50,17 @@ impl Deref for Fixture {
 /// Runs a trial where the product is as users have it: the pods of the image and the manifests, with the roles that
 /// ship.
 pub(crate) fn with_pods(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    with(&IN_PODS, || Fixture::up(in_pods), body)
+    run_trial(&IN_PODS, || Fixture::up(in_pods), body)
 }
 
 /// Runs a trial that kills the programs, replaces them or gives them other flags: they are processes of the bed.
 pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    with(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
+    run_trial(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
 }
 
 /// Runs a trial with a cluster. After a failed trial everything that it left is removed, so that the next one has a
 /// clean cluster.
-fn with(
+fn run_trial(
     pool: &ClusterPool<Fixture>,
     up: impl FnOnce() -> Result<Fixture>,
     body: impl FnOnce(&Fixture) -> Result<()>,
@@ -140,7 +140,7 @@ impl Fixture {
     }
 
     /// Runs a shell command in a pod.
-    pub(crate) fn in_pod(&self, pod: &str, script: &str) -> Result<String> {
+    pub(crate) fn exec_in_pod(&self, pod: &str, script: &str) -> Result<String> {
         self.kubectl(&["exec", pod, "--", "sh", "-c", script])
     }
 
@@ -156,35 +156,35 @@ impl Fixture {
     }
 
     /// Starts a pod on the claim of its name.
-    pub(crate) fn start(&self, name: &str, mode: VolumeMode) -> Result<()> {
+    pub(crate) fn start_pod(&self, name: &str, mode: VolumeMode) -> Result<()> {
         self.apply(&pod(name, name, mode))?;
         self.wait_ready(name)
     }
 
     /// Deletes the pod and waits until it is gone.
-    pub(crate) fn stop(&self, pod: &str) -> Result<()> {
+    pub(crate) fn delete_pod(&self, pod: &str) -> Result<()> {
         self.kubectl(&["delete", "pod", pod, "--timeout=90s"]).map(drop)
     }
 
     /// Deletes the pod and the claim of this name, and waits until the volume is gone.
-    pub(crate) fn end(&self, name: &str) -> Result<()> {
-        self.stop(name)?;
+    pub(crate) fn delete_pod_and_claim(&self, name: &str) -> Result<()> {
+        self.delete_pod(name)?;
         self.delete_claim(name)
     }
 
     /// Writes a word into a pod's volume.
-    pub(crate) fn write(&self, pod: &str, word: &str) -> Result<()> {
-        self.in_pod(pod, &format!("echo {word} >/data/file && sync")).map(drop)
+    pub(crate) fn write_word(&self, pod: &str, word: &str) -> Result<()> {
+        self.exec_in_pod(pod, &format!("echo {word} >/data/file && sync")).map(drop)
     }
 
     /// Reads the word in a pod's volume.
-    pub(crate) fn read(&self, pod: &str) -> Result<String> {
-        Ok(self.in_pod(pod, "cat /data/file")?.trim().to_owned())
+    pub(crate) fn read_word(&self, pod: &str) -> Result<String> {
+        Ok(self.exec_in_pod(pod, "cat /data/file")?.trim().to_owned())
     }
 
     /// Returns the size of the filesystem in a pod's volume, in MiB.
-    pub(crate) fn mebibytes(&self, pod: &str) -> Result<u32> {
-        let size = self.in_pod(pod, "df -mP /data | awk 'END {print $2}'")?;
+    pub(crate) fn filesystem_mebibytes(&self, pod: &str) -> Result<u32> {
+        let size = self.exec_in_pod(pod, "df -mP /data | awk 'END {print $2}'")?;
         size.trim().parse().with_context(|| format!("df printed {size:?}"))
     }
 
@@ -195,17 +195,17 @@ impl Fixture {
     }
 
     /// Returns the name of the PersistentVolume, and of the LogicalVolume, of a claim.
-    pub(crate) fn volume(&self, claim: &str) -> Result<String> {
+    pub(crate) fn volume_name(&self, claim: &str) -> Result<String> {
         self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])
     }
 
     /// Reads an object.
-    pub(crate) fn object(&self, kind: &str, name: &str) -> Result<Value> {
+    pub(crate) fn get_object(&self, kind: &str, name: &str) -> Result<Value> {
         serde_json::from_str(&self.kubectl(&["get", kind, name, "-o", "json"])?).context("kubectl prints no JSON")
     }
 
     /// Waits until the value at a JSONPath of an object is not empty.
-    pub(crate) fn wait_some(&self, kind: &str, name: &str, path: &str) -> Result<()> {
+    pub(crate) fn wait_value_present(&self, kind: &str, name: &str, path: &str) -> Result<()> {
         self.cluster.ready("apiserver", || {
             ensure!(!self.value(kind, name, path)?.is_empty(), "{kind} {name} has no {path}");
             Ok(())
@@ -214,7 +214,7 @@ impl Fixture {
 
     /// Runs `body` with the programs of another specification, and restores the usual ones also after an error.
     /// `meanwhile` runs while no programs run.
-    pub(crate) fn switched(
+    pub(crate) fn run_with_spec(
         &self,
         spec: &TopolvmSpec,
         meanwhile: impl FnOnce() -> Result<()>,
@@ -258,7 +258,7 @@ impl Fixture {
     }
 
     /// Requests another size of a claim and waits until the volume, though not yet a filesystem on it, has it.
-    pub(crate) fn grow(&self, claim: &str, size: &str) -> Result<()> {
+    pub(crate) fn expand(&self, claim: &str, size: &str) -> Result<()> {
         self.request_size(claim, size)?;
         let volume = self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])?;
         let condition = format!("--for=jsonpath={{.spec.capacity.storage}}={size}");
@@ -271,7 +271,7 @@ impl Fixture {
         let said = self.kubectl(&["get", "pvc", claim, "--ignore-not-found", "-o", format])?;
         self.kubectl(&["delete", "persistentvolumeclaim", claim, "--ignore-not-found", "--timeout=90s"])?;
         let volume = match said.split_once(' ') {
-            Some((uid, "")) => format!("{}/pvc-{uid}", volumes_of(ApiFlavor::TopoLvm)),
+            Some((uid, "")) => format!("{}/pvc-{uid}", logical_volume_resource(ApiFlavor::TopoLvm)),
             Some((_, volume)) => format!("persistentvolume/{volume}"),
             None => return Ok(()),
         };
@@ -281,7 +281,7 @@ impl Fixture {
     /// Waits until there is no LogicalVolume of either flavor.
     pub(crate) fn wait_no_volumes(&self) -> Result<()> {
         for flavor in FLAVORS {
-            self.kubectl(&["wait", "--for=delete", &volumes_of(flavor), "--all", "--timeout=90s"])?;
+            self.kubectl(&["wait", "--for=delete", &logical_volume_resource(flavor), "--all", "--timeout=90s"])?;
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Fixture {
         let mut objects = Vec::new();
         for flavor in FLAVORS {
             let format = "jsonpath={range .items[*]}{.metadata.uid} {end}";
-            objects.extend(words(&self.kubectl(&["get", &volumes_of(flavor), "-o", format])?));
+            objects.extend(words(&self.kubectl(&["get", &logical_volume_resource(flavor), "-o", format])?));
         }
         let mut volumes = words(&self.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?);
         objects.sort();
@@ -337,7 +337,7 @@ impl Fixture {
         self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=60s"])?;
         self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
         // Of those that a trial made without a claim
-        self.kubectl(&["delete", &volumes_of(ApiFlavor::TopoLvm), "--all", "--wait=false"])?;
+        self.kubectl(&["delete", &logical_volume_resource(ApiFlavor::TopoLvm), "--all", "--wait=false"])?;
         self.wait_no_volumes()
     }
 
@@ -345,8 +345,8 @@ impl Fixture {
         let mut text = String::new();
         for arguments in [
             &["get", "pods,pvc,pv", "-o", "wide"][..],
-            &["get", &volumes_of(ApiFlavor::TopoLvm), "-o", "yaml"],
-            &["get", &volumes_of(ApiFlavor::Legacy), "-o", "yaml"],
+            &["get", &logical_volume_resource(ApiFlavor::TopoLvm), "-o", "yaml"],
+            &["get", &logical_volume_resource(ApiFlavor::Legacy), "-o", "yaml"],
             &["get", "events", "--sort-by=.lastTimestamp"],
             &[
                 "logs",
@@ -369,7 +369,7 @@ impl Fixture {
 }
 
 /// Returns the name of the resource `LogicalVolume` for kubectl.
-pub(crate) fn volumes_of(flavor: ApiFlavor) -> String {
+pub(crate) fn logical_volume_resource(flavor: ApiFlavor) -> String {
     format!("logicalvolumes.{}", flavor.group())
 }
 

@@ -13,8 +13,8 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
-        ("a_thin_pool_without_space_is_an_event_of_filesystems_and_devices_until_it_is_extended", pool_without_space),
-        ("a_mirror_that_has_lost_an_image_is_an_event_of_filesystems_and_devices_until_it_is_whole", broken_mirror),
+        ("a_thin_pool_without_space_is_an_event_of_filesystems_and_devices_until_it_is_extended", fill_thin_pool),
+        ("a_mirror_that_has_lost_an_image_is_an_event_of_filesystems_and_devices_until_it_is_whole", break_mirror),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -22,14 +22,14 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 /// Name of a small thin pool in a volume group that other trials leave empty, and of its device class.
 const SMALL: &str = "small";
 
-fn pool_without_space(fixture: &Fixture) -> Result<()> {
+fn fill_thin_pool(fixture: &Fixture) -> Result<()> {
     let [_, group] = RAID_CLASSES;
     // Instead of waiting a minute for somebody to extend it
     fixture.node.script(&format!(
         "lvcreate -qqy -L 64m -T {group}/{SMALL} && lvchange -qqy --errorwhenfull y {group}/{SMALL} \
          && cp /etc/topolvm/lvmd.yaml /run/lvmd.yaml"
     ))?;
-    let tried = with_small_pool(fixture, group);
+    let tried = use_small_pool(fixture, group);
     let mut undo = "mv /run/lvmd.yaml /etc/topolvm/lvmd.yaml".to_owned();
     if tried.is_ok() {
         // Else the volumes in it are deleted first
@@ -41,7 +41,7 @@ fn pool_without_space(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
+fn use_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     let class = format!(
         "- {{name: {SMALL}, volume-group: {group}, spare-gb: 0, type: thin, \
          thin-pool: {{name: {SMALL}, overprovision-ratio: 10}}}}"
@@ -50,8 +50,9 @@ fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     fixture.restart_lvmd()?;
     fixture.apply(&storage_class(TopoLvm, SMALL, Some(SMALL), false))?;
     let names = ["dry-files", "dry-device"];
-    start_both(fixture, names, SMALL)?;
-    let written = fixture.in_pod("dry-device", "dd if=/dev/zero of=/data bs=1M count=96 oflag=direct 2>&1 || true")?;
+    start_pods(fixture, names, SMALL)?;
+    let written =
+        fixture.exec_in_pod("dry-device", "dd if=/dev/zero of=/data bs=1M count=96 oflag=direct 2>&1 || true")?;
     ensure!(written.contains("No space left") || written.contains("I/O error"), "the pool is not full: {written}");
     for name in names {
         // Not only that it is full, which lvmd may see a moment before
@@ -61,19 +62,19 @@ fn with_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     wait_abnormal(fixture, names, 1)?;
     fixture.node.script(&format!("lvextend -qqy -L 256m {group}/{SMALL}"))?;
     wait_abnormal(fixture, names, 0)?;
-    fixture.write("dry-files", "kept")?;
+    fixture.write_word("dry-files", "kept")?;
     for name in names {
-        fixture.end(name)?;
+        fixture.delete_pod_and_claim(name)?;
     }
     fixture.kubectl(&["delete", "storageclass", SMALL]).map(drop)
 }
 
-fn broken_mirror(fixture: &Fixture) -> Result<()> {
+fn break_mirror(fixture: &Fixture) -> Result<()> {
     let [group, _] = RAID_CLASSES;
     fixture.apply(&storage_class(TopoLvm, "mirror", Some(group), false))?;
     let names = ["mirror-files", "mirror-device"];
-    start_both(fixture, names, "mirror")?;
-    fixture.write("mirror-files", "before")?;
+    start_pods(fixture, names, "mirror")?;
+    fixture.write_word("mirror-files", "before")?;
     let mirrors = format!("$(lvs --noheadings -o lv_name {group})");
     fixture.node.script(&format!(
         "for lv in {mirrors}; do \
@@ -87,27 +88,27 @@ fn broken_mirror(fixture: &Fixture) -> Result<()> {
            && dmsetup suspend --noflush --nolockfs $device && dmsetup resume $device; \
          done; done"
     ))?;
-    fixture.write("mirror-files", "after")?;
-    fixture.in_pod("mirror-device", "echo after | dd of=/data bs=512 conv=fsync 2>/dev/null")?;
+    fixture.write_word("mirror-files", "after")?;
+    fixture.exec_in_pod("mirror-device", "echo after | dd of=/data bs=512 conv=fsync 2>/dev/null")?;
     for name in names {
         let words = "a device of the RAID volume had errors and must be refreshed or replaced";
         fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
     }
     wait_abnormal(fixture, names, 1)?;
     // Nobody has lost anything
-    ensure!(fixture.read("mirror-files")? == "after", "the file has other data");
-    ensure!(fixture.in_pod("mirror-device", "head -c 5 /data")? == "after", "the device has other data");
+    ensure!(fixture.read_word("mirror-files")? == "after", "the file has other data");
+    ensure!(fixture.exec_in_pod("mirror-device", "head -c 5 /data")? == "after", "the device has other data");
     fixture.node.script(&format!("for lv in {mirrors}; do lvchange -qq --refresh {group}/$lv; done"))?;
     wait_abnormal(fixture, names, 0)?;
     for name in names {
-        fixture.end(name)?;
+        fixture.delete_pod_and_claim(name)?;
     }
     fixture.kubectl(&["delete", "storageclass", "mirror"])?;
     fixture.check_volumes(0)
 }
 
 /// Starts a pod with a filesystem and one with a device, and waits until kubelet reports both as healthy.
-fn start_both(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
+fn start_pods(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
     let modes = [VolumeMode::Filesystem, VolumeMode::Block];
     for (name, mode) in names.into_iter().zip(modes) {
         fixture.apply(&claim(name, class, "96Mi", mode))?;

@@ -29,25 +29,25 @@ const SOON: Duration = Duration::from_mins(3);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
-    vec![Trial::test(name, || lives().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![Trial::test(name, || run_with_each_helm().map_err(|error| Failed::from(format!("{error:#}"))))]
 }
 
-fn lives() -> Result<()> {
+fn run_with_each_helm() -> Result<()> {
     // The images that the manifests name are those of the chart
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?.with_thin_class();
     let directory = tempfile::Builder::new().prefix("topolvm-helm-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
-    let outcome = prepared(&cluster, &spec).and_then(|node| {
+    let outcome = prepare_cluster(&cluster, &spec).and_then(|node| {
         let bed = Bed { cluster: &cluster, node };
-        let lives = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.life(helm));
-        lives.with_context(|| bed.logs())
+        let outcome = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.check_lifecycle(helm));
+        outcome.with_context(|| bed.logs())
     });
     cluster.down(None)?;
     outcome
 }
 
 /// Prepares a cluster with snapshots and one node, which has volume groups and nothing of the product.
-fn prepared(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
+fn prepare_cluster(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
     sidecars::apply_snapshot_crds(cluster)?;
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
     Sidecar::SnapshotController.start(cluster, &topolvm::controller_socket(cluster))?;
@@ -64,7 +64,7 @@ struct Bed<'a> {
 impl Bed<'_> {
     /// Installs, upgrades, rolls back and uninstalls the chart with a version of helm. The second version finds the
     /// CustomResourceDefinition that the first has left.
-    fn life(&self, helm: Helm) -> Result<()> {
+    fn check_lifecycle(&self, helm: Helm) -> Result<()> {
         let what = |step: &str| format!("{helm:?}, {step}");
         self.install(helm).with_context(|| what("install"))?;
         self.upgrade_and_roll_back(helm).with_context(|| what("upgrade and rollback"))?;
@@ -100,7 +100,7 @@ impl Bed<'_> {
         self.cluster.apply(&claim("thin", THIN_CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
         self.run_pod("thin", "thin")?;
         self.kubectl(&["delete", "pod/thin", "pvc/thin", "--timeout=60s"])?;
-        wait("the LV in the thin pool is removed", || {
+        wait_for("the LV in the thin pool is removed", || {
             let left = self.kubectl(&["get", "logicalvolumes.topolvm.io", "-o", "name"])?;
             ensure!(left.is_empty(), "{left}");
             Ok(())
@@ -122,7 +122,7 @@ impl Bed<'_> {
         let lv = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])?;
 
         self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
-        wait("nothing is left in the namespace", || {
+        wait_for("nothing is left in the namespace", || {
             let left = self.kubectl(&["get", "all,configmaps,roles", "-n", NAMESPACE, "-o", "name"])?;
             let ours: Vec<&str> = left.lines().filter(|name| name.contains("topolvm")).collect();
             ensure!(ours.is_empty(), "{ours:?} are left");
@@ -154,7 +154,7 @@ impl Bed<'_> {
     /// up to a minute and a half later, but at once when the pod's object changes.
     fn wait_for_thin_class(&self, wanted: bool) -> Result<()> {
         let began = Instant::now();
-        wait(&format!("the node has the thin class: {wanted}"), || {
+        wait_for(&format!("the node has the thin class: {wanted}"), || {
             let annotations =
                 self.kubectl(&["get", "node", self.node.name(), "-o", "jsonpath={.metadata.annotations}"])?;
             if annotations.contains(THIN_ANNOTATION) == wanted {
@@ -201,7 +201,7 @@ impl Bed<'_> {
     }
 }
 
-fn wait(what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
+fn wait_for(what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
     let end = Instant::now() + SOON;
     loop {
         match probe() {

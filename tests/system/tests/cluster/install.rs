@@ -17,28 +17,28 @@ const GONE: &str = "--timeout=90s";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "install_a_claim_upgrade_and_uninstall_leave_the_cluster_as_it_was";
-    vec![Trial::test(name, || installed().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![Trial::test(name, || run_in_fresh_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
 }
 
-fn installed() -> Result<()> {
+fn run_in_fresh_cluster() -> Result<()> {
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     spec.cluster.images.push(product_images::product(&spec.programs, OTHER)?);
     let shared = TestCluster::without_product("install", &spec)?;
-    let outcome = shared.node().and_then(|node| whole_life(&shared, node)).with_context(|| state(&shared));
+    let outcome = shared.node().and_then(|node| check_lifecycle(&shared, node)).with_context(|| state(&shared));
     shared.down()?;
     outcome
 }
 
-fn whole_life(shared: &TestCluster, node: &Node) -> Result<()> {
+fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let before = Objects::list(shared)?;
-    unfit_nodes(shared, node, &before)?;
+    check_unfit_nodes(shared, node, &before)?;
 
-    let answer = succeeds(shared, &["install"])?;
+    let answer = run_successfully(shared, &["install"])?;
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
     let doctor = plugin::json(&shared.cluster, &["doctor"])?;
     ensure!(doctor.get("result").is_some_and(|result| result != "fail"), "{doctor:#}");
-    let again = succeeds(shared, &["install"])?;
+    let again = run_successfully(shared, &["install"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
 
     shared.apply(&claim("kept", "topolvm-provisioner", "512Mi", VolumeMode::Filesystem))?;
@@ -48,12 +48,12 @@ fn whole_life(shared: &TestCluster, node: &Node) -> Result<()> {
     let refused = run(shared, &["uninstall"])?;
     ensure!(!refused.is_success && refused.errors.contains("PersistentVolumeClaim default/kept"), "{refused:?}");
 
-    upgraded(shared)?;
+    check_upgrade(shared)?;
 
     // The programs go and come again, and the volume stays
-    succeeds(shared, &["uninstall", "--keep-volumes"])?;
+    run_successfully(shared, &["uninstall", "--keep-volumes"])?;
     ensure!(shared.kubectl(&["get", "pods", "-n", "topolvm-system", "-o", "name"])?.is_empty(), "pods are left");
-    succeeds(shared, &["install", "--lvmd=embedded", "--no-smoke-test"])?;
+    run_successfully(shared, &["install", "--lvmd=embedded", "--no-smoke-test"])?;
     ensure!(shared.kubectl(&["exec", "kept", "--", "cat", "/data/file"])?.trim() == "kept", "the file is lost");
     let restarts = shared.value("pod", "kept", ".status.containerStatuses[0].restartCount")?;
     ensure!(restarts == "0", "the pod was started again {restarts} times");
@@ -63,17 +63,17 @@ fn whole_life(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), GONE])?;
     let lvs = node.script("lvs --noheadings -o lv_name myvg1")?;
     ensure!(lvs.trim().is_empty(), "an LV is left: {lvs}");
-    succeeds(shared, &["uninstall"])?;
+    run_successfully(shared, &["uninstall"])?;
     Objects::list(shared)?.ensure_same(&before)?;
     let groups = node.script("vgs --noheadings -o vg_name")?;
     ensure!(groups.contains("myvg1"), "the volume group is gone: {groups}");
-    let nothing = succeeds(shared, &["uninstall"])?;
+    let nothing = run_successfully(shared, &["uninstall"])?;
     ensure!(nothing.text == "nothing is installed\n", "{nothing:?}");
     Ok(())
 }
 
 /// Checks that unfit nodes are refused with the reason, and that the cluster is as before.
-fn unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()> {
+fn check_unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()> {
     let name = node.name();
     let refused = |flags: &[&str], words: String| -> Result<()> {
         let answer = run(shared, &[&["install"], flags].concat())?;
@@ -93,9 +93,9 @@ fn unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Result<()
 }
 
 /// Upgrades to another build and to lvmd inside the agent, while a pod has its volume.
-fn upgraded(shared: &TestCluster) -> Result<()> {
+fn check_upgrade(shared: &TestCluster) -> Result<()> {
     let image = format!("--image=localhost/topolvm:{OTHER}");
-    let answer = succeeds(shared, &["upgrade", &image, "--lvmd=embedded"])?;
+    let answer = run_successfully(shared, &["upgrade", &image, "--lvmd=embedded"])?;
     ensure!(answer.text.contains("remove  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     let sets = shared.kubectl(&["get", "daemonsets", "-n", "topolvm-system", "-o", "name"])?;
     ensure!(sets.trim() == "daemonset.apps/topolvm-node", "{sets}");
@@ -111,7 +111,7 @@ fn upgraded(shared: &TestCluster) -> Result<()> {
     ])?;
     ensure!(running == format!("localhost/topolvm:{OTHER}"), "{running}");
     // What is not named stays
-    let again = succeeds(shared, &["upgrade"])?;
+    let again = run_successfully(shared, &["upgrade"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
     Ok(())
 }
@@ -120,7 +120,7 @@ fn run(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
     plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), arguments)
 }
 
-fn succeeds(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
+fn run_successfully(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
     let answer = run(shared, arguments)?;
     ensure!(answer.is_success, "{arguments:?}: {answer:?}");
     Ok(answer)

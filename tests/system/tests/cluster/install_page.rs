@@ -24,19 +24,19 @@ const MARKS: &str = "{{range .items}}{{range .metadata.finalizers}}{{.}}{{\"\\n\
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "who_follows_the_installation_page_gets_a_volume_and_can_take_everything_away_again";
-    vec![Trial::test(name, || page().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![Trial::test(name, || run_in_fresh_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
 }
 
-fn page() -> Result<()> {
+fn run_in_fresh_cluster() -> Result<()> {
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     spec.cluster.images.push(Image::with_programs(BUSYBOX, &["/bin/sh"], &[])?);
     let shared = TestCluster::without_product("page", &spec)?;
-    let outcome = follow(&shared);
+    let outcome = follow_page(&shared);
     shared.down()?;
     outcome
 }
 
-fn follow(shared: &TestCluster) -> Result<()> {
+fn follow_page(shared: &TestCluster) -> Result<()> {
     let page = fs::read_to_string(repository().join("docs/install.md")).context("read the page")?;
     let before = state(shared)?;
     run(shared, &page, "With kustomize")?;
@@ -62,7 +62,7 @@ fn state(shared: &TestCluster) -> Result<String> {
 
 /// Runs the blocks of a section in a shell, from the top of the repository, as administrator.
 fn run(shared: &TestCluster, page: &str, section: &str) -> Result<()> {
-    let script = blocks(page, section).concat();
+    let script = code_blocks(page, section).concat();
     ensure!(!script.is_empty(), "the section {section:?} has no block for a shell");
     let kubectl = shared.cluster.tool("kubectl");
     let tools = kubectl.parent().context("kubectl is in no directory")?;
@@ -80,7 +80,7 @@ fn run(shared: &TestCluster, page: &str, section: &str) -> Result<()> {
 }
 
 /// Returns the code blocks marked `sh` of a section, in their order.
-fn blocks<'a>(page: &'a str, section: &str) -> Vec<&'a str> {
+fn code_blocks<'a>(page: &'a str, section: &str) -> Vec<&'a str> {
     let (_, rest) = page.split_once(&format!("\n## {section}\n")).unwrap_or_default();
     let text = rest.split("\n## ").next().unwrap_or_default();
     text.split("```sh\n").skip(1).filter_map(|block| Some(block.split_once("```")?.0)).collect()

@@ -12,11 +12,11 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
-        ("a_pod_writes_to_a_volume_that_survives_it_and_grows", main_job),
-        ("a_raw_block_volume_is_a_device_that_keeps_its_data_grows_and_can_be_read_only", block),
-        ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", ephemeral),
-        ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", reader),
-        ("claims_at_once_become_one_volume_each", burst),
+        ("a_pod_writes_to_a_volume_that_survives_it_and_grows", run_scenario),
+        ("a_raw_block_volume_is_a_device_that_keeps_its_data_grows_and_can_be_read_only", use_block_volume),
+        ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", use_ephemeral_volume),
+        ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", use_read_only_pod),
+        ("claims_at_once_become_one_volume_each", create_many_claims),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -24,9 +24,12 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 /// Trials in which the agent is killed or gets other flags.
 pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        ("volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers", restarts),
-        ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", growth),
-        ("pods_share_a_staged_volume_and_leave_nothing_mounted_also_when_staging_is_switched_off", staged),
+        (
+            "volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers",
+            restart_kubelet_and_agent,
+        ),
+        ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", expand_without_pod),
+        ("pods_share_a_staged_volume_and_leave_nothing_mounted_also_when_staging_is_switched_off", share_staged_volume),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -38,45 +41,46 @@ impl Reporter for SilentReporter {
     fn step(&mut self, _title: &str, _seconds: f64, _lines: &str) {}
 }
 
-fn main_job(fixture: &Fixture) -> Result<()> {
+fn run_scenario(fixture: &Fixture) -> Result<()> {
     Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: ApiFlavor::TopoLvm }.run(&mut SilentReporter)
 }
 
-fn block(fixture: &Fixture) -> Result<()> {
+fn use_block_volume(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("block", "waiting", "128Mi", VolumeMode::Block))?;
     fixture.apply(&pod("block", "block", VolumeMode::Block))?;
     fixture.wait_ready("block")?;
-    fixture.in_pod("block", "test -b /data && echo kept | dd of=/data bs=512 seek=9 conv=fsync 2>/dev/null")?;
-    fixture.grow("block", "256Mi")?;
+    fixture.exec_in_pod("block", "test -b /data && echo kept | dd of=/data bs=512 seek=9 conv=fsync 2>/dev/null")?;
+    fixture.expand("block", "256Mi")?;
     fixture.kubectl(&["delete", "pod", "block"])?;
     fixture.apply(&pod("block", "block", VolumeMode::Block))?;
     fixture.wait_ready("block")?;
-    let text = fixture.in_pod("block", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1")?;
+    let text = fixture.exec_in_pod("block", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1")?;
     ensure!(text == "kept\n", "read {text:?}");
-    let bytes = fixture.in_pod("block", "blockdev --getsize64 /data")?;
+    let bytes = fixture.exec_in_pod("block", "blockdev --getsize64 /data")?;
     ensure!(bytes.trim() == (256 << 20).to_string(), "the device has {bytes} bytes");
-    fixture.stop("block")?;
-    block_reader(fixture)?;
+    fixture.delete_pod("block")?;
+    read_block_volume(fixture)?;
     fixture.delete_claim("block")?;
     fixture.check_volumes(0)
 }
 
-fn block_reader(fixture: &Fixture) -> Result<()> {
+fn read_block_volume(fixture: &Fixture) -> Result<()> {
     let mut reader = pod("reader", "block", VolumeMode::Block);
     reader["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] = json!(true);
     fixture.apply(&reader)?;
     fixture.wait_ready("reader")?;
-    let read = || fixture.in_pod("reader", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1");
+    let read = || fixture.exec_in_pod("reader", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1");
     ensure!(read()? == "kept\n", "read {:?}", read()?);
     // The mount does not keep anybody from writing to a device; the permission does that kubelet gives the container
-    let written = fixture.in_pod("reader", "echo new | dd of=/data bs=512 seek=9 conv=fsync,notrunc 2>&1 || true")?;
+    let written =
+        fixture.exec_in_pod("reader", "echo new | dd of=/data bs=512 seek=9 conv=fsync,notrunc 2>&1 || true")?;
     ensure!(written.contains("Operation not permitted"), "the reader writes: {written}");
     ensure!(read()? == "kept\n", "now it says {:?}", read()?);
-    fixture.stop("reader")
+    fixture.delete_pod("reader")
 }
 
 /// Restarts kubelet and the agent under volumes of both modes, each for several pods of the node and for one pod alone.
-fn restarts(fixture: &Fixture) -> Result<()> {
+fn restart_kubelet_and_agent(fixture: &Fixture) -> Result<()> {
     let volumes = [
         ("files", VolumeMode::Filesystem, "ReadWriteOnce"),
         ("device", VolumeMode::Block, "ReadWriteOnce"),
@@ -99,25 +103,25 @@ fn restarts(fixture: &Fixture) -> Result<()> {
     fixture.wait_node_ready_again(volumes.len())?;
     // kubelet starts a container only when the volumes of its pod are published
     for (name, ..) in volumes {
-        fixture.in_pod(name, "{ sleep 0.2; kill 1; } >/dev/null 2>&1 &")?;
+        fixture.exec_in_pod(name, "{ sleep 0.2; kill 1; } >/dev/null 2>&1 &")?;
     }
     for (name, mode, _) in volumes {
         fixture.wait_value("pod", name, ".status.containerStatuses[0].restartCount", "1")?;
         fixture.wait_ready(name)?;
         let is_there = if mode == VolumeMode::Block { "test -b /data" } else { "grep ' /data ' /proc/mounts" };
-        fixture.in_pod(name, is_there)?;
+        fixture.exec_in_pod(name, is_there)?;
     }
     let after = mounts_of_volume(fixture)?;
     ensure!(mounts == after, "mounts before the restart:\n{mounts}\nafter it:\n{after}");
     for (name, ..) in volumes {
-        fixture.end(name)?;
+        fixture.delete_pod_and_claim(name)?;
     }
     let left = mounts_of_volume(fixture)?;
     ensure!(left.is_empty(), "left mounted:\n{left}");
     fixture.check_volumes(0)
 }
 
-fn ephemeral(fixture: &Fixture) -> Result<()> {
+fn use_ephemeral_volume(fixture: &Fixture) -> Result<()> {
     let mut pod = pod("own", "none", VolumeMode::Filesystem);
     let template = json!({"spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "waiting", "resources": {"requests": {"storage": "64Mi"}},
@@ -125,55 +129,55 @@ fn ephemeral(fixture: &Fixture) -> Result<()> {
     pod["spec"]["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}]);
     fixture.apply(&pod)?;
     fixture.wait_ready("own")?;
-    fixture.write("own", "mine")?;
+    fixture.write_word("own", "mine")?;
     fixture.check_volumes(1)?;
-    fixture.stop("own")?;
+    fixture.delete_pod("own")?;
     fixture.wait_no_volumes()?;
     fixture.check_volumes(0)
 }
 
-fn reader(fixture: &Fixture) -> Result<()> {
+fn use_read_only_pod(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("read", "waiting", "64Mi")?;
-    fixture.start("read", VolumeMode::Filesystem)?;
-    fixture.write("read", "kept")?;
-    fixture.stop("read")?;
+    fixture.start_pod("read", VolumeMode::Filesystem)?;
+    fixture.write_word("read", "kept")?;
+    fixture.delete_pod("read")?;
     let mut reader = pod("reader", "read", VolumeMode::Filesystem);
     reader["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] = json!(true);
     fixture.apply(&reader)?;
     fixture.wait_ready("reader")?;
-    ensure!(fixture.read("reader")? == "kept", "the reader reads something else");
-    ensure!(fixture.write("reader", "new").is_err(), "the reader can write");
+    ensure!(fixture.read_word("reader")? == "kept", "the reader reads something else");
+    ensure!(fixture.write_word("reader", "new").is_err(), "the reader can write");
     let options = fixture.node.script("grep kubernetes.io.csi /proc/self/mountinfo | awk '{print $6}'")?;
     ensure!(options.starts_with("ro,"), "mounted with {options}");
     let selector = "--field-selector=reason=FailedMount,involvedObject.name=reader";
     let failures = fixture.kubectl(&["get", "events", selector, "-o", "jsonpath={.items[*].message}"])?;
     ensure!(failures.is_empty(), "not at the first try: {failures}");
-    fixture.stop("reader")?;
+    fixture.delete_pod("reader")?;
     fixture.delete_claim("read")?;
     fixture.check_volumes(0)
 }
 
-fn growth(fixture: &Fixture) -> Result<()> {
+fn expand_without_pod(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("grows", "waiting", "64Mi")?;
-    fixture.start("grows", VolumeMode::Filesystem)?;
-    fixture.write("grows", "kept")?;
-    fixture.stop("grows")?;
-    fixture.grow("grows", "128Mi")?;
-    fixture.start("grows", VolumeMode::Filesystem)?;
+    fixture.start_pod("grows", VolumeMode::Filesystem)?;
+    fixture.write_word("grows", "kept")?;
+    fixture.delete_pod("grows")?;
+    fixture.expand("grows", "128Mi")?;
+    fixture.start_pod("grows", VolumeMode::Filesystem)?;
     fixture.wait_value("pvc", "grows", ".status.capacity.storage", "128Mi")?;
-    let offline = fixture.mebibytes("grows")?;
+    let offline = fixture.filesystem_mebibytes("grows")?;
     ensure!(offline > 100, "after growing without a pod the filesystem has {offline} MiB");
     fixture.node.kill_kept("topolvm-node")?;
     fixture.request_size("grows", "256Mi")?;
     fixture.wait_value("pvc", "grows", ".status.capacity.storage", "256Mi")?;
-    let online = fixture.mebibytes("grows")?;
+    let online = fixture.filesystem_mebibytes("grows")?;
     ensure!(online > 200, "after growing across a restart the filesystem has {online} MiB");
-    ensure!(fixture.read("grows")? == "kept", "the file did not survive");
-    fixture.end("grows")?;
+    ensure!(fixture.read_word("grows")? == "kept", "the file did not survive");
+    fixture.delete_pod_and_claim("grows")?;
     fixture.check_volumes(0)
 }
 
-fn staged(fixture: &Fixture) -> Result<()> {
+fn share_staged_volume(fixture: &Fixture) -> Result<()> {
     let staging = TopolvmSpec { node_arguments: vec!["--stage-volumes".to_owned()], ..fixture.spec.clone() };
     let shared = || {
         for name in ["staged", "late"] {
@@ -184,8 +188,8 @@ fn staged(fixture: &Fixture) -> Result<()> {
         for name in ["staged", "beside", "late"] {
             fixture.wait_ready(name)?;
         }
-        fixture.write("staged", "shared")?;
-        ensure!(fixture.read("beside")? == "shared", "the second pod reads something else");
+        fixture.write_word("staged", "shared")?;
+        ensure!(fixture.read_word("beside")? == "shared", "the second pod reads something else");
         let mounts = mounts_of_volume(fixture)?;
         let number = (mounts.matches("/globalmount").count(), mounts.lines().count());
         ensure!(number == (2, 5), "two volumes for three pods are mounted so:\n{mounts}");
@@ -195,9 +199,9 @@ fn staged(fixture: &Fixture) -> Result<()> {
         ensure!(mounts.lines().count() == 2, "the volume of the pod that stays is mounted so:\n{mounts}");
         Ok(())
     };
-    fixture.switched(&staging, || Ok(()), shared)?;
+    fixture.run_with_spec(&staging, || Ok(()), shared)?;
     // kubelet does not unstage it any more
-    fixture.end("late")?;
+    fixture.delete_pod_and_claim("late")?;
     let mounts = mounts_of_volume(fixture)?;
     ensure!(mounts.is_empty(), "left mounted:\n{mounts}");
     fixture.check_volumes(0)
@@ -208,7 +212,7 @@ fn mounts_of_volume(fixture: &Fixture) -> Result<String> {
     fixture.node.script("awk '$5 ~ /kubernetes.io.csi/ {print $4, $5}' /proc/self/mountinfo | sort")
 }
 
-fn burst(fixture: &Fixture) -> Result<()> {
+fn create_many_claims(fixture: &Fixture) -> Result<()> {
     let names: Vec<String> = (1..=10).map(|number| format!("burst{number}")).collect();
     for name in &names {
         fixture.apply_claim(name, "immediate", "32Mi")?;

@@ -11,47 +11,47 @@ use testbed::topolvm::{CONTROLLER, NODE, THIN_VG, account_token};
 use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 
 use crate::Body;
-use crate::fixture::{Fixture, volumes_of};
+use crate::fixture::{Fixture, logical_volume_resource};
 use crate::job::SilentReporter;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("the_older_api_group_has_the_whole_job_done_and_the_other_group_is_left_alone".to_owned(), legacy)]
+    vec![("the_older_api_group_has_the_whole_job_done_and_the_other_group_is_left_alone".to_owned(), use_older_group)]
 }
 
-fn legacy(fixture: &Fixture) -> Result<()> {
+fn use_older_group(fixture: &Fixture) -> Result<()> {
     // Of the group that will not be served: a volume in use, and one whose object is deleted meanwhile
     fixture.apply_claim("other", "thin", "64Mi")?;
-    fixture.start("other", VolumeMode::Filesystem)?;
-    fixture.write("other", "mine")?;
+    fixture.start_pod("other", VolumeMode::Filesystem)?;
+    fixture.write_word("other", "mine")?;
     fixture.apply_claim("doomed", "thin-now", "64Mi")?;
     fixture.wait_bound("doomed")?;
-    let [other, doomed] = ["other", "doomed"].map(|claim| fixture.volume(claim));
+    let [other, doomed] = ["other", "doomed"].map(|claim| fixture.volume_name(claim));
     let (other, doomed) = (other?, doomed?);
-    let untouched = fixture.object(&volumes_of(TopoLvm), &other)?;
+    let untouched = fixture.get_object(&logical_volume_resource(TopoLvm), &other)?;
 
     // What was refused before is no matter
     let logs = [fixture.cluster.log(CONTROLLER), fixture.node.log(NODE)];
     let logged = |log: &PathBuf| Ok::<_, anyhow::Error>(fs::read_to_string(log)?.to_lowercase());
     let before = [logged(&logs[0])?.len(), logged(&logs[1])?.len()];
-    fixture.switched(
+    fixture.run_with_spec(
         &fixture.spec.clone().legacy(),
         || Ok(()),
         || {
-            fixture.kubectl(&["delete", &volumes_of(TopoLvm), &doomed, "--wait=false"])?;
+            fixture.kubectl(&["delete", &logical_volume_resource(TopoLvm), &doomed, "--wait=false"])?;
             fixture.apply_classes(Legacy)?;
             Scenario { cluster: &fixture.cluster, node: &fixture.node, flavor: Legacy }.run(&mut SilentReporter)?;
-            names(fixture)?;
-            admission(fixture)?;
+            check_names(fixture)?;
+            check_admission(fixture)?;
             for (log, before) in logs.iter().zip(before) {
                 let log = logged(log)?;
                 let log = log.get(before..).context("the log has been cut")?;
                 let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
                 ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
             }
-            ensure!(fixture.read("other")? == "mine", "the other volume has changed");
-            let now = fixture.object(&volumes_of(TopoLvm), &other)?;
+            ensure!(fixture.read_word("other")? == "mine", "the other volume has changed");
+            let now = fixture.get_object(&logical_volume_resource(TopoLvm), &other)?;
             ensure!(now == untouched, "the other group's object was {untouched} and is {now}");
-            let leaving = fixture.object(&volumes_of(TopoLvm), &doomed)?;
+            let leaving = fixture.get_object(&logical_volume_resource(TopoLvm), &doomed)?;
             ensure!(leaving["metadata"]["finalizers"] == json!(["topolvm.io/logicalvolume"]), "{leaving}");
             let volumes = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
             ensure!(volumes.contains(uid(&leaving)), "the LV of the other group has gone: {volumes}");
@@ -60,30 +60,35 @@ fn legacy(fixture: &Fixture) -> Result<()> {
     )?;
 
     // The group is served again, and what was asked of it is done
-    fixture.kubectl(&["wait", "--for=delete", &format!("{}/{doomed}", volumes_of(TopoLvm)), "--timeout=60s"])?;
+    fixture.kubectl(&[
+        "wait",
+        "--for=delete",
+        &format!("{}/{doomed}", logical_volume_resource(TopoLvm)),
+        "--timeout=60s",
+    ])?;
     fixture.delete_claim("doomed")?;
-    fixture.end("other")?;
+    fixture.delete_pod_and_claim("other")?;
     fixture.wait_no_volumes()?;
     fixture.check_volumes(0)
 }
 
 /// Creates a snapshot and a restored volume, and checks every name of the group that others read.
-fn names(fixture: &Fixture) -> Result<()> {
+fn check_names(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("old", "legacy-thin", "64Mi")?;
-    fixture.start("old", VolumeMode::Filesystem)?;
-    fixture.write("old", "before")?;
+    fixture.start_pod("old", VolumeMode::Filesystem)?;
+    fixture.write_word("old", "before")?;
     fixture.apply(&snapshot("old", "legacy-snapshots", "old"))?;
     fixture.wait_snapshot("old")?;
-    fixture.write("old", "after")?;
+    fixture.write_word("old", "after")?;
     fixture.apply(&copied_claim("old-restored", "legacy-thin", "64Mi", DataSource::Snapshot("old")))?;
-    fixture.start("old-restored", VolumeMode::Filesystem)?;
-    ensure!(fixture.read("old-restored")? == "before", "the restored volume has other data");
-    fixture.grow("old", "128Mi")?;
+    fixture.start_pod("old-restored", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("old-restored")? == "before", "the restored volume has other data");
+    fixture.expand("old", "128Mi")?;
 
-    let volume = fixture.object(&volumes_of(Legacy), &fixture.volume("old")?)?;
+    let volume = fixture.get_object(&logical_volume_resource(Legacy), &fixture.volume_name("old")?)?;
     ensure!(volume["metadata"]["finalizers"] == json!(["topolvm.cybozu.com/logicalvolume"]), "{volume}");
     ensure!(volume["metadata"]["annotations"]["topolvm.cybozu.com/resize-requested-at"].is_string(), "{volume}");
-    let node = fixture.object("node", fixture.node.name())?;
+    let node = fixture.get_object("node", fixture.node.name())?;
     let metadata = &node["metadata"];
     for annotation in ["capacity.topolvm.cybozu.com/00default", "capacity.topolvm.cybozu.com/thin"] {
         ensure!(metadata["annotations"][annotation].is_string(), "no {annotation}: {metadata}");
@@ -93,15 +98,15 @@ fn names(fixture: &Fixture) -> Result<()> {
     let tags = fixture.node.script(&format!("lvs --noheadings -o lv_tags {THIN_VG}/{}", uid(&volume)))?;
     ensure!(tags.contains("topolvm.cybozu.com/logicalvolume=pvc-"), "the tags are {tags}");
 
-    fixture.end("old")?;
+    fixture.delete_pod_and_claim("old")?;
     fixture.kubectl(&["delete", "volumesnapshot", "old", "--timeout=60s"])?;
-    fixture.end("old-restored")?;
-    let group = volumes_of(Legacy);
+    fixture.delete_pod_and_claim("old-restored")?;
+    let group = logical_volume_resource(Legacy);
     fixture.kubectl(&["wait", "--for=delete", &group, "--all", "--timeout=60s"]).map(drop)
 }
 
 /// Checks that the admission policy limits an agent to its own node in this group too.
-fn admission(fixture: &Fixture) -> Result<()> {
+fn check_admission(fixture: &Fixture) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "topolvm.cybozu.com/v1", "kind": "LogicalVolume", "metadata": {"name": "elsewhere"},
         "spec": {"name": "elsewhere", "nodeName": "yours", "size": "1Gi"},
@@ -111,7 +116,7 @@ fn admission(fixture: &Fixture) -> Result<()> {
     let patch = r#"{"metadata":{"finalizers":["topolvm.cybozu.com/logicalvolume"]}}"#;
     let (status, said) = fixture.request_as(&token, "PATCH", path, patch)?;
     ensure!(status == 403 && said.contains("may not change objects of node yours"), "{status}: {said}");
-    fixture.kubectl(&["delete", &volumes_of(Legacy), "elsewhere", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", &logical_volume_resource(Legacy), "elsewhere", "--timeout=60s"]).map(drop)
 }
 
 fn uid(object: &serde_json::Value) -> &str {

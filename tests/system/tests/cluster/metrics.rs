@@ -10,15 +10,15 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
-        ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", measured),
-        ("what_is_available_is_told_without_the_spare_to_monitoring_and_to_the_scheduler", spared),
+        ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", check_metrics),
+        ("what_is_available_is_told_without_the_spare_to_monitoring_and_to_the_scheduler", check_spare),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-fn measured(fixture: &Fixture) -> Result<()> {
+fn check_metrics(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("measured", "waiting", "64Mi")?;
-    fixture.start("measured", VolumeMode::Filesystem)?;
+    fixture.start_pod("measured", VolumeMode::Filesystem)?;
 
     let [raid, mirrored] = RAID_CLASSES;
     let agent = fixture.node.script("curl -sf http://127.0.0.1:8080/metrics")?;
@@ -30,14 +30,17 @@ fn measured(fixture: &Fixture) -> Result<()> {
             fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_size,vg_free {group}"))?;
         let (size, free) = groups.trim().split_once(' ').context("vgs prints two numbers")?;
         for (name, bytes) in [("topolvm_volumegroup_size_bytes", size), ("topolvm_volumegroup_available_bytes", free)] {
-            let shown = series(&agent, name, class)?;
+            let shown = find_series(&agent, name, class)?;
             // What is free in a group of mirrored volumes is half of what LVM calls free
             if name.contains("size") || class == "ssd" || class == THIN_CLASS {
                 ensure!(shown == bytes.trim(), "{name} of {class} is {shown} and LVM says {bytes}");
             }
         }
     }
-    ensure!(series(&agent, "topolvm_thinpool_size_bytes", THIN_CLASS)?.parse::<f64>()? > 0.0, "no size of the pool");
+    ensure!(
+        find_series(&agent, "topolvm_thinpool_size_bytes", THIN_CLASS)?.parse::<f64>()? > 0.0,
+        "no size of the pool"
+    );
     let lvmd = fixture.node.script("curl -sf http://127.0.0.1:8082/metrics")?;
     ensure!(lvmd.contains("lvmd_"), "lvmd's metrics: {lvmd}");
 
@@ -52,42 +55,42 @@ fn measured(fixture: &Fixture) -> Result<()> {
         }
         Ok(())
     })?;
-    fixture.end("measured")?;
+    fixture.delete_pod_and_claim("measured")?;
     fixture.check_volumes(0)
 }
 
-fn spared(fixture: &Fixture) -> Result<()> {
-    let done = less_the_spare(fixture);
-    keep_spare(fixture, 0)?;
+fn check_spare(fixture: &Fixture) -> Result<()> {
+    let done = compare_with_spare(fixture);
+    set_spare(fixture, 0)?;
     done?;
     fixture.delete_claim("spared")?;
     fixture.check_volumes(0)
 }
 
-fn less_the_spare(fixture: &Fixture) -> Result<()> {
-    keep_spare(fixture, 3)?;
-    let all = told(fixture, 3)?;
+fn compare_with_spare(fixture: &Fixture) -> Result<()> {
+    set_spare(fixture, 3)?;
+    let all = wait_for_available_bytes(fixture, 3)?;
     fixture.apply_claim("spared", "immediate", "1Gi")?;
     fixture.wait_bound("spared")?;
-    let rest = told(fixture, 3)?;
+    let rest = wait_for_available_bytes(fixture, 3)?;
     ensure!(rest > 0 && rest + GIB == all, "{rest} bytes are available where there were {all}");
     fixture.request_size("spared", &(rest + GIB).to_string())?;
     fixture.cluster.ready("apiserver", || {
-        let rest = told(fixture, 3)?;
+        let rest = wait_for_available_bytes(fixture, 3)?;
         ensure!(rest == 0, "{rest} bytes are still available");
         Ok(())
     })?;
     // Less is free than is to be kept, which is not less than nothing
     for (spare, expected) in [(2, GIB), (4, 0)] {
-        keep_spare(fixture, spare)?;
-        let rest = told(fixture, spare)?;
+        set_spare(fixture, spare)?;
+        let rest = wait_for_available_bytes(fixture, spare)?;
         ensure!(rest == expected, "{rest} bytes are available with {spare} GiB to spare");
     }
     Ok(())
 }
 
 /// Configures lvmd with a spare of so many GiB of the default class.
-fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
+fn set_spare(fixture: &Fixture, gib: u64) -> Result<()> {
     let change = format!("s/default: true, spare-gb: [0-9]*/default: true, spare-gb: {gib}/");
     fixture.node.script(&format!("sed -i '{change}' /etc/topolvm/lvmd.yaml"))?;
     fixture.restart_lvmd()
@@ -95,19 +98,19 @@ fn keep_spare(fixture: &Fixture, gib: u64) -> Result<()> {
 
 /// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it
 /// tells.
-fn told(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
+fn wait_for_available_bytes(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
     let class = "ssd";
     fixture.cluster.ready("apiserver", || {
         let groups = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_size,vg_free {VG}"))?;
         let (size, free) = groups.trim().split_once(' ').context("vgs prints two numbers")?;
         let available = free.trim().parse::<u64>()?.saturating_sub(spare_gib * GIB);
         let agent = fixture.node.script("curl -sf http://127.0.0.1:8080/metrics")?;
-        let shown = series(&agent, "topolvm_volumegroup_available_bytes", class)?;
+        let shown = find_series(&agent, "topolvm_volumegroup_available_bytes", class)?;
         ensure!(shown == available.to_string(), "{shown} bytes are available of {free}, with {spare_gib} GiB to spare");
         // The spare belongs to the group
-        let whole = series(&agent, "topolvm_volumegroup_size_bytes", class)?;
+        let whole = find_series(&agent, "topolvm_volumegroup_size_bytes", class)?;
         ensure!(whole == size, "the group has {size} bytes, and {whole} are shown");
-        let node = fixture.object("node", fixture.node.name())?;
+        let node = fixture.get_object("node", fixture.node.name())?;
         for class in ["00default", class] {
             let said = &node["metadata"]["annotations"][format!("capacity.topolvm.io/{class}")];
             ensure!(said.as_str() == Some(shown), "the Node says that {said} bytes of {class} are available");
@@ -117,7 +120,7 @@ fn told(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
 }
 
 /// Finds the value of a series of this node and device class.
-fn series<'a>(metrics: &'a str, name: &str, class: &str) -> Result<&'a str> {
+fn find_series<'a>(metrics: &'a str, name: &str, class: &str) -> Result<&'a str> {
     let of_class = format!("device_class=\"{class}\"");
     let line = metrics
         .lines()

@@ -11,7 +11,7 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let name = "a_filesystem_of_which_kubelet_does_not_know_that_it_may_grow_is_grown_when_a_controller_leads";
-    vec![(name.to_owned(), nudged)]
+    vec![(name.to_owned(), expand_with_long_sync_interval)]
 }
 
 const KUBELET: &str = "/etc/kubelet.yaml";
@@ -19,41 +19,41 @@ const LEASE: [&str; 4] = ["lease", "topolvm", "-n", "topolvm-system"];
 
 /// Expands a volume with kubelet's sync interval at an hour instead of a minute or two, so that only a change of the
 /// pod can be the cause.
-fn nudged(fixture: &Fixture) -> Result<()> {
+fn expand_with_long_sync_interval(fixture: &Fixture) -> Result<()> {
     fixture.node.script(&format!("echo 'syncFrequency: 1h' >>{KUBELET}"))?;
-    let done = restart_kubelet(fixture, "1h0m0s").and_then(|()| grow(fixture));
+    let done = restart_kubelet(fixture, "1h0m0s").and_then(|()| expand_and_lead(fixture));
     fixture.node.script(&format!("sed -i '/^syncFrequency/d' {KUBELET}"))?;
     restart_kubelet(fixture, "1m0s")?;
     done?;
-    fixture.end("nudged")?;
+    fixture.delete_pod_and_claim("nudged")?;
     fixture.check_volumes(0)
 }
 
-fn grow(fixture: &Fixture) -> Result<()> {
+fn expand_and_lead(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("nudged", "waiting", "64Mi")?;
-    fixture.start("nudged", VolumeMode::Filesystem)?;
-    fixture.write("nudged", "kept")?;
+    fixture.start_pod("nudged", VolumeMode::Filesystem)?;
+    fixture.write_word("nudged", "kept")?;
     // Who does not lead makes and grows volumes all the same
     hold_lease(fixture, Some("somebody"))?;
-    let waiting = wait_leading(fixture, false).and_then(|()| grown_alone(fixture));
+    let waiting = wait_leading(fixture, false).and_then(|()| expand_without_leader(fixture));
     hold_lease(fixture, None)?;
     waiting?;
     wait_leading(fixture, true)?;
     fixture.wait_value("pvc", "nudged", ".status.capacity.storage", "256Mi")?;
     fixture.wait_value("pvc", "nudged", ".status.conditions", "")?;
-    let after = fixture.mebibytes("nudged")?;
+    let after = fixture.filesystem_mebibytes("nudged")?;
     ensure!(after > 200, "the filesystem has {after} MiB");
-    ensure!(fixture.read("nudged")? == "kept", "the file did not survive");
+    ensure!(fixture.read_word("nudged")? == "kept", "the file did not survive");
     let restarts = fixture.value("pod", "nudged", ".status.containerStatuses[0].restartCount")?;
     ensure!(restarts == "0", "the container was started {restarts} times again");
     Ok(())
 }
 
 /// Expands the volume without a leader: the claim waits for kubelet, and the filesystem keeps its size.
-fn grown_alone(fixture: &Fixture) -> Result<()> {
-    fixture.grow("nudged", "256Mi")?;
+fn expand_without_leader(fixture: &Fixture) -> Result<()> {
+    fixture.expand("nudged", "256Mi")?;
     fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=60s"])?;
-    let before = fixture.mebibytes("nudged")?;
+    let before = fixture.filesystem_mebibytes("nudged")?;
     ensure!(before < 100, "the filesystem has {before} MiB without anybody having told kubelet");
     let shown = fixture.value("pvc", "nudged", ".status.capacity.storage")?;
     ensure!(shown == "64Mi", "the claim shows {shown}");

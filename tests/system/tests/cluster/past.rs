@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
 use topolvm_api::{ApiFlavor, CREATED_BY, CREATED_BY_LABEL};
 
-use crate::fixture::{Fixture, volumes_of};
+use crate::fixture::{Fixture, logical_volume_resource};
 
 /// A foreign finalizer.
 pub(crate) const HOLD: &str = "example.com/hold";
@@ -41,12 +41,12 @@ impl Past<'_> {
 
     /// Returns the name of the LogicalVolume and of the PersistentVolume that
     /// [`create_bound_claim`](Self::create_bound_claim) gives a claim.
-    pub(crate) fn volume(&self, claim: &str) -> String {
+    pub(crate) fn volume_name(&self, claim: &str) -> String {
         format!("pvc-{}", self.name(claim))
     }
 
     /// Creates a LogicalVolume as TopoLVM's controller and agent leave it, and returns its UID.
-    pub(crate) fn object(&self, name: &str, spec: &Value, marks: Marks) -> Result<String> {
+    pub(crate) fn create_logical_volume(&self, name: &str, spec: &Value, marks: Marks) -> Result<String> {
         let mut volume = json!({
             "apiVersion": format!("{}/v1", self.flavor.group()), "kind": "LogicalVolume",
             "metadata": {"name": name},
@@ -65,18 +65,18 @@ impl Past<'_> {
             volume["spec"][key] = value.clone();
         }
         self.fixture.apply(&volume)?;
-        self.fixture.value(&volumes_of(self.flavor), name, ".metadata.uid")
+        self.fixture.value(&logical_volume_resource(self.flavor), name, ".metadata.uid")
     }
 
     /// Patches the status of a LogicalVolume.
-    pub(crate) fn status(&self, name: &str, status: &Value) -> Result<()> {
+    pub(crate) fn patch_status(&self, name: &str, status: &Value) -> Result<()> {
         let patch = json!({"status": status}).to_string();
-        let group = volumes_of(self.flavor);
+        let group = logical_volume_resource(self.flavor);
         self.fixture.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
     }
 
     /// Makes a filesystem with a file in it on an LV.
-    pub(crate) fn format(&self, make: &str, device: &str) -> Result<()> {
+    pub(crate) fn make_filesystem(&self, make: &str, device: &str) -> Result<()> {
         let script = format!(
             "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null \
              && mkdir -p /run/old && mount /dev/{device} /run/old \
@@ -87,9 +87,16 @@ impl Past<'_> {
 
     /// Creates a claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this
     /// filesystem if any.
-    pub(crate) fn bound(&self, name: &str, class: &str, size: &str, filesystem: Option<&str>, id: &str) -> Result<()> {
+    pub(crate) fn create_bound_claim(
+        &self,
+        name: &str,
+        class: &str,
+        size: &str,
+        filesystem: Option<&str>,
+        id: &str,
+    ) -> Result<()> {
         let driver = self.flavor.driver_name();
-        let (volume, name, class) = (self.volume(name), self.name(name), self.name(class));
+        let (volume, name, class) = (self.volume_name(name), self.name(name), self.name(class));
         let mode = if filesystem.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
         let identity = format!("1700000000000-8081-{driver}");
         let mut csi = json!({
@@ -132,7 +139,7 @@ impl Past<'_> {
     }
 
     /// Creates a VolumeSnapshot and its content as external-snapshotter writes them for TopoLVM.
-    pub(crate) fn ready(&self, name: &str, id: &str) -> Result<()> {
+    pub(crate) fn create_ready_snapshot(&self, name: &str, id: &str) -> Result<()> {
         let (name, class) = (self.name(name), self.name("snapshots"));
         let content = format!("snapcontent-{name}");
         self.fixture.apply(&json!({

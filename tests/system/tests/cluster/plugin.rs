@@ -9,16 +9,16 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("status_and_volumes_show_what_lvm_has_and_what_could_not_be_made".to_owned(), shown)]
+    vec![("status_and_volumes_show_what_lvm_has_and_what_could_not_be_made".to_owned(), check_output)]
 }
 
-fn shown(fixture: &Fixture) -> Result<()> {
+fn check_output(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)?;
     let empty = class(fixture, "ssd")?;
     ensure!(empty["volumes"] == 0 && empty["sizeBytes"] == empty["freeBytes"], "an empty class is {empty}");
     fixture.apply_claim("plugin", "waiting", "128Mi")?;
-    fixture.start("plugin", VolumeMode::Filesystem)?;
-    let uid = fixture.value("logicalvolumes.topolvm.io", &fixture.volume("plugin")?, ".metadata.uid")?;
+    fixture.start_pod("plugin", VolumeMode::Filesystem)?;
+    let uid = fixture.value("logicalvolumes.topolvm.io", &fixture.volume_name("plugin")?, ".metadata.uid")?;
     // Free space is published a moment after the volume was made
     fixture.cluster.ready("apiserver", || {
         let class = class(fixture, "ssd")?;
@@ -57,7 +57,7 @@ fn shown(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     fixture.kubectl(&["delete", "logicalvolumes.topolvm.io", "plugin-large", "--timeout=90s"])?;
-    fixture.end("plugin")?;
+    fixture.delete_pod_and_claim("plugin")?;
     fixture.check_volumes(0)
 }
 

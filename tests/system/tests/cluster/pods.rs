@@ -34,10 +34,10 @@ const SIZE: &str = "320Mi";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_with_the_roles_that_ship_do_the_whole_job_move_lvmd_and_are_upgraded_under_a_pod_that_writes";
-    vec![Trial::test(name, || pods().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![Trial::test(name, || run_in_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
 }
 
-fn pods() -> Result<()> {
+fn run_in_cluster() -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-pods-").tempdir_in("/var/tmp")?;
     let first = with_thin_class().write(&scratch.path().join("first"))?;
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?.with_thin_class(), &first)?;
@@ -50,20 +50,20 @@ fn pods() -> Result<()> {
         eprintln!("pods: {what} after {:.0} s", began.elapsed().as_secs_f64());
         Ok(())
     };
-    let outcome = whole_job(&shared, node)
-        .and_then(|()| copies::made(&shared, node))
-        .and_then(|()| copies::lost_with_their_node(&shared))
+    let outcome = run_scenarios(&shared, node)
+        .and_then(|()| copies::create_copies(&shared, node))
+        .and_then(|()| copies::delete_with_node(&shared))
         .and_then(|()| told("the whole job with copies was done"))
-        .and_then(|()| lvmd_moves(&shared, node))
+        .and_then(|()| move_lvmd(&shared, node))
         .and_then(|()| told("lvmd had moved"))
-        .and_then(|()| overlays::with_extender(&shared, node, scratch.path()))
+        .and_then(|()| overlays::use_extender(&shared, node, scratch.path()))
         .and_then(|()| told("the extender had been asked in both ways"))
         // The roles are others in the older API group
-        .and_then(|()| rights::none_is_missing(&shared, None))
-        .and_then(|()| rights::all_are_used(&shared))
-        .and_then(|()| overlays::older_group(&shared, node, scratch.path()))
+        .and_then(|()| rights::check_none_missing(&shared, None))
+        .and_then(|()| rights::check_all_used(&shared))
+        .and_then(|()| overlays::use_older_group(&shared, node, scratch.path()))
         .and_then(|()| told("the older API group was served"))
-        .and_then(|()| rights::none_is_missing(&shared, Some(TopoLvm)))
+        .and_then(|()| rights::check_none_missing(&shared, Some(TopoLvm)))
         .with_context(|| logs(&shared).unwrap_or_default());
     shared.down()?;
     outcome
@@ -85,7 +85,7 @@ fn with_thin_class() -> Kustomization<'static> {
     Kustomization { base: "overlays/lvmd", patches, ..Kustomization::default() }
 }
 
-fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
+fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
     Scenario { cluster: &shared.cluster, node, flavor: TopoLvm }.run(&mut SilentReporter)?;
     let owner = ".items[0].metadata.ownerReferences[0].kind";
     let owner =
@@ -97,7 +97,7 @@ fn whole_job(shared: &TestCluster, node: &Node) -> Result<()> {
 
 /// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes
 /// continuously to a volume of the class that ships.
-fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
+fn move_lvmd(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
     // What it says is what went wrong
@@ -115,7 +115,7 @@ fn lvmd_moves(shared: &TestCluster, node: &Node) -> Result<()> {
     let go_on = |place: &str| -> Result<()> {
         let lines = || shared.kubectl(&["exec", "writer", "--", "wc", "-l", "/data/lines"]);
         let before = lines()?;
-        makes_a_volume(shared, place)?;
+        create_volume(shared, place)?;
         ensure!(lines()? != before, "the writer stands still");
         Ok(())
     };
@@ -164,7 +164,7 @@ fn upgrade(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-fn makes_a_volume(shared: &TestCluster, name: &str) -> Result<()> {
+fn create_volume(shared: &TestCluster, name: &str) -> Result<()> {
     shared.apply(&claim(name, CLASS, SIZE, VolumeMode::Filesystem))?;
     shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
     shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;

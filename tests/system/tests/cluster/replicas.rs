@@ -18,17 +18,17 @@ use topolvm_proto::csi::{
 };
 
 use crate::Body;
-use crate::fixture::{Fixture, volumes_of};
+use crate::fixture::{Fixture, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let name = "two_controllers_that_are_asked_for_the_same_volumes_at_once_make_one_each_and_say_the_same";
-    vec![(name.to_owned(), both)]
+    vec![(name.to_owned(), run_two_controllers)]
 }
 
 const SECOND: &str = "topolvm-controller-2";
 const VOLUMES: usize = 12;
 
-fn both(fixture: &Fixture) -> Result<()> {
+fn run_two_controllers(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let socket = cluster.directory().join("controller-2/csi.sock");
     let mut command = controller_command(cluster, &fixture.spec, &socket)?;
@@ -37,22 +37,22 @@ fn both(fixture: &Fixture) -> Result<()> {
     let done = cluster.ready(SECOND, || UnixStream::connect(&socket).context("no socket yet")).and_then(|_| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let clients = [client(&controller_socket(cluster)).await?, client(&socket).await?];
-            made_and_removed(fixture, clients).await
+            let clients = [connect(&controller_socket(cluster)).await?, connect(&socket).await?];
+            create_and_delete(fixture, clients).await
         })
     });
     cluster.stop(SECOND, Duration::from_secs(10))?;
     done
 }
 
-async fn client(socket: &Path) -> Result<ControllerClient<Channel>> {
+async fn connect(socket: &Path) -> Result<ControllerClient<Channel>> {
     let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?.connect().await?;
     Ok(ControllerClient::new(channel))
 }
 
-async fn made_and_removed(fixture: &Fixture, [one, two]: [ControllerClient<Channel>; 2]) -> Result<()> {
+async fn create_and_delete(fixture: &Fixture, [one, two]: [ControllerClient<Channel>; 2]) -> Result<()> {
     let calls = (0..VOLUMES).map(|index| {
-        let request = request(fixture, &format!("pvc-both-{index}"));
+        let request = create_request(fixture, &format!("pvc-both-{index}"));
         join(create(one.clone(), request.clone()), create(two.clone(), request))
     });
     let mut ids = HashSet::new();
@@ -65,7 +65,7 @@ async fn made_and_removed(fixture: &Fixture, [one, two]: [ControllerClient<Chann
     ensure!(ids.len() == VOLUMES, "{} volumes: {ids:?}", ids.len());
     fixture.check_volumes(VOLUMES)?;
     for index in 0..VOLUMES {
-        let id = fixture.value(&volumes_of(TopoLvm), &format!("pvc-both-{index}"), ".status.volumeID")?;
+        let id = fixture.value(&logical_volume_resource(TopoLvm), &format!("pvc-both-{index}"), ".status.volumeID")?;
         ensure!(ids.contains(&id), "nobody was told of {id}");
     }
     let calls = ids.iter().map(|id| join(delete(one.clone(), id), delete(two.clone(), id)));
@@ -85,7 +85,7 @@ async fn delete(mut csi: ControllerClient<Channel>, id: &str) -> Result<()> {
     Ok(())
 }
 
-fn request(fixture: &Fixture, name: &str) -> CreateVolumeRequest {
+fn create_request(fixture: &Fixture, name: &str) -> CreateVolumeRequest {
     let here = Topology { segments: [(TopoLvm.topology_key().to_owned(), fixture.node.name().to_owned())].into() };
     CreateVolumeRequest {
         name: name.to_owned(),

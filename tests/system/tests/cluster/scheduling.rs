@@ -13,15 +13,18 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", fits_nowhere),
-        ("a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted", fits_later),
-        ("volumes_that_bind_at_once_go_where_there_is_room_and_their_pods_follow", where_there_is_room),
-        ("a_claim_for_one_pod_is_not_given_to_a_second", one_pod),
+        ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", schedule_where_nothing_fits),
+        (
+            "a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted",
+            schedule_when_space_is_freed,
+        ),
+        ("volumes_that_bind_at_once_go_where_there_is_room_and_their_pods_follow", bind_where_space_is),
+        ("a_claim_for_one_pod_is_not_given_to_a_second", use_by_one_pod),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-fn fits_nowhere(fixture: &Fixture) -> Result<()> {
+fn schedule_where_nothing_fits(fixture: &Fixture) -> Result<()> {
     fixture.apply(&storage_class(TopoLvm, "nowhere", Some("no-such-class"), false))?;
     for (name, class, size) in [("large", "waiting", "9Gi"), ("lost", "nowhere", "1Gi"), ("fits", "thin", "9Gi")] {
         fixture.apply_claim(name, class, size)?;
@@ -35,37 +38,37 @@ fn fits_nowhere(fixture: &Fixture) -> Result<()> {
     for name in ["large", "lost"] {
         let phase = fixture.kubectl(&["get", "pvc", name, "-o", "jsonpath={.status.phase}"])?;
         ensure!(phase == "Pending", "the claim {name} is {phase}");
-        fixture.end(name)?;
+        fixture.delete_pod_and_claim(name)?;
     }
-    fixture.end("fits")?;
+    fixture.delete_pod_and_claim("fits")?;
     fixture.kubectl(&["delete", "storageclass", "nowhere"])?;
     fixture.wait_no_volumes()
 }
 
 /// Starts a second pod when the first one's volume is deleted. The volumes are devices: no filesystem needs to be made
 /// on so much.
-fn fits_later(fixture: &Fixture) -> Result<()> {
+fn schedule_when_space_is_freed(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("early", "5Gi"), ("late", "4Gi")] {
         fixture.apply(&claim(name, "waiting", size, VolumeMode::Block))?;
     }
-    fixture.start("early", VolumeMode::Block)?;
+    fixture.start_pod("early", VolumeMode::Block)?;
     fixture.apply(&pod("late", "late", VolumeMode::Block))?;
     // kube-scheduler may learn only from the failure to make the volume that there is less room than before
     fixture.wait_event_with("late", "FailedScheduling", "did not have enough free storage")?;
     let phase = fixture.value("pvc", "late", ".status.phase")?;
     ensure!(phase == "Pending", "the claim is {phase}");
-    fixture.end("early")?;
+    fixture.delete_pod_and_claim("early")?;
     fixture.wait_ready("late")?;
     fixture.check_volumes(1)?;
-    fixture.end("late")?;
+    fixture.delete_pod_and_claim("late")?;
     fixture.check_volumes(0)
 }
 
 /// Places volumes with a second node that has more free space.
-fn where_there_is_room(fixture: &Fixture) -> Result<()> {
+fn bind_where_space_is(fixture: &Fixture) -> Result<()> {
     let spec = NodeSpec { vg_disks: vec![12 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
-    let placed = place(fixture, &node);
+    let placed = check_placement(fixture, &node);
     // The last of its volumes are gone, so that nobody waits for it
     fixture.kubectl(&["delete", "node", node.name(), "--timeout=60s"])?;
     node.down()?;
@@ -76,17 +79,17 @@ fn where_there_is_room(fixture: &Fixture) -> Result<()> {
 /// Checks the nodes of volumes that bind at once. csi-provisioner prefers one node after the other for claims whose
 /// names end in consecutive numbers, whatever they have free. The first two show that: where all nodes have space its
 /// order counts. The others fit on the new node only, and every second of them prefers the other.
-fn place(fixture: &Fixture, node: &Node) -> Result<()> {
+fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
     // It has none of the further device classes
     topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
     topolvm::wait_for_driver(&fixture.cluster, node, TopoLvm)?;
-    fixture.wait_some("node", node.name(), FREE)?;
+    fixture.wait_value_present("node", node.name(), FREE)?;
     let numbered = |name: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{name}-{n}")).collect() };
     let immediate = |name: &str, size: &str| fixture.apply(&claim(name, "immediate", size, VolumeMode::Block));
     let on = |claim: &str| -> Result<String> {
         fixture.wait_bound(claim)?;
         let path = ".spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]";
-        fixture.value("pv", &fixture.volume(claim)?, path)
+        fixture.value("pv", &fixture.volume_name(claim)?, path)
     };
     let either = numbered("either", 2);
     for claim in &either {
@@ -130,7 +133,7 @@ fn place(fixture: &Fixture, node: &Node) -> Result<()> {
     let volumes = node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(volumes.split_whitespace().count() == roomy.len() + 2, "LVs of the new node: {volumes}");
     for name in pods {
-        fixture.stop(name)?;
+        fixture.delete_pod(name)?;
     }
     for claim in either.iter().chain(&roomy).map(String::as_str).chain(["filling", "large"]) {
         fixture.delete_claim(claim)?;
@@ -141,18 +144,18 @@ fn place(fixture: &Fixture, node: &Node) -> Result<()> {
 /// JSONPath of the free bytes of a node's default device class.
 pub(crate) const FREE: &str = r".metadata.annotations.capacity\.topolvm\.io/00default";
 
-fn one_pod(fixture: &Fixture) -> Result<()> {
+fn use_by_one_pod(fixture: &Fixture) -> Result<()> {
     let mut only = claim("only", "waiting", "64Mi", VolumeMode::Filesystem);
     *only.pointer_mut("/spec/accessModes").context("a claim has access modes")? = json!(["ReadWriteOncePod"]);
     fixture.apply(&only)?;
-    fixture.start("only", VolumeMode::Filesystem)?;
+    fixture.start_pod("only", VolumeMode::Filesystem)?;
     fixture.apply(&pod("second", "only", VolumeMode::Filesystem))?;
     let event = fixture.wait_event("second", "FailedScheduling")?;
     ensure!(event.contains("ReadWriteOncePod"), "the event says: {event}");
     // When the first has gone it is the second's turn
-    fixture.stop("only")?;
+    fixture.delete_pod("only")?;
     fixture.wait_ready("second")?;
-    fixture.stop("second")?;
+    fixture.delete_pod("second")?;
     fixture.delete_claim("only")?;
     fixture.check_volumes(0)
 }

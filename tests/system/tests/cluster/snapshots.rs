@@ -10,40 +10,44 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", copies),
-        ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", beside),
-        ("what_was_fsynced_is_in_a_restored_btrfs_beside_its_source", fsynced),
+        ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", create_copies),
+        ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", mount_beside_source),
+        ("what_was_fsynced_is_in_a_restored_btrfs_beside_its_source", snapshot_fsynced_data),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
 /// Creates from one source a snapshot, a larger volume restored from it, and a clone; then deletes each while the
 /// others stay.
-fn copies(fixture: &Fixture) -> Result<()> {
+fn create_copies(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("source", "thin", "256Mi", VolumeMode::Filesystem))?;
-    fixture.start("source", VolumeMode::Filesystem)?;
-    fixture.write("source", "before")?;
+    fixture.start_pod("source", VolumeMode::Filesystem)?;
+    fixture.write_word("source", "before")?;
     fixture.apply(&snapshot("snapshot", "snapshots", "source"))?;
     fixture.wait_snapshot("snapshot")?;
-    fixture.write("source", "after")?;
+    fixture.write_word("source", "after")?;
 
     fixture.apply(&copied_claim("restored", "thin", "512Mi", DataSource::Snapshot("snapshot")))?;
-    fixture.start("restored", VolumeMode::Filesystem)?;
-    ensure!(fixture.read("restored")? == "before", "the restored volume says {:?}", fixture.read("restored")?);
-    let mebibytes = fixture.mebibytes("restored")?;
+    fixture.start_pod("restored", VolumeMode::Filesystem)?;
+    ensure!(
+        fixture.read_word("restored")? == "before",
+        "the restored volume says {:?}",
+        fixture.read_word("restored")?
+    );
+    let mebibytes = fixture.filesystem_mebibytes("restored")?;
     ensure!(mebibytes > 400, "the restored filesystem has {mebibytes} MiB");
 
     fixture.apply(&copied_claim("clone", "thin", "256Mi", DataSource::Claim("source")))?;
-    fixture.start("clone", VolumeMode::Filesystem)?;
-    ensure!(fixture.read("clone")? == "after", "the clone says {:?}", fixture.read("clone")?);
+    fixture.start_pod("clone", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("clone")? == "after", "the clone says {:?}", fixture.read_word("clone")?);
 
-    fixture.end("source")?;
+    fixture.delete_pod_and_claim("source")?;
     fixture.kubectl(&["delete", "volumesnapshot", "snapshot", "--timeout=60s"])?;
-    fixture.write("clone", "mine")?;
-    ensure!(fixture.read("restored")? == "before", "the restored volume has changed");
-    ensure!(fixture.read("clone")? == "mine", "the clone did not take what was written");
-    fixture.end("restored")?;
-    fixture.end("clone")?;
+    fixture.write_word("clone", "mine")?;
+    ensure!(fixture.read_word("restored")? == "before", "the restored volume has changed");
+    ensure!(fixture.read_word("clone")? == "mine", "the clone did not take what was written");
+    fixture.delete_pod_and_claim("restored")?;
+    fixture.delete_pod_and_claim("clone")?;
 
     fixture.wait_no_volumes()?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
@@ -52,7 +56,7 @@ fn copies(fixture: &Fixture) -> Result<()> {
 }
 
 /// Mounts a filesystem and its copy, which have the same UUID: by default the kernel refuses the second.
-fn beside(fixture: &Fixture) -> Result<()> {
+fn mount_beside_source(fixture: &Fixture) -> Result<()> {
     let both = ["xfs", "btrfs"];
     for filesystem in both {
         let mut class = storage_class(ApiFlavor::TopoLvm, filesystem, Some(THIN_CLASS), false);
@@ -63,12 +67,12 @@ fn beside(fixture: &Fixture) -> Result<()> {
     }
     for filesystem in both {
         fixture.wait_ready(filesystem)?;
-        fixture.write(filesystem, "before")?;
+        fixture.write_word(filesystem, "before")?;
         fixture.apply(&snapshot(filesystem, "snapshots", filesystem))?;
     }
     for filesystem in both {
         fixture.wait_snapshot(filesystem)?;
-        fixture.write(filesystem, "after")?;
+        fixture.write_word(filesystem, "after")?;
         let copy = format!("{filesystem}-copy");
         fixture.apply(&copied_claim(&copy, filesystem, "640Mi", DataSource::Snapshot(filesystem)))?;
         fixture.apply(&pod(&copy, &copy, VolumeMode::Filesystem))?;
@@ -76,13 +80,13 @@ fn beside(fixture: &Fixture) -> Result<()> {
     for filesystem in both {
         let copy = format!("{filesystem}-copy");
         fixture.wait_ready(&copy)?;
-        let texts = [fixture.read(&copy)?, fixture.read(filesystem)?];
+        let texts = [fixture.read_word(&copy)?, fixture.read_word(filesystem)?];
         ensure!(texts == ["before", "after"], "{filesystem}: the copy and the source say {texts:?}");
-        let sizes = [fixture.mebibytes(&copy)?, fixture.mebibytes(filesystem)?];
+        let sizes = [fixture.filesystem_mebibytes(&copy)?, fixture.filesystem_mebibytes(filesystem)?];
         ensure!(sizes[0] > sizes[1] + 200, "{filesystem}: the copy and the source have {sizes:?} MiB");
-        fixture.end(&copy)?;
+        fixture.delete_pod_and_claim(&copy)?;
         fixture.kubectl(&["delete", "volumesnapshot", filesystem, "--timeout=60s"])?;
-        fixture.end(filesystem)?;
+        fixture.delete_pod_and_claim(filesystem)?;
         fixture.kubectl(&["delete", "storageclass", filesystem])?;
     }
     fixture.wait_no_volumes()
@@ -91,31 +95,31 @@ fn beside(fixture: &Fixture) -> Result<()> {
 /// Snapshots a btrfs with data that only its fsync log has. fsync(2) writes to the log, and the next commit comes half
 /// a minute later. The data is in the log when the node goes down in between, and in copies that are made before the
 /// source is mounted again; and in all copies if the kernel does not commit for a snapshot.
-fn fsynced(fixture: &Fixture) -> Result<()> {
+fn snapshot_fsynced_data(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
     fixture.apply(&class)?;
     fixture.apply_claim("logged", "logged", "320Mi")?;
-    fixture.start("logged", VolumeMode::Filesystem)?;
-    let id = fixture.value("pv", &fixture.volume("logged")?, ".spec.csi.volumeHandle")?;
-    crash(fixture, "logged", &id)?;
+    fixture.start_pod("logged", VolumeMode::Filesystem)?;
+    let id = fixture.value("pv", &fixture.volume_name("logged")?, ".spec.csi.volumeHandle")?;
+    crash_after_fsync(fixture, "logged", &id)?;
 
     fixture.apply(&snapshot("logged", "snapshots", "logged"))?;
     fixture.wait_snapshot("logged")?;
-    fixture.start("logged", VolumeMode::Filesystem)?;
+    fixture.start_pod("logged", VolumeMode::Filesystem)?;
     fixture.apply(&copied_claim("logged-copy", "logged", "320Mi", DataSource::Snapshot("logged")))?;
-    fixture.start("logged-copy", VolumeMode::Filesystem)?;
-    let texts = [fixture.read("logged-copy")?, fixture.read("logged")?];
+    fixture.start_pod("logged-copy", VolumeMode::Filesystem)?;
+    let texts = [fixture.read_word("logged-copy")?, fixture.read_word("logged")?];
     ensure!(texts == ["kept", "kept"], "the copy and the source say {texts:?}");
-    fixture.end("logged-copy")?;
+    fixture.delete_pod_and_claim("logged-copy")?;
     fixture.kubectl(&["delete", "volumesnapshot", "logged", "--timeout=60s"])?;
-    fixture.end("logged")?;
+    fixture.delete_pod_and_claim("logged")?;
     fixture.kubectl(&["delete", "storageclass", "logged"])?;
     fixture.wait_no_volumes()
 }
 
 /// Deletes a pod, and leaves its btrfs as if the node had gone down right after the pod's last fsync.
-fn crash(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
+fn crash_after_fsync(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
     const SAVED: &str = "/run/saved-btrfs";
     let device = format!("/dev/{THIN_VG}/{id}");
     let log_root = || -> Result<String> {
@@ -125,15 +129,15 @@ fn crash(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
         let log_root = superblock.lines().find_map(|line| line.strip_prefix("log_root\t"));
         Ok(log_root.unwrap_or_default().trim().to_owned())
     };
-    fixture.in_pod(pod, "sync")?;
+    fixture.exec_in_pod(pod, "sync")?;
     fixture.cluster.ready("apiserver", || {
-        fixture.in_pod(pod, "echo kept | dd of=/data/file conv=fsync 2>/dev/null")?;
+        fixture.exec_in_pod(pod, "echo kept | dd of=/data/file conv=fsync 2>/dev/null")?;
         // The next commit can come at any time, and takes the log away
         let log_root = log_root()?;
         ensure!(!["", "0"].contains(&log_root.as_str()), "there is no log: {log_root:?}");
         Ok(())
     })?;
-    fixture.stop(pod)?;
+    fixture.delete_pod(pod)?;
     let restore = format!("dd if={SAVED} of={device} bs=1M oflag=direct conv=sparse,notrunc 2>/dev/null && rm {SAVED}");
     fixture.node.script(&restore).map(drop)
 }

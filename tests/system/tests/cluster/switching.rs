@@ -13,7 +13,7 @@ use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
 
 use crate::Body;
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::past::{HOLD, Marks, Past};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
@@ -23,8 +23,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
             "what_topolvm_made_in_the_older_api_group_is_mounted_grown_copied_and_deleted_after_the_switch",
             switched_legacy,
         ),
-        ("what_is_written_here_has_the_shape_that_topolvm_reads", back),
-        ("a_size_that_the_status_lacks_is_learned_from_lvm", learned),
+        ("what_is_written_here_has_the_shape_that_topolvm_reads", compare_with_topolvm),
+        ("a_size_that_the_status_lacks_is_learned_from_lvm", learn_sizes),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -39,12 +39,12 @@ fn switched(fixture: &Fixture) -> Result<()> {
     // Two pods run through it all
     for (name, mode) in [("running", VolumeMode::Filesystem), ("device", VolumeMode::Block)] {
         fixture.apply(&claim(name, "waiting", SMALL, mode))?;
-        fixture.start(name, mode)?;
+        fixture.start_pod(name, mode)?;
     }
-    fixture.write("running", "theirs")?;
+    fixture.write_word("running", "theirs")?;
     let past = Past { fixture, flavor: TopoLvm };
     let meanwhile = || {
-        make(&past)?;
+        create_old_objects(&past)?;
         mount_as_theirs(fixture)
     };
     let then = || {
@@ -53,7 +53,7 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.wait_node_ready_again(1)?;
         fixture.wait_ready("running")?;
         check_file(fixture, "running")?;
-        after(&past, &["running", "device"])
+        use_old_objects(&past, &["running", "device"])
     };
     switch(&past, &fixture.spec, "base", meanwhile, then)
 }
@@ -61,7 +61,13 @@ fn switched(fixture: &Fixture) -> Result<()> {
 fn switched_legacy(fixture: &Fixture) -> Result<()> {
     fixture.apply_classes(Legacy)?;
     let past = Past { fixture, flavor: Legacy };
-    switch(&past, &fixture.spec.clone().legacy(), "overlays/legacy", || make(&past), || after(&past, &[]))
+    switch(
+        &past,
+        &fixture.spec.clone().legacy(),
+        "overlays/legacy",
+        || create_old_objects(&past),
+        || use_old_objects(&past, &[]),
+    )
 }
 
 /// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with
@@ -80,7 +86,7 @@ fn switch(
     let directory = tempfile::tempdir()?;
     let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..spec.clone() };
     write_their_definition(directory.path(), manifests)?;
-    fixture.switched(&their_definition, meanwhile, then)?;
+    fixture.run_with_spec(&their_definition, meanwhile, then)?;
     fixture.kubectl(&["delete", "storageclass", &past.name(XFS_CLASS)])?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG} {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
@@ -103,30 +109,30 @@ fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
 }
 
 /// Creates everything that TopoLVM leaves, while of our programs only lvmd runs.
-fn make(past: &Past<'_>) -> Result<()> {
+fn create_old_objects(past: &Past<'_>) -> Result<()> {
     let fixture = past.fixture;
     let node = &fixture.node;
     // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before
     // 0.33
-    let volume = past.volume("fs");
-    let id = past.object(&volume, &json!({"size": SMALL}), Marks::Both)?;
+    let volume = past.volume_name("fs");
+    let id = past.create_logical_volume(&volume, &json!({"size": SMALL}), Marks::Both)?;
     node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?;
-    past.format("ext4 -q -F -m0", &format!("{VG}/{id}"))?;
+    past.make_filesystem("ext4 -q -F -m0", &format!("{VG}/{id}"))?;
     node.script(&format!("mkdir -p /dev/topolvm && cp -a $(readlink -f /dev/{VG}/{id}) /dev/topolvm/{id}"))?;
-    past.status(&volume, &json!({"volumeID": id}))?;
-    past.bound("fs", "waiting", SMALL, Some("ext4"), &id)?;
+    past.patch_status(&volume, &json!({"volumeID": id}))?;
+    past.create_bound_claim("fs", "waiting", SMALL, Some("ext4"), &id)?;
 
     // Without the label, which somebody has taken away
-    let volume = past.volume("block");
+    let volume = past.volume_name("block");
     let spec = json!({"size": SMALL, "deviceClass": "ssd"});
-    let id = past.object(&volume, &spec, Marks::Finalizer { behind_another: false })?;
+    let id = past.create_logical_volume(&volume, &spec, Marks::Finalizer { behind_another: false })?;
     // Not active, as after a boot of a machine that activates nothing
     node.script(&format!(
         "lvcreate -qq -n {id} -L 67108864b -W y -y {VG} && echo theirs >/dev/{VG}/{id} && sync \
          && lvchange -qq -a n {VG}/{id}"
     ))?;
-    past.status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
-    past.bound("block", "waiting", SMALL, None, &id)?;
+    past.patch_status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
+    past.create_bound_claim("block", "waiting", SMALL, None, &id)?;
 
     make_copies(past)?;
 
@@ -138,10 +144,10 @@ fn make(past: &Past<'_>) -> Result<()> {
         let claim = past.name(name);
         fixture.apply_claim(&claim, &past.name("immediate"), SMALL)?;
         let volume = format!("pvc-{}", fixture.value("pvc", &claim, ".metadata.uid")?);
-        let id = past.object(&volume, &json!({"size": SMALL}), marks)?;
+        let id = past.create_logical_volume(&volume, &json!({"size": SMALL}), marks)?;
         match name {
             "half" => drop(node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?),
-            "failed" => past.status(&volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
+            "failed" => past.patch_status(&volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
             _ => {}
         }
     }
@@ -151,34 +157,34 @@ fn make(past: &Past<'_>) -> Result<()> {
 /// Creates a snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
 fn make_copies(past: &Past<'_>) -> Result<()> {
     let node = &past.fixture.node;
-    let (original, taken) = (past.volume("source"), format!("snapshot-{}", past.name("taken")));
+    let (original, taken) = (past.volume_name("source"), format!("snapshot-{}", past.name("taken")));
     let class = json!({"size": XFS, "deviceClass": "thin"});
-    let source = past.object(&original, &class, Marks::Both)?;
+    let source = past.create_logical_volume(&original, &class, Marks::Both)?;
     node.script(&format!("lvcreate -qq -T {THIN_VG}/{THIN_POOL} -n {source} -V 335544320b -W y -y"))?;
-    past.format("xfs -f", &format!("{THIN_VG}/{source}"))?;
-    past.status(&original, &json!({"volumeID": source}))?;
-    past.bound("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
+    past.make_filesystem("xfs -f", &format!("{THIN_VG}/{source}"))?;
+    past.patch_status(&original, &json!({"volumeID": source}))?;
+    past.create_bound_claim("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
     let copy = |access: &str, source: &str| {
         json!({
             "size": XFS, "deviceClass": "thin", "source": source, "accessType": access,
         })
     };
-    let id = past.object(&taken, &copy("ro", &original), Marks::Both)?;
+    let id = past.create_logical_volume(&taken, &copy("ro", &original), Marks::Both)?;
     node.script(&format!("lvcreate -qq -s -k n -n {id} {THIN_VG}/{source} && lvchange -p r /dev/{THIN_VG}/{id}"))?;
-    past.status(&taken, &json!({"volumeID": id}))?;
-    past.ready("taken", &id)?;
-    let volume = past.volume("restored");
-    let restored = past.object(&volume, &copy("rw", &taken), Marks::Both)?;
+    past.patch_status(&taken, &json!({"volumeID": id}))?;
+    past.create_ready_snapshot("taken", &id)?;
+    let volume = past.volume_name("restored");
+    let restored = past.create_logical_volume(&volume, &copy("rw", &taken), Marks::Both)?;
     node.script(&format!(
         "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{id} && lvchange -k n -a y /dev/{THIN_VG}/{restored}"
     ))?;
-    past.status(&volume, &json!({"volumeID": restored, "currentSize": XFS}))?;
-    past.bound("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
+    past.patch_status(&volume, &json!({"volumeID": restored, "currentSize": XFS}))?;
+    past.create_bound_claim("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
 }
 
 /// Replaces the mounts of the running pods by TopoLVM's: one by mount(8), and one that a second publish has stacked.
 fn mount_as_theirs(fixture: &Fixture) -> Result<()> {
-    let volume = fixture.volume("device")?;
+    let volume = fixture.volume_name("device")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     let script = format!(
         "fs=$(awk '$5 ~ /csi.pvc-.*.mount$/ {{print $5}}' /proc/self/mountinfo | sort -u) && [ -n \"$fs\" ] \
@@ -190,15 +196,15 @@ fn mount_as_theirs(fixture: &Fixture) -> Result<()> {
 }
 
 fn check_file(fixture: &Fixture, pod: &str) -> Result<()> {
-    let text = fixture.read(pod)?;
+    let text = fixture.read_word(pod)?;
     ensure!(text == "theirs", "{pod} reads {text:?}");
     Ok(())
 }
 
 /// Uses the old objects with the new programs, and the claims of pods that run.
-fn after(past: &Past<'_>, running: &[&str]) -> Result<()> {
+fn use_old_objects(past: &Past<'_>, running: &[&str]) -> Result<()> {
     let fixture = past.fixture;
-    let group = volumes_of(past.flavor);
+    let group = logical_volume_resource(past.flavor);
     let name = |name: &str| past.name(name);
     for (of, mode) in [
         ("fs", VolumeMode::Filesystem),
@@ -217,18 +223,18 @@ fn after(past: &Past<'_>, running: &[&str]) -> Result<()> {
         check_file(fixture, &pod)?;
     }
     fixture.wait_ready(&name("block"))?;
-    ensure!(fixture.in_pod(&name("block"), "head -c 6 /data")? == "theirs", "the block volume has other data");
+    ensure!(fixture.exec_in_pod(&name("block"), "head -c 6 /data")? == "theirs", "the block volume has other data");
     fixture.wait_snapshot(&name("new"))?;
     let pending = ["wished", "half", "failed"].map(name);
     for claim in &pending {
         fixture.wait_bound(claim)?;
     }
-    let half = fixture.volume(&name("half"))?;
+    let half = fixture.volume_name(&name("half"))?;
     let label = format!(".metadata.labels.{}", CREATED_BY_LABEL.replace('.', r"\."));
-    for volume in [&past.volume("block"), &half] {
+    for volume in [&past.volume_name("block"), &half] {
         fixture.wait_value(&group, volume, &label, CREATED_BY)?;
     }
-    fixture.wait_value(&group, &past.volume("fs"), ".status.currentSize", SMALL)?;
+    fixture.wait_value(&group, &past.volume_name("fs"), ".status.currentSize", SMALL)?;
     fixture.wait_value(&group, &format!("snapshot-{taken}"), ".status.currentSize", XFS)?;
     for claim in ["fs", "block"].map(name) {
         fixture.request_size(&claim, "128Mi")?;
@@ -236,9 +242,9 @@ fn after(past: &Past<'_>, running: &[&str]) -> Result<()> {
     for claim in ["fs", "block"].map(name) {
         fixture.wait_value("pvc", &claim, ".status.capacity.storage", "128Mi")?;
     }
-    let mebibytes = fixture.mebibytes(&name("fs"))?;
+    let mebibytes = fixture.filesystem_mebibytes(&name("fs"))?;
     ensure!(mebibytes > 100, "the filesystem has {mebibytes} MiB");
-    let bytes = fixture.in_pod(&name("block"), "blockdev --getsize64 /data")?;
+    let bytes = fixture.exec_in_pod(&name("block"), "blockdev --getsize64 /data")?;
     ensure!(bytes.trim() == (128 << 20).to_string(), "the device has {bytes} bytes");
 
     let log = fs::read_to_string(fixture.node.log(NODE))?;
@@ -270,7 +276,7 @@ fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Res
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
     }
     // Its LV has gone when only the finalizer is left that is not ours
-    let group = volumes_of(past.flavor);
+    let group = logical_volume_resource(past.flavor);
     fixture.wait_value(&group, half, ".metadata.finalizers", &json!([HOLD]).to_string())?;
     fixture.kubectl(&["patch", &group, half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
     fixture.kubectl(&["wait", "--for=delete", "pvc,pv", "--all", "--timeout=90s"])?;
@@ -279,19 +285,20 @@ fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Res
 
 /// Compares one volume of each kind field by field with TopoLVM's objects: no field is missing that TopoLVM relies on,
 /// and none has another value.
-fn back(fixture: &Fixture) -> Result<()> {
+fn compare_with_topolvm(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("whole", "thin-now", SMALL)?;
     fixture.wait_bound("whole")?;
     fixture.apply(&snapshot("part", "snapshots", "whole"))?;
     fixture.wait_snapshot("part")?;
     fixture.apply(&copied_claim("copy", "thin-now", SMALL, DataSource::Snapshot("part")))?;
     fixture.wait_bound("copy")?;
-    fixture.grow("whole", "128Mi")?;
+    fixture.expand("whole", "128Mi")?;
 
-    let whole = fixture.volume("whole")?;
+    let whole = fixture.volume_name("whole")?;
     let content =
         fixture.kubectl(&["get", "volumesnapshotcontent", "-o", "jsonpath={.items[0].status.snapshotHandle}"])?;
-    let list: Value = serde_json::from_str(&fixture.kubectl(&["get", &volumes_of(TopoLvm), "-o", "json"])?)?;
+    let list: Value =
+        serde_json::from_str(&fixture.kubectl(&["get", &logical_volume_resource(TopoLvm), "-o", "json"])?)?;
     let objects = list["items"].as_array().context("no list")?;
     ensure!(objects.len() == 3, "{} objects", objects.len());
     let taken =
@@ -332,12 +339,12 @@ fn back(fixture: &Fixture) -> Result<()> {
         let words: Vec<_> = lv.split_whitespace().map(str::to_owned).collect();
         ensure!(words == [format!("{bytes}B"), THIN_POOL.to_owned(), permissions.to_owned()], "the LV is {lv}");
     }
-    let volume = fixture.object("pv", &whole)?;
+    let volume = fixture.get_object("pv", &whole)?;
     let nodes = json!([{"matchExpressions": [
         {"key": "topology.topolvm.io/node", "operator": "In", "values": [fixture.node.name()]},
     ]}]);
     ensure!(volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] == nodes, "{volume}");
-    let node = fixture.object("node", fixture.node.name())?;
+    let node = fixture.get_object("node", fixture.node.name())?;
     for (class, group) in [("00default", VG), ("ssd", VG)] {
         let free = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {group}"))?;
         let said = &node["metadata"]["annotations"][format!("capacity.topolvm.io/{class}")];
@@ -351,7 +358,7 @@ fn back(fixture: &Fixture) -> Result<()> {
 }
 
 /// Checks that the real size is learned again for objects from which TopoLVM, or an administrator, has removed it.
-fn learned(fixture: &Fixture) -> Result<()> {
+fn learn_sizes(fixture: &Fixture) -> Result<()> {
     // The size that is then asked for, and the one that LVM makes of it
     let wishes = [("same", "64Mi", "64Mi"), ("unaligned", "65001Ki", "64Mi"), ("larger", "70000Ki", "72Mi")];
     for (name, _, _) in wishes {
@@ -361,16 +368,16 @@ fn learned(fixture: &Fixture) -> Result<()> {
         fixture.wait_bound(name)?;
     }
     fixture.node.stop_kept(NODE)?;
-    let group = volumes_of(TopoLvm);
+    let group = logical_volume_resource(TopoLvm);
     for (name, size, _) in wishes {
-        let volume = fixture.volume(name)?;
+        let volume = fixture.volume_name(name)?;
         let wish = json!({"spec": {"size": size}}).to_string();
         fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &wish])?;
-        Past { fixture, flavor: TopoLvm }.status(&volume, &json!({"currentSize": null}))?;
+        Past { fixture, flavor: TopoLvm }.patch_status(&volume, &json!({"currentSize": null}))?;
     }
     topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
     for (name, _, size) in wishes {
-        fixture.wait_value(&group, &fixture.volume(name)?, ".status.currentSize", size)?;
+        fixture.wait_value(&group, &fixture.volume_name(name)?, ".status.currentSize", size)?;
     }
     topolvm::wait_for_driver(&fixture.cluster, &fixture.node, fixture.spec.flavor)?;
     for (name, _, _) in wishes {

@@ -10,17 +10,17 @@ use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
-use crate::fixture::{Fixture, VG, volumes_of};
+use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::scheduling::FREE;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let name = "with_upstreams_flags_of_csi_provisioner_no_volume_lands_where_its_pod_cannot_go";
-    vec![(name.to_owned(), on_two_nodes)]
+    vec![(name.to_owned(), run_on_two_nodes)]
 }
 
 /// With a second node, which has room. kube-scheduler does not know of room, as where storage capacity tracking is off:
 /// it chooses full nodes.
-fn on_two_nodes(fixture: &Fixture) -> Result<()> {
+fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let node = cluster.add_node(&NodeSpec::number(2))?;
     let socket = topolvm::controller_socket(cluster);
@@ -30,12 +30,12 @@ fn on_two_nodes(fixture: &Fixture) -> Result<()> {
     };
     let done = topolvm::start_node_programs(cluster, &node, &TopolvmSpec::nodes(1)?)
         .and_then(|()| topolvm::wait_for_driver(cluster, &node, TopoLvm))
-        .and_then(|()| fixture.wait_some("node", node.name(), FREE))
+        .and_then(|()| fixture.wait_value_present("node", node.name(), FREE))
         .and_then(|()| Sidecar::Provisioner.stop(cluster))
         .and_then(|()| Sidecar::UpstreamProvisioner.start(cluster, &socket))
         .and_then(|()| tracking(false))
-        .and_then(|()| full_node(fixture, node.name()))
-        .and_then(|()| copy_elsewhere(fixture, node.name()));
+        .and_then(|()| use_full_node(fixture, node.name()))
+        .and_then(|()| copy_to_other_node(fixture, node.name()));
     let done = done.map_err(|error| error.context(fixture.kubectl(&["get", "events"]).unwrap_or_default()));
     tracking(true)?;
     Sidecar::UpstreamProvisioner.stop(cluster)?;
@@ -47,13 +47,13 @@ fn on_two_nodes(fixture: &Fixture) -> Result<()> {
 }
 
 /// Returns a pod that can run on this node alone.
-fn pinned(name: &str, node: &str, mode: VolumeMode) -> Value {
+fn pinned_pod(name: &str, node: &str, mode: VolumeMode) -> Value {
     let mut pod = pod(name, name, mode);
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
     pod
 }
 
-fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
+fn use_full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     let full = fixture.node.name();
     let mut here = storage_class(TopoLvm, "here", None, true);
     let label = json!({"key": TopoLvm.topology_key(), "values": [full]});
@@ -66,21 +66,21 @@ fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
 
     // The one that fits goes where its pod goes
     fixture.apply(&claim("fits", "waiting", "2Gi", VolumeMode::Block))?;
-    fixture.apply(&pinned("fits", roomy, VolumeMode::Block))?;
+    fixture.apply(&pinned_pod("fits", roomy, VolumeMode::Block))?;
     fixture.wait_ready("fits")?;
 
     fixture.apply(&claim("pinned", "waiting", "2Gi", VolumeMode::Block))?;
-    fixture.apply(&pinned("pinned", full, VolumeMode::Block))?;
+    fixture.apply(&pinned_pod("pinned", full, VolumeMode::Block))?;
     let event = fixture.wait_event("pinned", "ProvisioningFailed")?;
     ensure!(event.contains("ResourceExhausted") && event.contains(full), "the event says: {event}");
-    not_made(fixture, "pinned")?;
+    check_not_created(fixture, "pinned")?;
 
     // Room appears
     fixture.delete_claim("filling")?;
     fixture.wait_ready("pinned")?;
-    let on = fixture.value(&volumes_of(TopoLvm), &fixture.volume("pinned")?, ".spec.nodeName")?;
+    let on = fixture.value(&logical_volume_resource(TopoLvm), &fixture.volume_name("pinned")?, ".spec.nodeName")?;
     ensure!(on == full, "the volume is on {on}");
-    follows_no_volume(fixture, "pinned")?;
+    check_follows_no_volume(fixture, "pinned")?;
 
     // Nobody chose a node for what binds at once: it goes to the node with room, whichever csi-provisioner prefers
     fixture.apply(&claim("filling", "here", "5Gi", VolumeMode::Block))?;
@@ -90,45 +90,45 @@ fn full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     for name in ["roomy-0", "roomy-1"] {
         fixture.apply(&claim(name, "immediate", "1280Mi", VolumeMode::Block))?;
         fixture.wait_bound(name)?;
-        let on = fixture.value(&volumes_of(TopoLvm), &fixture.volume(name)?, ".spec.nodeName")?;
+        let on = fixture.value(&logical_volume_resource(TopoLvm), &fixture.volume_name(name)?, ".spec.nodeName")?;
         ensure!(on == roomy, "{name} is on {on}, which has no room");
         fixture.delete_claim(name)?;
     }
-    fixture.end("fits")?;
-    fixture.end("pinned")?;
+    fixture.delete_pod_and_claim("fits")?;
+    fixture.delete_pod_and_claim("pinned")?;
     fixture.delete_claim("filling")?;
     fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
 }
 
 /// The source is on the first node, and the pod of the copy is scheduled to the other. The copy is made where it can
 /// be, and the next pod follows it there.
-fn copy_elsewhere(fixture: &Fixture, other: &str) -> Result<()> {
+fn copy_to_other_node(fixture: &Fixture, other: &str) -> Result<()> {
     let here = fixture.node.name();
     fixture.apply_claim("source", "thin", "256Mi")?;
-    fixture.apply(&pinned("source", here, VolumeMode::Filesystem))?;
+    fixture.apply(&pinned_pod("source", here, VolumeMode::Filesystem))?;
     fixture.wait_ready("source")?;
-    fixture.write("source", "kept")?;
+    fixture.write_word("source", "kept")?;
     fixture.apply(&copied_claim("copy", "thin", "256Mi", DataSource::Claim("source")))?;
-    fixture.apply(&pinned("copy", other, VolumeMode::Filesystem))?;
+    fixture.apply(&pinned_pod("copy", other, VolumeMode::Filesystem))?;
     fixture.wait_bound("copy")?;
-    let on = fixture.value(&volumes_of(TopoLvm), &fixture.volume("copy")?, ".spec.nodeName")?;
+    let on = fixture.value(&logical_volume_resource(TopoLvm), &fixture.volume_name("copy")?, ".spec.nodeName")?;
     ensure!(on == here, "the copy is on {on}");
-    fixture.stop("copy")?;
+    fixture.delete_pod("copy")?;
     fixture.apply(&pod("copy", "copy", VolumeMode::Filesystem))?;
     fixture.wait_ready("copy")?;
-    ensure!(fixture.read("copy")? == "kept", "the copy says {:?}", fixture.read("copy")?);
-    fixture.end("copy")?;
-    fixture.end("source")
+    ensure!(fixture.read_word("copy")? == "kept", "the copy says {:?}", fixture.read_word("copy")?);
+    fixture.delete_pod_and_claim("copy")?;
+    fixture.delete_pod_and_claim("source")
 }
 
 /// Checks that the claim is Pending, and that no object of an attempt is left.
-fn not_made(fixture: &Fixture, name: &str) -> Result<()> {
+fn check_not_created(fixture: &Fixture, name: &str) -> Result<()> {
     let phase = fixture.value("pvc", name, ".status.phase")?;
     ensure!(phase == "Pending", "the claim {name} is {phase}");
     let volume = format!("pvc-{}", fixture.value("pvc", name, ".metadata.uid")?);
     let nodes = fixture.kubectl(&[
         "get",
-        &volumes_of(TopoLvm),
+        &logical_volume_resource(TopoLvm),
         "-o",
         "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.status.volumeID}{\"\\n\"}{end}",
     ])?;
@@ -137,11 +137,11 @@ fn not_made(fixture: &Fixture, name: &str) -> Result<()> {
         .filter(|line| line.starts_with(&volume) && line.split(' ').nth(2).is_some_and(|id| !id.is_empty()))
         .collect();
     ensure!(made.is_empty(), "there is a volume: {made:?}");
-    follows_no_volume(fixture, name)
+    check_follows_no_volume(fixture, name)
 }
 
 /// Checks that kube-scheduler never found the volume of a pod on another node than the chosen one.
-fn follows_no_volume(fixture: &Fixture, pod: &str) -> Result<()> {
+fn check_follows_no_volume(fixture: &Fixture, pod: &str) -> Result<()> {
     let selector = format!("--field-selector=involvedObject.kind=Pod,involvedObject.name={pod}");
     let events = fixture.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])?;
     ensure!(!events.contains("node affinity doesn't match"), "events about {pod}: {events}");

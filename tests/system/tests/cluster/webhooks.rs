@@ -46,7 +46,7 @@ fn webhooks(bed: &Bed) -> Result<()> {
 fn claim_is_left_alone(bed: &Bed, namespace: &str, class: &str) -> Result<()> {
     let mut alone = claim("alone", class, "3Gi", VolumeMode::Filesystem);
     alone["metadata"]["namespace"] = json!(namespace);
-    let alone = bed.would_create(&alone)?;
+    let alone = bed.dry_run_create(&alone)?;
     let finalizers = &alone["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection"]), "the claim in {namespace} has {finalizers}");
     Ok(())
@@ -71,7 +71,7 @@ fn check_legacy(bed: &Bed) -> Result<()> {
         // Of the group that is not served
         ("data", json!({})),
     ] {
-        let pod = bed.would_create(&pod("old", claim, VolumeMode::Filesystem))?;
+        let pod = bed.dry_run_create(&pod("old", claim, VolumeMode::Filesystem))?;
         let resources = &pod["spec"]["containers"][0]["resources"];
         ensure!(*resources == expected, "the pod with the claim {claim} has {resources}");
     }
@@ -89,7 +89,7 @@ fn check(bed: &Bed) -> Result<()> {
     ensure!(foreign["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{foreign}");
 
     let user = pod("user", "data", VolumeMode::Filesystem);
-    let changed = bed.would_create(&user)?;
+    let changed = bed.dry_run_create(&user)?;
     let annotation = &changed["metadata"]["annotations"]["capacity.topolvm.io/00default"];
     ensure!(*annotation == json!((3_u64 << 30).to_string()), "the pod has the annotation {annotation}");
     let resources = &changed["spec"]["containers"][0]["resources"];
@@ -99,7 +99,7 @@ fn check(bed: &Bed) -> Result<()> {
     // A claim for a volume that somebody has made by hand
     let empty = bed.create(&claim("by-hand", "", "3Gi", VolumeMode::Filesystem), &[])?;
     ensure!(empty["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{empty}");
-    let by_hand = bed.would_create(&pod("by-hand", "by-hand", VolumeMode::Filesystem))?;
+    let by_hand = bed.dry_run_create(&pod("by-hand", "by-hand", VolumeMode::Filesystem))?;
     ensure!(by_hand["spec"]["containers"][0]["resources"] == json!({}), "{by_hand}");
 
     cluster.kubectl_ok(["create", "namespace", "left-alone"])?;
@@ -107,7 +107,7 @@ fn check(bed: &Bed) -> Result<()> {
     cluster.ready(CONTROLLER, || cluster.kubectl_ok(["get", "serviceaccount", "default", "-n", "left-alone"]))?;
     let mut alone = user.clone();
     alone["metadata"]["namespace"] = json!("left-alone");
-    let alone = bed.would_create(&alone)?;
+    let alone = bed.dry_run_create(&alone)?;
     ensure!(alone["spec"]["containers"][0]["resources"] == json!({}), "{alone}");
     for namespace in ["left-alone", "kube-system", NAMESPACE] {
         claim_is_left_alone(bed, namespace, CLASS)?;
@@ -121,20 +121,20 @@ fn check(bed: &Bed) -> Result<()> {
     let mut calls = 0;
     while served().ok().is_none_or(|now| now == first) {
         ensure!(Instant::now() < end, "no new certificate within a minute");
-        bed.would_create(&user).context("while the certificate was renewed")?;
+        bed.dry_run_create(&user).context("while the certificate was renewed")?;
         calls += 1;
     }
     ensure!(calls > 0, "no call was made meanwhile");
     for _ in 0..10 {
-        bed.would_create(&user).context("after the certificate was renewed")?;
+        bed.dry_run_create(&user).context("after the certificate was renewed")?;
     }
 
     // While no controller answers, pods without claims can be made and others cannot
     cluster.stop(CONTROLLER, Duration::from_secs(10))?;
     let mut plain = user.clone();
     plain["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
-    bed.would_create(&plain).context("a pod without claims, without a controller")?;
-    let refused = bed.would_create(&user).err().context("a pod with a claim was made without a controller")?;
+    bed.dry_run_create(&plain).context("a pod without claims, without a controller")?;
+    let refused = bed.dry_run_create(&user).err().context("a pod with a claim was made without a controller")?;
     ensure!(format!("{refused:#}").contains("pod-hook.topolvm.io"), "{refused:#}");
     Ok(())
 }

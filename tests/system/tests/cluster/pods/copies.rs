@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 
 const LV: &str = "logicalvolumes.topolvm.io";
 
-pub(super) fn made(shared: &TestCluster, node: &Node) -> Result<()> {
+pub(super) fn create_copies(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&storage_class(TopoLvm, "thin", Some(THIN_CLASS), false))?;
     shared.apply(&snapshot_class(TopoLvm, "snapshots"))?;
     shared.apply(&claim("source", "thin", "64Mi", VolumeMode::Filesystem))?;
@@ -49,7 +49,7 @@ pub(super) fn made(shared: &TestCluster, node: &Node) -> Result<()> {
 }
 
 /// Deletes a Node without a machine: a claim with its volume is deleted with it.
-pub(super) fn lost_with_their_node(shared: &TestCluster) -> Result<()> {
+pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
     shared.apply(&json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "gone", "finalizers": ["topolvm.io/node"]},
     }))?;

@@ -28,16 +28,17 @@ const KUBE_SCHEDULER: &str = "kube-scheduler";
 const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler.conf";
 
 /// Replaces the overlay `lvmd`, without volumes, by those with the extender.
-pub(super) fn with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    embedded_with_extender(shared, node, scratch).context("embedded-lvmd with the extender beside kube-scheduler")?;
+pub(super) fn use_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    use_embedded_with_extender(shared, node, scratch)
+        .context("embedded-lvmd with the extender beside kube-scheduler")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/daemonset-scheduler"))?;
-    job(shared, node, TopoLvm).context("daemonset-scheduler")?;
-    extender_behind_service(shared, node).context("deployment-scheduler")?;
-    certificate_from_a_secret(shared, node, scratch).context("extender-manual-secret")
+    run_scenario(shared, node, TopoLvm).context("daemonset-scheduler")?;
+    use_extender_behind_service(shared, node).context("deployment-scheduler")?;
+    use_certificate_from_secret(shared, node, scratch).context("extender-manual-secret")
 }
 
-fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+fn use_embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let components = ["webhooks", "certificate-self-managed", "scheduler-daemonset"];
     let kustomization =
         Kustomization { base: "overlays/embedded-lvmd", components: &components, ..Kustomization::default() };
@@ -49,13 +50,13 @@ fn embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> 
     shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
     start_kube_scheduler(shared, node, "scheduler-config.yaml")?;
     wait_for_webhook(shared)?;
-    job(shared, node, TopoLvm)?;
+    run_scenario(shared, node, TopoLvm)?;
     let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
     ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
     Ok(())
 }
 
-fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
+fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/deployment-scheduler"))?;
     delete(shared, &["daemonset/topolvm-scheduler"])?;
     // There is neither DNS nor kube-proxy, so that the name leads to the pods behind the Service; the port is the same
@@ -71,7 +72,7 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
     }
     node.stop_kept(KUBE_SCHEDULER)?;
     start_kube_scheduler(shared, node, "scheduler-config-service.yaml")?;
-    job(shared, node, TopoLvm)?;
+    run_scenario(shared, node, TopoLvm)?;
     let mut fits = 0;
     for address in addresses.split(' ') {
         let metrics =
@@ -89,7 +90,7 @@ fn extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {
 
 /// Applies the overlay with a certificate of the administrator's own authority; the scheduler of the overlay before
 /// stays.
-fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let pki = shared.cluster.pki();
     let name = format!("topolvm-controller.{NAMESPACE}.svc");
     pki.server("webhook", None, &[&name], &[])?.write(scratch, "webhook")?;
@@ -108,12 +109,12 @@ fn certificate_from_a_secret(shared: &TestCluster, node: &Node, scratch: &Path) 
         topolvm::roll_out(&shared.cluster, &directory)?;
     }
     wait_for_webhook(shared)?;
-    job(shared, node, TopoLvm)
+    run_scenario(shared, node, TopoLvm)
 }
 
 /// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that
 /// knows no snapshots.
-pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(KUBE_SCHEDULER)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
     shared.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;
@@ -126,10 +127,10 @@ pub(super) fn older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> 
     let kustomization = Kustomization { base: "overlays/legacy", components: &components, ..Kustomization::default() };
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
     topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
-    job(shared, node, Legacy).context("legacy")
+    run_scenario(shared, node, Legacy).context("legacy")
 }
 
-fn job(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<()> {
+fn run_scenario(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<()> {
     Scenario { cluster: &shared.cluster, node, flavor }.run(&mut SilentReporter)
 }
 

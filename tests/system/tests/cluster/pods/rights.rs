@@ -47,8 +47,8 @@ struct Metadata {
 }
 
 /// Checks that no request was refused. In the API group that is left the last requests of its agents may have been.
-pub(super) fn none_is_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> Result<()> {
-    let requests = asked(shared)?;
+pub(super) fn check_none_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> Result<()> {
+    let requests = read_requests(shared)?;
     let is_left = |request: &Request| left.is_some_and(|left| request.group == left.group());
     let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden && !is_left(request)).collect();
     ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
@@ -56,8 +56,8 @@ pub(super) fn none_is_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> 
 }
 
 /// Checks that every right of every role was used, or is explained.
-pub(super) fn all_are_used(shared: &TestCluster) -> Result<()> {
-    let (requests, granted) = (asked(shared)?, granted(shared)?);
+pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
+    let (requests, granted) = (read_requests(shared)?, list_granted(shared)?);
     for (right, _) in EXPLAINED {
         ensure!(granted.iter().any(|granted| granted.to_string() == *right), "nobody has the right {right}");
     }
@@ -74,7 +74,7 @@ pub(super) fn all_are_used(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-fn asked(shared: &TestCluster) -> Result<BTreeSet<Request>> {
+fn read_requests(shared: &TestCluster) -> Result<BTreeSet<Request>> {
     let log = shared.cluster.audit_log();
     // What is being written is no whole line yet
     let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
@@ -82,7 +82,7 @@ fn asked(shared: &TestCluster) -> Result<BTreeSet<Request>> {
 }
 
 /// Lists the rights of the product's roles from the API server.
-fn granted(shared: &TestCluster) -> Result<BTreeSet<Right>> {
+fn list_granted(shared: &TestCluster) -> Result<BTreeSet<Right>> {
     let mut granted = BTreeSet::new();
     for (kind, prefix) in [("clusterroles", "topolvm-system:"), ("roles", "topolvm-")] {
         let list: List = serde_json::from_str(&shared.kubectl(&["get", kind, "-n", NAMESPACE, "-o", "json"])?)?;

@@ -31,10 +31,10 @@ pub(super) struct Bed {
 
 /// Returns a trial with a control plane of its own.
 pub(super) fn trial(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
-    Trial::test(name, move || with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+    Trial::test(name, move || run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
-fn with(body: fn(&Bed) -> Result<()>) -> Result<()> {
+fn run_trial(body: fn(&Bed) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
     let bed = Bed { cluster, scratch: directory.path().to_owned() };
@@ -71,7 +71,7 @@ impl Bed {
     }
 
     /// Creates an object with `--dry-run=server` and returns it as the API server would store it.
-    pub(super) fn would_create(&self, object: &Value) -> Result<Value> {
+    pub(super) fn dry_run_create(&self, object: &Value) -> Result<Value> {
         self.create(object, &["--dry-run=server"])
     }
 
@@ -83,7 +83,7 @@ impl Bed {
 
     /// Returns the certificate, PEM, that a controller at this address serves to a client that trusts only the
     /// authorities in the file.
-    pub(super) fn served(&self, address: IpAddr, port: u16, authorities: &Path) -> Result<String> {
+    pub(super) fn served_certificate(&self, address: IpAddr, port: u16, authorities: &Path) -> Result<String> {
         let mut command = self.cluster.command("curl");
         command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]).arg("--cacert");
         command.arg(authorities).arg("--resolve").arg(format!("{SERVER}:{port}:{address}"));

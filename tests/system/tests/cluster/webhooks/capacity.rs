@@ -41,12 +41,12 @@ pub(super) fn counted(bed: &Bed) -> Result<()> {
     // The default class: 800 Mi, 332 Mi, and 300 Mi, which is the least that XFS gets; the other: 600 Mi and 300 Mi
     let sizes = [("00default", 1432 * MIB), (FAST, 900 * MIB)];
     // Each of the five volumes in whole GiB
-    check(bed, &many(), &sizes, Some("5368709120"))?;
+    check(bed, &pod_with_all_volumes(), &sizes, Some("5368709120"))?;
     let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
     check(bed, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
-    one_more_byte(bed)?;
+    check_rounding(bed)?;
     check(bed, &with_volumes(&[ephemeral("theirs", Some("somebody-elses"), "2Gi")]), &[], None)?;
-    made(bed)?;
+    create_pod(bed)?;
 
     for (setting, amount) in [("marker", Some("1")), ("none", None)] {
         cluster.stop(CONTROLLER, Duration::from_secs(10))?;
@@ -54,19 +54,19 @@ pub(super) fn counted(bed: &Bed) -> Result<()> {
         spec.controller_arguments.push(format!("--pod-capacity-resource={setting}"));
         topolvm::start_controller(cluster, &spec)?;
         // Refused until the new controller serves
-        cluster.ready(CONTROLLER, || bed.would_create(&many()))?;
-        check(bed, &many(), if amount.is_some() { &sizes } else { &[] }, amount)?;
+        cluster.ready(CONTROLLER, || bed.dry_run_create(&pod_with_all_volumes()))?;
+        check(bed, &pod_with_all_volumes(), if amount.is_some() { &sizes } else { &[] }, amount)?;
     }
     Ok(())
 }
 
-fn one_more_byte(bed: &Bed) -> Result<()> {
+fn check_rounding(bed: &Bed) -> Result<()> {
     let above = with_volumes(&[ephemeral("scratch", Some(CLASS), "2147483649")]);
     check(bed, &above, &[("00default", 2048 * MIB + 1)], Some("3221225472"))
 }
 
 /// Creates a pod without dry run, and checks the claim of its ephemeral volume.
-fn made(bed: &Bed) -> Result<()> {
+fn create_pod(bed: &Bed) -> Result<()> {
     let user = bed.create(&with_volumes(&[ephemeral("scratch", Some(FAST), "300Mi")]), &[])?;
     let claim = bed.cluster.ready(CONTROLLER, || bed.get(&["persistentvolumeclaim", "user-scratch"]))?;
     let finalizers = &claim["metadata"]["finalizers"];
@@ -78,10 +78,10 @@ fn made(bed: &Bed) -> Result<()> {
 /// Checks that a pod gets annotations with these sizes and, on its first container, this amount of the resource, if
 /// any. Everything else is as in a pod that no webhook has changed.
 fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
-    let changed = bed.would_create(pod)?;
+    let changed = bed.dry_run_create(pod)?;
     let mut expected = pod.clone();
     expected["metadata"]["namespace"] = json!(LEFT_ALONE);
-    let mut expected = bed.would_create(&expected)?;
+    let mut expected = bed.dry_run_create(&expected)?;
     for field in ["namespace", "uid", "creationTimestamp"] {
         expected["metadata"][field] = changed["metadata"][field].clone();
     }
@@ -104,7 +104,7 @@ fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) ->
 }
 
 /// Returns a pod with volumes of all kinds, and fields of old and new versions of Kubernetes.
-fn many() -> Value {
+fn pod_with_all_volumes() -> Value {
     let claimed = |name: &str, claim: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}});
     let mut pod = with_volumes(&[
         claimed("data", "usual"),

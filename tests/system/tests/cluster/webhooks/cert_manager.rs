@@ -132,7 +132,7 @@ pub(super) fn served(bed: &Bed) -> Result<()> {
 
 /// Creates a pod with dry run. The change of the webhook shows in it, so that this has been called.
 fn call(bed: &Bed) -> Result<()> {
-    let user = bed.would_create(&pod("user", "data", VolumeMode::Filesystem))?;
+    let user = bed.dry_run_create(&pod("user", "data", VolumeMode::Filesystem))?;
     let resources = &user["spec"]["containers"][0]["resources"]["requests"];
     ensure!(*resources == json!({"topolvm.io/capacity": "1"}), "{user}");
     Ok(())
@@ -270,7 +270,7 @@ impl Mount<'_> {
     /// Returns true if the controller serves this certificate to a client that trusts the authority in the Secret that
     /// was mounted last.
     fn is_served(&self, certificate: &str) -> Result<bool> {
-        let served = self.bed.served(IpAddr::V4(GATEWAY), PORT, &self.directory.join("ca.crt"))?;
+        let served = self.bed.served_certificate(IpAddr::V4(GATEWAY), PORT, &self.directory.join("ca.crt"))?;
         Ok(served == certificate)
     }
 }

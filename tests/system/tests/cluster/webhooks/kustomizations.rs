@@ -136,10 +136,10 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     objects.check_workloads(base, components)?;
     objects.check_pods()?;
     objects.check_references()?;
-    if objects.of("MutatingWebhookConfiguration").next().is_some() {
+    if objects.of_kind("MutatingWebhookConfiguration").next().is_some() {
         objects.check_webhooks()?;
     }
-    if objects.of("Certificate").next().is_some() {
+    if objects.of_kind("Certificate").next().is_some() {
         objects.check_certificates()?;
     }
     if base == "overlays/legacy-guide" {
@@ -152,24 +152,24 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
 struct Objects<'a>(&'a [Value]);
 
 impl Objects<'_> {
-    fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
+    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(move |object| object["kind"] == kind)
     }
 
-    fn named(&self, kind: &str, namespace: &Value, name: &Value) -> Result<&Value> {
+    fn find(&self, kind: &str, namespace: &Value, name: &Value) -> Result<&Value> {
         let is_it =
             |object: &&Value| object["metadata"]["name"] == *name && object["metadata"]["namespace"] == *namespace;
-        self.of(kind).find(is_it).with_context(|| format!("there is no {kind} {namespace}/{name}"))
+        self.of_kind(kind).find(is_it).with_context(|| format!("there is no {kind} {namespace}/{name}"))
     }
 
     /// Checks that the role and the subjects of each binding are there.
     fn check_roles(&self) -> Result<()> {
-        for binding in self.of("ClusterRoleBinding").chain(self.of("RoleBinding")) {
+        for binding in self.of_kind("ClusterRoleBinding").chain(self.of_kind("RoleBinding")) {
             let role = binding["roleRef"]["kind"].as_str().context("a binding to nothing")?;
             let namespace = if role == "Role" { &binding["metadata"]["namespace"] } else { &Value::Null };
-            self.named(role, namespace, &binding["roleRef"]["name"])?;
+            self.find(role, namespace, &binding["roleRef"]["name"])?;
             for subject in binding["subjects"].as_array().context("a binding for nobody")? {
-                self.named("ServiceAccount", &subject["namespace"], &subject["name"])?;
+                self.find("ServiceAccount", &subject["namespace"], &subject["name"])?;
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Objects<'_> {
         }
         expected.sort_unstable();
         ensure!(names == expected, "{names:?} and not {expected:?}");
-        let driver = self.of("CSIDriver").next().context("no CSIDriver")?["metadata"]["name"].to_string();
+        let driver = self.of_kind("CSIDriver").next().context("no CSIDriver")?["metadata"]["name"].to_string();
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
             let program = &pod["containers"][0];
@@ -201,7 +201,7 @@ impl Objects<'_> {
             let has_account = ["topolvm-controller", "topolvm-node"].contains(&name);
             ensure!(has_account == (pod["automountServiceAccountToken"] != json!(false)), "{pod}");
             if has_account {
-                self.named("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;
+                self.find("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;
             }
             if name == "topolvm-controller" {
                 let serves = program["args"].to_string().contains("--enable-webhooks");
@@ -219,12 +219,13 @@ impl Objects<'_> {
     /// Checks that the driver, the definition, the roles and the webhooks are of one API group. Storage capacity is
     /// tracked where no webhook writes the resource that only the extender understands.
     fn check_flavor(&self) -> Result<()> {
-        let driver = self.of("CSIDriver").next().context("no CSIDriver")?;
+        let driver = self.of_kind("CSIDriver").next().context("no CSIDriver")?;
         let group = driver["metadata"]["name"].as_str().context("a driver without a name")?;
         let other = if group == "topolvm.io" { "topolvm.cybozu.com" } else { "topolvm.io" };
         let definition = json!(format!("logicalvolumes.{group}"));
-        self.named("CustomResourceDefinition", &Value::Null, &definition)?;
-        let roles: Vec<&Value> = self.of("ClusterRole").filter_map(|role| role["rules"].as_array()).flatten().collect();
+        self.find("CustomResourceDefinition", &Value::Null, &definition)?;
+        let roles: Vec<&Value> =
+            self.of_kind("ClusterRole").filter_map(|role| role["rules"].as_array()).flatten().collect();
         let may = |group: &str| roles.iter().any(|rule| rule["apiGroups"] == json!([group]));
         ensure!(may(group) && !may(other), "the roles are not for {group}");
         let mut has_pod_webhook = false;

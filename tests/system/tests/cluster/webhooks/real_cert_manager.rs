@@ -82,7 +82,7 @@ fn check(bed: &Bed) -> Result<()> {
     bed.cluster.apply(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem).to_string())?;
     // Refused until cainjector has written the authority and the API server has heard of it
     bed.cluster.ready(CERT_MANAGER, || {
-        let user = bed.would_create(&pod("user", "data", VolumeMode::Filesystem))?;
+        let user = bed.dry_run_create(&pod("user", "data", VolumeMode::Filesystem))?;
         let resources = &user["spec"]["containers"][0]["resources"]["requests"];
         ensure!(*resources == json!({"topolvm.io/capacity": "1"}), "{user}");
         Ok(())
@@ -96,7 +96,7 @@ fn check(bed: &Bed) -> Result<()> {
     ensure!(pods.len() == 2, "{} replicas", pods.len());
     for pod in pods {
         let address: IpAddr = pod["status"]["podIP"].as_str().context("a pod without address")?.parse()?;
-        let served = bed.served(address, PORT, &authorities)?;
+        let served = bed.served_certificate(address, PORT, &authorities)?;
         ensure!(served == made, "{address} serves another certificate than that of the Secret");
     }
     bed.cluster.kubectl_ok(["delete", "pvc", "data", "--timeout=30s"]).map(drop)

@@ -39,7 +39,7 @@ const PACE: Duration = Duration::from_millis(200);
 
 pub(super) fn renewed(bed: &Bed) -> Result<()> {
     let former = leave_former_secret(bed)?;
-    let relays = start(bed)?;
+    let relays = start_replicas(bed)?;
     bed.cluster.ready(CONTROLLER, || bed.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run(&former).await })
@@ -58,7 +58,7 @@ fn leave_former_secret(bed: &Bed) -> Result<String> {
 }
 
 /// Starts two replicas, each behind a relay.
-fn start(bed: &Bed) -> Result<[Relay; 2]> {
+fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
     let cluster = &bed.cluster;
     for address in REPLICAS {
         let address = format!("{address}/32");
@@ -125,7 +125,7 @@ impl<'a> Callers<'a> {
 
     async fn run(mut self, former: &str) -> Result<()> {
         let began = Instant::now();
-        let bundle = self.bundle().await?;
+        let bundle = self.read_bundle().await?;
         ensure!(
             authorities(&bundle).iter().any(|trusted| trusted == former),
             "the authority of the earlier version is not trusted: {bundle}"
@@ -133,7 +133,9 @@ impl<'a> Callers<'a> {
         fs::write(&self.authorities, bundle)?;
         for address in REPLICAS {
             // A Service does not lead to a replica that is not ready
-            self.bed.cluster.ready(CONTROLLER, || self.bed.served(address.into(), PORTS[1], &self.authorities))?;
+            self.bed
+                .cluster
+                .ready(CONTROLLER, || self.bed.served_certificate(address.into(), PORTS[1], &self.authorities))?;
         }
         let mut tick = interval(PACE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -145,13 +147,13 @@ impl<'a> Callers<'a> {
             ensure!(began.elapsed() < LIMIT, "not renewed: {}, refused: {:#?}", self.sum(), self.refused);
             tick.tick().await;
             self.call_by_api_server().await;
-            let bundle = self.bundle().await?;
+            let bundle = self.read_bundle().await?;
             self.call_directly(&bundle)?;
-            self.look_at_secret().await?;
+            self.read_secret().await?;
             let cut = [self.relays[0].cut()?, self.relays[1].cut()?];
             let trusted = authorities(&bundle);
             most = most.max(trusted.len());
-            let [one, other, kept] = [&self.served[0], &self.served[1], &self.kept].map(|seen| newest(seen));
+            let [one, other, kept] = [&self.served[0], &self.served[1], &self.kept].map(|seen| last_certificates(seen));
             if one == other
                 && one == kept
                 && one.len() == CERTIFICATES
@@ -195,22 +197,22 @@ impl<'a> Callers<'a> {
     fn call_directly(&mut self, bundle: &str) -> Result<()> {
         fs::write(&self.authorities, bundle)?;
         for (address, seen) in REPLICAS.into_iter().zip(&mut self.served) {
-            match self.bed.served(address.into(), PORTS[1], &self.authorities) {
-                Ok(certificate) => note(seen, certificate),
+            match self.bed.served_certificate(address.into(), PORTS[1], &self.authorities) {
+                Ok(certificate) => push_if_new(seen, certificate),
                 Err(error) => self.refused.push(format!("{error:#}")),
             }
         }
         Ok(())
     }
 
-    async fn look_at_secret(&mut self) -> Result<()> {
+    async fn read_secret(&mut self) -> Result<()> {
         let secret = self.secrets.get(SECRET).await?;
-        note(&mut self.kept, pem(&text(&secret, "tls.crt")?).context("no certificate in the Secret")?);
+        push_if_new(&mut self.kept, pem(&text(&secret, "tls.crt")?).context("no certificate in the Secret")?);
         Ok(())
     }
 
     /// Returns the CA bundle of all webhooks of the configuration.
-    async fn bundle(&self) -> Result<String> {
+    async fn read_bundle(&self) -> Result<String> {
         let configuration = self.configurations.get("topolvm-hook").await?;
         let webhooks = configuration.webhooks.unwrap_or_default();
         let bundles: Vec<_> = webhooks.into_iter().map(|webhook| webhook.client_config.ca_bundle).collect();
@@ -227,11 +229,11 @@ impl<'a> Callers<'a> {
 }
 
 /// Returns the last [`CERTIFICATES`] of those that were served.
-fn newest(seen: &[String]) -> Vec<&String> {
+fn last_certificates(seen: &[String]) -> Vec<&String> {
     seen.iter().rev().take(CERTIFICATES).collect()
 }
 
-fn note(seen: &mut Vec<String>, certificate: String) {
+fn push_if_new(seen: &mut Vec<String>, certificate: String) {
     if seen.last() != Some(&certificate) {
         seen.push(certificate);
     }

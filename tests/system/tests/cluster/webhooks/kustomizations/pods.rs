@@ -15,7 +15,7 @@ const LIVENESS: [(&str, &str); 2] = [("topolvm-controller", "/healthz"), ("topol
 
 impl Objects<'_> {
     pub(super) fn workloads(&self) -> impl Iterator<Item = &Value> {
-        self.of("Deployment").chain(self.of("DaemonSet"))
+        self.of_kind("Deployment").chain(self.of_kind("DaemonSet"))
     }
 
     pub(super) fn check_pods(&self) -> Result<()> {
@@ -39,7 +39,7 @@ impl Objects<'_> {
         let spread = &spec["template"]["spec"]["topologySpreadConstraints"][0];
         ensure!(spread["topologyKey"] == "kubernetes.io/hostname", "not spread: {spread}");
         ensure!(spread["labelSelector"] == spec["selector"], "the spread is of other pods: {spread}");
-        let budgets: Vec<&Value> = self.of("PodDisruptionBudget").map(|budget| &budget["spec"]).collect();
+        let budgets: Vec<&Value> = self.of_kind("PodDisruptionBudget").map(|budget| &budget["spec"]).collect();
         let wanted = json!({"maxUnavailable": 1, "selector": spec["selector"]});
         ensure!(budgets.contains(&&wanted), "no such budget: {wanted}");
         Ok(())

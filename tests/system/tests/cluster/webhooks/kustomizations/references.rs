@@ -22,12 +22,12 @@ impl Objects<'_> {
             ensure!(other.is_none(), "this test does not follow {other:?} of {name}");
         }
         if self.workloads().next().is_some() {
-            for service in self.of("Service") {
+            for service in self.of_kind("Service") {
                 self.check_service(service).with_context(|| format!("the Service {}", service["metadata"]["name"]))?;
             }
         }
-        for budget in self.of("PodDisruptionBudget") {
-            self.selected(&budget["spec"]["selector"]["matchLabels"])?;
+        for budget in self.of_kind("PodDisruptionBudget") {
+            self.selected_workload(&budget["spec"]["selector"]["matchLabels"])?;
         }
         Ok(())
     }
@@ -37,7 +37,7 @@ impl Objects<'_> {
         let pod = &workload["spec"]["template"]["spec"];
         for volume in pod["volumes"].as_array().into_iter().flatten() {
             if let Some(name) = volume["configMap"].get("name") {
-                self.named("ConfigMap", namespace, name)?;
+                self.find("ConfigMap", namespace, name)?;
             }
             if let Some(name) = volume["secret"]["secretName"].as_str() {
                 ensure!(MADE_BY_OTHERS.contains(&name), "nobody makes the Secret {name}");
@@ -56,7 +56,7 @@ impl Objects<'_> {
     /// Checks that the Service leads to a port of pods. kube-scheduler's configuration names that of the extender.
     fn check_service(&self, service: &Value) -> Result<()> {
         let metadata = &service["metadata"];
-        let pod = &self.selected(&service["spec"]["selector"])?["spec"]["template"]["spec"];
+        let pod = &self.selected_workload(&service["spec"]["selector"])?["spec"]["template"]["spec"];
         let containers = pod["containers"].as_array().context("no containers")?;
         let open: Vec<&Value> = containers.iter().filter_map(|one| one["ports"].as_array()).flatten().collect();
         let ports = service["spec"]["ports"].as_array().context("no ports")?;
@@ -76,7 +76,7 @@ impl Objects<'_> {
     }
 
     /// Returns the workload whose pods have these labels.
-    fn selected(&self, labels: &Value) -> Result<&Value> {
+    fn selected_workload(&self, labels: &Value) -> Result<&Value> {
         let labels = labels.as_object().context("no labels")?;
         let has = |workload: &&Value| {
             let own = &workload["spec"]["template"]["metadata"]["labels"];

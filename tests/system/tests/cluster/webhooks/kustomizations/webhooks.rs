@@ -8,14 +8,14 @@ use super::{Objects, WEBHOOK_PORT, cert_manager};
 
 impl Objects<'_> {
     pub(super) fn webhooks(&self) -> impl Iterator<Item = &Value> {
-        self.of("MutatingWebhookConfiguration").filter_map(|object| object["webhooks"].as_array()).flatten()
+        self.of_kind("MutatingWebhookConfiguration").filter_map(|object| object["webhooks"].as_array()).flatten()
     }
 
     /// Checks that each webhook is called through a Service that leads to the controller.
     pub(super) fn check_webhooks(&self) -> Result<()> {
         for webhook in self.webhooks() {
             let called = &webhook["clientConfig"]["service"];
-            let service = self.named("Service", &called["namespace"], &called["name"])?;
+            let service = self.find("Service", &called["namespace"], &called["name"])?;
             let ports = service["spec"]["ports"].as_array().context("no ports")?;
             let port = ports.iter().find(|port| port["port"] == called["port"]).context("no such port")?;
             ensure!(port["targetPort"] == WEBHOOK_PORT, "{service}");
@@ -31,7 +31,7 @@ impl Objects<'_> {
     /// probes.
     fn check_policy(&self, service: &Value) -> Result<()> {
         let metadata = &service["metadata"];
-        let policy = &self.named("NetworkPolicy", &metadata["namespace"], &metadata["name"])?["spec"];
+        let policy = &self.find("NetworkPolicy", &metadata["namespace"], &metadata["name"])?["spec"];
         ensure!(policy["podSelector"]["matchLabels"] == service["spec"]["selector"], "{policy}");
         let rules = policy["ingress"].as_array().context("nothing is let in")?;
         let ports: Vec<&Value> = rules.iter().filter_map(|rule| rule["ports"].as_array()).flatten().collect();
@@ -48,17 +48,18 @@ impl Objects<'_> {
     /// Checks the names of objects to which the Deployment, the DaemonSet and the Certificates of TopoLVM's guide
     /// refer, and that no objects with our names are beside them.
     pub(super) fn check_names_of_the_guide(&self) -> Result<()> {
-        let mut accounts: Vec<&Value> = self.of("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
+        let mut accounts: Vec<&Value> =
+            self.of_kind("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
         accounts.sort_by_key(|name| name.as_str());
         ensure!(accounts == ["controller", "node"], "{accounts:?}");
-        let services: Vec<&Value> = self.of("Service").collect();
+        let services: Vec<&Value> = self.of_kind("Service").collect();
         let [service] = services[..] else { anyhow::bail!("{services:?}") };
         ensure!(service["metadata"]["name"] == "controller", "{service}");
         ensure!(service["spec"]["selector"] == json!({"app.kubernetes.io/name": "controller"}), "{service}");
-        let hook = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
+        let hook = self.of_kind("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = &hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
         ensure!(from == "topolvm-system/mutatingwebhook", "{hook}");
-        let policy = self.of("ValidatingAdmissionPolicy").next().context("no policy")?;
+        let policy = self.of_kind("ValidatingAdmissionPolicy").next().context("no policy")?;
         let agents = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap_or_default();
         ensure!(agents.ends_with("'system:serviceaccount:topolvm-system:node'"), "{agents}");
         Ok(())
@@ -67,10 +68,10 @@ impl Objects<'_> {
     /// Checks that the authority that is injected is that of a certificate for the Service, in the Secret that the
     /// documents tell to mount.
     pub(super) fn check_certificates(&self) -> Result<()> {
-        let configuration = self.of("MutatingWebhookConfiguration").next().context("no configuration")?;
+        let configuration = self.of_kind("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].as_str();
         let (namespace, name) = from.and_then(|from| from.split_once('/')).context("no authority is injected")?;
-        let certificate = self.named("Certificate", &json!(namespace), &json!(name))?;
+        let certificate = self.find("Certificate", &json!(namespace), &json!(name))?;
         ensure!(certificate["spec"]["secretName"] == cert_manager::MOUNTED, "{certificate}");
         let names = certificate["spec"]["dnsNames"].as_array().context("a certificate without names")?;
         for webhook in self.webhooks() {
@@ -79,9 +80,9 @@ impl Objects<'_> {
             ensure!(names.contains(&json!(format!("{}.svc", host.join(".")))), "{host:?} is none of {names:?}");
             ensure!(called["namespace"] == certificate["metadata"]["namespace"], "{certificate}");
         }
-        for certificate in self.of("Certificate") {
+        for certificate in self.of_kind("Certificate") {
             let issuer = &certificate["spec"]["issuerRef"]["name"];
-            self.named("Issuer", &certificate["metadata"]["namespace"], issuer)?;
+            self.find("Issuer", &certificate["metadata"]["namespace"], issuer)?;
         }
         Ok(())
     }
