@@ -58,7 +58,7 @@ pub fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     Ok(measured.figures())
 }
 
-/// Measures in the guest, if this process was started there with [`IN_GUEST`].
+/// Measures in the guest, if this process was started there by [`run`].
 pub fn serve() -> Option<ExitCode> {
     (std::env::args().nth(1)? == IN_GUEST).then(in_guest::main)
 }

@@ -5,13 +5,13 @@ use std::fmt;
 /// Kind of a disagreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It should be there and is not.
+    /// An object or LV is expected and missing.
     Lost,
-    /// It is there and should not be.
+    /// An object or LV is there and not expected.
     Leaked,
-    /// It is there more than once.
+    /// An object or LV is there more than once.
     Double,
-    /// It is there, and is not what it should be, or not yet.
+    /// An object or LV has another state than expected, or an operation on it has not ended.
     Different,
 }
 
@@ -49,13 +49,13 @@ impl fmt::Display for Disagreement {
 /// Number of disagreements of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Things that should be there and are not.
+    /// Number of missing objects and LVs.
     pub lost: usize,
-    /// Things that are there and should not be.
+    /// Number of objects and LVs that are not expected.
     pub leaked: usize,
-    /// Things that are there more than once.
+    /// Number of objects and LVs that are there more than once.
     pub double: usize,
-    /// Things that are not what they should be.
+    /// Number of objects and LVs with another state than expected.
     pub different: usize,
 }
 

@@ -23,7 +23,7 @@ mod job;
 mod legacy;
 mod metrics;
 mod nudge;
-mod past;
+mod old_objects;
 mod permissions;
 mod plugin;
 mod pods;

@@ -14,7 +14,7 @@ use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
-use crate::past::{HOLD, Marks, Past};
+use crate::old_objects::{AgentMetadata, HOLD, OldObjects};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
@@ -42,9 +42,9 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.start_pod(name, mode)?;
     }
     fixture.write_word("running", "theirs")?;
-    let past = Past { fixture, flavor: TopoLvm };
+    let old = OldObjects { fixture, flavor: TopoLvm };
     let meanwhile = || {
-        create_old_objects(&past)?;
+        create_old_objects(&old)?;
         mount_as_theirs(fixture)
     };
     let then = || {
@@ -53,41 +53,41 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.wait_node_ready_again(1)?;
         fixture.wait_ready("running")?;
         check_file(fixture, "running")?;
-        use_old_objects(&past, &["running", "device"])
+        use_old_objects(&old, &["running", "device"])
     };
-    switch(&past, &fixture.spec, "base", meanwhile, then)
+    switch(&old, &fixture.spec, "base", meanwhile, then)
 }
 
 fn switched_legacy(fixture: &Fixture) -> Result<()> {
     fixture.apply_classes(Legacy)?;
-    let past = Past { fixture, flavor: Legacy };
+    let old = OldObjects { fixture, flavor: Legacy };
     switch(
-        &past,
+        &old,
         &fixture.spec.clone().legacy(),
         "overlays/legacy",
-        || create_old_objects(&past),
-        || use_old_objects(&past, &[]),
+        || create_old_objects(&old),
+        || use_old_objects(&old, &[]),
     )
 }
 
 /// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with
 /// TopoLVM's definition.
 fn switch(
-    past: &Past<'_>,
+    old: &OldObjects<'_>,
     spec: &TopolvmSpec,
     manifests: &str,
     meanwhile: impl FnOnce() -> Result<()>,
     then: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let fixture = past.fixture;
-    let mut class = storage_class(past.flavor, &past.name(XFS_CLASS), Some(THIN_CLASS), false);
+    let fixture = old.fixture;
+    let mut class = storage_class(old.flavor, &old.name(XFS_CLASS), Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "xfs".into();
     fixture.apply(&class)?;
     let directory = tempfile::tempdir()?;
     let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..spec.clone() };
     write_their_definition(directory.path(), manifests)?;
     fixture.run_with_spec(&their_definition, meanwhile, then)?;
-    fixture.kubectl(&["delete", "storageclass", &past.name(XFS_CLASS)])?;
+    fixture.kubectl(&["delete", "storageclass", &old.name(XFS_CLASS)])?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG} {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     fixture.check_volumes(0)
@@ -109,45 +109,47 @@ fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
 }
 
 /// Creates everything that TopoLVM leaves, while of our programs only lvmd runs.
-fn create_old_objects(past: &Past<'_>) -> Result<()> {
-    let fixture = past.fixture;
+fn create_old_objects(old: &OldObjects<'_>) -> Result<()> {
+    let fixture = old.fixture;
     let node = &fixture.node;
     // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before
     // 0.33
-    let volume = past.volume_name("fs");
-    let id = past.create_logical_volume(&volume, &json!({"size": SMALL}), Marks::Both)?;
+    let volume = old.volume_name("fs");
+    let id = old.create_logical_volume(&volume, &json!({"size": SMALL}), AgentMetadata::FinalizerAndLabel)?;
     node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?;
-    past.make_filesystem("ext4 -q -F -m0", &format!("{VG}/{id}"))?;
+    old.make_filesystem("ext4 -q -F -m0", &format!("{VG}/{id}"))?;
     node.script(&format!("mkdir -p /dev/topolvm && cp -a $(readlink -f /dev/{VG}/{id}) /dev/topolvm/{id}"))?;
-    past.patch_status(&volume, &json!({"volumeID": id}))?;
-    past.create_bound_claim("fs", "waiting", SMALL, Some("ext4"), &id)?;
+    old.patch_status(&volume, &json!({"volumeID": id}))?;
+    old.create_bound_claim("fs", "waiting", SMALL, Some("ext4"), &id)?;
 
     // Without the label, which somebody has taken away
-    let volume = past.volume_name("block");
+    let volume = old.volume_name("block");
     let spec = json!({"size": SMALL, "deviceClass": "ssd"});
-    let id = past.create_logical_volume(&volume, &spec, Marks::Finalizer { behind_another: false })?;
+    let id = old.create_logical_volume(&volume, &spec, AgentMetadata::Finalizer { behind_another: false })?;
     // Not active, as after a boot of a machine that activates nothing
     node.script(&format!(
         "lvcreate -qq -n {id} -L 67108864b -W y -y {VG} && echo theirs >/dev/{VG}/{id} && sync \
          && lvchange -qq -a n {VG}/{id}"
     ))?;
-    past.patch_status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
-    past.create_bound_claim("block", "waiting", SMALL, None, &id)?;
+    old.patch_status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
+    old.create_bound_claim("block", "waiting", SMALL, None, &id)?;
 
-    make_copies(past)?;
+    make_copies(old)?;
 
     // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind
     // somebody else's, and the LV made all the same; failed, and not deleted
-    for (name, marks) in
-        [("wished", Marks::None), ("half", Marks::Finalizer { behind_another: true }), ("failed", Marks::Both)]
-    {
-        let claim = past.name(name);
-        fixture.apply_claim(&claim, &past.name("immediate"), SMALL)?;
+    for (name, metadata) in [
+        ("wished", AgentMetadata::None),
+        ("half", AgentMetadata::Finalizer { behind_another: true }),
+        ("failed", AgentMetadata::FinalizerAndLabel),
+    ] {
+        let claim = old.name(name);
+        fixture.apply_claim(&claim, &old.name("immediate"), SMALL)?;
         let volume = format!("pvc-{}", fixture.value("pvc", &claim, ".metadata.uid")?);
-        let id = past.create_logical_volume(&volume, &json!({"size": SMALL}), marks)?;
+        let id = old.create_logical_volume(&volume, &json!({"size": SMALL}), metadata)?;
         match name {
             "half" => drop(node.script(&format!("lvcreate -qq -n {id} -L 67108864b -W y -y {VG}"))?),
-            "failed" => past.patch_status(&volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
+            "failed" => old.patch_status(&volume, &json!({"code": 8, "message": "no enough space left on VG"}))?,
             _ => {}
         }
     }
@@ -155,31 +157,31 @@ fn create_old_objects(past: &Past<'_>) -> Result<()> {
 }
 
 /// Creates a snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
-fn make_copies(past: &Past<'_>) -> Result<()> {
-    let node = &past.fixture.node;
-    let (original, taken) = (past.volume_name("source"), format!("snapshot-{}", past.name("taken")));
+fn make_copies(old: &OldObjects<'_>) -> Result<()> {
+    let node = &old.fixture.node;
+    let (original, taken) = (old.volume_name("source"), format!("snapshot-{}", old.name("taken")));
     let class = json!({"size": XFS, "deviceClass": "thin"});
-    let source = past.create_logical_volume(&original, &class, Marks::Both)?;
+    let source = old.create_logical_volume(&original, &class, AgentMetadata::FinalizerAndLabel)?;
     node.script(&format!("lvcreate -qq -T {THIN_VG}/{THIN_POOL} -n {source} -V 335544320b -W y -y"))?;
-    past.make_filesystem("xfs -f", &format!("{THIN_VG}/{source}"))?;
-    past.patch_status(&original, &json!({"volumeID": source}))?;
-    past.create_bound_claim("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
+    old.make_filesystem("xfs -f", &format!("{THIN_VG}/{source}"))?;
+    old.patch_status(&original, &json!({"volumeID": source}))?;
+    old.create_bound_claim("source", XFS_CLASS, XFS, Some("xfs"), &source)?;
     let copy = |access: &str, source: &str| {
         json!({
             "size": XFS, "deviceClass": "thin", "source": source, "accessType": access,
         })
     };
-    let id = past.create_logical_volume(&taken, &copy("ro", &original), Marks::Both)?;
+    let id = old.create_logical_volume(&taken, &copy("ro", &original), AgentMetadata::FinalizerAndLabel)?;
     node.script(&format!("lvcreate -qq -s -k n -n {id} {THIN_VG}/{source} && lvchange -p r /dev/{THIN_VG}/{id}"))?;
-    past.patch_status(&taken, &json!({"volumeID": id}))?;
-    past.create_ready_snapshot("taken", &id)?;
-    let volume = past.volume_name("restored");
-    let restored = past.create_logical_volume(&volume, &copy("rw", &taken), Marks::Both)?;
+    old.patch_status(&taken, &json!({"volumeID": id}))?;
+    old.create_ready_snapshot("taken", &id)?;
+    let volume = old.volume_name("restored");
+    let restored = old.create_logical_volume(&volume, &copy("rw", &taken), AgentMetadata::FinalizerAndLabel)?;
     node.script(&format!(
         "lvcreate -qq -s -k n -n {restored} {THIN_VG}/{id} && lvchange -k n -a y /dev/{THIN_VG}/{restored}"
     ))?;
-    past.patch_status(&volume, &json!({"volumeID": restored, "currentSize": XFS}))?;
-    past.create_bound_claim("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
+    old.patch_status(&volume, &json!({"volumeID": restored, "currentSize": XFS}))?;
+    old.create_bound_claim("restored", XFS_CLASS, XFS, Some("xfs"), &restored)
 }
 
 /// Replaces the mounts of the running pods by TopoLVM's: one by mount(8), and one that a second publish has stacked.
@@ -202,10 +204,10 @@ fn check_file(fixture: &Fixture, pod: &str) -> Result<()> {
 }
 
 /// Uses the old objects with the new programs, and the claims of pods that run.
-fn use_old_objects(past: &Past<'_>, running: &[&str]) -> Result<()> {
-    let fixture = past.fixture;
-    let group = logical_volume_resource(past.flavor);
-    let name = |name: &str| past.name(name);
+fn use_old_objects(old: &OldObjects<'_>, running: &[&str]) -> Result<()> {
+    let fixture = old.fixture;
+    let group = logical_volume_resource(old.flavor);
+    let name = |name: &str| old.name(name);
     for (of, mode) in [
         ("fs", VolumeMode::Filesystem),
         ("block", VolumeMode::Block),
@@ -231,10 +233,10 @@ fn use_old_objects(past: &Past<'_>, running: &[&str]) -> Result<()> {
     }
     let half = fixture.volume_name(&name("half"))?;
     let label = format!(".metadata.labels.{}", CREATED_BY_LABEL.replace('.', r"\."));
-    for volume in [&past.volume_name("block"), &half] {
+    for volume in [&old.volume_name("block"), &half] {
         fixture.wait_value(&group, volume, &label, CREATED_BY)?;
     }
-    fixture.wait_value(&group, &past.volume_name("fs"), ".status.currentSize", SMALL)?;
+    fixture.wait_value(&group, &old.volume_name("fs"), ".status.currentSize", SMALL)?;
     fixture.wait_value(&group, &format!("snapshot-{taken}"), ".status.currentSize", XFS)?;
     for claim in ["fs", "block"].map(name) {
         fixture.request_size(&claim, "128Mi")?;
@@ -254,12 +256,12 @@ fn use_old_objects(past: &Past<'_>, running: &[&str]) -> Result<()> {
 
     let users = ["fs", "block", "source", "restored", "again"].map(name).into_iter();
     let users: Vec<String> = users.chain(running.iter().map(|&name| name.to_owned())).collect();
-    end(past, &users, &pending, &half)
+    end(old, &users, &pending, &half)
 }
 
 /// Deletes it all and looks for what is left.
-fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
-    let fixture = past.fixture;
+fn end(old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
+    let fixture = old.fixture;
     for name in users {
         fixture.kubectl(&["delete", "pod", name, "--wait=false"])?;
     }
@@ -276,7 +278,7 @@ fn end(past: &Past<'_>, users: &[String], pending: &[String], half: &str) -> Res
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
     }
     // Its LV has gone when only the finalizer is left that is not ours
-    let group = logical_volume_resource(past.flavor);
+    let group = logical_volume_resource(old.flavor);
     fixture.wait_value(&group, half, ".metadata.finalizers", &json!([HOLD]).to_string())?;
     fixture.kubectl(&["patch", &group, half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
     fixture.kubectl(&["wait", "--for=delete", "pvc,pv", "--all", "--timeout=90s"])?;
@@ -373,7 +375,7 @@ fn learn_sizes(fixture: &Fixture) -> Result<()> {
         let volume = fixture.volume_name(name)?;
         let wish = json!({"spec": {"size": size}}).to_string();
         fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &wish])?;
-        Past { fixture, flavor: TopoLvm }.patch_status(&volume, &json!({"currentSize": null}))?;
+        OldObjects { fixture, flavor: TopoLvm }.patch_status(&volume, &json!({"currentSize": null}))?;
     }
     topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
     for (name, _, size) in wishes {

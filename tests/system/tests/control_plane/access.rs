@@ -8,11 +8,11 @@ use crate::Body;
 use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("a_node_agents_token_changes_nothing_of_another_node", stolen),
-    ("a_token_that_names_no_node_changes_nothing", unbound),
-    ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", agents_of_topolvm),
-    ("the_service_accounts_can_do_nothing_else", nothing_else),
-    ("people_and_kubectl_find_volumes_by_their_short_name", short_name),
+    ("a_node_agents_token_changes_nothing_of_another_node", use_stolen_token),
+    ("a_token_that_names_no_node_changes_nothing", use_unbound_token),
+    ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", apply_over_topolvm),
+    ("the_service_accounts_can_do_nothing_else", check_refused_verbs),
+    ("people_and_kubectl_find_volumes_by_their_short_name", use_short_name),
 ];
 
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
@@ -28,10 +28,10 @@ const TAINTS: &str = r#"{"spec":{"unschedulable":true}}"#;
 const MOVE: &str = r#"{"spec":{"nodeName":"mine"}}"#;
 const GROW: &str = r#"{"spec":{"size":"1Ti"}}"#;
 
-fn stolen(fixture: &Fixture) -> Result<()> {
+fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     for (node, volume) in [("mine", "my-volume"), ("yours", "your-volume")] {
-        fixture.node(node)?;
-        fixture.volume(volume, node)?;
+        fixture.create_node(node)?;
+        fixture.create_volume(volume, node)?;
     }
     let token = account_token(&fixture.cluster, NODE, Some("mine"))?;
     let patch = |path: &str, patch: &str| fixture.request_as(&token, "PATCH", path, patch);
@@ -40,9 +40,9 @@ fn stolen(fixture: &Fixture) -> Result<()> {
     let (my_volume, your_volume) = (volume("my-volume"), volume("your-volume"));
     let (my_status, your_status) = (volume("my-volume/status"), volume("your-volume/status"));
     let uid = |name: &str| fixture.kubectl(&["get", LV, name, "-o", "jsonpath={.metadata.uid}"]);
-    let (my_id, your_id) = (volume_id(&uid("my-volume")?), volume_id(&uid("your-volume")?));
+    let (my_id, your_id) = (volume_id_patch(&uid("my-volume")?), volume_id_patch(&uid("your-volume")?));
     // The API server takes a moment to know a new policy
-    fixture.cluster.ready("apiserver", || refused(&patch(your_node, LABEL)?, "", "a label"))?;
+    fixture.cluster.ready("apiserver", || ensure_refused(&patch(your_node, LABEL)?, "", "a label"))?;
     for (path, content) in [(my_node, CAPACITY), (&my_volume, FINALIZER), (&my_status, SIZE), (&my_status, &my_id)] {
         let (status, said) = patch(path, content)?;
         ensure!(status == 200, "{path} {content} is refused: {said}");
@@ -56,13 +56,13 @@ fn stolen(fixture: &Fixture) -> Result<()> {
         (&my_volume, GROW, "does not change the spec"),
         // Nor let a volume pass for another's, which would then be deleted and grown instead
         (&my_status, &your_id, "no other volume id than the UID"),
-        (&my_status, &volume_id("x"), "no other volume id than the UID"),
+        (&my_status, &volume_id_patch("x"), "no other volume id than the UID"),
         (my_node, TAINTS, "does not change the spec"),
         (my_node, LABEL, "does not change labels"),
         (my_node, ANNOTATION, "changes no other annotations"),
         ("/api/v1/nodes/mine/status", r#"{"status":{"phase":"Running"}}"#, "cannot patch"),
     ] {
-        refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
+        ensure_refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
     }
     // Nor make another's volume one's own, or one's own another's: that the definition refuses to everybody
     for (path, content) in [(&your_volume, MOVE), (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#)] {
@@ -72,9 +72,9 @@ fn stolen(fixture: &Fixture) -> Result<()> {
             "{path} {content} is answered with {status}: {said}"
         );
     }
-    older_id_is_kept(fixture, &token)?;
+    check_older_id(fixture, &token)?;
     for path in [&my_volume, your_node] {
-        refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
+        ensure_refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
     for node in ["mine", "yours"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
@@ -83,11 +83,11 @@ fn stolen(fixture: &Fixture) -> Result<()> {
 }
 
 /// Checks that an agent may patch everything but the id of a volume whose id, from whoever made it, is not its UID.
-fn older_id_is_kept(fixture: &Fixture, token: &str) -> Result<()> {
+fn check_older_id(fixture: &Fixture, token: &str) -> Result<()> {
     let (name, status) = ("old-volume", "/apis/topolvm.io/v1/logicalvolumes/old-volume/status");
-    fixture.volume(name, "mine")?;
-    fixture.kubectl(&["patch", LV, name, "--subresource=status", "--type=merge", "-p", &volume_id("old")])?;
-    let (another, none, again) = (volume_id("older"), volume_id(""), volume_id("old"));
+    fixture.create_volume(name, "mine")?;
+    fixture.kubectl(&["patch", LV, name, "--subresource=status", "--type=merge", "-p", &volume_id_patch("old")])?;
+    let (another, none, again) = (volume_id_patch("older"), volume_id_patch(""), volume_id_patch("old"));
     for (content, expected) in [(SIZE, 200), (&another, 403), (&none, 200), (&again, 403)] {
         let (answer, said) = fixture.request_as(token, "PATCH", status, content)?;
         ensure!(answer == expected, "{status} {content} is answered with {answer}: {said}");
@@ -96,42 +96,42 @@ fn older_id_is_kept(fixture: &Fixture, token: &str) -> Result<()> {
 }
 
 /// Returns the patch that sets the id of a volume.
-fn volume_id(id: &str) -> String {
+fn volume_id_patch(id: &str) -> String {
     json!({"status": {"volumeID": id}}).to_string()
 }
 
-fn unbound(fixture: &Fixture) -> Result<()> {
-    fixture.node("some")?;
+fn use_unbound_token(fixture: &Fixture) -> Result<()> {
+    fixture.create_node("some")?;
     let token = account_token(&fixture.cluster, NODE, None)?;
     let answer = fixture.request_as(&token, "PATCH", "/api/v1/nodes/some", CAPACITY)?;
-    refused(&answer, "does not say which node", "a token without a node")?;
+    ensure_refused(&answer, "does not say which node", "a token without a node")?;
     fixture.kubectl(&["delete", "node", "some", "--timeout=60s"]).map(drop)
 }
 
 /// Applies our objects over those of TopoLVM's chart that are about its agents and have our names, while agents run.
 /// The account has the name that the chart gives it in a release called topolvm, and the one in another release.
-fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
+fn apply_over_topolvm(fixture: &Fixture) -> Result<()> {
     let another = "another-topolvm-node";
-    for object in of_the_chart(another) {
+    for object in chart_objects(another) {
         fixture.apply(&object)?;
     }
     let objects = topolvm::manifests().join("overlays/objects");
     let objects = objects.to_str().context("a path that is no UTF-8")?;
     fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", objects])?;
 
-    fixture.node("switched")?;
+    fixture.create_node("switched")?;
     for account in [NODE, another] {
-        fixture.volume(&format!("of-{account}"), "switched")?;
+        fixture.create_volume(&format!("of-{account}"), "switched")?;
     }
     // What nobody needs is gone, and with it the API server's memory of the other role
     let token = account_token(&fixture.cluster, another, Some("switched"))?;
     let volume = format!("/apis/topolvm.io/v1/logicalvolumes/of-{NODE}?dryRun=All");
-    let delete = || refused(&fixture.request_as(&token, "DELETE", &volume, "")?, "cannot delete", "a deletion");
+    let delete = || ensure_refused(&fixture.request_as(&token, "DELETE", &volume, "")?, "cannot delete", "a deletion");
     fixture.cluster.ready("apiserver", delete)?;
     for account in [NODE, another] {
         let name = format!("of-{account}");
         let token = account_token(&fixture.cluster, account, Some("switched"))?;
-        does_the_job(fixture, &token, &name).with_context(|| format!("with the token of {account}"))?;
+        send_agent_requests(fixture, &token, &name).with_context(|| format!("with the token of {account}"))?;
     }
 
     fixture.kubectl(&["delete", "clusterrolebinding", "topolvm-system:node"])?;
@@ -140,7 +140,7 @@ fn agents_of_topolvm(fixture: &Fixture) -> Result<()> {
 }
 
 /// Returns the role, account and binding of TopoLVM's agents.
-fn of_the_chart(account: &str) -> [Value; 3] {
+fn chart_objects(account: &str) -> [Value; 3] {
     let (api, role) = ("rbac.authorization.k8s.io/v1", "topolvm-system:node");
     let volumes = ["logicalvolumes", "logicalvolumes/status"];
     let every = ["get", "list", "watch", "create", "update", "delete", "patch"];
@@ -164,7 +164,7 @@ fn of_the_chart(account: &str) -> [Value; 3] {
 }
 
 /// Sends all requests of TopoLVM's agent, with the verbs that it uses.
-fn does_the_job(fixture: &Fixture, token: &str, name: &str) -> Result<()> {
+fn send_agent_requests(fixture: &Fixture, token: &str, name: &str) -> Result<()> {
     let all = "/apis/topolvm.io/v1/logicalvolumes";
     let (volume, status, node) = (format!("{all}/{name}"), format!("{all}/{name}/status"), "/api/v1/nodes/switched");
     let asks = |method: &str, path: &str, content: &str| {
@@ -193,7 +193,7 @@ fn does_the_job(fixture: &Fixture, token: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn nothing_else(fixture: &Fixture) -> Result<()> {
+fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
     let account = |name: &str| format!("--as=system:serviceaccount:topolvm-system:{name}");
     let (node, controller) = (account("topolvm-node"), account("topolvm-controller"));
     for (who, verb, what) in [
@@ -223,8 +223,8 @@ fn nothing_else(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn short_name(fixture: &Fixture) -> Result<()> {
-    fixture.volume("short", "nowhere")?;
+fn use_short_name(fixture: &Fixture) -> Result<()> {
+    fixture.create_volume("short", "nowhere")?;
     let long = fixture.kubectl(&["get", LV, "short", "-o", "name"])?;
     let short = fixture.kubectl(&["get", "lv", "short", "-o", "name"])?;
     ensure!(short == long && long.contains("short"), "kubectl get lv says {short:?} and not {long:?}");
@@ -233,7 +233,7 @@ fn short_name(fixture: &Fixture) -> Result<()> {
 }
 
 /// Checks that a request was refused for this reason.
-fn refused((status, said): &(u16, String), why: &str, what: &str) -> Result<()> {
+fn ensure_refused((status, said): &(u16, String), why: &str, what: &str) -> Result<()> {
     ensure!(*status == 403, "{what} is answered with {status}: {said}");
     ensure!(said.contains(why), "{what} is refused for another reason: {said}");
     Ok(())

@@ -104,8 +104,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name, move || with_cluster(body).map_err(|error| Failed::from(format!("{error:#}"))))
     };
     vec![
-        trial("each_set_of_values_of_the_chart_is_accepted_field_by_field", accepted),
-        trial("a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back", upgraded),
+        trial("each_set_of_values_of_the_chart_is_accepted_field_by_field", apply_all_values),
+        trial("a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back", upgrade_from_topolvm),
     ]
 }
 
@@ -118,7 +118,7 @@ fn with_cluster(body: fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
     done
 }
 
-fn accepted(cluster: &Cluster, scratch: &Path) -> Result<()> {
+fn apply_all_values(cluster: &Cluster, scratch: &Path) -> Result<()> {
     for entry in fs::read_dir(chart::directory().join("ci"))? {
         let values = entry?.path();
         let rendered = chart::render(Helm::Three, "topolvm", NAMESPACE, &["--values", &values.to_string_lossy()])?;
@@ -136,7 +136,7 @@ fn accepted(cluster: &Cluster, scratch: &Path) -> Result<()> {
     Ok(())
 }
 
-fn upgraded(cluster: &Cluster, scratch: &Path) -> Result<()> {
+fn upgrade_from_topolvm(cluster: &Cluster, scratch: &Path) -> Result<()> {
     let upstream = scratch.join("upstream");
     fs::create_dir_all(upstream.join("templates"))?;
     fs::write(upstream.join("Chart.yaml"), "{apiVersion: v2, name: topolvm, version: 17.1.0}")?;

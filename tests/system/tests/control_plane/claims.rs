@@ -14,7 +14,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 fn obsolete(fixture: &Fixture) -> Result<()> {
-    fixture.claim("old", &json!({}), &["topolvm.io/pvc", "other.example/pvc", "topolvm.cybozu.com/pvc"])?;
+    fixture.create_claim("old", &json!({}), &["topolvm.io/pvc", "other.example/pvc", "topolvm.cybozu.com/pvc"])?;
     let left = r#"["other.example/pvc","kubernetes.io/pvc-protection"]"#;
     fixture.wait_value("pvc", "old", ".metadata.finalizers", left)?;
     fixture.kubectl(&["patch", "pvc", "old", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
@@ -70,7 +70,7 @@ fn stateful_set_with_rights(fixture: &Fixture) -> Result<()> {
 }
 
 fn nudge(fixture: &Fixture) -> Result<()> {
-    fixture.claim("growing", &json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"}), &[])?;
+    fixture.create_claim("growing", &json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"}), &[])?;
     fixture.apply(&system_tests::manifests::pod(
         "grower",
         "growing",

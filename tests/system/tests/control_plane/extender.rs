@@ -16,13 +16,13 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] =
-    &[("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", meet)];
+    &[("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", check_addresses)];
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LOOPBACK: [&str; 2] = ["127.0.0.1", "::1"];
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn meet(_: &Fixture) -> Result<()> {
+fn check_addresses(_: &Fixture) -> Result<()> {
     let directory = tempfile::tempdir().context("create a directory for network namespaces")?;
     let asked = shipped_address()?;
     let names = ["127.0.0.1 localhost\n", "::1 localhost\n", "127.0.0.1 localhost\n::1 localhost\n", ""];

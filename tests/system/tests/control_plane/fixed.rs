@@ -7,9 +7,10 @@ use topolvm_api::{ApiFlavor, crd};
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) const ALL: &[(&str, Body)] = &[("what_decides_where_a_volume_is_cannot_be_changed_and_all_else_can", fixed)];
+pub(crate) const ALL: &[(&str, Body)] =
+    &[("what_decides_where_a_volume_is_cannot_be_changed_and_all_else_can", change_fields)];
 
-fn fixed(fixture: &Fixture) -> Result<()> {
+fn change_fields(fixture: &Fixture) -> Result<()> {
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         let (group, kind) = (flavor.group(), format!("logicalvolumes.{}", flavor.group()));
         // As an upgrade does it

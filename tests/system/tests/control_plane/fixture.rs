@@ -39,7 +39,7 @@ impl Deref for Fixture {
 }
 
 /// Runs a trial with the shared control plane.
-pub(crate) fn with(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+pub(crate) fn run_trial(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
     SHARED.run_with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
 }
@@ -69,7 +69,7 @@ impl Fixture {
     }
 
     /// Creates a Node with the agent's finalizer.
-    pub(crate) fn node(&self, name: &str) -> Result<()> {
+    pub(crate) fn create_node(&self, name: &str) -> Result<()> {
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": name}},
@@ -77,7 +77,7 @@ impl Fixture {
     }
 
     /// Creates a LogicalVolume with the agent's finalizer.
-    pub(crate) fn volume(&self, name: &str, node: &str) -> Result<()> {
+    pub(crate) fn create_volume(&self, name: &str, node: &str) -> Result<()> {
         self.apply(&json!({
             "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
             "metadata": {"name": name, "finalizers": ["topolvm.io/logicalvolume"]},
@@ -86,7 +86,7 @@ impl Fixture {
     }
 
     /// Creates a claim with these annotations and finalizers.
-    pub(crate) fn claim(&self, name: &str, annotations: &Value, finalizers: &[&str]) -> Result<()> {
+    pub(crate) fn create_claim(&self, name: &str, annotations: &Value, finalizers: &[&str]) -> Result<()> {
         let mut claim = claim(name, CLASS, "1Gi", VolumeMode::Filesystem);
         claim["metadata"]["annotations"] = annotations.clone();
         claim["metadata"]["finalizers"] = json!(finalizers);
@@ -94,7 +94,7 @@ impl Fixture {
     }
 
     /// Binds a claim to the volume of a LogicalVolume, through a PersistentVolume of the same name.
-    pub(crate) fn bind(&self, claim: &str, volume: &str) -> Result<()> {
+    pub(crate) fn bind_claim(&self, claim: &str, volume: &str) -> Result<()> {
         let claim_ref = json!({
             "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim,
             "uid": self.value("pvc", claim, ".metadata.uid")?,

@@ -16,11 +16,11 @@ use crate::Body;
 use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("what_install_renders_is_what_kustomize_makes_of_the_overlays", rendered),
+    ("what_install_renders_is_what_kustomize_makes_of_the_overlays", check_rendered),
     ("options_of_install_change_what_they_name_and_nothing_else", options),
     ("a_dry_run_of_install_names_each_object_and_changes_none", dry_run),
-    ("install_refuses_a_cluster_that_does_not_fit_and_changes_nothing", refused),
-    ("uninstall_refuses_while_there_are_volumes_and_changes_nothing", in_use),
+    ("install_refuses_a_cluster_that_does_not_fit_and_changes_nothing", check_refusals),
+    ("uninstall_refuses_while_there_are_volumes_and_changes_nothing", uninstall_in_use),
 ];
 
 fn run(fixture: &Fixture, arguments: &[&str]) -> Result<Answer> {
@@ -35,7 +35,7 @@ fn render(fixture: &Fixture, flags: &[&str]) -> Result<String> {
     Ok(answer.text)
 }
 
-fn rendered(fixture: &Fixture) -> Result<()> {
+fn check_rendered(fixture: &Fixture) -> Result<()> {
     for (flags, overlay) in [
         (&[][..], "overlays/lvmd"),
         (&["--lvmd=embedded"], "overlays/embedded-lvmd"),
@@ -119,7 +119,7 @@ fn dry_run(fixture: &Fixture) -> Result<()> {
     Objects::list(fixture)?.ensure_same(&before)
 }
 
-fn refused(fixture: &Fixture) -> Result<()> {
+fn check_refusals(fixture: &Fixture) -> Result<()> {
     apply_snapshot_crds(&fixture.cluster)?;
     fixture.kubectl(&["create", "serviceaccount", "installer"])?;
     let token = fixture.kubectl(&["create", "token", "installer", "--duration=1h"])?;
@@ -167,7 +167,7 @@ fn refused(fixture: &Fixture) -> Result<()> {
 }
 
 /// Creates the ConfigMap with the record that `install` leaves for later commands.
-fn record(fixture: &Fixture) -> Result<()> {
+fn create_record(fixture: &Fixture) -> Result<()> {
     let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "name": "topolvm.io"});
     let record = json!({
         "version": "0.1.0", "options": {}, "objects": [driver], "hasMadeNamespace": false, "isRemoved": false,
@@ -182,11 +182,11 @@ fn record(fixture: &Fixture) -> Result<()> {
     }))
 }
 
-fn in_use(fixture: &Fixture) -> Result<()> {
-    record(fixture)?;
-    fixture.node("used")?;
-    fixture.volume("used", "used")?;
-    fixture.claim("waits", &json!({}), &[])?;
+fn uninstall_in_use(fixture: &Fixture) -> Result<()> {
+    create_record(fixture)?;
+    fixture.create_node("used")?;
+    fixture.create_volume("used", "used")?;
+    fixture.create_claim("waits", &json!({}), &[])?;
     let before = Objects::list(fixture)?;
     let answer = run(fixture, &["uninstall"]);
     let same = Objects::list(fixture).and_then(|after| after.ensure_same(&before));

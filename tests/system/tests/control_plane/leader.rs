@@ -32,16 +32,16 @@ const GRACE: Duration = Duration::from_secs(10);
 const FOR_EVER: &str = "600s";
 
 fn take_over(fixture: &Fixture) -> Result<()> {
-    restored(fixture, replicas)
+    run_and_restore(fixture, stop_and_kill_replicas)
 }
 
 fn client_go(fixture: &Fixture) -> Result<()> {
-    restored(fixture, contend)
+    run_and_restore(fixture, contend_with_client_go)
 }
 
 /// Runs a trial, and returns when the usual controller leads and no other program wants the Lease, also after a
 /// failure.
-fn restored(fixture: &Fixture, body: fn(&Fixture) -> Result<()>) -> Result<()> {
+fn run_and_restore(fixture: &Fixture, body: fn(&Fixture) -> Result<()>) -> Result<()> {
     let done = body(fixture);
     for other in [SECOND, CONTENDER] {
         fixture.cluster.stop(other, Duration::ZERO)?;
@@ -56,52 +56,52 @@ fn restored(fixture: &Fixture, body: fn(&Fixture) -> Result<()>) -> Result<()> {
     fixture.check_rights()
 }
 
-fn replicas(fixture: &Fixture) -> Result<()> {
+fn stop_and_kill_replicas(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    let first = changed(fixture, "")?;
+    let first = wait_for_other_holder(fixture, "")?;
     ensure!(first.seconds == 3, "the Lease holds for {} seconds", first.seconds);
     start_second(fixture)?;
-    renewed_for_long(fixture, &first)?;
-    ensure!(leading(fixture)? == [true, false], "the replicas lead: {:?}", leading(fixture)?);
+    wait_for_renewals(fixture, &first)?;
+    ensure!(read_leading(fixture)? == [true, false], "the replicas lead: {:?}", read_leading(fixture)?);
 
     cluster.stop(CONTROLLER, GRACE)?;
-    let second = changed(fixture, &first.holder)?;
+    let second = wait_for_other_holder(fixture, &first.holder)?;
     ensure!(second.transitions == first.transitions + 1, "{first:?}, then {second:?}");
-    works(fixture, "after-stop")?;
+    check_reconciles(fixture, "after-stop")?;
     topolvm::start_controller(cluster, &spec(&[])?)?;
-    let last = renewed_for_long(fixture, &second)?;
-    ensure!(leading(fixture)? == [false, true], "the replicas lead: {:?}", leading(fixture)?);
+    let last = wait_for_renewals(fixture, &second)?;
+    ensure!(read_leading(fixture)? == [false, true], "the replicas lead: {:?}", read_leading(fixture)?);
 
     cluster.stop(SECOND, Duration::ZERO)?;
-    let third = taken_when_it_ran_out(fixture, &last)?;
+    let third = wait_for_expiry(fixture, &last)?;
     ensure!(third.holder != first.holder, "an identity was used again");
-    works(fixture, "after-kill")
+    check_reconciles(fixture, "after-kill")
 }
 
-fn contend(fixture: &Fixture) -> Result<()> {
+fn contend_with_client_go(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    let ours = changed(fixture, "")?;
+    let ours = wait_for_other_holder(fixture, "")?;
     start_contender(fixture)?;
-    let last = renewed_for_long(fixture, &ours)?;
+    let last = wait_for_renewals(fixture, &ours)?;
     cluster.stop(CONTROLLER, Duration::ZERO)?;
-    let theirs = taken_when_it_ran_out(fixture, &last)?;
-    said(fixture, "successfully acquired lease")?;
+    let theirs = wait_for_expiry(fixture, &last)?;
+    wait_for_log(fixture, "successfully acquired lease")?;
 
     topolvm::start_controller(cluster, &spec(&[])?)?;
-    let last = renewed_for_long(fixture, &theirs)?;
+    let last = wait_for_renewals(fixture, &theirs)?;
     cluster.stop(CONTENDER, Duration::ZERO)?;
-    let ours = taken_when_it_ran_out(fixture, &last)?;
-    works(fixture, "after-contender")?;
+    let ours = wait_for_expiry(fixture, &last)?;
+    check_reconciles(fixture, "after-contender")?;
 
     // One that holds for ever is given back when its holder is told to stop
     cluster.stop(CONTROLLER, GRACE)?;
     let arguments = ["--leader-election-lease-duration", FOR_EVER].map(str::to_owned).into();
     topolvm::start_controller(cluster, &TopolvmSpec { controller_arguments: arguments, ..spec(&[])? })?;
-    let ours = changed(fixture, &ours.holder)?;
+    let ours = wait_for_other_holder(fixture, &ours.holder)?;
     ensure!(ours.seconds == 600, "{ours:?}");
     start_contender(fixture)?;
     cluster.stop(CONTROLLER, GRACE)?;
-    let theirs = changed(fixture, &ours.holder)?;
+    let theirs = wait_for_other_holder(fixture, &ours.holder)?;
     ensure!(theirs.transitions == ours.transitions + 1, "{ours:?}, then {theirs:?}");
     Ok(())
 }
@@ -137,11 +137,11 @@ fn start_contender(fixture: &Fixture) -> Result<()> {
         fs::remove_file(cluster.log(CONTENDER)).context("remove the log of the last contender")?;
     }
     cluster.spawn(CONTENDER, &command)?;
-    said(fixture, "attempting to acquire leader lease")
+    wait_for_log(fixture, "attempting to acquire leader lease")
 }
 
 /// Waits until the contender has logged these words.
-fn said(fixture: &Fixture, words: &str) -> Result<()> {
+fn wait_for_log(fixture: &Fixture, words: &str) -> Result<()> {
     fixture.cluster.ready(CONTENDER, || {
         let log = fs::read_to_string(fixture.cluster.log(CONTENDER))?.to_lowercase();
         ensure!(log.contains(words), "it has not said {words:?}");
@@ -151,7 +151,7 @@ fn said(fixture: &Fixture, words: &str) -> Result<()> {
 
 /// Holder and times in the Lease.
 #[derive(Debug)]
-struct Term {
+struct LeaseState {
     holder: String,
     transitions: i32,
     seconds: i32,
@@ -160,12 +160,12 @@ struct Term {
 }
 
 /// Reads the Lease; an error if it has no holder.
-fn term(fixture: &Fixture) -> Result<Term> {
+fn read_lease(fixture: &Fixture) -> Result<LeaseState> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/topolvm-system/leases/topolvm";
     let lease: Lease = fixture.cluster.get(path)?;
     let LeaseSpec { holder_identity, lease_transitions, lease_duration_seconds, acquire_time, renew_time, .. } =
         lease.spec.context("an empty Lease")?;
-    Ok(Term {
+    Ok(LeaseState {
         holder: holder_identity.filter(|holder| !holder.is_empty()).context("nobody holds the Lease")?,
         transitions: lease_transitions.context("no leaseTransitions")?,
         seconds: lease_duration_seconds.context("no leaseDurationSeconds")?,
@@ -175,19 +175,19 @@ fn term(fixture: &Fixture) -> Result<Term> {
 }
 
 /// Waits until another holder has the Lease.
-fn changed(fixture: &Fixture, from: &str) -> Result<Term> {
+fn wait_for_other_holder(fixture: &Fixture, from: &str) -> Result<LeaseState> {
     fixture.cluster.ready("apiserver", || {
-        let now = term(fixture)?;
+        let now = read_lease(fixture)?;
         ensure!(now.holder != from, "the holder is still {from:?}");
         Ok(now)
     })
 }
 
 /// Waits until the holder has renewed the Lease for twice its duration, whoever else wants it.
-fn renewed_for_long(fixture: &Fixture, since: &Term) -> Result<Term> {
-    let start = term(fixture)?.renewed;
+fn wait_for_renewals(fixture: &Fixture, since: &LeaseState) -> Result<LeaseState> {
+    let start = read_lease(fixture)?.renewed;
     let now = fixture.cluster.ready("apiserver", || {
-        let now = term(fixture)?;
+        let now = read_lease(fixture)?;
         let long = now.renewed.duration_since(start).as_secs_f64() > 2.0 * LEASE_SECONDS;
         ensure!(long || now.holder != since.holder, "not renewed for long");
         Ok(now)
@@ -198,8 +198,8 @@ fn renewed_for_long(fixture: &Fixture, since: &Term) -> Result<Term> {
 }
 
 /// Waits until another holder has the Lease of a killed one: after it has expired, and in one transition.
-fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
-    let next = changed(fixture, &last.holder)?;
+fn wait_for_expiry(fixture: &Fixture, last: &LeaseState) -> Result<LeaseState> {
+    let next = wait_for_other_holder(fixture, &last.holder)?;
     ensure!(next.transitions == last.transitions + 1, "{last:?}, then {next:?}");
     let seconds = next.acquired.duration_since(last.renewed).as_secs_f64();
     // The programs wait by a clock that only goes on; these times are of one that the machine's host may correct
@@ -209,15 +209,15 @@ fn taken_when_it_ran_out(fixture: &Fixture, last: &Term) -> Result<Term> {
 }
 
 /// Returns for each replica if its metrics say that it leads.
-fn leading(fixture: &Fixture) -> Result<[bool; 2]> {
+fn read_leading(fixture: &Fixture) -> Result<[bool; 2]> {
     let [first, second] = METRICS.map(|address| topolvm::is_leading(&fixture.cluster, address));
     Ok([first?, second?])
 }
 
 /// Checks that the leader reconciles: it deletes the volume of a deleted Node.
-fn works(fixture: &Fixture, node: &str) -> Result<()> {
-    fixture.node(node)?;
-    fixture.volume(&format!("pvc-{node}"), node)?;
+fn check_reconciles(fixture: &Fixture, node: &str) -> Result<()> {
+    fixture.create_node(node)?;
+    fixture.create_volume(&format!("pvc-{node}"), node)?;
     fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
     ensure!(!fixture.exists(LV, &format!("pvc-{node}"))?, "the Node went before its volume");
     Ok(())

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         install::ALL,
     ];
     let shared = groups.concat().into_iter().map(|(name, body)| {
-        Trial::test(name, move || fixture::with(body).map_err(|error| Failed::from(format!("{error:#}"))))
+        Trial::test(name, move || fixture::run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });
     let code = testbed::suite::on_host(shared.chain(chart::trials()).collect());
     if let Err(error) = fixture::down() {

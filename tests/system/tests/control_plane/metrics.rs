@@ -8,11 +8,11 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] =
-    &[("secure_metrics_are_for_those_with_a_token_and_the_right_to_get_them", secured)];
+    &[("secure_metrics_are_for_those_with_a_token_and_the_right_to_get_them", check_authorization)];
 
 const ADDRESS: &str = "127.0.0.1:18080";
 
-fn secured(fixture: &Fixture) -> Result<()> {
+fn check_authorization(fixture: &Fixture) -> Result<()> {
     let rbac = manifests().join("components/secure-metrics/rbac.yaml");
     fixture.kubectl(&["apply", "--filename", rbac.to_str().context("the path of the manifests is not UTF-8")?])?;
     let account = |name: &str| -> Result<String> {
@@ -31,7 +31,7 @@ fn secured(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--secure-metrics-server", &address], || {
         // The server and the roles take a moment
         fixture.cluster.ready("apiserver", || {
-            let (status, page) = get(fixture, "https", Some(&scraper))?;
+            let (status, page) = request_metrics(fixture, "https", Some(&scraper))?;
             ensure!(status == 200, "who has the right gets {status}: {page}");
             ensure!(page.contains("leader_election_master_status"), "these are no metrics: {page}");
             Ok(())
@@ -41,17 +41,17 @@ fn secured(fixture: &Fixture) -> Result<()> {
             ("an unknown token", Some("made.up.token"), 401),
             ("a token without the right", Some(stranger.as_str()), 403),
         ] {
-            let (status, said) = get(fixture, "https", token)?;
+            let (status, said) = request_metrics(fixture, "https", token)?;
             ensure!(status == expected, "{who} gets {status} and not {expected}: {said}");
         }
-        let (status, said) = get(fixture, "http", Some(&scraper))?;
+        let (status, said) = request_metrics(fixture, "http", Some(&scraper))?;
         ensure!(status != 200, "metrics are served in plain text: {said}");
         Ok(())
     })
 }
 
 /// Requests the metrics page. Returns the HTTP status, 0 without a response, and the body.
-fn get(fixture: &Fixture, scheme: &str, token: Option<&str>) -> Result<(u16, String)> {
+fn request_metrics(fixture: &Fixture, scheme: &str, token: Option<&str>) -> Result<(u16, String)> {
     let mut command = fixture.cluster.command("curl");
     command.args(["--silent", "--insecure", "--max-time", "10", "--write-out", "\\n%{http_code}"]);
     if let Some(token) = token {

@@ -19,17 +19,17 @@ const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
 fn takes_all(fixture: &Fixture) -> Result<()> {
     for node in ["n1", "n2"] {
-        fixture.node(node)?;
-        fixture.volume(&format!("pvc-{node}"), node)?;
-        fixture.claim(&format!("waiting-{node}"), &json!({SELECTED: node}), &[])?;
+        fixture.create_node(node)?;
+        fixture.create_volume(&format!("pvc-{node}"), node)?;
+        fixture.create_claim(&format!("waiting-{node}"), &json!({SELECTED: node}), &[])?;
     }
     // As one of a class that binds at once
-    fixture.claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
-    fixture.bind("immediate", "pvc-n1")?;
+    fixture.create_claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
+    fixture.bind_claim("immediate", "pvc-n1")?;
     // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be
     // full
-    fixture.claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
-    fixture.bind("made-elsewhere", "pvc-n2")?;
+    fixture.create_claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
+    fixture.bind_claim("made-elsewhere", "pvc-n2")?;
     let mut foreign = storage_class(ApiFlavor::TopoLvm, "foreign", None, false);
     foreign["provisioner"] = json!("ebs.example");
     fixture.apply(&foreign)?;
@@ -63,8 +63,8 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
 
 fn deleted_before(fixture: &Fixture) -> Result<()> {
     fixture.cluster.stop(testbed::topolvm::CONTROLLER, std::time::Duration::from_secs(10))?;
-    fixture.node("n3")?;
-    fixture.volume("pvc-n3", "n3")?;
+    fixture.create_node("n3")?;
+    fixture.create_volume("pvc-n3", "n3")?;
     fixture.kubectl(&["delete", "node", "n3", "--wait=false"])?;
     ensure!(fixture.exists("node", "n3")?, "the finalizer does not hold the Node");
     testbed::topolvm::start_controller(&fixture.cluster, &crate::fixture::spec(&[])?)?;
@@ -75,9 +75,9 @@ fn deleted_before(fixture: &Fixture) -> Result<()> {
 
 fn skip(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--skip-node-finalize"], || {
-        fixture.node("n4")?;
-        fixture.volume("pvc-n4", "n4")?;
-        fixture.claim("kept", &json!({SELECTED: "n4"}), &[])?;
+        fixture.create_node("n4")?;
+        fixture.create_volume("pvc-n4", "n4")?;
+        fixture.create_claim("kept", &json!({SELECTED: "n4"}), &[])?;
         fixture.kubectl(&["delete", "node", "n4", "--timeout=60s"])?;
         ensure!(fixture.value("pvc", "kept", ".metadata.deletionTimestamp")?.is_empty(), "the claim is deleted");
         let finalizers = fixture.value(LV, "pvc-n4", ".metadata.finalizers")?;

@@ -18,10 +18,10 @@ use crate::Body;
 use crate::fixture::{Fixture, GRACE, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("doctor_finds_nothing_wrong_and_then_names_each_of_ten_faults_and_no_other", doctor),
-    ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", stranger),
-    ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watched),
-    ("a_support_bundle_has_the_objects_and_no_secrets", bundle),
+    ("doctor_finds_nothing_wrong_and_then_names_each_of_ten_faults_and_no_other", find_faults),
+    ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", run_without_rights),
+    ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watch_status),
+    ("a_support_bundle_has_the_objects_and_no_secrets", create_bundle),
 ];
 
 const NODE: &str = "examined";
@@ -241,7 +241,7 @@ fn bind(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
     }))
 }
 
-fn doctor(fixture: &Fixture) -> Result<()> {
+fn find_faults(fixture: &Fixture) -> Result<()> {
     with_node(fixture, || {
         healthy(fixture)?;
         for fault in &FAULTS {
@@ -290,7 +290,7 @@ fn named(fixture: &Fixture, fault: &Fault) -> Result<()> {
     Ok(())
 }
 
-fn stranger(fixture: &Fixture) -> Result<()> {
+fn run_without_rights(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["create", "serviceaccount", "visitor"])?;
     let token = fixture.kubectl(&["create", "token", "visitor", "--duration=1h"])?;
     let kubeconfig = fixture.cluster.directory().join("visitor.kubeconfig");
@@ -318,7 +318,7 @@ fn stranger(fixture: &Fixture) -> Result<()> {
 /// Timeout for the next print of a change.
 const PRINTED: Duration = Duration::from_mins(1);
 
-fn watched(fixture: &Fixture) -> Result<()> {
+fn watch_status(fixture: &Fixture) -> Result<()> {
     with_node(fixture, || {
         let mut command = plugin::command(&fixture.cluster, &fixture.cluster.inner_kubeconfig())?;
         command.args(["status", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -351,7 +351,7 @@ fn comes_and_goes(fixture: &Fixture, lines: &Receiver<String>) -> Result<()> {
     };
     let empty = [NODE, "ssd", "(default)", "10Gi", "10Gi", "0", "0%", "0"];
     wait(&empty)?;
-    fixture.volume("watched", NODE)?;
+    fixture.create_volume("watched", NODE)?;
     wait(&[NODE, "ssd", "(default)", "11Gi", "10Gi", "1Gi", "9%", "1"])?;
     fixture.kubectl(&["delete", LV, "watched", "--wait=false"])?;
     let patch = r#"{"metadata":{"finalizers":null}}"#;
@@ -359,7 +359,7 @@ fn comes_and_goes(fixture: &Fixture, lines: &Receiver<String>) -> Result<()> {
     wait(&empty)
 }
 
-fn bundle(fixture: &Fixture) -> Result<()> {
+fn create_bundle(fixture: &Fixture) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bundled", "namespace": "topolvm-system"},
         "data": {"settings": "class: ssd\npassword: hunter2\n"},

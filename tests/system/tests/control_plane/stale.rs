@@ -6,15 +6,16 @@ use serde_json::json;
 use crate::Body;
 use crate::fixture::{Fixture, LV};
 
-pub(crate) const ALL: &[(&str, Body)] = &[("stale_volumes_of_vanished_nodes_go_and_all_others_stay", stale)];
+pub(crate) const ALL: &[(&str, Body)] =
+    &[("stale_volumes_of_vanished_nodes_go_and_all_others_stay", delete_stale_volumes)];
 
-fn stale(fixture: &Fixture) -> Result<()> {
+fn delete_stale_volumes(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--stale-period=1s", "--cleanup-interval=1s"], || {
-        fixture.node("alive")?;
+        fixture.create_node("alive")?;
         for (name, node) in
             [("forgotten", "vanished"), ("referred", "vanished"), ("alive", "alive"), ("kept", "vanished")]
         {
-            fixture.volume(name, node)?;
+            fixture.create_volume(name, node)?;
         }
         let uid = fixture.value(LV, "referred", ".metadata.uid")?;
         let made = json!({"status": {"volumeID": uid}}).to_string();

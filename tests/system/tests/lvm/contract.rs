@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use tonic::Code;
 use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 
-use crate::bench::{DISKS, EXTENT, Groups, MIB, must, wait};
 use crate::daemon::{Lvmd, code, signed};
+use crate::fixture::{DISKS, EXTENT, Groups, MIB, run_ok, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -82,7 +82,7 @@ fn lists_thick_and_thin_volumes_apart() {
                 let tags: BTreeSet<_> = volume.tags.iter().map(String::as_str).collect();
                 assert_eq!(tags, BTreeSet::from(expected.map(AsRef::as_ref)));
                 assert_eq!(volume.path, format!("/dev/myvg1/{class}{number}"));
-                let attr = must("lvs", &["--noheadings", "-o", "lv_attr", &format!("myvg1/{}", volume.name)]);
+                let attr = run_ok("lvs", &["--noheadings", "-o", "lv_attr", &format!("myvg1/{}", volume.name)]);
                 assert_eq!(volume.attr, attr.trim());
             }
         }
@@ -153,9 +153,9 @@ fn takes_stripe_sizes_in_every_notation() {
         wait(async {
             lvmd.connect().await.create("a", 2 * EXTENT).await.unwrap_or_else(|status| panic!("{written}: {status}"));
         });
-        let size = must("lvs", &["--noheadings", "--nosuffix", "--units=k", "-o", "stripe_size", "myvg1/a"]);
+        let size = run_ok("lvs", &["--noheadings", "--nosuffix", "--units=k", "-o", "stripe_size", "myvg1/a"]);
         assert_eq!(size.trim(), format!("{kib}.00"), "{written}");
-        must("lvremove", &["-qfy", "myvg1/a"]);
+        run_ok("lvremove", &["-qfy", "myvg1/a"]);
     }
 }
 

@@ -10,11 +10,11 @@ use tonic::Code;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, Empty};
 
-use crate::bench::{MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code, signed};
+use crate::fixture::{MIB, run, run_ok, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
-use crate::two_daemons::Patience;
+use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
@@ -83,7 +83,7 @@ while IFS= read -r line; do act "${{line%% *}}" say; done
     async fn kill_during(&self, when: &str, make: Make) -> String {
         let lvmd = self.start();
         fs::write(self.plan(), when).unwrap();
-        let made = make.ask(&lvmd.connect().await).await;
+        let made = make.send(&lvmd.connect().await).await;
         assert!(made.is_err() && !self.plan().exists(), "{when}: {made:?}");
         drop(lvmd);
         tags("x")
@@ -104,7 +104,7 @@ impl Make {
         if matches!(self, Self::Thick) { "thick" } else { "thin" }
     }
 
-    async fn ask(self, client: &Client) -> Result<i64, tonic::Status> {
+    async fn send(self, client: &Client) -> Result<i64, tonic::Status> {
         let made = match self {
             Self::Thick | Self::Thin => client.create_with(request(self.class(), "x", 16 * MIB)).await?,
             Self::Snapshot => {
@@ -147,7 +147,7 @@ pub(crate) fn exists(name: &str) -> bool {
 
 fn leaves_nothing_after_the_next_start() {
     let _groups = pools();
-    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
     let killer = Killer::new();
     for &(make, when, is_half_made) in KILLS.iter().filter(|(_, _, is_half_made)| *is_half_made) {
         wait(async {
@@ -167,14 +167,14 @@ fn leaves_nothing_after_the_next_start() {
 
 fn makes_a_whole_volume_when_asked_again() {
     let _groups = pools();
-    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
     let killer = Killer::new();
     for &(make, when, _) in KILLS {
         wait(async {
             killer.kill_during(when, make).await;
             let lvmd = killer.start();
             let client = lvmd.connect().await;
-            assert_eq!(make.ask(&client).await.unwrap(), make.expected(), "{make:?} {when}");
+            assert_eq!(make.send(&client).await.unwrap(), make.expected(), "{make:?} {when}");
             let seen = tags("x");
             assert!(seen.contains("topolvm.io/managed-by=lvmd") && !seen.contains("making"), "{make:?} {when}: {seen}");
             client.remove(make.class(), "x").await.unwrap();
@@ -189,15 +189,15 @@ fn never_gives_away_old_contents() {
     let killer = Killer::new();
     let has_filesystem = |name: &str| run("blkid", &["-p", &format!("/dev/myvg1/{name}")]).status.success();
     wait(async {
-        must("lvcreate", &["-qy", "-L16m", "-n", "old", "myvg1"]);
-        must("mkfs.ext4", &["-q", "/dev/myvg1/old"]);
-        must("lvremove", &["-qf", "myvg1/old"]);
+        run_ok("lvcreate", &["-qy", "-L16m", "-n", "old", "myvg1"]);
+        run_ok("mkfs.ext4", &["-q", "/dev/myvg1/old"]);
+        run_ok("lvremove", &["-qf", "myvg1/old"]);
         killer.kill_during("unwiped lvcreate", Make::Thick).await;
         assert!(has_filesystem("x"), "this is what must not be given away");
 
         let lvmd = killer.start();
         let client = lvmd.connect().await;
-        Make::Thick.ask(&client).await.unwrap();
+        Make::Thick.send(&client).await.unwrap();
         assert!(Path::new("/dev/myvg1/x").exists() && !has_filesystem("x"));
     });
 }
@@ -209,23 +209,23 @@ fn lets_a_suspended_volume_go_on() {
         let client = lvmd.connect().await;
         client.create("a", 16 * MIB).await.unwrap();
         client.create_with(request("thick", "b", 16 * MIB)).await.unwrap();
-        must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
+        run_ok("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
     });
     drop(lvmd);
     for name in ["a", "b", "theirs"] {
-        must("dmsetup", &["suspend", &format!("myvg1-{name}")]);
+        run_ok("dmsetup", &["suspend", &format!("myvg1-{name}")]);
     }
     let suspended = || {
-        let list = must("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]);
+        let list = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]);
         let names = list.lines().filter_map(|line| line.strip_suffix(":Suspended").map(str::to_owned));
         names.collect::<Vec<_>>()
     };
     let _lvmd = Lvmd::start(CLASSES);
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         patience.until("what LVM left suspended", async || suspended() == ["myvg1-theirs"]).await;
     });
-    must("dmsetup", &["resume", "myvg1-theirs"]);
+    run_ok("dmsetup", &["resume", "myvg1-theirs"]);
 }
 
 /// Leaves a thin device as LVM does when it is killed between the kernel's snapshot and its own metadata, in the way of
@@ -243,7 +243,7 @@ fn removes_a_thin_device_that_no_volume_has() {
         client.snapshot(snapshot("t", "a", "ro", 16 * MIB)).await.unwrap();
         assert_eq!(thin_ids(), ["a", "1", "b", "3", "s", "2", "t", "4"]);
         assert!(
-            must("dmsetup", &["status", "myvg1-pool-tpool"]).contains(" - rw "),
+            run_ok("dmsetup", &["status", "myvg1-pool-tpool"]).contains(" - rw "),
             "the metadata snapshot is released"
         );
     });
@@ -307,9 +307,9 @@ fn keeps_a_thin_device_that_may_hold_data() {
 async fn leave_snapshot_of_a(client: &Client) {
     client.create("a", 16 * MIB).await.unwrap();
     File::options().write(true).open("/dev/myvg1/a").unwrap().write_all_at(&[7; 4096], MIB).unwrap();
-    must("dmsetup", &["suspend", "myvg1-a"]);
+    run_ok("dmsetup", &["suspend", "myvg1-a"]);
     pool_message("create_snap 2 1");
-    must("dmsetup", &["resume", "myvg1-a"]);
+    run_ok("dmsetup", &["resume", "myvg1-a"]);
 }
 
 fn byte_of(name: &str) -> u8 {
@@ -319,22 +319,22 @@ fn byte_of(name: &str) -> u8 {
 }
 
 fn pool_message(message: &str) {
-    must("dmsetup", &["message", "myvg1-pool-tpool", "0", message]);
+    run_ok("dmsetup", &["message", "myvg1-pool-tpool", "0", message]);
 }
 
 /// Lists names and device ids of the volumes in the pool.
 fn thin_ids() -> Vec<String> {
-    let listed = must("lvs", &["--noheadings", "-o", "lv_name,thin_id", "-S", "pool_lv=pool", "myvg1"]);
+    let listed = run_ok("lvs", &["--noheadings", "-o", "lv_name,thin_id", "-S", "pool_lv=pool", "myvg1"]);
     listed.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Runs a function with a thin device of the pool, without LVM.
 fn with_thin_device(id: &str, use_it: impl FnOnce(&File)) {
-    let pool = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "myvg1-pool-tpool"]);
-    must("dmsetup", &["create", "theirs", "--table", &format!("0 32768 thin /dev/{} {id}", pool.trim())]);
-    let device = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "theirs"]);
+    let pool = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "myvg1-pool-tpool"]);
+    run_ok("dmsetup", &["create", "theirs", "--table", &format!("0 32768 thin /dev/{} {id}", pool.trim())]);
+    let device = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "theirs"]);
     use_it(&File::options().read(true).write(true).open(format!("/dev/{}", device.trim())).unwrap());
-    must("dmsetup", &["remove", "theirs"]);
+    run_ok("dmsetup", &["remove", "theirs"]);
 }
 
 /// Checks the message, and the repair in docs/limits.md, for LVM metadata with a volume that the kernel never made.
@@ -345,23 +345,23 @@ fn passes_on_that_a_pool_has_another_transaction_id() {
         let client = lvmd.connect().await;
         client.create("a", 16 * MIB).await.unwrap();
         client.create("b", 16 * MIB).await.unwrap();
-        must("dmsetup", &["remove", "myvg1-b"]);
-        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
-        must("dmsetup", &["message", "myvg1-pool-tpool", "0", "set_transaction_id 2 1"]);
+        run_ok("dmsetup", &["remove", "myvg1-b"]);
+        run_ok("dmsetup", &["message", "myvg1-pool-tpool", "0", "delete 2"]);
+        run_ok("dmsetup", &["message", "myvg1-pool-tpool", "0", "set_transaction_id 2 1"]);
         let refused = client.create("c", 16 * MIB).await.unwrap_err();
         assert!(refused.message().contains("unexpected transaction id 1, expecting 2"), "{refused}");
         assert!(refused.message().contains("vgcfgrestore --force --yes"), "{refused}");
         assert_ne!(refused.code(), Code::ResourceExhausted, "{refused}");
 
-        must("vgcfgbackup", &["-f", "/tmp/myvg1", "myvg1"]);
+        run_ok("vgcfgbackup", &["-f", "/tmp/myvg1", "myvg1"]);
         let backup = fs::read_to_string("/tmp/myvg1").unwrap();
         let (before, rest) = backup.split_once("\t\tb {\n").unwrap();
         let (_, after) = rest.split_once("\n\t\t}\n").unwrap();
         let repaired = [&before.replace("transaction_id = 2", "transaction_id = 1"), after].concat();
         fs::write("/tmp/myvg1", repaired).unwrap();
-        must("vgcfgrestore", &["--force", "--yes", "-f", "/tmp/myvg1", "myvg1"]);
+        run_ok("vgcfgrestore", &["--force", "--yes", "-f", "/tmp/myvg1", "myvg1"]);
 
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         patience.until("the volume that there is", async || client.list().await.len() == 1).await;
         client.create("c", 16 * MIB).await.unwrap();
         client.remove("", "a").await.unwrap();
@@ -370,12 +370,12 @@ fn passes_on_that_a_pool_has_another_transaction_id() {
 
 fn takes_volumes_that_topolvm_made() {
     let _groups = pools();
-    must("lvcreate", &["-qy", "-Wy", "-L16m", "-n", "x", "myvg1"]);
-    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "y"]);
-    must("lvcreate", &["-q", "-s", "-kn", "-n", "z", "myvg1/y"]);
+    run_ok("lvcreate", &["-qy", "-Wy", "-L16m", "-n", "x", "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "y"]);
+    run_ok("lvcreate", &["-q", "-s", "-kn", "-n", "z", "myvg1/y"]);
     // Somebody else's mark means nothing to us.
-    must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/making=somebody", "myvg1"]);
-    let uuids = || must("lvs", &["--noheadings", "-o", "lv_name,lv_uuid", "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/making=somebody", "myvg1"]);
+    let uuids = || run_ok("lvs", &["--noheadings", "-o", "lv_name,lv_uuid", "myvg1"]);
     let before = uuids();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {

@@ -20,7 +20,7 @@ use topolvm_proto::lvmd::{
     RemoveLvRequest, ResizeLvRequest, WatchResponse,
 };
 
-use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
+use crate::fixture::{DISKS, EXTENT, Groups, MIB, run, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_creates_lists_resizes_and_removes", creates_lists_resizes_and_removes),
@@ -253,7 +253,7 @@ fn keeps_the_spare() {
         assert_eq!(code(client.resize("a", free + 1).await), Code::ResourceExhausted);
         client.resize("a", free).await.unwrap();
         assert_eq!(client.free().await, 0);
-        let left = must("vgs", &["--noheadings", "--units=g", "--nosuffix", "-o", "vg_free", "myvg1"]);
+        let left = run_ok("vgs", &["--noheadings", "--units=g", "--nosuffix", "-o", "vg_free", "myvg1"]);
         assert_eq!(left.trim(), "1.00");
     });
 }
@@ -284,15 +284,15 @@ fn tells_missing_things_apart() {
     wait(async {
         let client = lvmd.connect().await;
         client.create("a", 4096).await.unwrap();
-        must("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
+        run_ok("lvcreate", &["-qy", "-L4m", "-n", "theirs", "myvg1"]);
         assert_eq!(code(client.remove("hdd", "theirs").await), Code::FailedPrecondition);
         client.create("of-former-class", 4096).await.unwrap();
         client.remove("hdd", "of-former-class").await.unwrap();
         assert_eq!(code(client.remove("hdd", "of-former-class").await), Code::FailedPrecondition);
-        must("vgchange", &["-qan", "myvg1"]);
-        must("vgrename", &["-q", "myvg1", "other"]);
+        run_ok("vgchange", &["-qan", "myvg1"]);
+        run_ok("vgrename", &["-q", "myvg1", "other"]);
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
-        must("vgrename", &["-q", "other", "myvg1"]);
+        run_ok("vgrename", &["-q", "other", "myvg1"]);
         client.remove("ssd", "a").await.unwrap();
         assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
     });
@@ -307,11 +307,11 @@ fn does_not_remove_what_is_needed() {
         let open = File::open("/dev/myvg1/a").unwrap();
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
         drop(open);
-        must("lvcreate", &["-qy", "-s", "-L4m", "-n", "backup", "myvg1/a"]);
+        run_ok("lvcreate", &["-qy", "-s", "-L4m", "-n", "backup", "myvg1/a"]);
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
-        must("lvcreate", &["-qy", "-T", "myvg1/pool", "-L16m", "-V16m", "-n", "thin"]);
+        run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-L16m", "-V16m", "-n", "thin"]);
         assert_eq!(code(client.remove("ssd", "pool").await), Code::FailedPrecondition);
-        let left = must("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
+        let left = run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
         assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["a", "backup", "pool", "thin"]);
         client.remove("ssd", "backup").await.unwrap();
         client.remove("ssd", "a").await.unwrap();
@@ -336,7 +336,7 @@ fn finishes_what_a_client_has_given_up() {
             client.create(&format!("v{number}"), EXTENT).await.unwrap();
         }
         assert_eq!(client.free().await, before - 10 * EXTENT);
-        let active = must("lvs", &["--noheadings", "-o", "lv_attr", "myvg1"]);
+        let active = run_ok("lvs", &["--noheadings", "-o", "lv_attr", "myvg1"]);
         assert!(active.split_whitespace().all(|attr| attr == "-wi-a-----"), "{active}");
     });
 }
@@ -358,7 +358,7 @@ fn uses_options() {
         client.create_with(by_option_class).await.unwrap();
     });
     let seen =
-        must("lvs", &["--noheadings", "--nosuffix", "--units=s", "-o", "lv_name,stripes,lv_read_ahead", "myvg1"]);
+        run_ok("lvs", &["--noheadings", "--nosuffix", "--units=s", "-o", "lv_name,stripes,lv_read_ahead", "myvg1"]);
     let seen: Vec<_> = seen.split_whitespace().collect();
     assert_eq!(seen, ["by-device-class", "2", "32", "by-option-class", "1", "64"]);
 }

@@ -12,7 +12,7 @@ use lvm::{
 };
 use rustix::fs::{FlockOperation, flock, major, minor};
 
-use crate::bench::{DISKS, EXTENT, Groups, MIB, create, lv, lvm, making, must, myvg1, run, vg, wait};
+use crate::fixture::{DISKS, EXTENT, Groups, MIB, create, creation_tag, lv, lvm, myvg1, run, run_ok, vg, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_volume_is_created_seen_resized_and_removed", a_volume_is_created_seen_resized_and_removed),
@@ -59,7 +59,7 @@ fn the_disks_tell_of_every_change() {
                 }
             }
         }
-        must("vgremove", &["-qff", "myvg1"]);
+        run_ok("vgremove", &["-qff", "myvg1"]);
         assert_eq!(seen(&group), [None, None]);
     });
 }
@@ -68,9 +68,9 @@ fn device_mapper_tells() {
     let _groups = Groups::one();
     let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
     wait(async {
-        must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-L64m"]);
-        must("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-V128m", "-n", "thin-volume"]);
-        must("dd", &["if=/dev/urandom", "of=/dev/myvg1/thin-volume", "bs=1M", "count=16", "oflag=direct"]);
+        run_ok("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-L64m"]);
+        run_ok("lvcreate", &["-qy", "-T", "myvg1/my-pool", "-V128m", "-n", "thin-volume"]);
+        run_ok("dd", &["if=/dev/urandom", "of=/dev/myvg1/thin-volume", "bs=1M", "count=16", "oflag=direct"]);
         let group = myvg1(&lvm).await;
         let mapped = devices.mapped().unwrap();
         for volume in &group.volumes {
@@ -88,7 +88,7 @@ fn device_mapper_tells() {
         let open = File::open("/dev/myvg1/thin-volume").unwrap();
         assert_eq!(devices.status(&group, thin).unwrap().unwrap().open_count, 1);
         drop(open);
-        must("lvchange", &["-qan", "myvg1/thin-volume"]);
+        run_ok("lvchange", &["-qan", "myvg1/thin-volume"]);
         assert_eq!(devices.status(&group, thin).unwrap(), None);
         assert_eq!(devices.mapped().unwrap().get(&thin.mapper_name(&group.name)), None);
     });
@@ -133,10 +133,10 @@ fn tags_of_every_allowed_character_and_length_are_kept() {
         ["a_+.-/=!:&#Z09", "topolvm.io/pvc=default/my-claim", &"x".repeat(1024)].map(|tag| tag.parse().unwrap()).into();
     wait(async {
         let (vg, name) = (vg("myvg1"), lv("a"));
-        let marked: Vec<_> = tags.iter().cloned().chain([making()]).collect();
+        let marked: Vec<_> = tags.iter().cloned().chain([creation_tag()]).collect();
         let volume =
             NewVolume { vg: &vg, pool: None, name: &name, bytes: 4096, tags: &marked, striping: None, options: &[] };
-        lvm.create(&volume, &making()).await.done.unwrap();
+        lvm.create(&volume, &creation_tag()).await.done.unwrap();
         let sorted = |tags: &[Box<str>]| {
             let mut tags = tags.to_vec();
             tags.sort();
@@ -201,14 +201,14 @@ fn stripes_and_options_reach_lvm() {
             pool: None,
             name: &lv("striped"),
             bytes: EXTENT,
-            tags: &[making()],
+            tags: &[creation_tag()],
             striping: Some(&striping),
             options: &["--readahead=16".to_owned()],
         };
-        lvm.create(&volume, &making()).await.done.unwrap();
+        lvm.create(&volume, &creation_tag()).await.done.unwrap();
         // Rounded up to a whole extent on each disk.
         assert_eq!(myvg1(&lvm).await.volume("striped").unwrap().size, 2 * EXTENT);
-        let seen = must(
+        let seen = run_ok(
             "lvs",
             &["--noheadings", "--nosuffix", "--units=s", "-o", "stripes,stripe_size,lv_read_ahead", "myvg1/striped"],
         );
@@ -220,7 +220,7 @@ fn stripes_and_options_reach_lvm() {
             options: &["--type=raid1".to_owned(), "-m1".to_owned()],
             ..volume
         };
-        lvm.create(&mirrored, &making()).await.done.unwrap();
+        lvm.create(&mirrored, &creation_tag()).await.done.unwrap();
         let group = myvg1(&lvm).await;
         let kind = group.volume("mirrored").unwrap().attr.volume_type();
         assert!(matches!(kind, VolumeType::Raid | VolumeType::RaidUnsynced), "{kind:?}");
@@ -266,11 +266,11 @@ fn errors_have_their_kinds() {
         assert!(matches!(lvm.remove(&myvg, &lv("a")).await.done, Err(Error::Busy { .. })));
         drop(open);
 
-        must("mkfs.ext4", &["-q", "/dev/myvg1/a"]);
+        run_ok("mkfs.ext4", &["-q", "/dev/myvg1/a"]);
         fs::create_dir_all("/mnt/a").unwrap();
-        must("mount", &["/dev/myvg1/a", "/mnt/a"]);
+        run_ok("mount", &["/dev/myvg1/a", "/mnt/a"]);
         assert!(matches!(lvm.remove(&myvg, &lv("a")).await.done, Err(Error::Busy { .. })));
-        must("umount", &["/mnt/a"]);
+        run_ok("umount", &["/mnt/a"]);
         lvm.remove(&myvg, &lv("a")).await.done.unwrap();
 
         let options = ["--no-such-option".to_owned()];
@@ -279,14 +279,14 @@ fn errors_have_their_kinds() {
             pool: None,
             name: &lv("a"),
             bytes: 4096,
-            tags: &[making()],
+            tags: &[creation_tag()],
             striping: None,
             options: &options,
         };
-        assert!(matches!(lvm.create(&volume, &making()).await.done, Err(Error::Exit { .. })));
+        assert!(matches!(lvm.create(&volume, &creation_tag()).await.done, Err(Error::Exit { .. })));
         let striping = Striping { stripes: NonZeroU32::new(9).unwrap(), stripe_size: None };
         let volume = NewVolume { striping: Some(&striping), options: &[], ..volume };
-        assert!(matches!(lvm.create(&volume, &making()).await.done, Err(Error::Exit { .. })));
+        assert!(matches!(lvm.create(&volume, &creation_tag()).await.done, Err(Error::Exit { .. })));
     });
 }
 
@@ -296,11 +296,11 @@ fn a_group_that_cannot_be_read_is_not_found() {
     let lvm = lvm();
     wait(async {
         create(&lvm, "a", 4096).await.unwrap();
-        must("vgchange", &["-qan", "myvg1"]);
-        must("vgrename", &["-q", "myvg1", "other"]);
+        run_ok("vgchange", &["-qan", "myvg1"]);
+        run_ok("vgrename", &["-q", "myvg1", "other"]);
         assert!(matches!(lvm.volume_group(&vg("myvg1")).await, Err(Error::GroupNotFound(_))));
         assert!(matches!(lvm.remove(&vg("myvg1"), &lv("a")).await.done, Err(Error::GroupNotFound(_))));
-        must("vgrename", &["-q", "other", "myvg1"]);
+        run_ok("vgrename", &["-q", "other", "myvg1"]);
         assert!(myvg1(&lvm).await.volume("a").is_some());
     });
 }
@@ -331,12 +331,12 @@ fn volumes_are_told_apart() {
     let _groups = Groups::one();
     let lvm = lvm();
     wait(async {
-        must("lvcreate", &["-qy", "-T", "myvg1/pool", "-L64m"]);
-        must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V128m", "-n", "thin"]);
-        must("lvcreate", &["-qy", "-s", "-n", "thin-snapshot", "myvg1/thin"]);
-        must("lvcreate", &["-qy", "-L16m", "-n", "thick", "myvg1"]);
-        must("lvcreate", &["-qy", "-s", "-L8m", "-n", "cow", "myvg1/thick"]);
-        must("lvcreate", &["-qy", "-L4m", "-n", "off", "-an", "-Zn", "myvg1"]);
+        run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-L64m"]);
+        run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V128m", "-n", "thin"]);
+        run_ok("lvcreate", &["-qy", "-s", "-n", "thin-snapshot", "myvg1/thin"]);
+        run_ok("lvcreate", &["-qy", "-L16m", "-n", "thick", "myvg1"]);
+        run_ok("lvcreate", &["-qy", "-s", "-L8m", "-n", "cow", "myvg1/thick"]);
+        run_ok("lvcreate", &["-qy", "-L4m", "-n", "off", "-an", "-Zn", "myvg1"]);
         let group = myvg1(&lvm).await;
         let names: Vec<_> = group.volumes.iter().map(|volume| &*volume.name).collect();
         assert_eq!(names, ["cow", "off", "pool", "thick", "thin", "thin-snapshot"], "hidden volumes stay hidden");

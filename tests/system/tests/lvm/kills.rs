@@ -12,8 +12,8 @@ use system_tests::lvm_settings::LVM_SETTINGS;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
 
-use crate::bench::{EXTENT, Groups, LocalSettings, MIB, Random, must, run, runs, seed, wait};
 use crate::daemon::{Client, Lvmd, signed};
+use crate::fixture::{EXTENT, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -55,7 +55,7 @@ impl Request {
         name
     }
 
-    pub(crate) async fn ask(&self, client: &Client) -> Result<(), Status> {
+    pub(crate) async fn send(&self, client: &Client) -> Result<(), Status> {
         match self {
             Self::Create { class, name, bytes } => {
                 client.create_with(request(class, name, *bytes)).await.map(|made| check_made(&made, *bytes, false))
@@ -104,7 +104,7 @@ pub(crate) struct Counts {
     given_up: u32,
     most_tries: u32,
     /// Pools that LVM, killed in the middle of changing the kernel's state, could not use until they were repaired.
-    pub(crate) mended_by_hand: u32,
+    pub(crate) repaired_by_hand: u32,
     /// Pools that the documented repair did not help.
     pub(crate) broken_by_lvm: u32,
 }
@@ -170,7 +170,7 @@ impl Story {
 
         let client = self.lvmd.connect().await;
         let asked = async {
-            let asked = request.ask(&client);
+            let asked = request.send(&client);
             tokio::pin!(asked);
             let start = Instant::now();
             if let Ok(early) = tokio::time::timeout(moment, &mut asked).await {
@@ -189,7 +189,7 @@ impl Story {
         };
         let answer = asked.await;
         if victim == Victim::Both {
-            let marked = must("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]);
+            let marked = run_ok("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]);
             self.counts.half_made += u32::from(marked.contains("topolvm.io/making="));
         }
         let restarts = victim != Victim::Lvm || self.random.below(2) == 0;
@@ -201,24 +201,24 @@ impl Story {
         if gives_up {
             self.counts.given_up += 1;
         }
-        let is_done = gives_up || answer.is_ok() || self.ask_until_done(&request, &context).await;
-        if !is_done || !self.settle(&request, gives_up, &context).await {
+        let is_done = gives_up || answer.is_ok() || self.send_until_done(&request, &context).await;
+        if !is_done || !self.wait_and_record(&request, gives_up, &context).await {
             assert!(victim != Victim::Lvmd, "{context}: LVM was not killed, and its pool is broken");
             self.counts.broken_by_lvm += 1;
-            return self.begin_anew();
+            return self.recreate_pools();
         }
         let after = self.kept.clone();
-        check(&before, &after, &request, &context);
+        check_volumes(&before, &after, &request, &context);
     }
 
     /// Repeats a request until it succeeds and checks everything, also after another process of lvmd, on another boot,
     /// was interrupted in it. Returns true if LVM can still use the pool.
     pub(crate) async fn finish(&mut self, request: &Request, context: &str) -> bool {
         let before = self.kept.clone();
-        if !self.ask_until_done(request, context).await || !self.settle(request, false, context).await {
+        if !self.send_until_done(request, context).await || !self.wait_and_record(request, false, context).await {
             return false;
         }
-        check(&before, &self.kept, request, context);
+        check_volumes(&before, &self.kept, request, context);
         true
     }
 
@@ -250,19 +250,19 @@ impl Story {
 
     /// Repeats a request until it succeeds. Returns false if LVM refuses it because the pool needs a repair that the
     /// documented steps do not achieve.
-    async fn ask_until_done(&mut self, request: &Request, context: &str) -> bool {
+    async fn send_until_done(&mut self, request: &Request, context: &str) -> bool {
         let client = self.lvmd.connect().await;
         let mut again = tokio::time::interval(Duration::from_millis(100));
         let mut tries = 1;
-        while let Err(status) = request.ask(&client).await {
+        while let Err(status) = request.send(&client).await {
             let is_passing = [Code::Unavailable, Code::Internal, Code::FailedPrecondition].contains(&status.code());
-            if is_passing && tries > 3 && is_about_the_pool(status.message()) && !pool_works() {
+            if is_passing && tries > 3 && is_pool_complaint(status.message()) && !can_create_in_pool() {
                 println!("{context}: {}", status.message());
-                mend_pool(status.message());
-                if !pool_works() {
+                repair_pool(status.message());
+                if !can_create_in_pool() {
                     return false;
                 }
-                self.counts.mended_by_hand += 1;
+                self.counts.repaired_by_hand += 1;
             }
             assert!(is_passing && tries < TRIES, "{context}: after {tries} tries {status}");
             tries += 1;
@@ -273,7 +273,7 @@ impl Story {
     }
 
     /// Replaces the volume group and its pools by new ones.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn recreate_pools(&mut self) {
         self.lvmd.kill();
         self.kept.clear();
         resume_all();
@@ -285,19 +285,19 @@ impl Story {
 
     /// Waits until no volume is unfinished and lvmd lists what LVM has, and records the result of the request. Returns
     /// true if LVM can still use the pool.
-    async fn settle(&mut self, request: &Request, gave_up: bool, context: &str) -> bool {
+    async fn wait_and_record(&mut self, request: &Request, gave_up: bool, context: &str) -> bool {
         let client = self.lvmd.connect().await;
         let start = Instant::now();
         let mut again = tokio::time::interval(Duration::from_millis(50));
         let there = loop {
-            let there = Listed::by_lvm();
-            let told = Listed::by_lvmd(&client).await;
+            let there = Listed::read_from_lvm();
+            let told = Listed::read_from_lvmd(&client).await;
             // An LVM that outlived lvmd may still be at work.
-            if !there.is_half_made && is_lvm_idle() && there == told && there == Listed::by_lvm() {
+            if !there.is_half_made && is_lvm_idle() && there == told && there == Listed::read_from_lvm() {
                 break there;
             }
             if start.elapsed() > Duration::from_secs(20) {
-                assert!(gave_up && !pool_works(), "{context}: there is {there:?}, told is {told:?}");
+                assert!(gave_up && !can_create_in_pool(), "{context}: there is {there:?}, told is {told:?}");
                 return false;
             }
             again.tick().await;
@@ -313,7 +313,7 @@ impl Story {
                 kept.bytes = size;
             }
             (Request::Create { .. } | Request::Snapshot { .. }, Some(size)) => {
-                self.begin(request, size, &client, context).await;
+                self.use_new_volume(request, size, &client, context).await;
             }
             (Request::Resize { .. } | Request::Create { .. } | Request::Snapshot { .. }, None) => {
                 assert!(gave_up && !self.kept.contains_key(name), "{context}: it is not there");
@@ -325,20 +325,20 @@ impl Story {
     }
 
     /// Reads and writes a new volume as its tenant would.
-    async fn begin(&mut self, request: &Request, size: u64, client: &Client, context: &str) {
+    async fn use_new_volume(&mut self, request: &Request, size: u64, client: &Client, context: &str) {
         // Also one that nobody asked for again must be whole.
-        request.ask(client).await.unwrap_or_else(|status| panic!("{context}: {status}"));
+        request.send(client).await.unwrap_or_else(|status| panic!("{context}: {status}"));
         let kept = match request {
             Request::Snapshot { name, source, access, bytes } => {
                 let source = &self.kept[source];
-                assert_eq!(beginning(name), [source.written; BEGINNING], "{context}: not what was in the source");
+                assert_eq!(read_beginning(name), [source.written; BEGINNING], "{context}: not what was in the source");
                 assert_eq!(size, *bytes, "{context}");
                 Kept { class: "thin", bytes: size, read_only: *access == "ro", written: source.written }
             }
             Request::Create { class, name, bytes } => {
                 let written = self.next_written;
-                let is_ours = self.may_be_written && beginning(name) == [written; BEGINNING];
-                assert!(is_ours || beginning(name) == [0; BEGINNING], "{context}: another tenant's data");
+                let is_ours = self.may_be_written && read_beginning(name) == [written; BEGINNING];
+                assert!(is_ours || read_beginning(name) == [0; BEGINNING], "{context}: another tenant's data");
                 assert_eq!(size, *bytes, "{context}");
                 let device = File::options().write(true).open(format!("/dev/myvg1/{name}")).unwrap();
                 device.write_all_at(&[written; BEGINNING], 0).unwrap();
@@ -352,12 +352,12 @@ impl Story {
 }
 
 /// Checks that the kernel's devices match, and that no volume but that of the request has changed.
-fn check(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, request: &Request, context: &str) {
+fn check_volumes(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, request: &Request, context: &str) {
     for (name, kept) in before.iter().filter(|(name, _)| *name != request.name()) {
         assert_eq!(after.get(name), Some(kept), "{context}: {name} is another");
     }
     let mut devices = Vec::new();
-    for line in must("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]).lines() {
+    for line in run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "name,suspended"]).lines() {
         let (name, suspended) = line.split_once(':').unwrap();
         assert_ne!(suspended, "Suspended", "{context}: {name} hangs");
         devices.extend(name.strip_prefix("myvg1-v").map(|name| format!("v{name}")));
@@ -365,7 +365,7 @@ fn check(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>, reques
     devices.sort();
     assert_eq!(devices, after.keys().cloned().collect::<Vec<_>>(), "{context}: devices");
     for (name, kept) in after {
-        assert_eq!(beginning(name), [kept.written; BEGINNING], "{context}: the data of {name}");
+        assert_eq!(read_beginning(name), [kept.written; BEGINNING], "{context}: the data of {name}");
     }
 }
 
@@ -379,7 +379,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn by_lvm() -> Self {
+    fn read_from_lvm() -> Self {
         let fields = [
             "--noheadings",
             "--units=b",
@@ -388,7 +388,7 @@ impl Listed {
             "-o",
             "vg_free,lv_name,lv_size,lv_tags,pool_lv",
         ];
-        let list = must("lvs", &[&fields[..], &["myvg1"]].concat());
+        let list = run_ok("lvs", &[&fields[..], &["myvg1"]].concat());
         let mut listed = Self { volumes: BTreeMap::new(), thick: 0, thin: 640 * MIB, is_half_made: false };
         for line in list.lines() {
             let [free, name, size, tags, pool] = line.trim().split('|').collect::<Vec<_>>()[..] else {
@@ -408,7 +408,7 @@ impl Listed {
         listed
     }
 
-    async fn by_lvmd(client: &Client) -> Self {
+    async fn read_from_lvmd(client: &Client) -> Self {
         let volumes = [client.list_of("thick").await.unwrap(), client.list_of("thin").await.unwrap()];
         let sizes =
             volumes.into_iter().flatten().map(|volume| (volume.name, u64::try_from(volume.size_bytes).unwrap()));
@@ -423,7 +423,7 @@ impl Listed {
 
 /// Returns true for LVM's messages, which lvmd passes on, about a pool whose metadata and kernel state do not match:
 /// LVM has no command that repairs it.
-fn is_about_the_pool(message: &str) -> bool {
+fn is_pool_complaint(message: &str) -> bool {
     let complaints =
         ["Manual intervention", "unexpected transaction id", "Failed to activate thin", "No data available"];
     complaints.iter().any(|complaint| message.contains(complaint))
@@ -431,7 +431,7 @@ fn is_about_the_pool(message: &str) -> bool {
 
 /// Repairs a pool as docs/limits.md says: deletes the thin device that LVM never recorded from the kernel, and resumes
 /// devices that LVM suspended.
-fn mend_pool(message: &str) {
+fn repair_pool(message: &str) {
     let number = message.split("dev_id=").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit));
     if let Some(number) = number.map(String::from_iter).filter(|number| !number.is_empty()) {
         drop(run("dmsetup", &["message", "myvg1-pool-tpool", "0", &format!("delete {number}")]));
@@ -440,26 +440,26 @@ fn mend_pool(message: &str) {
 }
 
 fn resume_all() {
-    for device in must("dmsetup", &["info", "-c", "--noheadings", "-o", "name"]).lines() {
+    for device in run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "name"]).lines() {
         drop(run("dmsetup", &["resume", device]));
     }
 }
 
 /// Returns true if LVM, run by hand, creates a volume in the pool.
-fn pool_works() -> bool {
+fn can_create_in_pool() -> bool {
     let is_made = run("lvcreate", &["-qy", "-T", "myvg1/pool", "-V4m", "-n", "by-hand"]).status.success();
     drop(run("lvremove", &["-qfy", "myvg1/by-hand"]));
     is_made
 }
 
-fn beginning(name: &str) -> [u8; BEGINNING] {
+fn read_beginning(name: &str) -> [u8; BEGINNING] {
     let mut bytes = [0; BEGINNING];
     File::open(format!("/dev/myvg1/{name}")).unwrap().read_exact(&mut bytes).unwrap();
     bytes
 }
 
 /// Lists the processes of LVM.
-pub(crate) fn lvms() -> Vec<Pid> {
+pub(crate) fn lvm_processes() -> Vec<Pid> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_lvm = |process: &String| {
         fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| ["lvm", "nsenter"].contains(&name.trim()))
@@ -468,11 +468,11 @@ pub(crate) fn lvms() -> Vec<Pid> {
 }
 
 fn is_lvm_idle() -> bool {
-    lvms().is_empty()
+    lvm_processes().is_empty()
 }
 
 pub(crate) fn kill_lvm() {
-    for lvm in lvms() {
+    for lvm in lvm_processes() {
         // It may have ended by itself.
         let _ = kill_process(lvm, Signal::KILL);
     }

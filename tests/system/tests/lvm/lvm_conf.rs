@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tonic::Code;
 
-use crate::bench::{EXTENT, MIB, wait};
 use crate::daemon::{Lvmd, SOCKET, code, signed};
+use crate::fixture::{EXTENT, MIB, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -54,14 +54,14 @@ impl LvmConf {
         Self(fs::read_to_string(Self::FILE).unwrap_or_default())
     }
 
-    fn say(&self, more: &str) {
+    fn write(&self, more: &str) {
         fs::write(Self::FILE, format!("{}\n{more}\n", self.0)).unwrap();
     }
 }
 
 impl Drop for LvmConf {
     fn drop(&mut self) {
-        self.say("");
+        self.write("");
     }
 }
 
@@ -70,7 +70,7 @@ fn does_the_same() {
     let conf = LvmConf::new();
     let all = VARIANTS.iter().filter(|variant| !variant.contains("json")).copied().collect::<Vec<_>>().join("\n");
     for variant in VARIANTS.iter().copied().chain([all.as_str()]) {
-        conf.say(variant);
+        conf.write(variant);
         let environment =
             ["env", "LVM_SYSTEM_DIR=/nonexistent", "LVM_COMMAND_PROFILE=none", "LC_ALL=de_DE.UTF-8", "TZ=Asia/Tokyo"];
         let lvmd = Lvmd::start_by(&environment, SOCKET, CLASSES, |_| {});
@@ -110,7 +110,7 @@ fn names_what_is_forbidden() {
         ("activation { volume_list=[\"other\"] }", "does not name myvg1 in activation/volume_list"),
         ("activation { read_only_volume_list=[\"myvg1\"] }", "names myvg1 in activation/read_only_volume_list"),
     ] {
-        conf.say(setting);
+        conf.write(setting);
         let mut lvmd = Lvmd::start(CLASSES);
         lvmd.until_logged(told);
     }

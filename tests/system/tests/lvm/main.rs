@@ -8,11 +8,11 @@
     reason = "in a test a panic is the right answer, real programs are tested, and random tests print their seeds"
 )]
 
-mod bench;
 mod contract;
 mod crash;
 mod daemon;
 mod driver;
+mod fixture;
 mod kills;
 mod lvm_conf;
 mod missing_disk;
@@ -36,7 +36,7 @@ use testbed::guest::{self, GuestSpec};
 use testbed::machine;
 use testbed::size::GIB;
 
-use crate::bench::{OWN_LVM_SETTINGS, must};
+use crate::fixture::{OWN_LVM_SETTINGS, run_ok};
 
 /// The tests of a module by name.
 type Tests = &'static [(&'static str, fn())];
@@ -47,11 +47,11 @@ fn main() -> ExitCode {
     {
         return power_cut::work(Path::new(directory));
     }
-    if bench::is_soak() && guest::is_inside() {
-        must("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
+    if fixture::is_soak() && guest::is_inside() {
+        run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
     }
     // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
-    let random: &[Tests] = if bench::is_soak() { &[kills::TESTS, stories::TESTS] } else { &[] };
+    let random: &[Tests] = if fixture::is_soak() { &[kills::TESTS, stories::TESTS] } else { &[] };
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
@@ -74,12 +74,12 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
-    let timeout = Duration::from_mins(if bench::is_soak() { 120 } else { 10 });
-    let env = bench::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
+    let timeout = Duration::from_mins(if fixture::is_soak() { 120 } else { 10 });
+    let env = fixture::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
     let code = testbed::suite::in_guest(spec, trials.collect());
-    if !bench::is_soak() || guest::is_inside() {
+    if !fixture::is_soak() || guest::is_inside() {
         return code;
     }
     let power_cuts = testbed::suite::on_host_unless(machine::missing_for_guests(), power_cut::trials());

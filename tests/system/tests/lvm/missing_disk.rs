@@ -4,8 +4,8 @@ use std::fs;
 
 use tonic::Code;
 
-use crate::bench::{DISKS, Groups, MIB, lvm, must, myvg1, run, wait};
 use crate::daemon::{Lvmd, code};
+use crate::fixture::{DISKS, Groups, MIB, lvm, myvg1, run, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk)];
@@ -18,15 +18,15 @@ const FILE: &str = "/run/pulled";
 impl Disk {
     fn new() -> Self {
         fs::File::create(FILE).unwrap().set_len(512 * MIB).unwrap();
-        Self(must("losetup", &["-f", "--show", FILE]).trim().to_owned())
+        Self(run_ok("losetup", &["-f", "--show", FILE]).trim().to_owned())
     }
 
     fn plug(&self) {
-        must("losetup", &[&self.0, FILE]);
+        run_ok("losetup", &[&self.0, FILE]);
     }
 
     fn pull(&self) {
-        must("losetup", &["-d", &self.0]);
+        run_ok("losetup", &["-d", &self.0]);
     }
 }
 
@@ -41,7 +41,7 @@ impl Drop for Disk {
 fn group_without_a_disk() {
     let _groups = Groups::new(&[]);
     let disk = Disk::new();
-    must("vgcreate", &["-qy", "myvg1", DISKS[0], &disk.0]);
+    run_ok("vgcreate", &["-qy", "myvg1", DISKS[0], &disk.0]);
     let lvmd = Lvmd::start("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]");
     wait(async {
         let client = lvmd.connect().await;
@@ -62,7 +62,7 @@ fn group_without_a_disk() {
         assert_eq!(client.free().await, 0);
         disk.plug();
         // LVM wrote the metadata without it; nothing was on it.
-        must("vgextend", &["-q", "--restoremissing", "myvg1", &disk.0]);
+        run_ok("vgextend", &["-q", "--restoremissing", "myvg1", &disk.0]);
         client.until_free(|now| now == free + 64 * MIB).await;
         client.create("c", 4 * MIB).await.unwrap();
     });

@@ -7,9 +7,9 @@ use tonic::Code;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, GetLvListRequest, LogicalVolume};
 
-use crate::bench::{DISKS, EXTENT, Groups, MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code, signed};
-use crate::two_daemons::Patience;
+use crate::fixture::{DISKS, EXTENT, Groups, MIB, run, run_ok, wait};
+use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_serves_and_wipes_the_volumes_of_a_class_that_has_moved", serves_volumes_of_a_class_that_has_moved),
@@ -38,7 +38,7 @@ fn serves_volumes_of_a_class_that_has_moved() {
     let _groups = two_groups();
     let mut lvmd = Lvmd::start(&class("myvg1", "zero"));
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         let made = lvmd.connect().await.create(UID, 2 * EXTENT).await.unwrap();
         fs::write(&made.path, "nobody else is to read this").unwrap();
         lvmd.terminate();
@@ -50,9 +50,9 @@ fn serves_volumes_of_a_class_that_has_moved() {
         assert_eq!(client.resize_in("ssd", UID, 3 * EXTENT).await.unwrap(), signed(3 * EXTENT));
         client.remove("ssd", UID).await.unwrap();
         assert_eq!(code(client.remove("ssd", UID).await), Code::NotFound);
-        let is_gone = async || must("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]).trim().is_empty();
+        let is_gone = async || run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]).trim().is_empty();
         patience.until("a wiped volume", is_gone).await;
-        must("lvcreate", &["-qy", "-Wn", "-Zn", "-L12m", "-n", "next", "myvg1"]);
+        run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-L12m", "-n", "next", "myvg1"]);
         assert!(!fs::read("/dev/myvg1/next").unwrap().starts_with(b"nobody"), "it was not wiped");
         assert_eq!(look_up(&client, UID).await, None);
     });
@@ -60,7 +60,7 @@ fn serves_volumes_of_a_class_that_has_moved() {
 
 fn takes_nothing_for_gone() {
     let _groups = two_groups();
-    must("lvcreate", &["-qy", "-L8m", "-n", UID, "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-L8m", "-n", UID, "myvg1"]);
     let lvmd = Lvmd::start(&class("myvg2", "none"));
     wait(async {
         let client = lvmd.connect().await;
@@ -70,7 +70,7 @@ fn takes_nothing_for_gone() {
         let remedy = format!("lvchange --addtag topolvm.io/managed-by=lvmd myvg1/{UID}");
         assert!(status.message().contains(&remedy), "{status}");
         let words: Vec<_> = remedy.split(' ').collect();
-        must(words[0], &words[1..]);
+        run_ok(words[0], &words[1..]);
         client.remove("ssd", UID).await.unwrap();
         assert!(!run("lvs", &[&format!("myvg1/{UID}")]).status.success());
     });
@@ -85,7 +85,7 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: stri
 ",
     );
     let free = || -> u64 {
-        let free = must("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"]);
+        let free = run_ok("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"]);
         free.trim().parse().unwrap()
     };
     wait(async {

@@ -14,8 +14,8 @@ use libtest_mimic::Trial;
 use testbed::guest::{Guest, GuestSpec, Output};
 use testbed::size::GIB;
 
-use crate::bench::{Random, run, runs, seed, wait};
 use crate::daemon::Lvmd;
+use crate::fixture::{Random, run, runs, seed, wait};
 use crate::kills::{Counts, Kept, Request, Story};
 use crate::thin::{CLASSES, pools};
 

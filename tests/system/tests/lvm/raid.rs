@@ -8,7 +8,7 @@ use std::process::Command;
 
 use lvm::Layout;
 
-use crate::bench::{Random, is_soak, must, run, runs, seed};
+use crate::fixture::{Random, is_soak, run, run_ok, runs, seed};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     (
@@ -178,12 +178,12 @@ impl Group {
         let devices = mib.iter().enumerate().map(|(number, mib)| {
             let file = format!("/run/disk{number}");
             fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
-            must("losetup", &["-f", "--show", &file]).trim().to_owned()
+            run_ok("losetup", &["-f", "--show", &file]).trim().to_owned()
         });
         let devices: Vec<String> = devices.collect();
         let arguments: Vec<&str> = devices.iter().map(String::as_str).collect();
-        must("vgcreate", &[&["-qy", "-s", &format!("{extent_size}b"), "raid"], &arguments[..]].concat());
-        let extents = must("pvs", &[&["--noheadings", "-o", "pv_pe_count", "--nosuffix"], &arguments[..]].concat());
+        run_ok("vgcreate", &[&["-qy", "-s", &format!("{extent_size}b"), "raid"], &arguments[..]].concat());
+        let extents = run_ok("pvs", &[&["--noheadings", "-o", "pv_pe_count", "--nosuffix"], &arguments[..]].concat());
         let extents = extents.split_whitespace().map(|extents| extents.parse().unwrap());
         let disks = devices.into_iter().zip(extents).map(|(device, extents)| Disk { device, extents });
         Self { disks: disks.collect(), extent_size, longest: 12 }

@@ -6,8 +6,8 @@ use std::io::Read as _;
 use tonic::Code;
 use topolvm_proto::lvmd::CreateLvSnapshotRequest;
 
-use crate::bench::{EXTENT, MIB, must, run, wait};
 use crate::daemon::{Lvmd, code, signed};
+use crate::fixture::{EXTENT, MIB, run, run_ok, wait};
 use crate::thin::{CLASSES, pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -34,7 +34,7 @@ fn beginning(path: &str) -> Vec<u8> {
 }
 
 fn fill(path: &str) {
-    must("dd", &["if=/dev/urandom", &format!("of={path}"), "bs=4k", "count=256", "oflag=direct"]);
+    run_ok("dd", &["if=/dev/urandom", &format!("of={path}"), "bs=4k", "count=256", "oflag=direct"]);
 }
 
 fn snapshots_stay_as_they_are() {
@@ -67,22 +67,22 @@ fn restores_a_larger_volume() {
     wait(async {
         let client = lvmd.connect().await;
         let source = client.create("a", 32 * MIB).await.unwrap().path;
-        must("mkfs.ext4", &["-q", &source]);
+        run_ok("mkfs.ext4", &["-q", &source]);
         fs::create_dir_all("/mnt/a").unwrap();
-        must("mount", &[&source, "/mnt/a"]);
+        run_ok("mount", &[&source, "/mnt/a"]);
         fs::write("/mnt/a/file", "contents").unwrap();
         // Taking the snapshot freezes the filesystem, so what was written is in it.
         client.snapshot(snapshot("s", "a", "ro", 0)).await.unwrap();
         fs::write("/mnt/a/file", "other contents").unwrap();
-        must("umount", &["/mnt/a"]);
+        run_ok("umount", &["/mnt/a"]);
 
         let restored = client.snapshot(snapshot("r", "s", "rw", 48 * MIB + 1)).await.unwrap();
         assert_eq!((restored.size_bytes, &restored.attr[..5]), (signed(48 * MIB + EXTENT), "Vwi-a"));
-        must("e2fsck", &["-fp", &restored.path]);
-        must("resize2fs", &[&restored.path]);
-        must("mount", &[&restored.path, "/mnt/a"]);
+        run_ok("e2fsck", &["-fp", &restored.path]);
+        run_ok("resize2fs", &[&restored.path]);
+        run_ok("mount", &[&restored.path, "/mnt/a"]);
         let contents = fs::read_to_string("/mnt/a/file").unwrap();
-        must("umount", &["/mnt/a"]);
+        run_ok("umount", &["/mnt/a"]);
         assert_eq!(contents, "contents");
 
         let clone = client.snapshot(snapshot("c", "a", "rw", 0)).await.unwrap();
@@ -127,8 +127,8 @@ fn outlive_their_source_and_a_new_activation() {
         let made = client.snapshot(wanted.clone()).await.unwrap();
         client.remove("thin", "a").await.unwrap();
         assert_eq!(client.snapshot(wanted).await.unwrap().name, "s", "again is success");
-        must("vgchange", &["-qan", "myvg1"]);
-        must("vgchange", &["-qay", "myvg1"]);
+        run_ok("vgchange", &["-qan", "myvg1"]);
+        run_ok("vgchange", &["-qay", "myvg1"]);
         assert_eq!(beginning(&made.path), before);
     });
 }

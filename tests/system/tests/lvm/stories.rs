@@ -13,9 +13,9 @@ use tonic::{Code, Status};
 use topolvm_proto::lvmd::CreateLvSnapshotRequest;
 use topolvm_testkit::lvm::story::{CLASSES, COMMANDS, Event, NAMES, POOLS, Request, Step, stories};
 
-use crate::bench::{DISKS, Failing, Groups, LocalSettings, MIB, Random, must, run, runs, seed, wait};
 use crate::daemon::{Client, Lvmd};
-use crate::kills::{kill_lvm, lvms};
+use crate::fixture::{DISKS, FailingDisk, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
+use crate::kills::{kill_lvm, lvm_processes};
 use crate::snapshot::snapshot;
 use crate::thin::request;
 
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[(&str, fn())] =
     &[("whatever_happens_lvmd_knows_what_there_is_in_the_end", whatever_happens_lvmd_knows)];
 
 /// Bytes for each GiB of the stories.
-const UNIT: u64 = 16 * MIB;
+const BYTES_OF_GIB: u64 = 16 * MIB;
 
 const CONFIG: &str = "
 device-classes:
@@ -96,21 +96,21 @@ fn whatever_happens_lvmd_knows() {
         let steps = stories().new_tree(&mut runner).unwrap().current();
         let mut random = Random(seed + number);
         let setting = if random.below(2) == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
-        let mut life = Life::begin(random);
+        let mut story = StoryRun::start(random);
         settings.write(setting);
-        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life.live(&steps, &mut counts)));
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story.run_steps(&steps, &mut counts)));
         if let Err(panic) = told {
             println!("{test}: TOPOLVM_SEED={} TOPOLVM_RUNS=1: lvm.conf {setting:?}: {steps:#?}", seed + number);
             std::panic::resume_unwind(panic);
         }
-        drop(life);
+        drop(story);
         settings.write("");
     }
     println!("{test}: {runs} stories, lvmd knew everything; {counts:?}");
 }
 
 /// A volume group and an lvmd, for one story.
-struct Life {
+struct StoryRun {
     lvmd: Lvmd,
     random: Random,
     /// Configuration with which lvmd was started, or will be next.
@@ -123,20 +123,20 @@ struct Life {
     /// Time after the start of the next request at which LVM is killed.
     fault: Option<Duration>,
     _groups: Groups,
-    disk: Failing,
+    disk: FailingDisk,
 }
 
 /// Name, size, tags and device number of each finished volume of a class; and the free bytes.
 type Known = (BTreeSet<(String, u64, Vec<String>, (u32, u32))>, u64);
 
-impl Life {
-    fn begin(random: Random) -> Self {
-        let disk = Failing::new();
+impl StoryRun {
+    fn start(random: Random) -> Self {
+        let disk = FailingDisk::new();
         let groups = Groups::on("myvg1", &DISKS[..1]);
         // A write to a pool that is full must fail: it would wait for a minute.
         for (pool, units) in POOLS.iter().zip([4, 1]) {
-            let size = format!("{}b", units * UNIT);
-            must("lvcreate", &["-qy", "--errorwhenfull", "y", "-T", &format!("myvg1/{pool}"), "-L", &size]);
+            let size = format!("{}b", units * BYTES_OF_GIB);
+            run_ok("lvcreate", &["-qy", "--errorwhenfull", "y", "-T", &format!("myvg1/{pool}"), "-L", &size]);
         }
         Self {
             lvmd: Lvmd::start(CONFIG),
@@ -152,7 +152,7 @@ impl Life {
         }
     }
 
-    fn live(&mut self, steps: &[Step], counts: &mut Counts) {
+    fn run_steps(&mut self, steps: &[Step], counts: &mut Counts) {
         for step in steps {
             match step {
                 Step::Request(request) => {
@@ -166,32 +166,32 @@ impl Life {
                 }
                 Step::Crash { request, command, after } => {
                     counts.crashes += 1;
-                    wait(self.crash(request, moment(command, 1), *after));
+                    wait(self.crash(request, approximate_start(command, 1), *after));
                 }
                 Step::Restart => self.restart(),
                 Step::Event(event) => {
                     counts.events += 1;
-                    self.happen(event);
+                    self.apply_event(event);
                 }
-                Step::Fault { command, nth, .. } => self.fault = Some(moment(command, *nth)),
+                Step::Fault { command, nth, .. } => self.fault = Some(approximate_start(command, *nth)),
                 Step::Heal => self.fault = None,
                 Step::Wait(_) => {
                     if !self.is_hidden && !self.is_failing {
                         counts.comparisons += 1;
                         self.configure(CONFIG);
-                        wait(self.knows());
+                        wait(self.wait_until_lvmd_knows());
                     }
                 }
             }
         }
-        self.happen(&Event::Hide(false));
-        self.happen(&Event::Miss(0));
+        self.apply_event(&Event::Hide(false));
+        self.apply_event(&Event::Miss(0));
         self.configure(CONFIG);
-        wait(self.knows());
+        wait(self.wait_until_lvmd_knows());
         self.open.clear();
         self.restart();
-        wait(self.knows());
-        let tags = must("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]);
+        wait(self.wait_until_lvmd_knows());
+        let tags = run_ok("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]);
         assert!(!tags.contains("topolvm.io/making="), "half made: {tags}");
         counts.comparisons += 2;
     }
@@ -216,8 +216,8 @@ impl Life {
     /// Sends a request and compares the volumes before and after. Returns true if it succeeded.
     async fn request(&mut self, request: &Request) -> bool {
         let client = self.lvmd.connect().await;
-        let before = contents();
-        let answered = answer(&client, request);
+        let before = list_volumes();
+        let answered = send_request(&client, request);
         let answered = match self.fault.take() {
             None => answered.await,
             Some(moment) => {
@@ -230,12 +230,12 @@ impl Life {
                 }
             }
         };
-        let Some(after) = contents() else { return answered.is_ok() };
+        let Some(after) = list_volumes() else { return answered.is_ok() };
         let name = request.name();
         match (request, &answered) {
             (Request::Create { gib, .. } | Request::Snapshot { gib, .. } | Request::Resize { gib, .. }, Ok(size)) => {
                 let there = after.get(name).unwrap_or_else(|| panic!("{name} was given to somebody and is not there"));
-                assert!(!there.is_half_made && there.size >= gib * UNIT && there.size == *size, "{there:?}");
+                assert!(!there.is_half_made && there.size >= gib * BYTES_OF_GIB && there.size == *size, "{there:?}");
             }
             (Request::Remove { .. }, Ok(_)) => assert!(!after.contains_key(name), "{name} was removed and is there"),
             (Request::Remove { .. } | Request::Resize { .. }, Err(status)) if status.code() == Code::NotFound => {
@@ -256,7 +256,7 @@ impl Life {
             return;
         }
         let client = self.lvmd.connect().await;
-        let asked = answer(&client, request);
+        let asked = send_request(&client, request);
         tokio::pin!(asked);
         if tokio::time::timeout(moment, &mut asked).await.is_err() {
             self.lvmd.kill();
@@ -268,7 +268,7 @@ impl Life {
         self.restart();
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply_event(&mut self, event: &Event) {
         // Whatever LVM refuses did not happen.
         let lvm = |command: &str| {
             let words: Vec<_> = command.split_whitespace().collect();
@@ -277,10 +277,10 @@ impl Life {
         let path = |name: &str| format!("/dev/myvg1/{name}");
         match *event {
             Event::Add { name, pool: Some(pool), gib } => {
-                lvm(&format!("lvcreate -qqy -T myvg1/{pool} -V {}b -n {name}", gib * UNIT));
+                lvm(&format!("lvcreate -qqy -T myvg1/{pool} -V {}b -n {name}", gib * BYTES_OF_GIB));
             }
             Event::Add { name, pool: None, gib } => {
-                lvm(&format!("lvcreate -qqy -L {}b -n {name} myvg1", gib * UNIT));
+                lvm(&format!("lvcreate -qqy -L {}b -n {name} myvg1", gib * BYTES_OF_GIB));
             }
             Event::Lose { name } => drop(lvm(&format!("lvremove -qqfy myvg1/{name}"))),
             Event::Extend => {
@@ -302,12 +302,12 @@ impl Life {
                 if lvm(&format!("lvchange -qqy -an myvg1/{name}")) {
                     // Something else gets its device number.
                     self.occupants += 1;
-                    must("dmsetup", &["create", &format!("occupant{}", self.occupants), "--table", "0 8 zero"]);
+                    run_ok("dmsetup", &["create", &format!("occupant{}", self.occupants), "--table", "0 8 zero"]);
                     lvm(&format!("lvchange -qqy -K -ay myvg1/{name}"));
                 }
             }
             Event::Fill { pool, percent } => {
-                let of = contents().unwrap_or_default();
+                let of = list_volumes().unwrap_or_default();
                 if let Some((name, _)) = of.iter().find(|(_, volume)| volume.pool == pool)
                     && let Ok(device) = File::options().write(true).open(path(name))
                 {
@@ -332,9 +332,9 @@ impl Life {
                 }
                 self.is_failing = fails;
                 if fails {
-                    Failing::fail();
+                    FailingDisk::fail();
                 } else {
-                    Failing::mend();
+                    FailingDisk::repair();
                     let group = if self.is_hidden { "elsewhere" } else { "myvg1" };
                     lvm(&format!("vgextend -qq --restoremissing {group} {}", self.disk.device()));
                 }
@@ -343,16 +343,16 @@ impl Life {
     }
 
     /// Waits until lvmd lists what LVM has.
-    async fn knows(&mut self) {
+    async fn wait_until_lvmd_knows(&mut self) {
         let client = self.lvmd.connect().await;
         let start = Instant::now();
         let mut again = tokio::time::interval(Duration::from_millis(50));
         loop {
-            let idle = lvms().is_empty();
-            let there = CLASSES.map(there);
+            let idle = lvm_processes().is_empty();
+            let there = CLASSES.map(expected_listing);
             let mut known = Vec::new();
             for class in CLASSES {
-                known.push(told(&client, class).await);
+                known.push(lvmd_listing(&client, class).await);
             }
             if idle && known.iter().zip(&there).all(|(known, there)| known.as_ref().is_ok_and(|known| known == there)) {
                 return;
@@ -364,11 +364,11 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for StoryRun {
     fn drop(&mut self) {
         self.open.clear();
         if self.is_failing {
-            Failing::mend();
+            FailingDisk::repair();
         }
         if self.is_hidden {
             drop(run("vgrename", &["-q", "elsewhere", "myvg1"]));
@@ -380,21 +380,22 @@ impl Drop for Life {
 }
 
 /// Returns the approximate time from a request to the run of a command: the fake LVM knows it, here only luck finds it.
-fn moment(command: &str, nth: usize) -> Duration {
+fn approximate_start(command: &str, nth: usize) -> Duration {
     let place = COMMANDS.iter().position(|other| *other == command).unwrap_or(0);
     Duration::from_millis(u64::try_from(10 * place + 15 * nth).unwrap())
 }
 
-async fn answer(client: &Client, wanted: &Request) -> Result<u64, Status> {
+async fn send_request(client: &Client, wanted: &Request) -> Result<u64, Status> {
     let size = |bytes: i64| u64::try_from(bytes).unwrap();
     match *wanted {
         Request::Create { class, name, gib } => {
-            client.create_with(request(class, name, gib * UNIT)).await.map(|made| size(made.size_bytes))
+            client.create_with(request(class, name, gib * BYTES_OF_GIB)).await.map(|made| size(made.size_bytes))
         }
-        Request::Resize { class, name, gib } => client.resize_in(class, name, gib * UNIT).await.map(size),
+        Request::Resize { class, name, gib } => client.resize_in(class, name, gib * BYTES_OF_GIB).await.map(size),
         Request::Snapshot { class, source, name, gib } => {
             let class = class.to_owned();
-            let wanted = CreateLvSnapshotRequest { device_class: class, ..snapshot(name, source, "rw", gib * UNIT) };
+            let wanted =
+                CreateLvSnapshotRequest { device_class: class, ..snapshot(name, source, "rw", gib * BYTES_OF_GIB) };
             client.snapshot(wanted).await.map(|made| size(made.size_bytes))
         }
         Request::Remove { class, name } => client.remove(class, name).await.map(|()| 0),
@@ -411,7 +412,7 @@ struct Volume {
 }
 
 /// Lists all volumes with `lvs`; `None` if it does not find the group.
-fn contents() -> Option<BTreeMap<String, Volume>> {
+fn list_volumes() -> Option<BTreeMap<String, Volume>> {
     let fields = "lv_name,lv_size,pool_lv,lv_tags,lv_kernel_major,lv_kernel_minor";
     let list = run("lvs", &["--noheadings", "--units=b", "--nosuffix", "--separator=|", "-o", fields, "myvg1"]);
     if !list.status.success() {
@@ -430,27 +431,28 @@ fn contents() -> Option<BTreeMap<String, Volume>> {
     Some(volumes.filter(|(name, _)| NAMES.contains(&name.as_str())).collect())
 }
 
-fn there(class: &str) -> Known {
+fn expected_listing(class: &str) -> Known {
     let pool = match class {
         "thin" => "pool",
         "other" => "pool2",
         _ => "",
     };
-    let all = contents().unwrap_or_default();
+    let all = list_volumes().unwrap_or_default();
     let own: Vec<_> = all.into_iter().filter(|(_, volume)| volume.pool == pool).collect();
     let promised: u64 = own.iter().map(|(_, volume)| volume.size).sum();
     let free = match class {
-        "thin" => (6 * UNIT).saturating_sub(promised),
-        "other" => (10 * UNIT).saturating_sub(promised),
-        _ => {
-            must("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"]).trim().parse().unwrap()
-        }
+        "thin" => (6 * BYTES_OF_GIB).saturating_sub(promised),
+        "other" => (10 * BYTES_OF_GIB).saturating_sub(promised),
+        _ => run_ok("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"])
+            .trim()
+            .parse()
+            .unwrap(),
     };
     let shown = own.into_iter().filter(|(_, volume)| !volume.is_half_made);
     (shown.map(|(name, volume)| (name, volume.size, volume.tags, volume.device)).collect(), free)
 }
 
-async fn told(client: &Client, class: &str) -> Result<Known, Status> {
+async fn lvmd_listing(client: &Client, class: &str) -> Result<Known, Status> {
     let listed = client.list_of(class).await?.into_iter().map(|volume| {
         let size = u64::try_from(volume.size_bytes).unwrap();
         (volume.name, size, volume.tags, (volume.dev_major, volume.dev_minor))

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use lvm::SystemRunner;
 
-use crate::bench::{MIB, must, run, wait};
 use crate::crash::{exists, tags};
 use crate::daemon::{Lvmd, SOCKET};
-use crate::kills::lvms;
+use crate::fixture::{MIB, run, run_ok, wait};
+use crate::kills::lvm_processes;
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
-use crate::two_daemons::Patience;
+use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvm_comes_to_its_end_when_lvmd_is_killed_and_nobody_reads_what_it_says", comes_to_its_end_without_readers),
@@ -74,7 +74,7 @@ const KILL_LVMD: &str = r#"kill -9 $lvmd; while [ -n "$(ls /proc/$lvmd/fd 2>/dev
 async fn until_lvm_has_ended() {
     let start = Instant::now();
     let mut again = tokio::time::interval(Duration::from_millis(20));
-    while !lvms().is_empty() {
+    while !lvm_processes().is_empty() {
         assert!(start.elapsed() < Duration::from_mins(1), "LVM does not end");
         again.tick().await;
     }
@@ -84,8 +84,8 @@ async fn until_lvm_has_ended() {
 fn assert_whole(name: &str) {
     let left = tags(name);
     assert!(exists(name) && !left.contains("making"), "{name}: {left:?}");
-    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-V4m", "-n", "by-hand"]);
-    must("lvremove", &["-qfy", "myvg1/by-hand"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V4m", "-n", "by-hand"]);
+    run_ok("lvremove", &["-qfy", "myvg1/by-hand"]);
 }
 
 fn comes_to_its_end_without_readers() {
@@ -117,18 +117,18 @@ const POD: &str = "/sys/fs/cgroup/pod";
 impl Container {
     fn new() -> Self {
         if !Path::new("/sys/fs/cgroup/cgroup.procs").exists() {
-            must("mount", &["-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]);
+            run_ok("mount", &["-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]);
         }
         fs::create_dir(POD).unwrap();
         let root = tempfile::tempdir_in("/run").unwrap();
         let path = root.path().to_str().unwrap();
-        must("mount", &["-t", "tmpfs", "container", path]);
+        run_ok("mount", &["-t", "tmpfs", "container", path]);
         for entry in fs::read_dir("/").unwrap() {
             let entry = entry.unwrap();
             let inside = root.path().join(entry.file_name());
             if entry.file_type().unwrap().is_dir() {
                 fs::create_dir(&inside).unwrap();
-                must("mount", &["--rbind", entry.path().to_str().unwrap(), inside.to_str().unwrap()]);
+                run_ok("mount", &["--rbind", entry.path().to_str().unwrap(), inside.to_str().unwrap()]);
             } else if entry.file_type().unwrap().is_symlink() {
                 std::os::unix::fs::symlink(fs::read_link(entry.path()).unwrap(), inside).unwrap();
             }
@@ -168,7 +168,7 @@ fn waits_for_what_was_left() {
     let _groups = pools();
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
-    must("mkfifo", &[go.to_str().unwrap()]);
+    run_ok("mkfifo", &[go.to_str().unwrap()]);
     let interrupted = Interrupted::new(&format!("{KILL_LVMD}; read -r go <{}", go.display()));
     wait(async {
         let lvmd = Lvmd::start(&interrupted.config(&[]));
@@ -220,7 +220,7 @@ fn leaves_pools_that_work() {
         wait(async {
             let client = next.connect().await;
             // What LVM made is there as a whole, or it goes by itself
-            let patience = Patience::now();
+            let patience = NoticeTimeout::now();
             patience.until("what is half made", async || !tags("v").contains("making")).await;
             client.snapshot(snapshot("probe", "source", "ro", 0)).await.unwrap();
             for name in ["probe", "v"] {

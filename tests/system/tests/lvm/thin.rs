@@ -7,8 +7,8 @@ use tonic::Code;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, Empty};
 
-use crate::bench::{EXTENT, Groups, MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code, signed};
+use crate::fixture::{EXTENT, Groups, MIB, run, run_ok, wait};
 use crate::snapshot::snapshot;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -35,8 +35,8 @@ device-classes:
 
 pub(crate) fn pools() -> Groups {
     let groups = Groups::one();
-    must("lvcreate", &["-qy", "-T", "myvg1/pool", "-L128m"]);
-    must("lvcreate", &["-qy", "-T", "myvg1/pool2", "-L64m"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-L128m"]);
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool2", "-L64m"]);
     groups
 }
 
@@ -57,7 +57,7 @@ fn promises_what_is_configured() {
         assert_eq!(client.free().await, 640 * MIB);
         let created = client.create("a", 400 * MIB + 4096).await.unwrap();
         assert_eq!((created.size_bytes, &created.attr[..1]), (signed(400 * MIB + EXTENT), "V"), "{created:?}");
-        assert_eq!(must("lvs", &["--noheadings", "-o", "pool_lv", "myvg1/a"]).trim(), "pool");
+        assert_eq!(run_ok("lvs", &["--noheadings", "-o", "pool_lv", "myvg1/a"]).trim(), "pool");
         assert_eq!(client.create("a", 400 * MIB + 4096).await.unwrap(), created, "again is success");
 
         assert_eq!(code(client.create("b", 240 * MIB).await), Code::ResourceExhausted);
@@ -116,14 +116,14 @@ fn removes_thin_origins_and_keeps_external_ones() {
     wait(async {
         let client = lvmd.connect().await;
         client.create("a", 16 * MIB).await.unwrap();
-        must("lvcreate", &["-qy", "-s", "-n", "of-thin", "myvg1/a"]);
+        run_ok("lvcreate", &["-qy", "-s", "-n", "of-thin", "myvg1/a"]);
         client.remove("thin", "a").await.unwrap();
         assert!(run("lvs", &["myvg1/of-thin"]).status.success());
 
         client.create_with(request("thick", "b", 16 * MIB)).await.unwrap();
-        must("lvchange", &["-qan", "myvg1/b"]);
-        must("lvchange", &["-q", "-pr", "myvg1/b"]);
-        must("lvcreate", &["-qy", "-s", "-n", "of-thick", "--thinpool", "myvg1/pool", "myvg1/b"]);
+        run_ok("lvchange", &["-qan", "myvg1/b"]);
+        run_ok("lvchange", &["-q", "-pr", "myvg1/b"]);
+        run_ok("lvcreate", &["-qy", "-s", "-n", "of-thick", "--thinpool", "myvg1/pool", "myvg1/b"]);
         assert_eq!(code(client.remove("thick", "b").await), Code::FailedPrecondition);
         assert!(run("lvs", &["myvg1/of-thick"]).status.success());
         client.remove("thin", "of-thick").await.unwrap();
@@ -137,7 +137,7 @@ fn tells_watchers_how_full_a_pool_is() {
     wait(async {
         let client = lvmd.connect().await;
         let created = client.create("a", 64 * MIB).await.unwrap();
-        must("dd", &["if=/dev/urandom", &format!("of={}", created.path), "bs=1M", "count=32", "oflag=direct"]);
+        run_ok("dd", &["if=/dev/urandom", &format!("of={}", created.path), "bs=1M", "count=32", "oflag=direct"]);
         let mut watch = VgServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
         // Writing changes no metadata of LVM's, and is noticed all the same.
         let mut message = watch.message().await.unwrap().unwrap();
@@ -160,7 +160,7 @@ fn tells_watchers_how_full_a_pool_is() {
 fn tells_watchers_of_a_pool_without_space() {
     let _groups = pools();
     // Instead of waiting a minute for somebody to extend it
-    must("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
+    run_ok("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
         let client = lvmd.connect().await;
@@ -210,7 +210,7 @@ async fn until_promised(client: &Client, is_it: impl Fn(u64) -> bool) {
 
 fn gives_nothing_out_of_a_full_pool() {
     let _groups = pools();
-    must("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
+    run_ok("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
         let client = lvmd.connect().await;
@@ -225,7 +225,7 @@ fn gives_nothing_out_of_a_full_pool() {
             assert!(status.message().contains("`lvextend -L +SIZE myvg1/pool`"), "{status}");
         }
         // By hand or by dmeventd.
-        must("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
+        run_ok("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
         until_promised(&client, |promised| promised == 5 * 256 * MIB - 160 * MIB).await;
         client.create("b", 16 * MIB).await.unwrap();
     });
@@ -237,7 +237,7 @@ fn keeps_to_the_threshold() {
     let dir = tempfile::tempdir().unwrap();
     let system_dir = dir.path().join("lvm");
     let path = system_dir.to_str().unwrap();
-    must("cp", &["-r", "/etc/lvm", path]);
+    run_ok("cp", &["-r", "/etc/lvm", path]);
     let conf = system_dir.join("lvm.conf");
     let section = "\nactivation {\n";
     let text = std::fs::read_to_string(&conf).unwrap();
@@ -250,14 +250,14 @@ fn keeps_to_the_threshold() {
         let created = client.create("a", 120 * MIB).await.unwrap();
         let write = |mib: u64, skip: u64| {
             let (count, seek) = (format!("count={mib}"), format!("seek={skip}"));
-            must("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", &count, &seek, "oflag=direct"]);
+            run_ok("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", &count, &seek, "oflag=direct"]);
         };
         write(48, 0);
         client.create("b", 16 * MIB).await.unwrap();
         write(32, 48);
         until_promised(&client, |promised| promised == 0).await;
         assert_eq!(code(client.create("c", 16 * MIB).await), Code::ResourceExhausted);
-        must("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
+        run_ok("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
         until_promised(&client, |promised| promised == 5 * 256 * MIB - 136 * MIB).await;
         client.create("c", 16 * MIB).await.unwrap();
     });

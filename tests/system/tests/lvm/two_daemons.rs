@@ -7,8 +7,8 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::bench::{DISKS, EXTENT, Failing, Groups, MIB, lv, lvm, must, myvg1, vg, wait};
 use crate::daemon::{Client, Lvmd, code};
+use crate::fixture::{DISKS, EXTENT, FailingDisk, Groups, MIB, lv, lvm, myvg1, run_ok, vg, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -27,12 +27,12 @@ const OTHER_SOCKET: &str = "/run/topolvm-test/other.sock";
 const CLASS: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 
 /// Timeout for noticing a change: two seconds, and the time of a few commands on this machine at the moment.
-pub(crate) struct Patience(Duration);
+pub(crate) struct NoticeTimeout(Duration);
 
-impl Patience {
+impl NoticeTimeout {
     pub(crate) fn now() -> Self {
         let start = Instant::now();
-        must("vgs", &["--noheadings", "myvg1"]);
+        run_ok("vgs", &["--noheadings", "myvg1"]);
         Self(Duration::from_secs(2) + 4 * start.elapsed())
     }
 
@@ -55,7 +55,7 @@ fn see_each_others_changes() {
     let _groups = Groups::one();
     let (one, two) = (Lvmd::start(CLASS), Lvmd::start_at(OTHER_SOCKET, CLASS));
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         let (one, two) = (one.connect().await, two.connect().await);
         for (this, that) in [(&one, &two), (&two, &one)] {
             let mut watch = that.watch().await;
@@ -82,16 +82,17 @@ fn what_becomes_ready_stays() {
     wait(async {
         let lvm = lvm();
         let mark = "topolvm.io/making=/run/topolvm-test/lvmd.sock#1.0";
-        let make =
-            |name: &str| must("lvcreate", &["-qy", "-L8m", "-n", name, "--addtag", mark, "--addtag", "other", "myvg1"]);
+        let make = |name: &str| {
+            run_ok("lvcreate", &["-qy", "-L8m", "-n", name, "--addtag", mark, "--addtag", "other", "myvg1"])
+        };
         for name in ["ready", "half-made", "another"] {
             make(name);
         }
         let seen = myvg1(&lvm).await;
         let uuid = |name: &str| seen.volume(name).unwrap().uuid.clone();
-        must("lvchange", &["-q", "--deltag", mark, "myvg1/ready"]);
+        run_ok("lvchange", &["-q", "--deltag", mark, "myvg1/ready"]);
         // Somebody makes it anew: another volume of the same name, with the same mark.
-        must("lvremove", &["-qfy", "myvg1/another"]);
+        run_ok("lvremove", &["-qfy", "myvg1/another"]);
         make("another");
 
         let remove = async |name: &str| lvm.remove_if(&vg("myvg1"), &lv(name), &uuid(name), Some(mark)).await;
@@ -103,13 +104,13 @@ fn what_becomes_ready_stays() {
         assert_eq!(left, ["another".into(), "ready".into()].map(|name: Box<str>| name));
         // Without a tag, and what is open.
         let ready = uuid("ready");
-        must("mkfs.ext4", &["-q", "/dev/myvg1/ready"]);
+        run_ok("mkfs.ext4", &["-q", "/dev/myvg1/ready"]);
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().to_str().unwrap();
-        must("mount", &["/dev/myvg1/ready", dir]);
+        run_ok("mount", &["/dev/myvg1/ready", dir]);
         let removed = lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await;
         assert!(matches!(removed.done, Err(lvm::Error::Busy { .. })), "{removed:?}");
-        must("umount", &[dir]);
+        run_ok("umount", &[dir]);
         lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await.done.unwrap();
         lvm.remove_if(&vg("myvg1"), &lv("ready"), &ready, None).await.done.unwrap();
     });
@@ -123,7 +124,7 @@ fn at_once_lose_nothing() {
     let _groups = pools();
     let (one, two) = (Lvmd::start(CLASSES), Lvmd::start_at(OTHER_SOCKET, CLASSES));
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         let clients = [one.connect().await, two.connect().await];
         let [one, two] = &clients;
         one.create("source", 16 * MIB).await.unwrap();
@@ -149,7 +150,7 @@ fn at_once_lose_nothing() {
                 listed == names
             };
             patience.until("what both made", all).await;
-            assert!(!must("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]).contains("making"));
+            assert!(!run_ok("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]).contains("making"));
         }
         // Each grows or removes what the other made.
         let changed = join_all(names.iter().enumerate().map(async |(number, name)| {
@@ -162,7 +163,7 @@ fn at_once_lose_nothing() {
         for (name, changed) in names.iter().zip(changed.await) {
             assert!(changed.is_ok(), "{name}: {changed:?}");
         }
-        let left = must("lvs", &["--noheadings", "--units=b", "--nosuffix", "-o", "lv_name,lv_size", "myvg1"]);
+        let left = run_ok("lvs", &["--noheadings", "--units=b", "--nosuffix", "-o", "lv_name,lv_size", "myvg1"]);
         let expected = names.iter().step_by(3).map(|name| (name.as_str(), (6 * EXTENT).to_string()));
         let mut left: Vec<_> = left.split_whitespace().collect();
         left.retain(|word| !word.starts_with("pool"));
@@ -180,33 +181,33 @@ fn notices_an_administrator() {
     let _groups = Groups::one();
     let lvmd = Lvmd::start(CLASS);
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         let client = lvmd.connect().await;
         let free = client.free().await;
         client.create("a", EXTENT).await.unwrap();
 
-        must("vgextend", &["-qy", "myvg1", DISKS[1]]);
+        run_ok("vgextend", &["-qy", "myvg1", DISKS[1]]);
         patience.until("vgextend", async || client.free().await > free + free / 2).await;
         let free = client.free().await;
 
-        must("lvresize", &["-qy", "-L16m", "myvg1/a"]);
+        run_ok("lvresize", &["-qy", "-L16m", "myvg1/a"]);
         patience.until("lvresize", async || client.free().await == free - 3 * EXTENT).await;
         assert_eq!(client.list().await[0].size_bytes, 16 << 20);
 
         // Nothing has more or less room after this.
-        must("lvrename", &["-q", "myvg1", "a", "b"]);
+        run_ok("lvrename", &["-q", "myvg1", "a", "b"]);
         patience.until("lvrename", async || names(&client).await == ["b"]).await;
         assert_eq!(client.list().await[0].path, "/dev/myvg1/b");
 
-        must("lvchange", &["-q", "--addtag", "theirs", "myvg1/b"]);
+        run_ok("lvchange", &["-q", "--addtag", "theirs", "myvg1/b"]);
         let is_tagged = async || client.list().await[0].tags.iter().any(|tag| tag == "theirs");
         patience.until("a tag", is_tagged).await;
 
-        must("lvremove", &["-qfy", "myvg1/b"]);
+        run_ok("lvremove", &["-qfy", "myvg1/b"]);
         patience.until("lvremove", async || client.list().await.is_empty()).await;
         assert_eq!(client.free().await, free + EXTENT);
 
-        must("vgreduce", &["-q", "myvg1", DISKS[1]]);
+        run_ok("vgreduce", &["-q", "myvg1", DISKS[1]]);
         patience.until("vgreduce", async || client.free().await < free).await;
     });
 }
@@ -215,14 +216,14 @@ fn notices_a_pool_that_fills_up() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
-        let patience = Patience::now();
+        let patience = NoticeTimeout::now();
         let client = lvmd.connect().await;
         let created = client.create("a", 120 * MIB).await.unwrap();
         let mut watch = client.watch().await;
         watch.message().await.unwrap().unwrap();
         for (mib, percent) in [(32, 24.0), (96, 74.0)] {
             let output = format!("of={}", created.path);
-            must("dd", &["if=/dev/zero", &output, "bs=1M", &format!("count={mib}"), "oflag=direct"]);
+            run_ok("dd", &["if=/dev/zero", &output, "bs=1M", &format!("count={mib}"), "oflag=direct"]);
             let told = async {
                 loop {
                     let message = watch.message().await.unwrap().unwrap();
@@ -244,19 +245,19 @@ async fn health(client: &Client) -> i32 {
 fn notices_a_disk_that_disappears() {
     // The only disk of the group, then one of two.
     for number_of_disks in [1, 2] {
-        let failing = Failing::new();
+        let failing = FailingDisk::new();
         let disks = [failing.device(), DISKS[0]];
         let _groups = Groups::on("myvg1", &disks[..number_of_disks]);
         let lvmd = Lvmd::start(CLASS);
         wait(async {
-            let patience = Patience::now();
+            let patience = NoticeTimeout::now();
             let client = lvmd.connect().await;
             client.create("a", EXTENT).await.unwrap();
             let free = client.free().await;
             assert!(free > 0);
             let before = health(&client).await;
 
-            Failing::fail();
+            FailingDisk::fail();
             // LVM tries each path again before it believes it.
             let is_noticed = async || match client.free_in("").await {
                 Ok(now) => now < free || health(&client).await != before,
@@ -274,10 +275,10 @@ fn notices_a_disk_that_disappears() {
             }
             assert!(client.create("b", EXTENT).await.is_err(), "nothing is made in half a group");
 
-            Failing::mend();
+            FailingDisk::repair();
             if number_of_disks == 2 {
                 // No device came, so LVM goes on without the disk until it is told to look again.
-                must("pvscan", &["--cache"]);
+                run_ok("pvscan", &["--cache"]);
                 client.create("b", EXTENT).await.unwrap();
                 client.remove("ssd", "b").await.unwrap();
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use crate::bench::{DISKS, Groups, MIB, must, run, wait};
 use crate::daemon::{Client, Lvmd, code};
+use crate::fixture::{DISKS, Groups, MIB, run, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("without_wiping_the_next_volume_begins_with_the_contents_of_the_last", contents_stay_without_wiping),
@@ -36,7 +36,7 @@ fn write_secret(device: &str) {
 }
 
 /// Counts the sectors of a device that contain the secret.
-fn secrets(device: &str) -> usize {
+fn count_secrets(device: &str) -> usize {
     let mut device = File::open(device).unwrap();
     let mut piece = vec![0; 1 << 20];
     let mut found = 0;
@@ -50,7 +50,7 @@ fn secrets(device: &str) -> usize {
 }
 
 /// Creates a volume, fills it, and returns the free bytes before.
-async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
+async fn create_filled(client: &Client, name: &str, bytes: u64) -> u64 {
     let free = client.free().await;
     client.create(name, bytes).await.unwrap();
     write_secret(&format!("/dev/myvg1/{name}"));
@@ -58,9 +58,9 @@ async fn fill(client: &Client, name: &str, bytes: u64) -> u64 {
 }
 
 /// Creates a volume on the whole group and counts its sectors with the secret.
-fn secrets_in_the_next() -> usize {
-    must("lvcreate", &["-qy", "-Wn", "-Zn", "-l100%FREE", "-n", "next", "myvg1"]);
-    secrets("/dev/myvg1/next")
+fn count_secrets_in_next_volume() -> usize {
+    run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-l100%FREE", "-n", "next", "myvg1"]);
+    count_secrets("/dev/myvg1/next")
 }
 
 /// Shows without wiping that the other tests would find contents that are left.
@@ -69,10 +69,10 @@ fn contents_stay_without_wiping() {
     let lvmd = Lvmd::start(&classes("none"));
     wait(async {
         let client = lvmd.connect().await;
-        fill(&client, "a", 256 * MIB).await;
+        create_filled(&client, "a", 256 * MIB).await;
         client.remove("ssd", "a").await.unwrap();
     });
-    assert_eq!(secrets_in_the_next(), 256 << 11);
+    assert_eq!(count_secrets_in_next_volume(), 256 << 11);
 }
 
 fn contents_are_nowhere(wipe: &str) {
@@ -81,8 +81,8 @@ fn contents_are_nowhere(wipe: &str) {
     wait(async {
         let client = lvmd.connect().await;
         // With something in between that is not to be touched.
-        let free = fill(&client, "a", 128 * MIB).await;
-        must("lvcreate", &["-qy", "-L64m", "-n", "theirs", "myvg1"]);
+        let free = create_filled(&client, "a", 128 * MIB).await;
+        run_ok("lvcreate", &["-qy", "-L64m", "-n", "theirs", "myvg1"]);
         write_secret("/dev/myvg1/theirs");
         client.resize("a", 256 * MIB).await.unwrap();
         write_secret("/dev/myvg1/a");
@@ -90,8 +90,8 @@ fn contents_are_nowhere(wipe: &str) {
         client.until_free(|now| now == free - 64 * MIB).await;
         assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
     });
-    assert_eq!(secrets("/dev/myvg1/theirs"), 64 << 11);
-    assert_eq!(secrets_in_the_next(), 0);
+    assert_eq!(count_secrets("/dev/myvg1/theirs"), 64 << 11);
+    assert_eq!(count_secrets_in_next_volume(), 0);
 }
 
 fn zeroed_contents_are_nowhere() {
@@ -112,24 +112,24 @@ struct SlowDisk {
 impl SlowDisk {
     fn new() -> Self {
         let groups = Groups::new(&[]);
-        let sectors: u64 = must("blockdev", &["--getsz", DISKS[0]]).trim().parse().unwrap();
+        let sectors: u64 = run_ok("blockdev", &["--getsz", DISKS[0]]).trim().parse().unwrap();
         // Not from the beginning, so that LVM sees its label in one place only.
         let slow = format!("0 {} delay {1} 2048 0 {1} 2048 0", sectors - 2048, DISKS[0]);
-        must("dmsetup", &["create", "--noudevsync", "slow", "--table", &slow]);
-        must("dmsetup", &["mknodes", "slow"]);
-        let device = must("losetup", &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"]).trim().to_owned();
+        run_ok("dmsetup", &["create", "--noudevsync", "slow", "--table", &slow]);
+        run_ok("dmsetup", &["mknodes", "slow"]);
+        let device = run_ok("losetup", &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"]).trim().to_owned();
         let disk = Self { _groups: groups, device };
-        must("vgcreate", &["-qy", "myvg1", &disk.device]);
+        run_ok("vgcreate", &["-qy", "myvg1", &disk.device]);
         disk
     }
 
     /// Sets the delay of each write in milliseconds.
     fn set_delay(milliseconds: &str) {
-        let table = must("dmsetup", &["table", "slow"]);
+        let table = run_ok("dmsetup", &["table", "slow"]);
         let (before, _) = table.trim().rsplit_once(' ').unwrap();
-        must("dmsetup", &["suspend", "--noudevsync", "slow"]);
-        must("dmsetup", &["load", "slow", "--table", &format!("{before} {milliseconds}")]);
-        must("dmsetup", &["resume", "--noudevsync", "slow"]);
+        run_ok("dmsetup", &["suspend", "--noudevsync", "slow"]);
+        run_ok("dmsetup", &["load", "slow", "--table", &format!("{before} {milliseconds}")]);
+        run_ok("dmsetup", &["resume", "--noudevsync", "slow"]);
     }
 }
 
@@ -144,8 +144,8 @@ impl Drop for SlowDisk {
 }
 
 /// Returns name and tags of the only volume.
-fn left() -> (String, String) {
-    let left = must("lvs", &["--noheadings", "--separator", " ", "-o", "lv_name,lv_tags", "myvg1"]);
+fn only_volume() -> (String, String) {
+    let left = run_ok("lvs", &["--noheadings", "--separator", " ", "-o", "lv_name,lv_tags", "myvg1"]);
     let (name, tags) = left.trim().split_once(' ').unwrap();
     (name.to_owned(), tags.to_owned())
 }
@@ -156,14 +156,14 @@ fn killed_while_wiping() {
     let lvmd = Lvmd::start(&classes("zero"));
     let free = wait(async {
         let client = lvmd.connect().await;
-        let free = fill(&client, "a", size).await;
+        let free = create_filled(&client, "a", size).await;
         SlowDisk::set_delay("500");
         client.remove("ssd", "a").await.unwrap();
         assert_eq!(client.list().await, []);
         assert_eq!(client.free().await, free - size, "its room is not offered before it is wiped");
         assert_eq!(code(client.create("b", free).await), Code::ResourceExhausted);
         assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
-        let (name, tags) = left();
+        let (name, tags) = only_volume();
         assert!(name.starts_with("topolvm.wiping."), "{name}");
         assert!(tags.contains("topolvm.io/wiping=zero:/run/topolvm-test/lvmd.sock"), "{tags}");
         // Its name is free all the same.
@@ -173,12 +173,12 @@ fn killed_while_wiping() {
     });
     // By SIGKILL.
     drop(lvmd);
-    let wiping = must("lvs", &["--noheadings", "-o", "lv_path", "-S", "lv_size>=64m", "myvg1"]);
-    assert!(secrets(wiping.trim()) > 0, "it was quicker than the test");
+    let wiping = run_ok("lvs", &["--noheadings", "-o", "lv_path", "-S", "lv_size>=64m", "myvg1"]);
+    assert!(count_secrets(wiping.trim()) > 0, "it was quicker than the test");
     SlowDisk::set_delay("0");
     let lvmd = Lvmd::start(&classes("none"));
     wait(async { lvmd.connect().await.until_free(|now| now == free).await });
-    assert_eq!(secrets_in_the_next(), 0);
+    assert_eq!(count_secrets_in_next_volume(), 0);
 }
 
 fn ends_quickly_while_wiping() {
@@ -186,14 +186,14 @@ fn ends_quickly_while_wiping() {
     let mut lvmd = Lvmd::start(&classes("zero"));
     wait(async {
         let client = lvmd.connect().await;
-        fill(&client, "a", 640 * MIB).await;
+        create_filled(&client, "a", 640 * MIB).await;
         SlowDisk::set_delay("500");
         client.remove("ssd", "a").await.unwrap();
     });
     let start = std::time::Instant::now();
     assert_eq!(lvmd.terminate().code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert!(left().0.starts_with("topolvm.wiping."));
+    assert!(only_volume().0.starts_with("topolvm.wiping."));
     SlowDisk::set_delay("0");
 }
 
@@ -202,20 +202,20 @@ fn wipes_nothing_that_is_open() {
     let lvmd = Lvmd::start(&classes("zero"));
     wait(async {
         let client = lvmd.connect().await;
-        let free = fill(&client, "a", 64 * MIB).await;
+        let free = create_filled(&client, "a", 64 * MIB).await;
         let open = File::open("/dev/myvg1/a").unwrap();
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
         drop(open);
-        must("mkfs.ext4", &["-qF", "/dev/myvg1/a"]);
+        run_ok("mkfs.ext4", &["-qF", "/dev/myvg1/a"]);
         let mount_point = tempfile::tempdir().unwrap();
         let path = mount_point.path().to_str().unwrap();
-        must("mount", &["/dev/myvg1/a", path]);
+        run_ok("mount", &["/dev/myvg1/a", path]);
         fs::write(mount_point.path().join("file"), SECRET).unwrap();
         assert_eq!(code(client.remove("ssd", "a").await), Code::FailedPrecondition);
         assert_eq!(fs::read(mount_point.path().join("file")).unwrap(), SECRET);
-        must("umount", &[path]);
+        run_ok("umount", &[path]);
         client.remove("ssd", "a").await.unwrap();
         client.until_free(|now| now == free).await;
     });
-    assert_eq!(secrets_in_the_next(), 0);
+    assert_eq!(count_secrets_in_next_volume(), 0);
 }

@@ -22,7 +22,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;
 
-use crate::bench::{Groups, lvm, must, wait};
+use crate::fixture::{Groups, lvm, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("a_link_to_another_volume_is_refused_and_that_volume_keeps_every_byte", a_link_to_another_volume)];
@@ -43,11 +43,11 @@ fn publish(access_type: AccessType) -> NodePublishVolumeRequest {
 
 fn a_link_to_another_volume() {
     let _groups = Groups::one();
-    must("lvcreate", &["-qy", "-L64m", "-n", "v1", "myvg1"]);
-    must("lvcreate", &["-qy", "-L64m", "-n", "other", "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-L64m", "-n", "v1", "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-L64m", "-n", "other", "myvg1"]);
     // What nobody has a name for is formatted where it lies on the volume itself
-    must("dd", &["if=/dev/urandom", "of=/dev/myvg1/other", "bs=1M", "count=64", "oflag=direct"]);
-    let sum = || must("sha256sum", &["/dev/mapper/myvg1-other"]);
+    run_ok("dd", &["if=/dev/urandom", "of=/dev/myvg1/other", "bs=1M", "count=64", "oflag=direct"]);
+    let sum = || run_ok("sha256sum", &["/dev/mapper/myvg1-other"]);
     let before = sum();
     wait(async {
         let shutdown = CancellationToken::new();
@@ -84,7 +84,7 @@ fn a_link_to_another_volume() {
 
         // What the message says
         std::fs::remove_file("/dev/myvg1/v1").unwrap();
-        must("vgmknodes", &["-qq", "myvg1"]);
+        run_ok("vgmknodes", &["-qq", "myvg1"]);
         publish(AccessType::Mount(MountVolume::default())).await.unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(
@@ -95,7 +95,7 @@ fn a_link_to_another_volume() {
             NodeUnpublishVolumeRequest { volume_id: "v1".to_owned(), target_path: "/run/target/mount".to_owned() };
         node.node_unpublish_volume(Request::new(unpublish)).await.unwrap();
         // The device is held by nobody any more
-        must("lvremove", &["-qqy", "myvg1/v1"]);
+        run_ok("lvremove", &["-qqy", "myvg1/v1"]);
         assert_eq!(sum(), before);
         shutdown.cancel();
         tasks.wait().await.unwrap();

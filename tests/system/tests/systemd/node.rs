@@ -38,7 +38,7 @@ device-classes:
 ";
 
 /// Runs a program that must succeed.
-pub(crate) fn must(program: &str, args: &[&str]) -> String {
+pub(crate) fn run_ok(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {args:?}: {said}{}", journal());
@@ -68,7 +68,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
 /// Returns the path of the package of a revision, as `cargo xtask deb --debug` has built it.
 pub(crate) fn package(revision: u32) -> String {
     let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("debian-test");
-    let suffix = format!("-{revision}_{}.deb", must("dpkg", &["--print-architecture"]).trim());
+    let suffix = format!("-{revision}_{}.deb", run_ok("dpkg", &["--print-architecture"]).trim());
     let packages = fs::read_dir(&target).into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut packages = packages.filter(|path| path.to_string_lossy().ends_with(&suffix)).collect::<Vec<PathBuf>>();
     assert!(packages.len() == 1, "run cargo xtask deb --debug first: {} has {packages:?}", target.display());
@@ -87,12 +87,12 @@ fn is_installed() -> bool {
 /// Runs dpkg without steps that take time and prove nothing: no file of a guest outlives it, and the index of all
 /// manual pages is not ours.
 pub(crate) fn dpkg(args: &[&str]) -> String {
-    must("dpkg", &[&["--force-unsafe-io", "--no-triggers"], args].concat())
+    run_ok("dpkg", &[&["--force-unsafe-io", "--no-triggers"], args].concat())
 }
 
 /// Returns a property of the service.
 pub(crate) fn property(name: &str) -> String {
-    must("systemctl", &["show", "--property", name, "--value", UNIT]).trim().to_owned()
+    run_ok("systemctl", &["show", "--property", name, "--value", UNIT]).trim().to_owned()
 }
 
 /// Returns lvmd's process.
@@ -106,14 +106,14 @@ pub(crate) fn main_process_file(name: &str) -> PathBuf {
 }
 
 pub(crate) fn systemctl(action: &str) -> String {
-    must("systemctl", &[action, UNIT])
+    run_ok("systemctl", &[action, UNIT])
 }
 
 /// Adds lines to the section `[Service]` of the unit.
 pub(crate) fn drop_in(lines: &str) {
     fs::create_dir_all(DROP_INS).unwrap();
     fs::write(Path::new(DROP_INS).join("test.conf"), format!("[Service]\n{lines}\n")).unwrap();
-    must("systemctl", &["daemon-reload"]);
+    run_ok("systemctl", &["daemon-reload"]);
 }
 
 /// The volume group `myvg1` with a thin pool. When it is dropped nothing is left of it, and lvmd does not run. The
@@ -130,8 +130,8 @@ impl Node {
     }
 
     fn with_storage() -> Self {
-        must("vgcreate", &["-qy", "myvg1", "/dev/ubda"]);
-        must("lvcreate", &["-qy", "-T", "-L64m", "myvg1/pool"]);
+        run_ok("vgcreate", &["-qy", "myvg1", "/dev/ubda"]);
+        run_ok("lvcreate", &["-qy", "-T", "-L64m", "myvg1/pool"]);
         Self
     }
 
@@ -142,7 +142,7 @@ impl Node {
             install(1);
         }
         fs::write(CONFIG, config).unwrap();
-        must("systemctl", &["enable", "--now", UNIT]);
+        run_ok("systemctl", &["enable", "--now", UNIT]);
         node
     }
 }

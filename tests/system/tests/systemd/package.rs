@@ -9,7 +9,7 @@ use std::thread::scope;
 
 use crate::node::{
     CLASSES, CONFIG, Held, Node, create, dpkg, held_lvm, install, is_whole, list, main_process, main_process_file,
-    must, package, property, run, systemctl, until,
+    package, property, run, run_ok, systemctl, until,
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -40,15 +40,15 @@ fn starts_when_an_administrator_says_so() {
     assert_eq!(state, ["failed", "64", "0"]);
 
     fs::write(CONFIG, CLASSES).unwrap();
-    must("systemctl", &["enable", "--now", "lvmd"]);
+    run_ok("systemctl", &["enable", "--now", "lvmd"]);
     assert_eq!(list("thick").as_deref(), Ok(&[][..]), "it serves when systemctl returns");
     assert!(Path::new(WANTED_AT_BOOT).exists());
     let state = ["ActiveState", "SubState", "Type", "NotifyAccess", "StatusText"].map(property);
     assert_eq!(state, ["active", "running", "notify", "main", "LVM works"]);
     assert_eq!(fs::read_link(main_process_file("exe")).unwrap(), Path::new("/usr/sbin/lvmd"));
-    must("lvmd", &["health"]);
+    run_ok("lvmd", &["health"]);
     // Not looked for on the node, which may be told to install no documentation
-    let contents = must("dpkg-deb", &["--contents", &package(1)]);
+    let contents = run_ok("dpkg-deb", &["--contents", &package(1)]);
     let documents =
         ["copyright", "changelog.gz", "lvmd.md.gz", "THIRD-PARTY-NOTICES.gz"].map(|name| format!("doc/lvmd/{name}"));
     for file in ["man/man8/lvmd.8.gz".to_owned()].into_iter().chain(documents) {
@@ -59,8 +59,8 @@ fn starts_when_an_administrator_says_so() {
 /// Makes a filesystem on a volume and mounts it at /mnt.
 fn mount() {
     create("thin", "data").unwrap();
-    must("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
-    must("mount", &["/dev/myvg1/data", "/mnt"]);
+    run_ok("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
+    run_ok("mount", &["/dev/myvg1/data", "/mnt"]);
 }
 
 /// Returns the line of /mnt in mountinfo, with its number, which changes when it is mounted again.
@@ -100,7 +100,7 @@ fn upgrades_under_a_writing_program() {
         writer.join().unwrap().unwrap();
         assert!(at_end > at_start);
     });
-    assert_eq!(must("dpkg-query", &["--show", "--showformat=${Version}", "lvmd"]).rsplit('-').next(), Some("2"));
+    assert_eq!(run_ok("dpkg-query", &["--show", "--showformat=${Version}", "lvmd"]).rsplit('-').next(), Some("2"));
     assert_eq!(["ActiveState", "UnitFileState", "NRestarts"].map(property), ["active", "enabled", "0"]);
     assert!(!old.is_alive() && main_process().is_alive());
     assert_eq!(mounted(), before);
@@ -120,7 +120,7 @@ fn leaves_volumes_when_it_is_removed() {
     systemctl("start");
     mount();
     let (before, lvmd) = (mounted(), main_process());
-    let volumes = || must("lvs", &["--noheadings", "-o", "lv_name,lv_uuid,lv_attr", "myvg1"]);
+    let volumes = || run_ok("lvs", &["--noheadings", "-o", "lv_name,lv_uuid,lv_attr", "myvg1"]);
     let made = volumes();
     dpkg(&["--remove", "lvmd"]);
     assert!(!lvmd.is_alive());

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::node::{
-    CLASSES, Node, create, grow, is_whole, list, main_process_file, must, property, remove, run, snapshot,
+    CLASSES, Node, create, grow, is_whole, list, main_process_file, property, remove, run, run_ok, snapshot,
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -19,7 +19,7 @@ fn lvm_works() {
         let _node = Node::new(&format!("{prefix}{CLASSES}"));
         for class in ["thick", "thin"] {
             create(class, class).unwrap();
-            must("mkfs.ext4", &["-q", &format!("/dev/myvg1/{class}")]);
+            run_ok("mkfs.ext4", &["-q", &format!("/dev/myvg1/{class}")]);
             grow(class, class).unwrap();
         }
         snapshot("copy", "thin").unwrap();
@@ -28,7 +28,7 @@ fn lvm_works() {
         for (class, name) in [("thin", "copy"), ("thin", "thin"), ("thick", "thick")] {
             remove(class, name).unwrap();
         }
-        let left = must("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
+        let left = run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
         assert_eq!(left.trim(), "pool");
         assert!(Path::new("/etc/lvm/backup/myvg1").exists(), "LVM keeps its copies");
     }
@@ -82,7 +82,7 @@ fn can_do_nothing_else() {
     let status = fs::read_to_string("/run/attempts.status").unwrap();
     let has = |line: &str| status.lines().any(|other| other.split_whitespace().eq(line.split_whitespace()));
     assert!(has("NoNewPrivs: 1") && has("Seccomp: 2"), "{status}");
-    let bounds = must("systemctl", &["show", "--property=CapabilityBoundingSet", "--value", "lvmd"]);
+    let bounds = run_ok("systemctl", &["show", "--property=CapabilityBoundingSet", "--value", "lvmd"]);
     assert_eq!(bounds.split_whitespace().count(), 8, "{bounds}");
     let allowed = |status: &str| {
         let bits = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap();

@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
 
 use crate::node::{
-    CLASSES, CONFIG, Held, Node, THICK, create, drop_in, held_lvm, is_whole, journal, list, main_process, must,
-    property, run, systemctl, until,
+    CLASSES, CONFIG, Held, Node, THICK, create, drop_in, held_lvm, is_whole, journal, list, main_process, property,
+    run, run_ok, systemctl, until,
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -44,7 +44,7 @@ fn stops_when_lvm_has_ended() {
     for (action, name, then) in [("restart", "a", "active"), ("stop", "b", "inactive")] {
         let lvmd = main_process();
         let held = Held::making(name);
-        must("systemctl", &["--no-block", action, "lvmd"]);
+        run_ok("systemctl", &["--no-block", action, "lvmd"]);
         until("lvmd is told to stop", || property("ActiveState") == "deactivating");
         assert!(lvmd.is_alive() && !is_whole(name));
         held.go_on().unwrap();
@@ -67,7 +67,7 @@ fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
     assert!(!is_whole("v"));
     held.go_on().unwrap_err();
     until("it has started", || property("ActiveState") == "active");
-    assert!(is_whole("v"), "{}", must("lvs", &["-o", "+lv_tags"]));
+    assert!(is_whole("v"), "{}", run_ok("lvs", &["-o", "+lv_tags"]));
     assert_eq!(list("thin").unwrap(), ["v"]);
     create("thin", "w").unwrap();
 }
@@ -75,7 +75,7 @@ fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
 fn comes_back_after_a_kill() {
     let _node = Node::new(&held_lvm());
     drop_in("RestartSec=100ms");
-    survives(|_| drop(must("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
+    survives(|_| drop(run_ok("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
     assert_eq!(property("NRestarts"), "1");
 }
 

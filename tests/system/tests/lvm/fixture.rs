@@ -11,7 +11,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const EXTENT: u64 = 4 * MIB;
 
 /// Runs a program that must succeed.
-pub(crate) fn must(program: &str, args: &[&str]) -> String {
+pub(crate) fn run_ok(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {args:?}: {stderr}");
@@ -31,14 +31,14 @@ impl Groups {
     pub(crate) fn new(groups: &[(&str, &[&str])]) -> Self {
         blank_disks();
         for (name, disks) in groups {
-            must("vgcreate", &[&["-qy", name], *disks].concat());
+            run_ok("vgcreate", &[&["-qy", name], *disks].concat());
         }
         Self(groups.iter().map(|(name, _)| (*name).to_owned()).collect())
     }
 
     /// Creates a volume group on disks that were prepared already.
     pub(crate) fn on(name: &str, disks: &[&str]) -> Self {
-        must("vgcreate", &[&["-qy", name], disks].concat());
+        run_ok("vgcreate", &[&["-qy", name], disks].concat());
         Self(vec![name.to_owned()])
     }
 
@@ -61,21 +61,21 @@ impl Drop for Groups {
 
 fn blank_disks() {
     for disk in DISKS {
-        must("wipefs", &["-aq", disk]);
+        run_ok("wipefs", &["-aq", disk]);
     }
 }
 
 /// A disk that can be switched to I/O errors: the second one, without its first MiB so that LVM does not find the same
 /// label twice, behind a device-mapper table and, because LVM scans no such devices, a loop device.
-pub(crate) struct Failing(String);
+pub(crate) struct FailingDisk(String);
 
-impl Failing {
+impl FailingDisk {
     pub(crate) fn new() -> Self {
         blank_disks();
-        must("dmsetup", &["create", "failing", "--table", &Self::table(Self::GOOD)]);
-        let device = must("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "failing"]);
+        run_ok("dmsetup", &["create", "failing", "--table", &Self::table(Self::GOOD)]);
+        let device = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "failing"]);
         // What is in the page cache would go on being there.
-        let device = must("losetup", &["-f", "--show", "--direct-io=on", &format!("/dev/{}", device.trim())]);
+        let device = run_ok("losetup", &["-f", "--show", "--direct-io=on", &format!("/dev/{}", device.trim())]);
         Self(device.trim().to_owned())
     }
 
@@ -84,30 +84,30 @@ impl Failing {
     }
 
     pub(crate) fn fail() {
-        Self::turn("error");
+        Self::load_table("error");
     }
 
-    pub(crate) fn mend() {
-        Self::turn(Self::GOOD);
+    pub(crate) fn repair() {
+        Self::load_table(Self::GOOD);
     }
 
     const GOOD: &str = "linear /dev/ubdb 2048";
 
     fn table(target: &str) -> String {
-        let sectors: u64 = must("blockdev", &["--getsz", DISKS[1]]).trim().parse().unwrap();
+        let sectors: u64 = run_ok("blockdev", &["--getsz", DISKS[1]]).trim().parse().unwrap();
         format!("0 {} {target}", sectors - 2048)
     }
 
-    fn turn(target: &str) {
-        must("dmsetup", &["suspend", "--noflush", "--nolockfs", "failing"]);
-        must("dmsetup", &["load", "failing", "--table", &Self::table(target)]);
-        must("dmsetup", &["resume", "failing"]);
+    fn load_table(target: &str) {
+        run_ok("dmsetup", &["suspend", "--noflush", "--nolockfs", "failing"]);
+        run_ok("dmsetup", &["load", "failing", "--table", &Self::table(target)]);
+        run_ok("dmsetup", &["resume", "failing"]);
     }
 }
 
-impl Drop for Failing {
+impl Drop for FailingDisk {
     fn drop(&mut self) {
-        Self::mend();
+        Self::repair();
         drop(run("pvremove", &["-ffqy", &self.0]));
         drop(run("losetup", &["-d", &self.0]));
         drop(run("dmsetup", &["remove", "--retry", "failing"]));
@@ -199,15 +199,15 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Returns the tag of a volume whose creation is not finished.
-pub(crate) fn making() -> Tag {
+pub(crate) fn creation_tag() -> Tag {
     "making".parse().unwrap()
 }
 
 /// Creates a linear volume in `myvg1`.
 pub(crate) async fn create(lvm: &Lvm<SystemRunner>, name: &str, bytes: u64) -> Result<(), lvm::Error> {
-    let (vg, name, tags) = (vg("myvg1"), lv(name), [making()]);
+    let (vg, name, tags) = (vg("myvg1"), lv(name), [creation_tag()]);
     let volume = NewVolume { vg: &vg, pool: None, name: &name, bytes, tags: &tags, striping: None, options: &[] };
-    lvm.create(&volume, &making()).await.done
+    lvm.create(&volume, &creation_tag()).await.done
 }
 
 pub(crate) async fn myvg1(lvm: &Lvm<SystemRunner>) -> VolumeGroup {

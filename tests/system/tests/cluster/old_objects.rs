@@ -14,23 +14,23 @@ pub(crate) const HOLD: &str = "example.com/hold";
 /// Finalizer and label of a LogicalVolume in the steps of TopoLVM's agent: it adds its finalizer, the label a second
 /// later, and then creates the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marks {
+pub(crate) enum AgentMetadata {
     /// Neither: the controller has just created it.
     None,
     /// The finalizer, behind a foreign one if so, and no label.
     Finalizer { behind_another: bool },
     /// The finalizer and the label.
-    Both,
+    FinalizerAndLabel,
 }
 
 /// Objects of the time when TopoLVM served an API group.
 #[derive(Clone, Copy)]
-pub(crate) struct Past<'a> {
+pub(crate) struct OldObjects<'a> {
     pub(crate) fixture: &'a Fixture,
     pub(crate) flavor: ApiFlavor,
 }
 
-impl Past<'_> {
+impl OldObjects<'_> {
     /// Returns the name of an object, which is another one in each API group.
     pub(crate) fn name(&self, name: &str) -> String {
         match self.flavor {
@@ -46,19 +46,19 @@ impl Past<'_> {
     }
 
     /// Creates a LogicalVolume as TopoLVM's controller and agent leave it, and returns its UID.
-    pub(crate) fn create_logical_volume(&self, name: &str, spec: &Value, marks: Marks) -> Result<String> {
+    pub(crate) fn create_logical_volume(&self, name: &str, spec: &Value, metadata: AgentMetadata) -> Result<String> {
         let mut volume = json!({
             "apiVersion": format!("{}/v1", self.flavor.group()), "kind": "LogicalVolume",
             "metadata": {"name": name},
             "spec": {"name": name, "nodeName": self.fixture.node.name()},
         });
         let ours = self.flavor.logical_volume_finalizer();
-        volume["metadata"]["finalizers"] = match marks {
-            Marks::None => json!([]),
-            Marks::Finalizer { behind_another: true } => json!([HOLD, ours]),
-            Marks::Finalizer { behind_another: false } | Marks::Both => json!([ours]),
+        volume["metadata"]["finalizers"] = match metadata {
+            AgentMetadata::None => json!([]),
+            AgentMetadata::Finalizer { behind_another: true } => json!([HOLD, ours]),
+            AgentMetadata::Finalizer { behind_another: false } | AgentMetadata::FinalizerAndLabel => json!([ours]),
         };
-        if marks == Marks::Both {
+        if metadata == AgentMetadata::FinalizerAndLabel {
             volume["metadata"]["labels"] = json!({CREATED_BY_LABEL: CREATED_BY});
         }
         for (key, value) in spec.as_object().context("the spec is no object")? {
