@@ -1,4 +1,4 @@
-//! The test bed itself: a real control plane, nodes that run pods, and nothing left behind.
+//! The test bed itself: a real control plane, nodes that run pods, and no process or file left behind.
 #![expect(clippy::disallowed_methods, reason = "the test of a test bed looks at processes")]
 
 use std::collections::BTreeMap;
@@ -260,14 +260,14 @@ impl Orphan {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let up = until(Duration::from_mins(1), "the cluster is up", || Ok(own.with_extension("up").exists()));
+        let up = wait_until(Duration::from_mins(1), "the cluster is up", || Ok(own.with_extension("up").exists()));
         let users = users_of(&cluster)?;
         owner.kill()?;
         owner.wait()?;
         up?;
         ensure!(users.len() > 5, "only {} processes seem to belong to a cluster", users.len());
-        until(Duration::from_secs(30), "the cluster is gone", || Ok(!own.exists()))?;
-        until(Duration::from_secs(5), "its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
+        wait_until(Duration::from_secs(30), "the cluster is gone", || Ok(!own.exists()))?;
+        wait_until(Duration::from_secs(5), "its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
     }
 }
 
@@ -408,7 +408,7 @@ fn kept_program(bed: &Bed) -> Result<()> {
     ensure!(node.spawn_kept("talker", ["true"], &env).is_err(), "two programs of one name");
     ensure!(node.spawn_kept("none", ["/no/such/program"], &env).is_err(), "a program that does not exist was started");
     node.kill_kept("talker")?;
-    until(Duration::from_secs(10), "it comes back", || {
+    wait_until(Duration::from_secs(10), "it comes back", || {
         Ok(fs::read_to_string(node.log("talker"))?.matches("spoken").count() == 2)
     })?;
     node.stop_kept("talker")?;
@@ -422,12 +422,12 @@ fn kubelet_killed(bed: &Bed) -> Result<()> {
     let node = bed.node(1)?;
     let old = node.exec_ok(&["pgrep", "-xo", "kubelet"])?;
     node.kill_kept("kubelet")?;
-    until(Duration::from_secs(20), "kubelet comes back", || {
+    wait_until(Duration::from_secs(20), "kubelet comes back", || {
         let now = node.exec(&["pgrep", "-xo", "kubelet"])?;
         Ok(now.status == 0 && now.stdout != old.as_bytes())
     })?;
     // Answered by the new kubelet.
-    until(Duration::from_secs(20), "kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
+    wait_until(Duration::from_secs(20), "kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
     let restarts =
         bed.kubectl(&["get", "pod", "calm", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"])?;
     ensure!(restarts == "0", "the pod was restarted {restarts} times");
@@ -445,7 +445,7 @@ fn power_lost(bed: &Bed) -> Result<()> {
     node.script("lvcreate -qqy -L 100M -n kept myvg1 && mkfs.ext4 -q /dev/myvg1/kept && sync")?;
     node.restart(true)?;
     ensure!(node.script("blkid -o value -s TYPE /dev/myvg1/kept")? == "ext4\n", "the volume is not what it was");
-    until(Duration::from_mins(1), "the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
+    wait_until(Duration::from_mins(1), "the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
     let log = fs::read_to_string(node.log("agent"))?;
     ensure!(log.matches("started by it's me").count() == 2, "the kept program says: {log}");
     node.stop_kept("agent")?;
@@ -456,7 +456,7 @@ fn power_lost(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
+fn wait_until(limit: Duration, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + limit;
     while !happened()? {
         ensure!(Instant::now() < end, "waited {limit:?} in vain until {what}");

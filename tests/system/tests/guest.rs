@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     suite::on_host_unless(machine::missing_for_guests(), trials.collect())
 }
 
-fn keep(script: &str) -> GuestSpec {
+fn spec_with_output(script: &str) -> GuestSpec {
     GuestSpec { output: Output::Keep, timeout: LONG, ..GuestSpec::script(script) }
 }
 
@@ -80,9 +80,10 @@ fn stdout(finished: Finished) -> String {
 }
 
 fn output_errors_and_status_of_the_command_come_back() {
-    let finished =
-        guest::run(keep("echo '<4>a warning' >/dev/kmsg; printf 'a\\nb\\001\\r\\n\\377'; echo complaint >&2; exit 42"))
-            .unwrap();
+    let finished = guest::run(spec_with_output(
+        "echo '<4>a warning' >/dev/kmsg; printf 'a\\nb\\001\\r\\n\\377'; echo complaint >&2; exit 42",
+    ))
+    .unwrap();
     assert_eq!(finished.status, 42);
     assert_eq!(finished.stdout, b"a\nb\x01\r\n\xff");
     assert_eq!(finished.stderr, b"complaint\n");
@@ -90,13 +91,13 @@ fn output_errors_and_status_of_the_command_come_back() {
 }
 
 fn long_output_comes_back_whole() {
-    let output = stdout(guest::run(keep("seq 1 200000")).unwrap());
+    let output = stdout(guest::run(spec_with_output("seq 1 200000")).unwrap());
     let wanted = (1..=200_000).map(|n| n.to_string()).collect::<Vec<_>>().join("\n") + "\n";
     assert!(output == wanted, "{} bytes instead of {}", output.len(), wanted.len());
 }
 
 fn environment_and_directory_reach_the_command() {
-    let mut spec = keep("echo \"$COLOUR\"; pwd; id -u");
+    let mut spec = spec_with_output("echo \"$COLOUR\"; pwd; id -u");
     spec.env.insert("COLOUR".into(), "it's \"green\" $x".into());
     spec.cwd = "/usr/share".into();
     assert_eq!(stdout(guest::run(spec).unwrap()), "it's \"green\" $x\n/usr/share\n0\n");
@@ -106,8 +107,11 @@ fn only_the_output_directory_is_written_to() {
     let directory = tempfile::tempdir().unwrap();
     let (inside, outside) = (directory.path().join("out"), directory.path().join("elsewhere"));
     fs::create_dir(&inside).unwrap();
-    let mut spec =
-        keep(&format!("echo kept >{}/file; echo lost >{}; cat {0}/file {1}", inside.display(), outside.display()));
+    let mut spec = spec_with_output(&format!(
+        "echo kept >{}/file; echo lost >{}; cat {0}/file {1}",
+        inside.display(),
+        outside.display()
+    ));
     spec.out_dir = Some(inside.clone());
     assert_eq!(stdout(guest::run(spec).unwrap()), "kept\nlost\n");
     assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "kept\n");
@@ -115,8 +119,9 @@ fn only_the_output_directory_is_written_to() {
 }
 
 fn disks_are_blank_and_of_the_chosen_size() {
-    let mut spec =
-        keep("blockdev --getsize64 /dev/ubda /dev/ubdb; cmp /dev/ubda /dev/zero 2>&1 || true; test ! -e /dev/ubdc");
+    let mut spec = spec_with_output(
+        "blockdev --getsize64 /dev/ubda /dev/ubdb; cmp /dev/ubda /dev/zero 2>&1 || true; test ! -e /dev/ubdc",
+    );
     spec.disks = vec![16 * MIB, 5 * GIB];
     let output = stdout(guest::run(spec).unwrap());
     assert_eq!(output, format!("{}\n{}\ncmp: EOF on /dev/ubda after byte {0}, in line 1\n", 16 * MIB, 5 * GIB));
@@ -124,8 +129,11 @@ fn disks_are_blank_and_of_the_chosen_size() {
 
 fn disks_in_a_directory_outlive_a_power_cut() {
     let directory = tempfile::tempdir().unwrap();
-    let spec =
-        |script: &str| GuestSpec { disk_dir: Some(directory.path().to_owned()), disks: vec![16 * MIB], ..keep(script) };
+    let spec = |script: &str| GuestSpec {
+        disk_dir: Some(directory.path().to_owned()),
+        disks: vec![16 * MIB],
+        ..spec_with_output(script)
+    };
     let write = "echo kept | dd of=/dev/ubda bs=512 conv=sync,fsync status=none; echo written; sleep 1000";
     let guest = Guest::start(spec(write)).unwrap();
     guest.wait_for_stdout("written", LONG).unwrap();
@@ -134,7 +142,7 @@ fn disks_in_a_directory_outlive_a_power_cut() {
 }
 
 fn lvm_works_down_to_a_file_system() {
-    let mut spec = keep(
+    let mut spec = spec_with_output(
         "exec 2>/run/log; trap 'cat /run/log' ERR
         pvcreate -q /dev/ubda /dev/ubdb >&2; vgcreate -q vg /dev/ubda /dev/ubdb >&2
         lvcreate -q -n thick -L 1g vg >&2; lvcreate -q -T -L 1g -V 20g -n thin vg/pool >&2
@@ -149,7 +157,7 @@ fn lvm_works_down_to_a_file_system() {
 }
 
 fn a_disk_is_added_and_removed_while_the_guest_runs() {
-    let guest = Guest::start(keep(
+    let guest = Guest::start(spec_with_output(
         "echo ready; until [ -b /dev/ubdb ]; do sleep 0.02; done; pvcreate -qq /dev/ubdb 2>/dev/null
         blockdev --getsize64 /dev/ubdb; echo seen; while [ -b /dev/ubdb ]; do sleep 0.02; done; echo gone",
     ))
@@ -200,7 +208,7 @@ fn several_guests_run_at_once() {
     // Each waits for the others, through the one thing that they share.
     let directory = tempfile::tempdir().unwrap();
     let meet = |name: &str| {
-        let mut spec = keep(&format!(
+        let mut spec = spec_with_output(&format!(
             "cd {}; touch {name}; until [ -e a -a -e b -a -e c ]; do sleep 0.05; done; echo {name}",
             directory.path().display()
         ));
@@ -213,7 +221,7 @@ fn several_guests_run_at_once() {
 }
 
 fn a_panic_is_an_error_with_the_kernels_messages() {
-    let error = guest::run(keep("echo c >/proc/sysrq-trigger; sleep 1000")).unwrap_err().to_string();
+    let error = guest::run(spec_with_output("echo c >/proc/sysrq-trigger; sleep 1000")).unwrap_err().to_string();
     assert!(
         error.contains("the guest died") && error.contains("Kernel panic - not syncing: sysrq triggered crash"),
         "{error}"
@@ -222,7 +230,7 @@ fn a_panic_is_an_error_with_the_kernels_messages() {
 
 fn a_hanging_guest_meets_its_timeout() {
     let begin = Instant::now();
-    let mut spec = keep("echo a last word >/dev/console; sleep 1000");
+    let mut spec = spec_with_output("echo a last word >/dev/console; sleep 1000");
     spec.timeout = Duration::from_secs(5);
     let error = guest::run(spec).unwrap_err().to_string();
     assert!(error.contains("did not end within 5s") && error.contains("a last word"), "{error}");
@@ -237,22 +245,22 @@ fn a_guest_that_nobody_waits_for_ends() {
 }
 
 fn drop_a_guest() {
-    let guest = Guest::start(keep("echo ready; sleep 1000")).unwrap();
+    let guest = Guest::start(spec_with_output("echo ready; sleep 1000")).unwrap();
     guest.wait_for_stdout("ready", LONG).unwrap();
     let id = std::process::id();
-    assert!(!processes(id).is_empty() && !traces(id).is_empty());
+    assert!(!processes(id).is_empty() && !files_and_mounts(id).is_empty());
     drop(guest);
-    assert_eq!(traces(id), Vec::<PathBuf>::new());
+    assert_eq!(files_and_mounts(id), Vec::<PathBuf>::new());
     wait_until(|| processes(id).is_empty());
 }
 
 fn nothing_stays_when_asked_to_end() {
     let mut program = another_program();
     let id = program.id();
-    assert!(!processes(id).is_empty() && !traces(id).is_empty());
+    assert!(!processes(id).is_empty() && !files_and_mounts(id).is_empty());
     Process::of(id).unwrap().stop(LONG).unwrap();
     assert!(!program.wait().unwrap().success());
-    assert_eq!(traces(id), Vec::<PathBuf>::new());
+    assert_eq!(files_and_mounts(id), Vec::<PathBuf>::new());
     wait_until(|| processes(id).is_empty());
 }
 
@@ -264,8 +272,8 @@ fn a_guest_dies_with_its_program() {
     program.wait().unwrap();
     wait_until(|| processes(id).is_empty());
     // Files cannot go with it. The next guest of any program sweeps them up.
-    stdout(guest::run(keep("true")).unwrap());
-    assert_eq!(traces(id), Vec::<PathBuf>::new());
+    stdout(guest::run(spec_with_output("true")).unwrap());
+    assert_eq!(files_and_mounts(id), Vec::<PathBuf>::new());
 }
 
 /// Starts this program again, with a guest that runs and waits.
@@ -285,7 +293,7 @@ fn wait_in_a_guest() -> ExitCode {
 }
 
 /// Lists the files and mounts of a program's guests.
-fn traces(program: u32) -> Vec<PathBuf> {
+fn files_and_mounts(program: u32) -> Vec<PathBuf> {
     let prefix = format!("topolvm-guest-{program}-");
     let mut found = Vec::new();
     for directory in [Path::new("/dev/shm"), &std::env::temp_dir()] {

@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) volumes: Vec<Value>,
     pub(super) snapshots: Vec<Value>,
     pub(super) contents: Vec<Value>,
-    /// LogicalVolumes.
+    /// The LogicalVolumes.
     pub(super) objects: Vec<Value>,
     pub(super) nodes: Vec<NodeState>,
 }

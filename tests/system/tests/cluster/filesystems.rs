@@ -92,8 +92,8 @@ fn use_smallest_volumes(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// The kernel grows no Btrfs to less than 256 MiB. Its volume can be used all the same, and all of it when it has as
-/// much.
+/// Expands a Btrfs to less than 256 MiB, which the kernel refuses. Its volume can be used all the same, and all of it
+/// when it has as much.
 fn slightly_larger(fixture: &Fixture, name: &str) -> Result<()> {
     let grow = |size: &str| {
         fixture.request_size(name, size)?;

@@ -1,5 +1,5 @@
-//! A cluster that TopoLVM has served: its objects, volumes, snapshots and mounts in the shapes that TopoLVM gives them,
-//! served by these programs. And what these programs write, as TopoLVM reads it.
+//! Switches a cluster from TopoLVM: these programs serve objects, volumes, snapshots and mounts in TopoLVM's shapes.
+//! And TopoLVM can read what these programs write.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn switch(
     fixture.check_volumes(0)
 }
 
-/// These manifests with the definition and the CSIDriver as TopoLVM installs them: without a short name, columns,
+/// Writes the manifests with the definition and the CSIDriver as TopoLVM installs them: without a short name, columns,
 /// fields to select by and a policy for `fsGroup`.
 fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
     let less = json!([

@@ -1,5 +1,5 @@
-//! csi-provisioner with the flags of TopoLVM's chart. Without `--strict-topology` it names all nodes for every volume,
-//! and that of the pod only comes first.
+//! Runs csi-provisioner with the flags of TopoLVM's chart. Without `--strict-topology` it names all nodes for every
+//! volume, and that of the pod only comes first.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     vec![(name.to_owned(), run_on_two_nodes)]
 }
 
-/// With a second node, which has room. kube-scheduler does not know of room, as where storage capacity tracking is off:
-/// it chooses full nodes.
+/// Runs the checks with a second node, which has space. kube-scheduler does not know of free space, as where storage
+/// capacity tracking is off: it chooses full nodes.
 fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let node = cluster.add_node(&NodeSpec::number(2))?;
@@ -100,8 +100,8 @@ fn use_full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
 }
 
-/// The source is on the first node, and the pod of the copy is scheduled to the other. The copy is made where it can
-/// be, and the next pod follows it there.
+/// Clones a volume on the first node for a pod that is scheduled to the other. The copy is created on the first, and
+/// the next pod follows it there.
 fn copy_to_other_node(fixture: &Fixture, other: &str) -> Result<()> {
     let here = fixture.node.name();
     fixture.apply_claim("source", "thin", "256Mi")?;

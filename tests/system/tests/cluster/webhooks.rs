@@ -21,16 +21,22 @@ use bed::{Bed, CLASS, NAMESPACE, SECRET, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("new_pods_and_claims_are_changed_also_while_the_certificate_is_renewed", webhooks),
-        trial("the_certificate_of_two_replicas_is_renewed_without_a_refused_request", renewal::renewed),
-        trial("pods_get_what_their_claims_and_ephemeral_volumes_take_with_each_capacity_resource", capacity::counted),
-        trial("all_kustomizations_are_built_and_accepted_and_their_parts_fit_together", kustomizations::built),
-        trial("certificates_of_cert_manager_are_served_and_renewed", cert_manager::served),
+        trial("new_pods_and_claims_are_changed_also_while_the_certificate_is_renewed", call_webhooks),
+        trial("the_certificate_of_two_replicas_is_renewed_without_a_refused_request", renewal::renew_certificate),
+        trial(
+            "pods_get_what_their_claims_and_ephemeral_volumes_take_with_each_capacity_resource",
+            capacity::check_capacity,
+        ),
+        trial(
+            "all_kustomizations_are_built_and_accepted_and_their_parts_fit_together",
+            kustomizations::check_kustomizations,
+        ),
+        trial("certificates_of_cert_manager_are_served_and_renewed", cert_manager::serve_certificates),
         real_cert_manager::trial(),
     ]
 }
 
-fn webhooks(bed: &Bed) -> Result<()> {
+fn call_webhooks(bed: &Bed) -> Result<()> {
     let namespace = format!("--webhook-namespace={NAMESPACE}");
     // The shortest life that there is, so that API servers get five seconds to hear of a new authority
     let flags = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];

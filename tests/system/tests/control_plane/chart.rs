@@ -1,5 +1,5 @@
-//! The chart and a real API server: each of its sets of values is accepted, and a release of TopoLVM's chart becomes
-//! one of ours in place.
+//! Applies the chart to a real API server: each of its sets of values is accepted, and a release of TopoLVM's chart
+//! becomes one of ours in place.
 
 use std::fs;
 use std::path::Path;

@@ -8,12 +8,12 @@ use crate::Body;
 use crate::fixture::{CLASS, Fixture};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("finalizers_of_old_versions_are_taken_off_claims", obsolete),
-    ("a_stateful_set_whose_claim_is_deleted_gets_a_new_claim_and_a_new_pod", stateful_set),
-    ("a_pod_is_told_when_the_filesystem_of_its_claim_waits_to_be_grown", nudge),
+    ("finalizers_of_old_versions_are_taken_off_claims", remove_obsolete_finalizers),
+    ("a_stateful_set_whose_claim_is_deleted_gets_a_new_claim_and_a_new_pod", delete_claim_of_stateful_set),
+    ("a_pod_is_told_when_the_filesystem_of_its_claim_waits_to_be_grown", nudge_pods),
 ];
 
-fn obsolete(fixture: &Fixture) -> Result<()> {
+fn remove_obsolete_finalizers(fixture: &Fixture) -> Result<()> {
     fixture.create_claim("old", &json!({}), &["topolvm.io/pvc", "other.example/pvc", "topolvm.cybozu.com/pvc"])?;
     let left = r#"["other.example/pvc","kubernetes.io/pvc-protection"]"#;
     fixture.wait_value("pvc", "old", ".metadata.finalizers", left)?;
@@ -23,18 +23,18 @@ fn obsolete(fixture: &Fixture) -> Result<()> {
 }
 
 /// Deletes the claim of a StatefulSet's pod, which stays pending because no Node exists, as after its node was deleted.
-fn stateful_set(fixture: &Fixture) -> Result<()> {
+fn delete_claim_of_stateful_set(fixture: &Fixture) -> Result<()> {
     // What the component for this flag lets the controller do; only here, so that another trial can see that it may not
     // otherwise
     let rights = manifests().join("components/pvc-finalizer/rbac.yaml");
     let rights = rights.to_string_lossy();
     fixture.kubectl(&["apply", "--server-side", "-f", &rights])?;
-    let done = stateful_set_with_rights(fixture);
+    let done = recreate_stateful_set_pod(fixture);
     fixture.kubectl(&["delete", "-f", &rights])?;
     done
 }
 
-fn stateful_set_with_rights(fixture: &Fixture) -> Result<()> {
+fn recreate_stateful_set_pod(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--pvc-finalizer"], || {
         let finalizer = json!({"name": "data", "finalizers": ["topolvm.io/pvc"]});
         fixture.apply(&json!({
@@ -69,7 +69,7 @@ fn stateful_set_with_rights(fixture: &Fixture) -> Result<()> {
     })
 }
 
-fn nudge(fixture: &Fixture) -> Result<()> {
+fn nudge_pods(fixture: &Fixture) -> Result<()> {
     fixture.create_claim("growing", &json!({"volume.kubernetes.io/storage-provisioner": "topolvm.io"}), &[])?;
     fixture.apply(&system_tests::manifests::pod(
         "grower",

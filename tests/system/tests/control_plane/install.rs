@@ -1,6 +1,5 @@
-//! `kubectl topolvm install`, `upgrade` and `uninstall` as far as they come without nodes: what is rendered, what is
-//! planned, and whom they refuse. Old API servers are tried in the unit tests, nodes that do not fit in the cluster
-//! tests.
+//! `kubectl topolvm install`, `upgrade` and `uninstall` in a cluster without nodes: rendered objects, plans, and
+//! refusals. Old API servers are tried in the unit tests, nodes that do not fit in the cluster tests.
 
 use std::path::Path;
 

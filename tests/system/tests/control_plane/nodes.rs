@@ -9,15 +9,15 @@ use crate::Body;
 use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others", takes_all),
-    ("a_node_deleted_while_no_controller_runs_is_tidied_up_afterwards", deleted_before),
-    ("with_skip_node_finalize_claims_and_volumes_of_a_deleted_node_stay", skip),
+    ("a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others", delete_node),
+    ("a_node_deleted_while_no_controller_runs_is_tidied_up_afterwards", delete_node_without_controller),
+    ("with_skip_node_finalize_claims_and_volumes_of_a_deleted_node_stay", skip_finalizing),
 ];
 
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
-fn takes_all(fixture: &Fixture) -> Result<()> {
+fn delete_node(fixture: &Fixture) -> Result<()> {
     for node in ["n1", "n2"] {
         fixture.create_node(node)?;
         fixture.create_volume(&format!("pvc-{node}"), node)?;
@@ -61,7 +61,7 @@ fn takes_all(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-fn deleted_before(fixture: &Fixture) -> Result<()> {
+fn delete_node_without_controller(fixture: &Fixture) -> Result<()> {
     fixture.cluster.stop(testbed::topolvm::CONTROLLER, std::time::Duration::from_secs(10))?;
     fixture.create_node("n3")?;
     fixture.create_volume("pvc-n3", "n3")?;
@@ -73,7 +73,7 @@ fn deleted_before(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn skip(fixture: &Fixture) -> Result<()> {
+fn skip_finalizing(fixture: &Fixture) -> Result<()> {
     fixture.with_controller(&["--skip-node-finalize"], || {
         fixture.create_node("n4")?;
         fixture.create_volume("pvc-n4", "n4")?;

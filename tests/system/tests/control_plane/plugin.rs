@@ -38,14 +38,14 @@ fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()>
             "annotations": {"capacity.topolvm.io/00default": "10737418240", "capacity.topolvm.io/ssd": "10737418240"},
         },
     }))?;
-    register(fixture)?;
+    register_driver(fixture)?;
     let done = body();
     fixture.kubectl(&["delete", "csinode", NODE, "--ignore-not-found"])?;
     fixture.kubectl(&["delete", "node", NODE, "--timeout=60s"])?;
     done
 }
 
-fn register(fixture: &Fixture) -> Result<()> {
+fn register_driver(fixture: &Fixture) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
         "spec": {"drivers": [{"name": "topolvm.io", "nodeID": NODE, "topologyKeys": ["topology.topolvm.io/node"]}]},
@@ -77,14 +77,14 @@ const FAULTS: [Fault; 10] = [
         result: "warn",
         words: "both API groups are installed",
         plant: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::Legacy))?),
-        heal: |fixture| remove(fixture, "crd", "logicalvolumes.topolvm.cybozu.com"),
+        heal: |fixture| delete_object(fixture, "crd", "logicalvolumes.topolvm.cybozu.com"),
     },
     Fault {
         check: "csidriver",
         result: "fail",
         words: "kube-scheduler does not know of free space",
-        plant: |fixture| storage_capacity(fixture, false),
-        heal: |fixture| storage_capacity(fixture, true),
+        plant: |fixture| set_storage_capacity(fixture, false),
+        heal: |fixture| set_storage_capacity(fixture, true),
     },
     Fault {
         check: "owner",
@@ -102,14 +102,14 @@ const FAULTS: [Fault; 10] = [
                 },
             }))
         },
-        heal: |fixture| remove(fixture, "deployment", "rival"),
+        heal: |fixture| delete_object(fixture, "deployment", "rival"),
     },
     Fault {
         check: "node-agents",
         result: "fail",
         words: "node examined: the driver is not registered in its CSINode",
-        plant: |fixture| remove(fixture, "csinode", NODE),
-        heal: register,
+        plant: |fixture| delete_object(fixture, "csinode", NODE),
+        heal: register_driver,
     },
     Fault {
         check: "controller",
@@ -127,20 +127,20 @@ const FAULTS: [Fault; 10] = [
                 {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system",
                     "topolvm-system"]},
             ]});
-            webhook(fixture, &selector)
+            create_webhook(fixture, &selector)
         },
-        heal: |fixture| remove(fixture, "mutatingwebhookconfiguration", "doctored"),
+        heal: |fixture| delete_object(fixture, "mutatingwebhookconfiguration", "doctored"),
     },
     Fault {
         check: "webhook-exemptions",
         result: "warn",
         words: "takes part in the namespace kube-system",
         plant: |fixture| {
-            service(fixture)?;
-            webhook(fixture, &json!({}))
+            create_service(fixture)?;
+            create_webhook(fixture, &json!({}))
         },
         heal: |fixture| {
-            remove(fixture, "mutatingwebhookconfiguration", "doctored")?;
+            delete_object(fixture, "mutatingwebhookconfiguration", "doctored")?;
             fixture
                 .kubectl(&["-n", "topolvm-system", "delete", "service,endpointslice", "topolvm-controller"])
                 .map(drop)
@@ -157,34 +157,36 @@ const FAULTS: [Fault; 10] = [
                 "parameters": {"topolvm.io/device-class": "hdd"},
             }))
         },
-        heal: |fixture| remove(fixture, "storageclass", "impossible"),
+        heal: |fixture| delete_object(fixture, "storageclass", "impossible"),
     },
     Fault {
         check: "rights",
         result: "fail",
         words: "topolvm-system/topolvm-node may not list nodes, patch nodes, watch nodes",
-        plant: |fixture| remove(fixture, "clusterrolebinding", BINDING).and_then(|()| without_nodes(fixture)),
+        plant: |fixture| {
+            delete_object(fixture, "clusterrolebinding", BINDING).and_then(|()| bind_without_nodes(fixture))
+        },
         heal: |fixture| {
-            remove(fixture, "clusterrolebinding", "doctored")?;
-            remove(fixture, "clusterrole", "doctored")?;
-            bind(fixture, BINDING, "topolvm-system:node")
+            delete_object(fixture, "clusterrolebinding", "doctored")?;
+            delete_object(fixture, "clusterrole", "doctored")?;
+            bind_role(fixture, BINDING, "topolvm-system:node")
         },
     },
 ];
 
 const BINDING: &str = "topolvm-system:topolvm-node";
 
-fn remove(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
+fn delete_object(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
     fixture.kubectl(&["delete", kind, name, "--timeout=60s"]).map(drop)
 }
 
-fn storage_capacity(fixture: &Fixture, is_used: bool) -> Result<()> {
+fn set_storage_capacity(fixture: &Fixture, is_used: bool) -> Result<()> {
     let patch = json!({"spec": {"storageCapacity": is_used}}).to_string();
     fixture.kubectl(&["patch", "csidriver", "topolvm.io", "--type=merge", "-p", &patch]).map(drop)
 }
 
 /// Creates a webhook configuration like ours that matches no object.
-fn webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
+fn create_webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
     let bundle = ByteString(fixture.cluster.pki().authority().as_bytes().to_vec());
     fixture.apply(&json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -204,7 +206,7 @@ fn webhook(fixture: &Fixture, namespaces: &Value) -> Result<()> {
 }
 
 /// Creates a Service with a ready endpoint.
-fn service(fixture: &Fixture) -> Result<()> {
+fn create_service(fixture: &Fixture) -> Result<()> {
     let metadata = json!({
         "name": "topolvm-controller", "namespace": "topolvm-system",
         "labels": {"kubernetes.io/service-name": "topolvm-controller"},
@@ -221,7 +223,7 @@ fn service(fixture: &Fixture) -> Result<()> {
 }
 
 /// Applies the rights of the agents without those for Nodes.
-fn without_nodes(fixture: &Fixture) -> Result<()> {
+fn bind_without_nodes(fixture: &Fixture) -> Result<()> {
     let role: Value =
         serde_json::from_str(&fixture.kubectl(&["get", "clusterrole", "topolvm-system:node", "-o", "json"])?)?;
     let mut rules = role["rules"].as_array().cloned().context("a role without rules")?;
@@ -230,10 +232,10 @@ fn without_nodes(fixture: &Fixture) -> Result<()> {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "doctored"},
             "rules": rules,
     }))?;
-    bind(fixture, "doctored", "doctored")
+    bind_role(fixture, "doctored", "doctored")
 }
 
-fn bind(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
+fn bind_role(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -243,20 +245,20 @@ fn bind(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
 
 fn find_faults(fixture: &Fixture) -> Result<()> {
     with_node(fixture, || {
-        healthy(fixture)?;
+        wait_until_healthy(fixture)?;
         for fault in &FAULTS {
             (fault.plant)(fixture)?;
-            let named = named(fixture, fault);
+            let named = wait_until_named(fixture, fault);
             (fault.heal)(fixture)?;
             named.with_context(|| format!("the fault of {}", fault.check))?;
-            healthy(fixture).with_context(|| format!("after {} was healed", fault.check))?;
+            wait_until_healthy(fixture).with_context(|| format!("after {} was healed", fault.check))?;
         }
         Ok(())
     })
 }
 
-/// Waits until all checks are well.
-fn healthy(fixture: &Fixture) -> Result<()> {
+/// Waits until all checks of `doctor` are ok.
+fn wait_until_healthy(fixture: &Fixture) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let report = plugin::json(&fixture.cluster, &["doctor"])?;
         let checks = report["checks"].as_array().context("a report without checks")?;
@@ -268,8 +270,8 @@ fn healthy(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Waits until doctor names the fault, with a remedy, and nothing else.
-fn named(fixture: &Fixture, fault: &Fault) -> Result<()> {
+/// Waits until `doctor` names the fault, with a remedy, and no other.
+fn wait_until_named(fixture: &Fixture, fault: &Fault) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let report = plugin::json(&fixture.cluster, &["doctor"])?;
         let checks = report["checks"].as_array().context("a report without checks")?;
@@ -330,7 +332,7 @@ fn watch_status(fixture: &Fixture) -> Result<()> {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
         });
-        let done = comes_and_goes(fixture, &lines);
+        let done = change_and_read(fixture, &lines);
         child.kill()?;
         child.wait()?;
         drop(reader.join());
@@ -338,7 +340,7 @@ fn watch_status(fixture: &Fixture) -> Result<()> {
     })
 }
 
-fn comes_and_goes(fixture: &Fixture, lines: &Receiver<String>) -> Result<()> {
+fn change_and_read(fixture: &Fixture, lines: &Receiver<String>) -> Result<()> {
     let wait = |expected: &[&str]| -> Result<()> {
         let end = Instant::now() + PRINTED;
         loop {

@@ -1,4 +1,4 @@
-//! The host's `lvm.conf`, and an environment that points LVM elsewhere: they change neither what lvmd reads nor what it
+//! The host's `lvm.conf`, and an environment that points LVM elsewhere, change neither what lvmd reads nor what it
 //! does.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! A volume group that has lost one of its disks.
+//! Volume groups that have lost one of their disks.
 
 use std::fs;
 

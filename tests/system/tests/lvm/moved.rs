@@ -1,5 +1,5 @@
-//! Volumes whose class means another place than when they were made, or that were made with other options than the
-//! class has.
+//! Volumes whose class has another volume group than when they were created, or that were created with other options
+//! than the class has.
 
 use std::fs;
 

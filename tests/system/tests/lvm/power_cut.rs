@@ -1,5 +1,5 @@
-//! The machine loses its power while lvmd works, and boots again with the same disks: in the end there is what the
-//! client was told, and nothing else. The client's own notes are on a disk that keeps what was synced.
+//! Cuts the power while lvmd works, and boots again with the same disks: in the end there are the volumes that the
+//! client was told of, and no others. The client's own notes are on a disk that keeps what was synced.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -59,7 +59,7 @@ struct Group {
 
 /// Sizes in extents that are tried with a layout on free areas.
 struct Tried<'a> {
-    /// Names of the volumes of the largest size, of a smaller one, and of one that is a step larger.
+    /// Names of the volumes of the largest size, of a smaller one, and of a size that is one step larger.
     names: [String; 3],
     words: &'a str,
     smaller: u64,

@@ -1,4 +1,4 @@
-//! lvmd's snapshots, and what is restored from them.
+//! Snapshots by lvmd, and volumes that are restored from them.
 
 use std::fs::{self, File};
 use std::io::Read as _;

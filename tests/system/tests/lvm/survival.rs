@@ -28,8 +28,8 @@ struct Interrupted {
 }
 
 impl Interrupted {
-    /// `deed` is a line of shell, run once the file [`Self::plan`] is there, with lvmd as `$lvmd`. LVM then writes as
-    /// much as it can.
+    /// Writes the script; `deed` is a line of shell, run once the file [`Self::plan`] is there, with lvmd as `$lvmd`.
+    /// LVM then writes as much as it can.
     fn new(deed: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let interrupted = Self { dir };

@@ -1,4 +1,4 @@
-//! lvmd's thin device classes.
+//! Thin device classes of lvmd.
 
 use std::time::Duration;
 

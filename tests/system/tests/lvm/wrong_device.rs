@@ -1,4 +1,4 @@
-//! The node agent on real devices: a link in /dev that leads to another volume.
+//! The node agent with a link in /dev that leads to another volume.
 
 use std::path::Path;
 use std::sync::Arc;

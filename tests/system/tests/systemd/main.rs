@@ -1,5 +1,5 @@
-//! The Debian package of lvmd in a guest with systemd and udevd: what an administrator does to the service, and what
-//! volumes notice of it.
+//! The Debian package of lvmd in a guest with systemd and udevd: an administrator's commands for the service, and their
+//! effect on volumes.
 #![expect(
     clippy::unwrap_used,
     clippy::unwrap_in_result,

@@ -57,7 +57,7 @@ pub(crate) fn journal() -> String {
 }
 
 /// Polls a condition until it holds.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < LONG, "never: {what}\n{}", journal());
@@ -186,15 +186,15 @@ pub(crate) struct Held(std::thread::JoinHandle<Result<(), Status>>);
 
 impl Held {
     /// Requests a volume, and returns when LVM has begun.
-    pub(crate) fn making(name: &'static str) -> Self {
+    pub(crate) fn start(name: &'static str) -> Self {
         fs::write(HELD, "").unwrap();
         let client = spawn(move || create("thin", name));
-        until("LVM begins", || Path::new(WAITS).exists());
+        wait_until("LVM begins", || Path::new(WAITS).exists());
         Self(client)
     }
 
     /// Lets LVM go on, and returns the client's result.
-    pub(crate) fn go_on(self) -> Result<(), Status> {
+    pub(crate) fn resume(self) -> Result<(), Status> {
         fs::remove_file(HELD).unwrap();
         self.0.join().unwrap()
     }
@@ -210,7 +210,7 @@ fn call<T, F: Future<Output = Result<T, Status>>>(ask: impl FnOnce(Channel) -> F
     })
 }
 
-/// Makes a volume of 16 MiB.
+/// Creates a volume of 16 MiB.
 pub(crate) fn create(class: &str, name: &str) -> Result<(), Status> {
     let request = CreateLvRequest {
         name: name.to_owned(),
@@ -221,13 +221,13 @@ pub(crate) fn create(class: &str, name: &str) -> Result<(), Status> {
     call(|lvmd| async { LvServiceClient::new(lvmd).create_lv(request).await }).map(drop)
 }
 
-/// Grows a volume to 32 MiB.
+/// Expands a volume to 32 MiB.
 pub(crate) fn grow(class: &str, name: &str) -> Result<(), Status> {
     let request = ResizeLvRequest { name: name.to_owned(), device_class: class.to_owned(), size_bytes: 32 * MIB };
     call(|lvmd| async { LvServiceClient::new(lvmd).resize_lv(request).await }).map(drop)
 }
 
-/// Makes a snapshot of a thin volume.
+/// Creates a snapshot of a thin volume.
 pub(crate) fn snapshot(name: &str, source: &str) -> Result<(), Status> {
     let request = CreateLvSnapshotRequest {
         name: name.to_owned(),

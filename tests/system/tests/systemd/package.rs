@@ -1,4 +1,4 @@
-//! Installation, upgrade and removal.
+//! Installation, upgrade and removal of the Debian package.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};
@@ -9,7 +9,7 @@ use std::thread::scope;
 
 use crate::node::{
     CLASSES, CONFIG, Held, Node, create, dpkg, held_lvm, install, is_whole, list, main_process, main_process_file,
-    package, property, run, run_ok, systemctl, until,
+    package, property, run, run_ok, systemctl, wait_until,
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 const WANTED_AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/lvmd.service";
 
 /// Runs a program and returns the exit status, and all output.
-fn said(program: &str, args: &[&str]) -> (Option<i32>, String) {
+fn run_with_output(program: &str, args: &[&str]) -> (Option<i32>, String) {
     let output = run(program, args);
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
@@ -29,11 +29,11 @@ fn said(program: &str, args: &[&str]) -> (Option<i32>, String) {
 fn starts_when_an_administrator_says_so() {
     let _node = Node::bare();
     install(1);
-    assert_eq!(said("systemctl", &["is-enabled", "lvmd"]).1.trim(), "disabled");
+    assert_eq!(run_with_output("systemctl", &["is-enabled", "lvmd"]).1.trim(), "disabled");
     assert_eq!(property("ActiveState"), "inactive");
 
     // Blindly started it says what to do, and is left alone.
-    let (status, hint) = said("lvmd", &["check-config"]);
+    let (status, hint) = run_with_output("lvmd", &["check-config"]);
     assert!(status == Some(64) && hint.contains("list at least one under device-classes"), "{hint}");
     assert!(!run("systemctl", &["start", "lvmd"]).status.success());
     let state = ["ActiveState", "ExecMainStatus", "NRestarts"].map(property);
@@ -57,22 +57,22 @@ fn starts_when_an_administrator_says_so() {
 }
 
 /// Makes a filesystem on a volume and mounts it at /mnt.
-fn mount() {
+fn mount_volume() {
     create("thin", "data").unwrap();
     run_ok("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
     run_ok("mount", &["/dev/myvg1/data", "/mnt"]);
 }
 
 /// Returns the line of /mnt in mountinfo, with its number, which changes when it is mounted again.
-fn mounted() -> String {
+fn mount_line() -> String {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().find(|line| line.contains(" /mnt ")).unwrap().to_owned()
 }
 
 fn upgrades_under_a_writing_program() {
     let _node = Node::new(&held_lvm());
-    mount();
-    let (before, old) = (mounted(), main_process());
+    mount_volume();
+    let (before, old) = (mount_line(), main_process());
     let directory = fs::metadata("/run/topolvm").unwrap().ino();
     let (stop, writes) = (AtomicBool::new(false), AtomicU32::new(0));
     scope(|threads| {
@@ -86,16 +86,16 @@ fn upgrades_under_a_writing_program() {
             }
             std::io::Result::Ok(())
         });
-        until("a write", || writes.load(Ordering::Relaxed) > 0);
-        let held = Held::making("meanwhile");
+        wait_until("a write", || writes.load(Ordering::Relaxed) > 0);
+        let held = Held::start("meanwhile");
         let at_start = writes.load(Ordering::Relaxed);
         let upgrade = threads.spawn(|| install(2));
-        until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        wait_until("lvmd is told to stop", || property("ActiveState") == "deactivating");
         assert!(old.is_alive(), "it waits for LVM");
-        assert!(held.go_on().is_ok(), "a client is answered");
+        assert!(held.resume().is_ok(), "a client is answered");
         upgrade.join().unwrap();
         let at_end = writes.load(Ordering::Relaxed);
-        until("another write", || writes.load(Ordering::Relaxed) > at_end);
+        wait_until("another write", || writes.load(Ordering::Relaxed) > at_end);
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap().unwrap();
         assert!(at_end > at_start);
@@ -103,7 +103,7 @@ fn upgrades_under_a_writing_program() {
     assert_eq!(run_ok("dpkg-query", &["--show", "--showformat=${Version}", "lvmd"]).rsplit('-').next(), Some("2"));
     assert_eq!(["ActiveState", "UnitFileState", "NRestarts"].map(property), ["active", "enabled", "0"]);
     assert!(!old.is_alive() && main_process().is_alive());
-    assert_eq!(mounted(), before);
+    assert_eq!(mount_line(), before);
     assert_eq!(fs::metadata("/run/topolvm").unwrap().ino(), directory, "topolvm-node has it mounted");
     assert_eq!(fs::read_to_string(CONFIG).unwrap(), held_lvm(), "the administrator's own");
     assert!(is_whole("meanwhile"));
@@ -118,21 +118,21 @@ fn leaves_volumes_when_it_is_removed() {
     install(2);
     assert_eq!(["ActiveState", "UnitFileState"].map(property), ["inactive", "enabled"], "an upgrade starts nothing");
     systemctl("start");
-    mount();
-    let (before, lvmd) = (mounted(), main_process());
+    mount_volume();
+    let (before, lvmd) = (mount_line(), main_process());
     let volumes = || run_ok("lvs", &["--noheadings", "-o", "lv_name,lv_uuid,lv_attr", "myvg1"]);
     let made = volumes();
     dpkg(&["--remove", "lvmd"]);
     assert!(!lvmd.is_alive());
     assert!(!Path::new("/usr/sbin/lvmd").exists());
     assert_eq!(fs::read_to_string(CONFIG).unwrap(), CLASSES);
-    assert_eq!((mounted(), volumes()), (before.clone(), made.clone()));
+    assert_eq!((mount_line(), volumes()), (before.clone(), made.clone()));
 
     dpkg(&["--purge", "lvmd"]);
     assert!(!Path::new("/etc/topolvm").exists());
     assert!(fs::symlink_metadata(WANTED_AT_BOOT).is_err());
     assert_eq!(property("LoadState"), "not-found");
-    assert_eq!((mounted(), volumes()), (before, made));
+    assert_eq!((mount_line(), volumes()), (before, made));
     fs::write("/mnt/file", "still there").unwrap();
     File::open("/mnt/file").unwrap().sync_all().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Reload, stop, watchdog and kills.
+//! Reload, stop, watchdog and kills of the systemd unit.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::node::{
     CLASSES, CONFIG, Held, Node, THICK, create, drop_in, held_lvm, is_whole, journal, list, main_process, property,
-    run, run_ok, systemctl, until,
+    run, run_ok, systemctl, wait_until,
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -24,18 +24,18 @@ fn reloads() {
     assert_eq!(list("thin"), Err(Code::FailedPrecondition));
     fs::write(CONFIG, CLASSES).unwrap();
     systemctl("reload");
-    until("the new class", || list("thin").is_ok());
+    wait_until("the new class", || list("thin").is_ok());
 
     fs::write(CONFIG, CLASSES.replace("ratio: 5", "ratio: much")).unwrap();
     assert!(!run("systemctl", &["reload", "lvmd"]).status.success());
-    until("the status tells", || property("StatusText").contains("the previous configuration is in use"));
+    wait_until("the status tells", || property("StatusText").contains("the previous configuration is in use"));
     assert!(list("thin").is_ok());
     assert_eq!(property("ActiveState"), "active");
 
     fs::write(CONFIG, THICK).unwrap();
     systemctl("reload");
-    until("the class is gone", || list("thin") == Err(Code::FailedPrecondition));
-    until("the status is good again", || property("StatusText") == "LVM works");
+    wait_until("the class is gone", || list("thin") == Err(Code::FailedPrecondition));
+    wait_until("the status is good again", || property("StatusText") == "LVM works");
     assert!(lvmd.is_alive() && lvmd == main_process());
 }
 
@@ -43,12 +43,12 @@ fn stops_when_lvm_has_ended() {
     let _node = Node::new(&held_lvm());
     for (action, name, then) in [("restart", "a", "active"), ("stop", "b", "inactive")] {
         let lvmd = main_process();
-        let held = Held::making(name);
+        let held = Held::start(name);
         run_ok("systemctl", &["--no-block", action, "lvmd"]);
-        until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        wait_until("lvmd is told to stop", || property("ActiveState") == "deactivating");
         assert!(lvmd.is_alive() && !is_whole(name));
-        held.go_on().unwrap();
-        until("the action is done", || property("ActiveState") == then);
+        held.resume().unwrap();
+        wait_until("the action is done", || property("ActiveState") == then);
         assert!(!lvmd.is_alive() && is_whole(name));
     }
     assert_eq!(property("Result"), "success");
@@ -57,16 +57,16 @@ fn stops_when_lvm_has_ended() {
 }
 
 /// Kills lvmd by `meets_its_end` while LVM works: another one starts, waits for LVM, and finds the volume complete.
-fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
+fn check_survival(meets_its_end: impl FnOnce(&testbed::process::Process)) {
     let old = main_process();
-    let held = Held::making("v");
+    let held = Held::start("v");
     meets_its_end(&old);
-    until("the old lvmd is gone", || !old.is_alive());
-    until("another one waits", || property("StatusText").starts_with("waits for LVM commands"));
+    wait_until("the old lvmd is gone", || !old.is_alive());
+    wait_until("another one waits", || property("StatusText").starts_with("waits for LVM commands"));
     assert_eq!(property("ActiveState"), "activating");
     assert!(!is_whole("v"));
-    held.go_on().unwrap_err();
-    until("it has started", || property("ActiveState") == "active");
+    held.resume().unwrap_err();
+    wait_until("it has started", || property("ActiveState") == "active");
     assert!(is_whole("v"), "{}", run_ok("lvs", &["-o", "+lv_tags"]));
     assert_eq!(list("thin").unwrap(), ["v"]);
     create("thin", "w").unwrap();
@@ -75,7 +75,7 @@ fn survives(meets_its_end: impl FnOnce(&testbed::process::Process)) {
 fn comes_back_after_a_kill() {
     let _node = Node::new(&held_lvm());
     drop_in("RestartSec=100ms");
-    survives(|_| drop(run_ok("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
+    check_survival(|_| drop(run_ok("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
     assert_eq!(property("NRestarts"), "1");
 }
 
@@ -84,7 +84,9 @@ fn is_replaced_by_the_watchdog() {
     // The only numbers that a test cannot wait for; what is waited for, and what then happens, is the unit's.
     drop_in("WatchdogSec=5s\nTimeoutAbortSec=1s\nRestartSec=100ms");
     systemctl("restart");
-    survives(|lvmd| kill_process(Pid::from_raw(i32::try_from(lvmd.pid).unwrap()).unwrap(), Signal::STOP).unwrap());
+    check_survival(|lvmd| {
+        kill_process(Pid::from_raw(i32::try_from(lvmd.pid).unwrap()).unwrap(), Signal::STOP).unwrap();
+    });
     assert!(journal().contains("Watchdog timeout"), "{}", journal());
 }
 
@@ -92,7 +94,7 @@ fn ends_at_systemctl_kill() {
     let _node = Node::new(CLASSES);
     create("thin", "v").unwrap();
     systemctl("kill");
-    until("it has ended", || property("ActiveState") == "inactive");
+    wait_until("it has ended", || property("ActiveState") == "inactive");
     assert_eq!(["Result", "ExecMainStatus", "NRestarts"].map(property), ["success", "0", "0"]);
     systemctl("start");
     assert_eq!(list("thin").unwrap(), ["v"]);

@@ -112,8 +112,8 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     run_scenario(shared, node, TopoLvm)
 }
 
-/// After those, with storage capacity tracking again, so that nobody may call the webhook any more; in a cluster that
-/// knows no snapshots.
+/// Applies the overlay of the older API group after the others, with storage capacity tracking again, so that nobody
+/// may call the webhook any more; in a cluster without snapshots.
 pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(KUBE_SCHEDULER)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;

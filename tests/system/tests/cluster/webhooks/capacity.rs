@@ -18,7 +18,7 @@ const FAST: &str = "fast";
 /// Name of a namespace without webhooks.
 const LEFT_ALONE: &str = "left-alone";
 
-pub(super) fn counted(bed: &Bed) -> Result<()> {
+pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
     let cluster = &bed.cluster;
     let namespace = format!("--webhook-namespace={NAMESPACE}");
     let flags = ["--enable-webhooks", "--pvc-finalizer", &namespace];

@@ -1,5 +1,5 @@
-//! The webhooks with certificates of cert-manager, whose part is played here: its objects are those of
-//! `overlays/extender-cert-manager`, and what they say is done.
+//! Webhooks with certificates of cert-manager, which the trial plays: it takes the objects of
+//! `overlays/extender-cert-manager` and issues the certificates that they ask for.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,14 +21,14 @@ use super::relay::Relay;
 
 /// Name of the Secret that the documents tell to mount at `--cert-dir`.
 pub(super) const MOUNTED: &str = "topolvm-mutatingwebhook";
-/// The port of the controller; the Service leads to a relay.
+/// Port of the controller; the Service leads to a relay.
 const PORT: u16 = 9444;
 /// Timeout for the controller to notice changed files.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Defines the kinds of cert-manager with those of its fields that are in use here. Others are refused, so that a slip
-/// of the pen is found.
-pub(super) fn define(bed: &Bed) -> Result<()> {
+/// Creates the CustomResourceDefinitions of cert-manager with those of their fields that are in use here. Others are
+/// refused, so that a typing error is found.
+pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
     let text = json!({"type": "string"});
     let object =
         |required: &[&str], fields: Value| json!({"type": "object", "required": required, "properties": fields});
@@ -70,8 +70,8 @@ pub(super) fn define(bed: &Bed) -> Result<()> {
     bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).map(drop)
 }
 
-pub(super) fn served(bed: &Bed) -> Result<()> {
-    define(bed)?;
+pub(super) fn serve_certificates(bed: &Bed) -> Result<()> {
+    define_kinds(bed)?;
     let mount = Mount { bed, directory: bed.scratch.join("certs") };
     fs::create_dir(&mount.directory)?;
     let certificates = format!("--cert-dir={}", mount.directory.display());
@@ -176,7 +176,7 @@ impl<'a> CertManager<'a> {
                 let directory = self.bed.scratch.join(format!("{secret}-{generation}"));
                 fs::create_dir(&directory)?;
                 let authority = entry.insert(Pki::create(&directory)?);
-                keep(self.bed, &secret, &Identity::read(&directory, "ca")?, authority.authority())?;
+                write_secret(self.bed, &secret, &Identity::read(&directory, "ca")?, authority.authority())?;
             }
         }
         for asked in others {
@@ -185,7 +185,7 @@ impl<'a> CertManager<'a> {
             let names = asked["spec"]["dnsNames"].as_array().into_iter().flatten();
             let names: Vec<&str> = names.filter_map(Value::as_str).collect();
             let issued = authority.server("", None, &names, &[])?;
-            keep(self.bed, &text(&asked["spec"]["secretName"])?, &issued, authority.authority())?;
+            write_secret(self.bed, &text(&asked["spec"]["secretName"])?, &issued, authority.authority())?;
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ fn text(value: &Value) -> Result<String> {
 }
 
 /// Writes a certificate into a Secret as cert-manager does.
-pub(super) fn keep(bed: &Bed, secret: &str, issued: &Identity, authority: &str) -> Result<()> {
+pub(super) fn write_secret(bed: &Bed, secret: &str, issued: &Identity, authority: &str) -> Result<()> {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": secret, "namespace": NAMESPACE},

@@ -50,8 +50,8 @@ const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objec
 /// Default port of the controller's webhooks.
 const WEBHOOK_PORT: u64 = 9443;
 
-pub(super) fn built(bed: &Bed) -> Result<()> {
-    cert_manager::define(bed)?;
+pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
+    cert_manager::define_kinds(bed)?;
     bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
     let mut count = 0;
     let mut try_all = |base: &str, components: &[&[&str]]| -> Result<()> {

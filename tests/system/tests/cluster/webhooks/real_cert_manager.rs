@@ -26,10 +26,10 @@ const PORT: u16 = 9443;
 
 pub(super) fn trial() -> Trial {
     let name = "the_webhook_answers_with_the_certificate_that_cert_manager_has_made_with_helm_and_with_kustomize";
-    Trial::test(name, || issued().map_err(|error| Failed::from(format!("{error:#}"))))
+    Trial::test(name, || issue_certificates().map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
-fn issued() -> Result<()> {
+fn issue_certificates() -> Result<()> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/extender-cert-manager")?;
     let directory = tempfile::Builder::new().prefix("topolvm-cert-manager-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;

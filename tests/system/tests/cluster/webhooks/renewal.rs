@@ -20,7 +20,7 @@ use tokio::runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, SERVER, pem};
-use super::cert_manager::keep;
+use super::cert_manager::write_secret;
 use super::relay::Relay;
 
 /// Addresses of the replicas in the Service's endpoints. Nobody else has these addresses (RFC 5737).
@@ -37,7 +37,7 @@ const ENOUGH: usize = 20;
 /// Interval of the requests for a pod and a claim.
 const PACE: Duration = Duration::from_millis(200);
 
-pub(super) fn renewed(bed: &Bed) -> Result<()> {
+pub(super) fn renew_certificate(bed: &Bed) -> Result<()> {
     let former = leave_former_secret(bed)?;
     let relays = start_replicas(bed)?;
     bed.cluster.ready(CONTROLLER, || bed.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
@@ -53,7 +53,7 @@ fn leave_former_secret(bed: &Bed) -> Result<String> {
     fs::create_dir(&directory)?;
     let former = Pki::create(&directory)?;
     let served = former.server("", None, &[SERVER, &format!("{SERVER}.cluster.local")], &[])?;
-    keep(bed, SECRET, &served, former.authority())?;
+    write_secret(bed, SECRET, &served, former.authority())?;
     pem(former.authority()).context("no authority")
 }
 
