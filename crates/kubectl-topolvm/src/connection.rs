@@ -35,8 +35,24 @@ pub(crate) async fn client(args: &ClusterArgs) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
+/// Makes the client, and finds the API group that the cluster serves.
+pub(crate) async fn connect(args: &ClusterArgs) -> Result<(Client, ApiFlavor), Error> {
+    let client = client(args).await?;
+    let flavor = flavor(args, &client).await?;
+    Ok((client, flavor))
+}
+
+/// Makes the client, and finds the API group: `topolvm.io` if none is installed, which doctor then reports.
+pub(crate) async fn connect_or_default(args: &ClusterArgs) -> Result<(Client, ApiFlavor), Error> {
+    let client = client(args).await?;
+    match flavor(args, &client).await {
+        Err(Error::NotInstalled) => Ok((client, ApiFlavor::TopoLvm)),
+        found => Ok((client, found?)),
+    }
+}
+
 /// Returns the API group that the flag names, or that the cluster serves.
-pub(crate) async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFlavor, Error> {
+async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFlavor, Error> {
     if args.legacy {
         return Ok(ApiFlavor::Legacy);
     }

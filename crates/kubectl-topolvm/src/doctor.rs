@@ -54,6 +54,11 @@ impl Finding {
         Self { result: Outcome::Fail, found: found.into(), remedy: Some(remedy.into()) }
     }
 
+    /// Returns the findings of a check, or this one where it has none.
+    fn ok_if_none(findings: Vec<Self>, found: impl Into<String>) -> Vec<Self> {
+        if findings.is_empty() { vec![Self::ok(found)] } else { findings }
+    }
+
     fn unknown(error: &RequestError) -> Self {
         let remedy = match error {
             RequestError::Forbidden { verb, resource } => {

@@ -9,6 +9,7 @@ use kube::Client;
 use crate::args::{Args, Command};
 use crate::connection::ClusterArgs;
 use crate::error::Error;
+use crate::install::Mode;
 use crate::install::manifests::NAMESPACE;
 use crate::{bundle, connection, doctor, events, generated, install, output, status, uninstall, volumes};
 
@@ -32,46 +33,35 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster, command } = args;
     let now = Timestamp::now();
     match command {
-        Command::Install { options, run } => {
-            Box::pin(install::run(&cluster, install::Mode::Install, options, run)).await?;
-        }
-        Command::Upgrade { options, run } => {
-            Box::pin(install::run(&cluster, install::Mode::Upgrade, options, run)).await?;
-        }
+        Command::Install { options, run } => Box::pin(install::run(&cluster, Mode::Install, options, run)).await?,
+        Command::Upgrade { options, run } => Box::pin(install::run(&cluster, Mode::Upgrade, options, run)).await?,
         Command::Uninstall { flags } => Box::pin(uninstall::run(&cluster, flags)).await?,
         Command::Status { output, watch } => {
-            let client = connection::client(&cluster).await?;
-            let flavor = connection::flavor(&cluster, &client).await?;
+            let (client, flavor) = connection::connect(&cluster).await?;
             status::run(&client, flavor, output.format, watch).await?;
         }
         Command::Volumes { output, all_namespaces } => {
-            let client = connection::client(&cluster).await?;
-            let flavor = connection::flavor(&cluster, &client).await?;
+            let (client, flavor) = connection::connect(&cluster).await?;
             let namespace = claims_namespace(&cluster, &client, all_namespaces);
             volumes::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
         }
         Command::Events { output, all_namespaces } => {
-            let client = connection::client(&cluster).await?;
-            let flavor = connection::flavor(&cluster, &client).await?;
+            let (client, flavor) = connection::connect(&cluster).await?;
             let namespace = claims_namespace(&cluster, &client, all_namespaces);
             events::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
         }
         Command::Doctor { output } => {
-            let client = connection::client(&cluster).await?;
-            let flavor = flavor_or_default(&cluster, &client).await?;
+            let (client, flavor) = connection::connect_or_default(&cluster).await?;
             let report = doctor::run_checks(&client, flavor, programs_namespace(&cluster), now).await;
             output::print(&doctor::render(output, &report)?)?;
             return Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         Command::SupportBundle { file } => {
-            let client = connection::client(&cluster).await?;
-            let flavor = flavor_or_default(&cluster, &client).await?;
+            let (client, flavor) = connection::connect_or_default(&cluster).await?;
             Box::pin(bundle::run(&client, flavor, programs_namespace(&cluster), file.as_deref(), now)).await?;
         }
-        Command::Completions { shell } => output::print(&String::from_utf8_lossy(&generated::completions(shell)))?,
-        Command::Man { directory } => {
-            output::print(&String::from_utf8_lossy(&generated::manual(directory.as_deref())?))?;
-        }
+        Command::Completions { shell } => output::print(&generated::completions(shell))?,
+        Command::Man { directory } => output::print(&generated::manual(directory.as_deref())?)?,
         Command::Version => version(&cluster).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -85,14 +75,6 @@ fn claims_namespace(cluster: &ClusterArgs, client: &Client, all: bool) -> Option
 
 fn programs_namespace(cluster: &ClusterArgs) -> &str {
     cluster.namespace.as_deref().unwrap_or(NAMESPACE)
-}
-
-/// Returns the API group to look at, `topolvm.io` if none is installed, which doctor then reports.
-async fn flavor_or_default(cluster: &ClusterArgs, client: &Client) -> Result<topolvm_api::ApiFlavor, Error> {
-    match connection::flavor(cluster, client).await {
-        Err(Error::NotInstalled) => Ok(topolvm_api::ApiFlavor::TopoLvm),
-        found => found,
-    }
 }
 
 async fn version(cluster: &ClusterArgs) -> Result<(), Error> {

@@ -44,44 +44,31 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub(super) async fn read(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Self {
-        let leases = Api::<Lease>::all(client.clone());
-        let named = |name: &str| format!("metadata.name={name}");
+        let mut facts = Self::list_objects(client, flavor, namespace, now).await;
+        let webhooks = facts.webhooks.as_deref().unwrap_or_default();
+        facts.backends = webhooks::backends(client, flavor, namespace, webhooks).await;
+        facts.rights = rights::review(client, flavor, namespace, &facts.service_accounts()).await;
+        facts
+    }
+
+    /// Reads what needs no other object; there are no backends and no rights yet.
+    async fn list_objects(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Self {
         // As csi-provisioner makes a name of that of the driver
         let provisioner = flavor.driver_name().replace('.', "-");
-        let (first, second) = futures::join!(
-            async {
-                futures::join!(
-                    server_version::read(client),
-                    definitions(client),
-                    list_all::<CSIDriver>(client),
-                    list_all::<CSINode>(client),
-                    list_all::<Node>(client),
-                    list_workloads(client),
-                )
-            },
-            async {
-                let (of_controller, of_provisioner) = (named(LEASE), named(&provisioner));
-                futures::join!(
-                    list(&leases, &(), &of_controller),
-                    list(&leases, &(), &of_provisioner),
-                    list_all::<MutatingWebhookConfiguration>(client),
-                    list_all::<StorageClass>(client),
-                    list_all::<Namespace>(client),
-                )
-            },
-        );
-        let (version, definitions, drivers, csi_nodes, nodes, workloads) = first;
-        let (leases, provisioner_leases, webhooks, classes, namespaces) = second;
-        let accounts = [Role::Controller, Role::Node].map(|role| {
-            let mut found = workloads.iter().flatten();
-            let found = found.find(|workload| workload.role == role && workload.namespace == namespace);
-            (role, found.map_or_else(|| role.program().to_owned(), |workload| workload.account.clone()))
-        });
-        let backends = match &webhooks {
-            Ok(webhooks) => webhooks::backends(client, flavor, namespace, webhooks).await,
-            Err(_) => Vec::new(),
+        let installed = async {
+            futures::join!(
+                server_version::read(client),
+                definitions(client),
+                list_all(client),
+                list_all(client),
+                list_workloads(client),
+                leases(client, LEASE),
+                leases(client, &provisioner),
+            )
         };
-        let rights = rights::review(client, flavor, namespace, &accounts).await;
+        let objects = async { futures::join!(list_all(client), list_all(client), list_all(client), list_all(client)) };
+        let (installed, (nodes, webhooks, classes, namespaces)) = futures::join!(installed, objects);
+        let (version, definitions, drivers, csi_nodes, workloads, leases, provisioner_leases) = installed;
         Self {
             flavor,
             namespace: namespace.to_owned(),
@@ -95,11 +82,19 @@ impl Facts {
             leases,
             provisioner_leases,
             webhooks,
-            backends,
+            backends: Vec::new(),
             classes,
             namespaces,
-            rights,
+            rights: Ok(Vec::new()),
         }
+    }
+
+    /// Returns the service account of each program, that of our manifests where no workload runs it.
+    fn service_accounts(&self) -> [(Role, String); 2] {
+        [Role::Controller, Role::Node].map(|role| {
+            let mut ours = self.workloads_of(role).unwrap_or_default().into_iter();
+            (role, ours.next().map_or_else(|| role.program().to_owned(), |workload| workload.account.clone()))
+        })
     }
 
     pub(super) fn workloads_of(&self, role: Role) -> ReadResult<Vec<&Workload>> {
@@ -107,6 +102,11 @@ impl Facts {
         let is_ours = |workload: &&Workload| workload.role == role && workload.namespace == self.namespace;
         Ok(workloads.iter().filter(is_ours).collect())
     }
+}
+
+/// Lists the Leases of this name, of all namespaces.
+async fn leases(client: &Client, name: &str) -> ReadResult<Vec<Lease>> {
+    list(&Api::all(client.clone()), &(), &format!("metadata.name={name}")).await
 }
 
 async fn definitions(client: &Client) -> ReadResult<Vec<CustomResourceDefinition>> {

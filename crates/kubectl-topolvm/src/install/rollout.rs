@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
+use futures::StreamExt as _;
+use futures::stream::LocalBoxStream;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
+use kube::runtime::reflector::Store;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 
 use super::manifests::NAMESPACE;
 use super::object::ObjectId;
@@ -81,21 +85,10 @@ impl fmt::Display for PodProblem {
 
 /// Waits until all pods of these workloads are updated and ready, and prints progress meanwhile.
 pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duration) -> Result<(), InstallError> {
-    let (deployments, deployment_writer) = reflector::store::<Deployment>();
-    let (sets, set_writer) = reflector::store::<DaemonSet>();
-    let (pods, pod_writer) = reflector::store::<Pod>();
-    let config = watcher::Config::default;
-    let api = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
-    let deployment_changes = changed(watcher(api, config()).default_backoff().reflect(deployment_writer));
-    let api = Api::<DaemonSet>::namespaced(client.clone(), NAMESPACE);
-    let set_changes = changed(watcher(api, config()).default_backoff().reflect(set_writer));
-    let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
-    let pod_changes = changed(watcher(api, config().labels(SELECTOR)).default_backoff().reflect(pod_writer));
-    let mut changes = futures::stream::select_all([
-        deployment_changes.boxed_local(),
-        set_changes.boxed_local(),
-        pod_changes.boxed_local(),
-    ]);
+    let (deployments, deployment_changes) = watch::<Deployment>(client, watcher::Config::default());
+    let (sets, set_changes) = watch::<DaemonSet>(client, watcher::Config::default());
+    let (pods, pod_changes) = watch::<Pod>(client, watcher::Config::default().labels(SELECTOR));
+    let mut changes = futures::stream::select_all([deployment_changes, set_changes, pod_changes]);
     let end = tokio::time::Instant::now() + limit;
     let mut printed = BTreeSet::new();
     loop {
@@ -104,26 +97,41 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
             () = tokio::time::sleep_until(end) => true,
             _ = tokio::signal::ctrl_c() => return Err(InstallError::Interrupted),
         };
-        let deployments = deployments.state();
-        let sets = sets.state();
+        let (deployments, sets) = (deployments.state(), sets.state());
         let of_deployments = deployments.iter().map(|deployment| deployment_progress(deployment));
-        let of_sets = sets.iter().map(|set| set_progress(set));
-        let progress: Vec<_> =
-            of_deployments.chain(of_sets).filter(|progress| workloads.iter().any(|id| progress.is_of(id))).collect();
+        let mut progress: Vec<_> = of_deployments.chain(sets.iter().map(|set| set_progress(set))).collect();
+        progress.retain(|progress| workloads.iter().any(|id| progress.is_of(id)));
         let mut problems: Vec<_> = pods.state().iter().filter_map(|pod| find_pod_problem(pod)).collect();
         problems.sort();
-        let news = progress.iter().filter(|one| one.wanted > 0).map(ToString::to_string);
-        for line in news.chain(problems.iter().map(ToString::to_string)) {
-            if printed.insert(line.clone()) {
-                print_progress(&line);
-            }
-        }
+        print_news(&progress, &problems, &mut printed);
         if progress.len() == workloads.len() && progress.iter().all(|one| one.is_done && one.wanted > 0) {
             return Ok(());
         }
         let has_no_nodes = progress.iter().any(|one| one.is_done && one.wanted == 0);
         if is_over || has_no_nodes {
             return Err(InstallError::NotReady(reasons(client, &progress, &problems).await));
+        }
+    }
+}
+
+/// Watches the objects of a kind in our namespace, and returns their cache with its changes. Errors of the watch are no
+/// changes that matter: outages pass, and the deadline is there for those that do not.
+fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, LocalBoxStream<'static, ()>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
+    (store, watcher(api, config).default_backoff().reflect(writer).map(drop).boxed_local())
+}
+
+/// Prints what was not printed before.
+fn print_news(progress: &[Progress], problems: &[PodProblem], printed: &mut BTreeSet<String>) {
+    let progress = progress.iter().filter(|one| one.wanted > 0).map(ToString::to_string);
+    for line in progress.chain(problems.iter().map(ToString::to_string)) {
+        if printed.insert(line.clone()) {
+            print_progress(&line);
         }
     }
 }
@@ -159,11 +167,6 @@ async fn reasons(client: &Client, progress: &[Progress], problems: &[PodProblem]
         reasons.push(text);
     }
     reasons
-}
-
-/// Drops the contents and errors of watch events: outages pass, and the deadline is there for those that do not.
-fn changed<K>(changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>) -> impl Stream<Item = ()> {
-    changes.map(drop)
 }
 
 fn deployment_progress(deployment: &Deployment) -> Progress {

@@ -68,33 +68,35 @@ fn binding_problem(
     binding: Binding<'_>,
     is_old: impl Fn(Option<&Time>) -> bool,
 ) -> Option<Problem> {
+    if let Some(persistent) = binding.persistent {
+        return persistent_problem(persistent, is_old);
+    }
     let name = volume.name();
-    let Some(persistent) = binding.persistent else {
-        if let Some(claim) = binding.claim.filter(|claim| phase(claim) == "Lost") {
-            return Some(problem(
-                format!(
-                    "the PersistentVolume of the claim {} is gone, and the volume is still there",
-                    claim.name_any()
-                ),
-                format!("make a PersistentVolume again whose volumeHandle is {}", volume.volume_id().unwrap_or(name)),
-            ));
-        }
-        let is_unused = !volume.is_snapshot() && is_old(volume.metadata.creation_timestamp.as_ref());
-        return is_unused.then(|| {
-            problem(
-                "no PersistentVolume refers to it",
-                format!("if nobody needs its data, delete it: kubectl delete logicalvolume {name}"),
-            )
-        });
-    };
+    if let Some(claim) = binding.claim.filter(|claim| phase(claim) == "Lost") {
+        let claim = claim.name_any();
+        return Some(problem(
+            format!("the PersistentVolume of the claim {claim} is gone, and the volume is still there"),
+            format!("make a PersistentVolume again whose volumeHandle is {}", volume.volume_id().unwrap_or(name)),
+        ));
+    }
+    let is_unused = !volume.is_snapshot() && is_old(volume.metadata.creation_timestamp.as_ref());
+    is_unused.then(|| {
+        problem(
+            "no PersistentVolume refers to it",
+            format!("if nobody needs its data, delete it: kubectl delete logicalvolume {name}"),
+        )
+    })
+}
+
+/// Returns the problem of the PersistentVolume of an existing volume.
+fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
+    let name = persistent.name_any();
     match persistent_phase(persistent) {
         "Released" if policy(persistent) == "Retain" => Some(problem(
             "its claim was deleted, and its PersistentVolume is kept (reclaim policy Retain)",
             format!(
-                "to use it again, take spec.claimRef off persistentvolume/{0}; if nobody needs its data, set the \
-                    reclaim policy of \
-                 persistentvolume/{0} to Delete",
-                persistent.name_any(),
+                "to use it again, take spec.claimRef off persistentvolume/{name}; if nobody needs its data, set the \
+                    reclaim policy of persistentvolume/{name} to Delete"
             ),
         )),
         "Released" if is_old(persistent.metadata.deletion_timestamp.as_ref()) => Some(problem(

@@ -1,8 +1,7 @@
 //! Checks of the API server and of the definitions of LogicalVolume.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
+use kube::runtime::wait::{Condition as _, conditions};
 use topolvm_api::{ApiFlavor, crd};
 
 use crate::doctor::Finding;
@@ -26,51 +25,47 @@ pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
 
 pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let definitions = facts.definitions.as_ref().map_err(Clone::clone)?;
-    let (flavor, expected) = (facts.flavor, crd(facts.flavor));
-    let apply = format!("apply {}", manifest(flavor));
-    let Some(found) = definitions.iter().find(|found| found.spec.group == flavor.group()) else {
-        return Ok(vec![Finding::fail(format!("logicalvolumes.{flavor} is not defined"), apply)]);
+    let name = format!("logicalvolumes.{}", facts.flavor);
+    let apply = format!("apply {}", manifest(facts.flavor));
+    let Some(found) = definitions.iter().find(|found| found.spec.group == facts.flavor.group()) else {
+        return Ok(vec![Finding::fail(format!("{name} is not defined"), apply)]);
     };
-    let name = format!("logicalvolumes.{flavor}");
     let mut findings = Vec::new();
-    if !has_condition(found, "Established") {
+    if !conditions::is_crd_established().matches_object(Some(found)) {
         findings.push(Finding::fail(
             format!("{name} is defined and not served"),
             format!("see the conditions in kubectl describe crd {name}"),
         ));
     }
-    let ours = expected.spec.versions.first();
-    let served = |version: &&CustomResourceDefinitionVersion| {
-        version.served && ours.is_some_and(|ours| ours.name == version.name)
+    let ours = crd(facts.flavor).spec.versions;
+    let served = |ours: &CustomResourceDefinitionVersion| {
+        found.spec.versions.iter().find(|version| version.served && version.name == ours.name)
     };
-    let Some(version) = found.spec.versions.iter().find(served) else {
-        findings.push(Finding::fail(format!("{name} has no served version v1"), apply));
-        return Ok(findings);
-    };
+    match ours.iter().find_map(|ours| Some((ours, served(ours)?))) {
+        Some((ours, version)) => findings.extend(find_version_problems(&name, ours, version, &apply)),
+        None => findings.push(Finding::fail(format!("{name} has no served version v1"), apply)),
+    }
+    Ok(Finding::ok_if_none(findings, format!("{name} v1 is served as we define it")))
+}
+
+/// Returns what a served version lacks of our own.
+fn find_version_problems(
+    name: &str,
+    ours: &CustomResourceDefinitionVersion,
+    version: &CustomResourceDefinitionVersion,
+    apply: &str,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
     if version.subresources.as_ref().and_then(|all| all.status.as_ref()).is_none() {
-        let found = format!("{name} has no subresource status, to which the agents write");
-        findings.push(Finding::fail(found, apply.clone()));
+        findings.push(Finding::fail(format!("{name} has no subresource status, to which the agents write"), apply));
     }
-    let mut missing = Vec::new();
-    if let Some(ours) = ours {
-        for part in ["spec", "status"] {
-            let there = fields(version, part);
-            missing.extend(fields(ours, part).into_iter().filter(|field| !there.contains(field)));
-        }
-        let selectable = |version: &CustomResourceDefinitionVersion| -> Vec<String> {
-            version.selectable_fields.iter().flatten().map(|field| format!("selectable {}", field.json_path)).collect()
-        };
-        let there = selectable(version);
-        missing.extend(selectable(ours).into_iter().filter(|field| !there.contains(field)));
-    }
+    let there = fields(version);
+    let missing: Vec<_> = fields(ours).into_iter().filter(|field| !there.contains(field)).collect();
     if !missing.is_empty() {
         let found = format!("the definition of {name} is another, perhaps TopoLVM's: it lacks {}", missing.join(", "));
         findings.push(Finding::warn(found, apply));
     }
-    if findings.is_empty() {
-        findings.push(Finding::ok(format!("{name} v1 is served as we define it")));
-    }
-    Ok(findings)
+    findings
 }
 
 pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
@@ -103,16 +98,12 @@ const fn manifest(flavor: ApiFlavor) -> &'static str {
     }
 }
 
-fn has_condition(definition: &CustomResourceDefinition, type_: &str) -> bool {
-    let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
-}
-
-/// Names of the fields of `spec` or `status`.
-fn fields(version: &CustomResourceDefinitionVersion, part: &str) -> Vec<String> {
+/// Returns the names of the fields of `spec` and `status`, and those of selectable fields.
+fn fields(version: &CustomResourceDefinitionVersion) -> Vec<String> {
     let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
-    let property = |schema: &JSONSchemaProps, name: &str| schema.properties.as_ref()?.get(name).cloned();
-    let part_schema = schema.and_then(|schema| property(schema, part));
-    let names = part_schema.and_then(|schema| schema.properties).unwrap_or_default();
-    names.into_keys().map(|name| format!("{part}.{name}")).collect()
+    let part = |name: &'static str| Some((name, schema?.properties.as_ref()?.get(name)?.properties.as_ref()?));
+    let parts = ["spec", "status"].into_iter().filter_map(part);
+    let fields = parts.flat_map(|(part, fields)| fields.keys().map(move |name| format!("{part}.{name}")));
+    let selectable = version.selectable_fields.iter().flatten();
+    fields.chain(selectable.map(|field| format!("selectable {}", field.json_path))).collect()
 }

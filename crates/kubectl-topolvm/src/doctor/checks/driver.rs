@@ -25,47 +25,55 @@ pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
         let remedy = "apply deploy/manifests/base/csidriver.yaml (of the older API group: overlays/legacy)";
         return Ok(vec![Finding::fail(format!("there is no CSIDriver {name}"), remedy)]);
     };
-    let CSIDriverSpec { attach_required, storage_capacity, volume_lifecycle_modes, pod_info_on_mount, .. } =
-        &driver.spec;
-    // Both cannot be changed in place
+    let mut findings = find_setting_problems(name, &driver.spec);
+    findings.extend(find_capacity_problem(facts, &driver.spec));
+    Ok(Finding::ok_if_none(findings, format!("CSIDriver {name} is as our manifests have it")))
+}
+
+/// Returns the settings with which kubelet does not do what our programs expect.
+fn find_setting_problems(name: &str, spec: &CSIDriverSpec) -> Vec<Finding> {
+    // The first two cannot be changed in place
     let again = format!("kubectl delete csidriver {name}, and apply deploy/manifests/base/csidriver.yaml");
     let mut findings = Vec::new();
     // Without a word kubelet waits for an attachment that nobody makes
-    if *attach_required != Some(false) {
+    if spec.attach_required != Some(false) {
         let found = "attachRequired is not false: pods wait for an attachment that nobody makes";
         findings.push(Finding::fail(found, again.clone()));
     }
-    let modes: Vec<_> = volume_lifecycle_modes.iter().flatten().map(String::as_str).collect();
+    let modes: Vec<_> = spec.volume_lifecycle_modes.iter().flatten().map(String::as_str).collect();
     // None is as good as Persistent, says the API
     if !modes.is_empty() && modes != ["Persistent"] {
         let found = format!("volumeLifecycleModes are {}, and the driver serves Persistent alone", modes.join(", "));
         findings.push(Finding::fail(found, again));
     }
-    if *pod_info_on_mount != Some(true) {
+    if spec.pod_info_on_mount != Some(true) {
         let remedy = "apply deploy/manifests/base/csidriver.yaml";
         findings.push(Finding::warn("podInfoOnMount is not true, as it is in our manifests", remedy));
     }
-    // The extender takes the place of storage capacity, and needs the webhook for pods
+    findings
+}
+
+/// Returns the problem when kube-scheduler learns of free space in no way, or in two: the extender takes the place of
+/// storage capacity, and needs the webhook for pods.
+fn find_capacity_problem(facts: &Facts, spec: &CSIDriverSpec) -> Option<Finding> {
     let configurations = facts.webhooks.as_deref().unwrap_or_default();
-    let has_webhook = webhooks::ours(facts.flavor, &facts.namespace, configurations)
-        .iter()
-        .any(|webhook| webhook.name.starts_with("pod-hook"));
-    match (storage_capacity.unwrap_or_default(), has_webhook) {
-        (false, false) => findings.push(Finding::fail(
+    let webhooks = webhooks::ours(facts.flavor, &facts.namespace, configurations);
+    let has_webhook = webhooks.iter().any(|webhook| webhook.name.starts_with("pod-hook"));
+    match (spec.storage_capacity.unwrap_or_default(), has_webhook) {
+        (false, false) => Some(Finding::fail(
             "storageCapacity is not true and there is no webhook for the scheduler extender: kube-scheduler does not \
                 know of free space",
-            format!("kubectl patch csidriver {name} --type=merge -p '{{\"spec\":{{\"storageCapacity\":true}}}}'"),
+            format!(
+                "kubectl patch csidriver {} --type=merge -p '{{\"spec\":{{\"storageCapacity\":true}}}}'",
+                facts.flavor.driver_name()
+            ),
         )),
-        (true, true) => findings.push(Finding::warn(
+        (true, true) => Some(Finding::warn(
             "storageCapacity is true and there is also the webhook for the scheduler extender",
             "choose one of them, as docs/webhooks.md says",
         )),
-        (true, false) | (false, true) => {}
+        (true, false) | (false, true) => None,
     }
-    if findings.is_empty() {
-        findings.push(Finding::ok(format!("CSIDriver {name} is as our manifests have it")));
-    }
-    Ok(findings)
 }
 
 pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
@@ -99,8 +107,5 @@ pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
             findings.push(Finding::fail(found, remove("it")));
         }
     }
-    if findings.is_empty() {
-        findings.push(Finding::ok(format!("nobody outside of {namespace} runs {name}")));
-    }
-    Ok(findings)
+    Ok(Finding::ok_if_none(findings, format!("nobody outside of {namespace} runs {name}")))
 }

@@ -1,9 +1,12 @@
 //! Checks of agents and controllers, and of the rights of their service accounts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::ResourceExt;
+use topolvm_api::ApiFlavor;
 
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
@@ -17,33 +20,17 @@ const SKEW: SignedDuration = SignedDuration::from_secs(30);
 const LEASE_SECONDS: i32 = 15;
 
 pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
-    let flavor = facts.flavor;
     let nodes = facts.nodes.as_ref().map_err(Clone::clone)?;
-    let csi_nodes = facts.csi_nodes.as_ref().map_err(Clone::clone)?;
-    let registered: BTreeMap<_, _> = csi_nodes
-        .iter()
-        .map(|node| (node.name_any(), node.spec.drivers.iter().any(|driver| driver.name == flavor.driver_name())))
-        .collect();
+    let registered = registered_nodes(facts)?;
     let mut findings = Vec::new();
     let mut whole = 0;
     for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let name = node.name_any();
-        let is_registered = registered.get(&name).copied().unwrap_or_default();
-        let has_capacity = !status::classes(flavor, node).is_empty();
-        let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
-        let missing: Vec<_> = [
-            (is_registered, "the driver is not registered in its CSINode"),
-            (has_capacity, "it publishes no free space"),
-            (has_finalizer, "its Node has no finalizer of ours"),
-        ]
-        .into_iter()
-        .filter_map(|(there, missing)| (!there).then_some(missing))
-        .collect();
-        match missing.len() {
-            0 => whole += 1,
+        match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
+            [] => whole += 1,
             // It has no storage
-            3 => {}
-            _ => findings.push(Finding::fail(
+            [_, _, _] => {}
+            missing => findings.push(Finding::fail(
                 format!("node {name}: {}", missing.join(", ")),
                 format!(
                     "see that topolvm-node and lvmd run on node {name}, what they log, and where kubelet looks \
@@ -64,11 +51,26 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
             "start topolvm-node and lvmd on the nodes that have a volume group",
         ));
     }
-    if findings.is_empty() {
-        let nodes = if whole == 1 { "1 node is".to_owned() } else { format!("{whole} nodes are") };
-        findings.push(Finding::ok(format!("{nodes} registered with free space")));
-    }
-    Ok(findings)
+    let nodes = if whole == 1 { "1 node is".to_owned() } else { format!("{whole} nodes are") };
+    Ok(Finding::ok_if_none(findings, format!("{nodes} registered with free space")))
+}
+
+/// Returns the names of the nodes on which kubelet has registered the driver.
+fn registered_nodes(facts: &Facts) -> Result<BTreeSet<String>, RequestError> {
+    let has_driver = |node: &&CSINode| node.spec.drivers.iter().any(|one| one.name == facts.flavor.driver_name());
+    let nodes = facts.csi_nodes.as_ref().map_err(Clone::clone)?;
+    Ok(nodes.iter().filter(has_driver).map(ResourceExt::name_any).collect())
+}
+
+/// Returns what a node lacks of the three things that one with storage has.
+fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'static str> {
+    let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
+    let parts = [
+        (is_registered, "the driver is not registered in its CSINode"),
+        (!status::classes(flavor, node).is_empty(), "it publishes no free space"),
+        (has_finalizer, "its Node has no finalizer of ours"),
+    ];
+    parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()
 }
 
 pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
@@ -116,19 +118,12 @@ pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     for right in rights.iter().filter(|right| !right.is_allowed) {
         missing.entry(&right.account).or_default().push(&right.what);
     }
-    let mut findings: Vec<_> = missing
-        .into_iter()
-        .map(|(account, what)| {
-            Finding::fail(
-                format!("the service account {}/{account} may not {}", facts.namespace, what.join(", ")),
-                "apply deploy/manifests/base/rbac.yaml, with the namespace and the service accounts of the \
-                    installation",
-            )
-        })
-        .collect();
-    if findings.is_empty() {
-        findings
-            .push(Finding::ok(format!("the service accounts have the {} rights that were asked for", rights.len())));
-    }
-    Ok(findings)
+    let findings = missing.into_iter().map(|(account, what)| {
+        Finding::fail(
+            format!("the service account {}/{account} may not {}", facts.namespace, what.join(", ")),
+            "apply deploy/manifests/base/rbac.yaml, with the namespace and the service accounts of the installation",
+        )
+    });
+    let ok = format!("the service accounts have the {} rights that were asked for", rights.len());
+    Ok(Finding::ok_if_none(findings.collect(), ok))
 }

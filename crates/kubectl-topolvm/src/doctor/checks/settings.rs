@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
@@ -10,7 +10,7 @@ use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptions};
 
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
-use crate::doctor::webhooks::{self, expiry, selects};
+use crate::doctor::webhooks::{self, Backend, expiry, selects};
 use crate::read::RequestError;
 use crate::status;
 
@@ -31,46 +31,44 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     if webhooks.is_empty() {
         return Ok(vec![Finding::ok("there are no webhooks of ours")]);
     }
-    let mut findings: Vec<_> = facts
-        .backends
-        .iter()
-        .filter_map(|backend| {
-            let service = format!("{}/{}", backend.namespace, backend.name);
-            match &backend.ready {
-                Err(error) => Some(Finding::unknown(error)),
-                Ok(None) => Some(Finding::fail(
-                    format!("the webhooks point to the Service {service}, which does not exist"),
-                    "apply deploy/manifests/components/webhooks/service.yaml, or correct the \
-                        MutatingWebhookConfiguration",
-                )),
-                Ok(Some(0)) => Some(Finding::fail(
-                    format!("the Service {service} of the webhooks has no ready endpoint"),
-                    "start topolvm-controller with --enable-webhooks, and see that the Service selects its pods",
-                )),
-                Ok(Some(_)) => None,
-            }
-        })
-        .collect();
-    for webhook in webhooks {
-        let bundle = webhook.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
-        let remedy = "see docs/webhooks.md: topolvm-controller, or cert-manager, writes the caBundle; its log says \
-            why it does not";
-        match expiry(bundle) {
-            None if bundle.is_empty() && webhook.client_config.service.is_none() => {}
-            None => findings.push(Finding::fail(format!("{}: the caBundle has no certificate", webhook.name), remedy)),
-            Some(end) if end <= facts.now => {
-                findings.push(Finding::fail(format!("{}: the caBundle has expired on {end}", webhook.name), remedy));
-            }
-            Some(end) if end.duration_since(facts.now) < EXPIRY_WARNING => {
-                findings.push(Finding::warn(format!("{}: the caBundle expires on {end}", webhook.name), remedy));
-            }
-            Some(_) => {}
+    let of_services = facts.backends.iter().filter_map(find_service_problem);
+    let of_bundles = webhooks.iter().filter_map(|webhook| find_bundle_problem(webhook, facts.now));
+    let findings = of_services.chain(of_bundles).collect();
+    Ok(Finding::ok_if_none(findings, "the Service of the webhooks has endpoints, and the caBundle is valid"))
+}
+
+/// Returns the reason for which a Service does not answer for webhooks.
+fn find_service_problem(backend: &Backend) -> Option<Finding> {
+    let service = format!("{}/{}", backend.namespace, backend.name);
+    match &backend.ready {
+        Err(error) => Some(Finding::unknown(error)),
+        Ok(None) => Some(Finding::fail(
+            format!("the webhooks point to the Service {service}, which does not exist"),
+            "apply deploy/manifests/components/webhooks/service.yaml, or correct the MutatingWebhookConfiguration",
+        )),
+        Ok(Some(0)) => Some(Finding::fail(
+            format!("the Service {service} of the webhooks has no ready endpoint"),
+            "start topolvm-controller with --enable-webhooks, and see that the Service selects its pods",
+        )),
+        Ok(Some(_)) => None,
+    }
+}
+
+/// Returns the problem of a caBundle that has expired or soon will, or has no certificate.
+fn find_bundle_problem(webhook: &MutatingWebhook, now: Timestamp) -> Option<Finding> {
+    let (name, config) = (&webhook.name, &webhook.client_config);
+    let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
+    let remedy = "see docs/webhooks.md: topolvm-controller, or cert-manager, writes the caBundle; its log says \
+        why it does not";
+    match expiry(bundle) {
+        None if bundle.is_empty() && config.service.is_none() => None,
+        None => Some(Finding::fail(format!("{name}: the caBundle has no certificate"), remedy)),
+        Some(end) if end <= now => Some(Finding::fail(format!("{name}: the caBundle has expired on {end}"), remedy)),
+        Some(end) if end.duration_since(now) < EXPIRY_WARNING => {
+            Some(Finding::warn(format!("{name}: the caBundle expires on {end}"), remedy))
         }
+        Some(_) => None,
     }
-    if findings.is_empty() {
-        findings.push(Finding::ok("the Service of the webhooks has endpoints, and the caBundle is valid"));
-    }
-    Ok(findings)
 }
 
 pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
@@ -99,58 +97,54 @@ pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
             }
         }
     }
-    if findings.is_empty() {
-        findings.push(Finding::ok(format!("the webhooks leave out kube-system and {}", facts.namespace)));
-    }
-    Ok(findings)
+    Ok(Finding::ok_if_none(findings, format!("the webhooks leave out kube-system and {}", facts.namespace)))
 }
 
 pub(super) fn classes(facts: &Facts) -> Result<Vec<Finding>, RequestError> {
     let all = facts.classes.as_ref().map_err(Clone::clone)?;
     let nodes = facts.nodes.as_ref().map_err(Clone::clone)?;
     let ours: Vec<_> = all.iter().filter(|class| class.provisioner == facts.flavor.driver_name()).collect();
-    let on_nodes: BTreeSet<_> = nodes.iter().flat_map(|node| status::classes(facts.flavor, node).into_keys()).collect();
-    let mut findings = Vec::new();
     if ours.is_empty() {
         let found = format!("no StorageClass has the provisioner {}", facts.flavor.driver_name());
-        findings.push(Finding::warn(found, "apply one such as deploy/manifests/base/storageclass.yaml"));
+        let remedy = "apply one such as deploy/manifests/base/storageclass.yaml";
+        return Ok(vec![Finding::warn(found, remedy)]);
     }
-    for class in &ours {
-        let name = class.name_any();
-        let correct = format!("make the StorageClass {name} anew without it; its parameters cannot be changed");
-        if let Some(found) = find_refused_parameter(facts.flavor, class) {
-            findings.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()));
-        }
-        for key in unknown_parameters(facts.flavor, class) {
-            let found = format!("StorageClass {name}: the parameter {key:?} is not known, and has no effect");
-            findings.push(Finding::warn(found, correct.clone()));
-        }
-        let parameter =
-            class.parameters.iter().flatten().find(|(key, _)| *key == facts.flavor.device_class_parameter());
-        let device_class = parameter.map(|(_, value)| value.as_str()).unwrap_or_default();
-        // Without any agent nothing can be said; that there is none is told elsewhere
-        if !on_nodes.is_empty() && !on_nodes.contains(device_class) {
-            let known: Vec<_> = on_nodes.iter().filter(|class| !class.is_empty()).map(String::as_str).collect();
-            findings.push(Finding::fail(
-                format!("StorageClass {name}: no node has the device class {device_class:?}"),
-                format!(
-                    "add it to lvmd.yaml of a node, or make the StorageClass anew with one of {}",
-                    known.join(", ")
-                ),
-            ));
-        }
-        if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
-            findings.push(Finding::warn(
-                format!("StorageClass {name}: volumes are bound before it is known where their pods can run"),
-                "make it anew with volumeBindingMode: WaitForFirstConsumer",
-            ));
-        }
+    let on_nodes: BTreeSet<_> = nodes.iter().flat_map(|node| status::classes(facts.flavor, node).into_keys()).collect();
+    let findings = ours.iter().flat_map(|class| find_class_problems(facts.flavor, class, &on_nodes)).collect();
+    let names: Vec<_> = ours.iter().map(|class| class.name_any()).collect();
+    Ok(Finding::ok_if_none(findings, format!("parameters of {} are valid", names.join(", "))))
+}
+
+/// Returns the problems of a StorageClass; `on_nodes` are the device classes that nodes have.
+fn find_class_problems(flavor: ApiFlavor, class: &StorageClass, on_nodes: &BTreeSet<String>) -> Vec<Finding> {
+    let name = class.name_any();
+    let correct = format!("make the StorageClass {name} anew without it; its parameters cannot be changed");
+    let mut findings = Vec::new();
+    if let Some(found) = find_refused_parameter(flavor, class) {
+        findings.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()));
     }
-    if findings.is_empty() {
-        let names: Vec<_> = ours.iter().map(|class| class.name_any()).collect();
-        findings.push(Finding::ok(format!("parameters of {} are valid", names.join(", "))));
+    for key in unknown_parameters(flavor, class) {
+        let found = format!("StorageClass {name}: the parameter {key:?} is not known, and has no effect");
+        findings.push(Finding::warn(found, correct.clone()));
     }
-    Ok(findings)
+    let parameter = class.parameters.as_ref().and_then(|all| all.get(flavor.device_class_parameter()));
+    let device_class = parameter.map(String::as_str).unwrap_or_default();
+    // Without any agent nothing can be said; that there is none is told elsewhere
+    if !on_nodes.is_empty() && !on_nodes.contains(device_class) {
+        let known: Vec<_> = on_nodes.iter().filter(|class| !class.is_empty()).map(String::as_str).collect();
+        let known = known.join(", ");
+        findings.push(Finding::fail(
+            format!("StorageClass {name}: no node has the device class {device_class:?}"),
+            format!("add it to lvmd.yaml of a node, or make the StorageClass anew with one of {known}"),
+        ));
+    }
+    if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
+        findings.push(Finding::warn(
+            format!("StorageClass {name}: volumes are bound before it is known where their pods can run"),
+            "make it anew with volumeBindingMode: WaitForFirstConsumer",
+        ));
+    }
+    findings
 }
 
 /// Returns why the controller would refuse the parameters of a StorageClass.
