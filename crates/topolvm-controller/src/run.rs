@@ -8,7 +8,8 @@ use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
 use crate::leader::Election;
-use crate::{Args, Config, Driver, WebhookContext, Webhooks};
+use crate::reconcile::Controllers;
+use crate::{Args, Config, Driver, WebhookConfig, WebhookContext, Webhooks};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -43,42 +44,52 @@ impl Program for Args {
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
         let reconcile_metrics = ReconcileMetrics::register(&mut registry);
-
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
-        let webhooks = match webhooks {
-            Some(config) => {
-                let context = WebhookContext { client: client.clone(), flavor, minimums, now };
-                let webhooks = Webhooks::start(context, &config, &mut registry, &tasks, &shutdown)?;
-                webhooks.serve(config.address, &tasks, &shutdown);
-                Some(webhooks)
-            }
-            None => None,
-        };
+        let context = WebhookContext { client: client.clone(), flavor, minimums, now };
+        let webhooks = serve_webhooks(webhooks, context, &mut registry, &tasks, &shutdown)?;
         let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
         let driver = if snapshots { driver } else { driver.without_snapshots() };
         let identity = process_identity();
-        let controllers = driver.controllers(controllers, identity.clone(), reconcile_metrics);
-        match lease {
-            Some((lease, timing)) => {
-                let election = Election::new(&client, lease, identity, timing, now, &mut registry);
-                let leading = election.run(shutdown.clone(), move |term| controllers.clone().run(term));
-                tasks.spawn("leader election", leading);
-            }
-            None => tasks.spawn("controllers", controllers.run(shutdown.clone())),
-        }
-        let registry = Arc::new(registry);
+        let election =
+            lease.map(|(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry));
+        run_controllers(driver.controllers(controllers, identity, reconcile_metrics), election, &tasks, &shutdown);
 
         let listener = unix::listen(&csi_socket).await?;
         tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
         let (routes, token) = (driver.routes(), shutdown.clone());
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
-        metrics.start(registry, AccessReviews::new(client), &tasks, &shutdown);
+        metrics.start(Arc::new(registry), AccessReviews::new(client), &tasks, &shutdown);
         let health = admin::health_router(move || {
             driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
         });
         tasks.spawn("health", async move { Ok(admin::serve(health_probe_bind_address, health, shutdown).await?) });
         Ok(())
+    }
+}
+
+/// Starts the webhooks that the configuration asks for, and serves them.
+fn serve_webhooks(
+    config: Option<WebhookConfig>,
+    context: WebhookContext,
+    registry: &mut Registry,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<Webhooks>> {
+    let Some(config) = config else { return Ok(None) };
+    let webhooks = Webhooks::start(context, &config, registry, tasks, shutdown)?;
+    webhooks.serve(config.address, tasks, shutdown);
+    Ok(Some(webhooks))
+}
+
+/// Runs the controllers while this process is the leader; always where there is no leader election.
+fn run_controllers(controllers: Controllers, election: Option<Election>, tasks: &Tasks, shutdown: &CancellationToken) {
+    let shutdown = shutdown.clone();
+    match election {
+        Some(election) => {
+            tasks.spawn("leader election", election.run(shutdown, move |term| controllers.clone().run(term)));
+        }
+        None => tasks.spawn("controllers", controllers.run(shutdown)),
     }
 }
 

@@ -94,33 +94,49 @@ impl NodeDeletion {
         }
         let classes = self.list_own_classes().await?;
         for seen in claims {
-            let (namespace, name) = (seen.namespace().unwrap_or_default(), seen.name_any());
-            let full_name = full_name(&seen);
-            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
-            let found = api.get_opt(&name).await.map_err(ReconcileError::api("read claim", &full_name))?;
-            let Some(claim) =
-                found.filter(|claim| self.is_ours(claim, &classes) && claim.metadata.deletion_timestamp.is_none())
-            else {
-                continue;
-            };
-            let is_here = match volume_name(&claim) {
-                None => selected_node(&claim) == Some(node),
-                Some(persistent_volume) => self.is_bound_to_any(&claim, persistent_volume, volumes).await?,
-            };
-            if !is_here {
-                continue;
+            if let Some(claim) = self.read_claim(&seen, node, volumes, &classes).await? {
+                self.delete_claim(node, &claim).await?;
             }
-            let exactly = Preconditions { uid: claim.uid(), resource_version: claim.resource_version() };
-            // A claim that has changed may be for another node by now: then this fails, and all is done again
-            let gone = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
-            if none_if_not_found(gone).map_err(ReconcileError::api("delete claim", &full_name))?.is_none() {
-                continue;
-            }
-            tracing::info!(node, claim = full_name, "deleted a claim of a deleted Node");
-            let note = format!("Node {node}, which has the volume, was deleted; the claim is deleted with it");
-            self.events.publish_warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
         }
         Ok(())
+    }
+
+    /// Reads a claim from the API server; `None` if it is gone, being deleted, of another driver or of another node.
+    async fn read_claim(
+        &self,
+        seen: &PersistentVolumeClaim,
+        node: &str,
+        volumes: &[LogicalVolume],
+        classes: &HashSet<String>,
+    ) -> Result<Option<PersistentVolumeClaim>, ReconcileError> {
+        let found = self.claim_api(seen).get_opt(&seen.name_any()).await;
+        let found = found.map_err(ReconcileError::api("read claim", full_name(seen)))?;
+        let is_live = |claim: &PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
+        let Some(claim) = found.filter(|claim| is_live(claim) && self.is_ours(claim, classes)) else { return Ok(None) };
+        let is_here = match volume_name(&claim) {
+            None => selected_node(&claim) == Some(node),
+            Some(persistent_volume) => self.is_bound_to_any(&claim, persistent_volume, volumes).await?,
+        };
+        Ok(is_here.then_some(claim))
+    }
+
+    /// Deletes a claim of the node. One that has changed may be for another node by now: then this fails, and all is
+    /// done again.
+    async fn delete_claim(&self, node: &str, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
+        let (name, full_name) = (claim.name_any(), full_name(claim));
+        let exactly = Preconditions { uid: claim.uid(), resource_version: claim.resource_version() };
+        let gone = self.claim_api(claim).delete(&name, &DeleteParams::default().preconditions(exactly)).await;
+        if none_if_not_found(gone).map_err(ReconcileError::api("delete claim", &full_name))?.is_none() {
+            return Ok(());
+        }
+        tracing::info!(node, claim = full_name, "deleted a claim of a deleted Node");
+        let note = format!("Node {node}, which has the volume, was deleted; the claim is deleted with it");
+        self.events.publish_warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
+        Ok(())
+    }
+
+    fn claim_api(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default())
     }
 
     /// Returns whether the claim is bound to one of these volumes. Its PersistentVolume has the id of the volume; any

@@ -1,14 +1,16 @@
 //! AdmissionReview: parses the request of the API server and builds the response.
 
-use std::borrow::Cow;
-
 use json_patch::Patch;
 use k8s_openapi::ByteString;
+use kube::core::GroupVersionResource;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::object_name;
 use super::objects::{Claim, Pod};
+
+/// The API versions of AdmissionReview, whose fields are the same.
+const API_VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 
 /// The decision about an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,10 +73,19 @@ pub(crate) enum Object {
     Claim(Claim),
 }
 
+impl Object {
+    fn namespace(&self) -> Option<&String> {
+        match self {
+            Self::Pod(pod) => pod.metadata.namespace.as_ref(),
+            Self::Claim(claim) => claim.metadata.namespace.as_ref(),
+        }
+    }
+}
+
 /// The request of an AdmissionReview, with the fields of the new object that the webhook reads.
 #[derive(Debug)]
 pub(crate) struct AdmissionRequest {
-    version: ReviewVersion,
+    api_version: String,
     uid: String,
     /// The namespace of the object; empty when neither request nor object names one.
     pub(crate) namespace: String,
@@ -83,21 +94,11 @@ pub(crate) struct AdmissionRequest {
     pub(crate) object: Option<Object>,
 }
 
-/// The API version of a review; the fields are the same.
-#[derive(Clone, Copy, Debug, Serialize)]
-enum ReviewVersion {
-    #[serde(rename = "admission.k8s.io/v1")]
-    V1,
-    #[serde(rename = "admission.k8s.io/v1beta1")]
-    V1Beta1,
-}
-
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Review<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    #[serde(borrow, rename = "apiVersion")]
-    api_version: Cow<'a, str>,
+    kind: String,
+    api_version: String,
     #[serde(borrow)]
     request: Option<Request<'a>>,
 }
@@ -105,74 +106,39 @@ struct Review<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Request<'a> {
-    #[serde(borrow)]
-    uid: Cow<'a, str>,
-    #[serde(borrow)]
-    resource: GroupVersionResource<'a>,
-    #[serde(borrow)]
-    sub_resource: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    operation: Cow<'a, str>,
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    namespace: Option<Cow<'a, str>>,
+    uid: String,
+    resource: GroupVersionResource,
+    sub_resource: Option<String>,
+    operation: String,
+    name: Option<String>,
+    namespace: Option<String>,
     #[serde(borrow)]
     object: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersionResource<'a> {
-    #[serde(borrow)]
-    group: Cow<'a, str>,
-    #[serde(borrow)]
-    version: Cow<'a, str>,
-    #[serde(borrow)]
-    resource: Cow<'a, str>,
 }
 
 impl AdmissionRequest {
     /// Parses the body of a webhook call about a resource. What it keeps is small, however long the body is.
     pub(crate) fn parse(body: &[u8], resource: Resource) -> Result<Self, ReviewError> {
-        let review: Review<'_> = serde_json::from_slice(body).map_err(ReviewError::Json)?;
-        let version = match (&*review.kind, &*review.api_version) {
-            ("AdmissionReview", "admission.k8s.io/v1") => ReviewVersion::V1,
-            ("AdmissionReview", "admission.k8s.io/v1beta1") => ReviewVersion::V1Beta1,
-            _ => return Err(ReviewError::Kind),
-        };
-        let request = review.request.ok_or(ReviewError::NoRequest)?;
-        let about = &request.resource;
-        let is_ours = (&*about.group, &*about.version, &*about.resource) == ("", "v1", resource.plural())
-            && request.sub_resource.as_deref().unwrap_or_default().is_empty()
-            && request.operation == "CREATE";
-        let object = match (is_ours, request.object) {
-            (false, _) => None,
-            (true, None) => return Err(ReviewError::NoObject),
-            (true, Some(object)) => Some(match resource {
-                Resource::Pods => Object::Pod(parse_object(object)?),
-                Resource::Claims => Object::Claim(parse_object(object)?),
-            }),
-        };
-        let own_namespace = match &object {
-            Some(Object::Pod(pod)) => pod.metadata.namespace.as_deref(),
-            Some(Object::Claim(claim)) => claim.metadata.namespace.as_deref(),
-            None => None,
-        };
+        let Review { kind, api_version, request } = serde_json::from_slice(body).map_err(ReviewError::Json)?;
+        if kind != "AdmissionReview" || !API_VERSIONS.contains(&api_version.as_str()) {
+            return Err(ReviewError::Kind);
+        }
+        let request = request.ok_or(ReviewError::NoRequest)?;
+        let object = if request.is_creation_of(resource) { Some(request.parse_object(resource)?) } else { None };
+        let Request { uid, name, namespace, .. } = request;
         // The namespace becomes part of a request's path
-        let namespace = request.namespace.as_deref().or(own_namespace).unwrap_or_default();
-        let name = request.name.unwrap_or_default();
-        if !namespace.is_empty() && !object_name::is_valid(namespace) {
+        let namespace = namespace.or_else(|| object.as_ref()?.namespace().cloned()).unwrap_or_default();
+        if !namespace.is_empty() && !object_name::is_valid(&namespace) {
             return Err(ReviewError::Malformed("namespace"));
         }
         // Names of resources that are not ours may have other characters
-        if name.len() > object_name::MAX_LENGTH {
-            return Err(ReviewError::Malformed("name"));
+        let name = name.unwrap_or_default();
+        for (text, what) in [(&name, "name"), (&uid, "uid")] {
+            if text.len() > object_name::MAX_LENGTH {
+                return Err(ReviewError::Malformed(what));
+            }
         }
-        if request.uid.len() > object_name::MAX_LENGTH {
-            return Err(ReviewError::Malformed("uid"));
-        }
-        let (uid, namespace, name) = (request.uid.into_owned(), namespace.to_owned(), name.into_owned());
-        Ok(Self { version, uid, namespace, name, object })
+        Ok(Self { api_version, uid, namespace, name, object })
     }
 
     /// Builds the response as JSON; an error is the reason why there is no decision. `warning` is shown to the user.
@@ -200,18 +166,32 @@ impl AdmissionRequest {
             Ok(Decision::Denied(why)) => denied(403, why),
             Err(error) => denied(500, error),
         };
-        serde_json::to_vec(&ReviewResponse { api_version: self.version, kind: "AdmissionReview", response })
+        serde_json::to_vec(&ReviewResponse { api_version: &self.api_version, kind: "AdmissionReview", response })
     }
 }
 
-fn parse_object<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, ReviewError> {
-    serde_json::from_str(object.get()).map_err(ReviewError::Object)
+impl Request<'_> {
+    fn is_creation_of(&self, resource: Resource) -> bool {
+        let about = &self.resource;
+        (about.group.as_str(), about.version.as_str(), about.resource.as_str()) == ("", "v1", resource.plural())
+            && self.sub_resource.as_ref().is_none_or(String::is_empty)
+            && self.operation == "CREATE"
+    }
+
+    fn parse_object(&self, resource: Resource) -> Result<Object, ReviewError> {
+        let object = self.object.ok_or(ReviewError::NoObject)?.get();
+        let parsed = match resource {
+            Resource::Pods => serde_json::from_str(object).map(Object::Pod),
+            Resource::Claims => serde_json::from_str(object).map(Object::Claim),
+        };
+        parsed.map_err(ReviewError::Object)
+    }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReviewResponse<'a> {
-    api_version: ReviewVersion,
+    api_version: &'a str,
     kind: &'static str,
     response: Response<'a>,
 }

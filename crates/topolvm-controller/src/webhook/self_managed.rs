@@ -54,6 +54,7 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 const ATTEMPTS: u32 = 16;
 /// Time that API servers get to hear of a new authority before it signs what is served.
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
+
 /// Names of the objects of a self-managed certificate, and its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfManaged {
@@ -129,19 +130,15 @@ impl CertificateReconciler {
     /// Serves, publishes and renews until `shutdown` is cancelled.
     pub(super) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let changed = Arc::new(Notify::new());
-        let notify = || {
-            let changed = changed.clone();
-            move || changed.notify_one()
-        };
-        let (secret_changed, configuration_changed) = (notify(), notify());
+        let (for_secret, for_configuration) = (Arc::clone(&changed), Arc::clone(&changed));
         let SelfManaged { namespace, secret, configuration, .. } = self.settings.clone();
         let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &namespace);
-        let secrets = watch_one("webhook Secret", secrets, &secret, shutdown.clone(), move |_| secret_changed());
+        let on_change = move |_| for_secret.notify_one();
+        let secrets = watch_one("webhook Secret", secrets, &secret, shutdown.clone(), on_change);
         let configurations: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
+        let on_change = move |_| for_configuration.notify_one();
         let token = shutdown.clone();
-        let configurations = watch_one("webhook configuration", configurations, &configuration, token, move |_| {
-            configuration_changed();
-        });
+        let configurations = watch_one("webhook configuration", configurations, &configuration, token, on_change);
         let reconciling = async {
             shutdown.run_until_cancelled(self.reconcile_on_changes(&changed)).await;
             Ok(())
@@ -176,32 +173,17 @@ impl CertificateReconciler {
     /// Does what is to be done now, and returns when there will be something to do again.
     async fn reconcile(&mut self) -> Result<Timestamp, SelfManagedError> {
         for _ in 0..ATTEMPTS {
-            // In this order. Who publishes an authority has written it into the Secret before, so the Secret that we
-            // read is at least as new as the configuration, and a write that is conditional on the configuration cannot
-            // take back a newer one's authority
-            let bundles = CaBundles::read(&self.configurations, &self.settings.configuration).await;
-            let bundles = bundles.map_err(|source| self.kube_error("get", Object::Configuration, source))?;
-            let secret = self.secrets.get_opt(&self.settings.secret).await;
-            let secret = secret.map_err(|source| self.kube_error("get", Object::Secret, source))?;
-            let content = secret.as_ref().map(Content::read).transpose().unwrap_or_else(|error| {
-                let (secret, error) = (&self.settings.secret, error_chain(&error));
-                tracing::warn!(secret, error, "the Secret is no certificate of ours and is made anew");
-                None
-            });
+            let (bundles, secret) = self.read().await?;
+            let content = secret.as_ref().and_then(|secret| self.read_content(secret));
             if let Some(content) = &content {
                 self.served.serve(content.served.parse()?);
-                if self.held.as_ref() != Some(content) {
-                    self.held = Some(content.clone());
-                }
+                self.held = Some(content.clone());
                 if !self.publish(bundles, content).await? {
                     continue;
                 }
             }
             let now = (self.now)();
-            let settled = self.published.as_ref().and_then(|(_, since)| since.checked_add(self.settle_time()).ok());
-            let lifetime = self.settings.lifetime;
-            let step = next_step(content.as_ref(), self.held.as_ref(), &self.names, lifetime, now, settled);
-            let write = match step {
+            let content = match self.next_step(content.as_ref(), now) {
                 Step::Wait(until) => return Ok(until),
                 Step::StartOver => {
                     let signer = self.new_authority(now)?;
@@ -210,12 +192,36 @@ impl CertificateReconciler {
                 }
                 Step::NewAuthority(content) => content.with_signer(self.new_authority(now)?),
                 Step::NewCertificate { content, signer } => {
-                    content.with_certificate(self.sign(&signer, now)?, lifetime, now)
+                    content.with_certificate(self.sign(&signer, now)?, self.settings.lifetime, now)
                 }
             };
-            self.write(secret.as_ref(), &write).await?;
+            self.write(secret.as_ref(), &content).await?;
         }
         Err(SelfManagedError::Conflicts(self.settings.secret.clone()))
+    }
+
+    /// Reads the configuration and the Secret, in this order. Who publishes an authority has written it into the Secret
+    /// before, so the Secret is at least as new as the configuration, and a write that is conditional on the
+    /// configuration cannot take back a newer one's authority.
+    async fn read(&self) -> Result<(Option<CaBundles>, Option<Secret>), SelfManagedError> {
+        let bundles = CaBundles::read(&self.configurations, &self.settings.configuration).await;
+        let bundles = bundles.map_err(self.configuration_error("get"))?;
+        let secret = self.secrets.get_opt(&self.settings.secret).await.map_err(self.secret_error("get"))?;
+        Ok((bundles, secret))
+    }
+
+    /// Reads the content of the Secret; `None` if it is not one of ours.
+    fn read_content(&self, secret: &Secret) -> Option<Content> {
+        let content = Content::read(secret).inspect_err(|error| {
+            let (secret, error) = (&self.settings.secret, error_chain(error));
+            tracing::warn!(secret, error, "the Secret is no certificate of ours and is made anew");
+        });
+        content.ok()
+    }
+
+    fn next_step(&self, content: Option<&Content>, now: Timestamp) -> Step {
+        let settled = self.published.as_ref().and_then(|(_, since)| since.checked_add(self.settle_time()).ok());
+        next_step(content, self.held.as_ref(), &self.names, self.settings.lifetime, now, settled)
     }
 
     fn new_authority(&self, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
@@ -254,7 +260,7 @@ impl CertificateReconciler {
         if !bundles.all_are(&bundle) {
             self.published = None;
             let written = bundles.write(&self.configurations, &bundle).await;
-            if !written.map_err(|source| self.kube_error("patch", Object::Configuration, source))? {
+            if !written.map_err(self.configuration_error("patch"))? {
                 return Ok(false);
             }
             tracing::info!(configuration = self.settings.configuration, "wrote the authorities of our certificates");
@@ -283,21 +289,17 @@ impl CertificateReconciler {
                 tracing::debug!("another replica was faster");
                 Ok(())
             }
-            Err(source) => Err(self.kube_error(verb, Object::Secret, source)),
+            Err(source) => Err(self.secret_error(verb)(source)),
         }
     }
 
-    fn kube_error(&self, verb: &'static str, object: Object, source: kube::Error) -> SelfManagedError {
-        let object = match object {
-            Object::Secret => format!("the Secret {}/{}", self.settings.namespace, self.settings.secret),
-            Object::Configuration => format!("the MutatingWebhookConfiguration {}", self.settings.configuration),
-        };
-        SelfManagedError::Kube { verb, object, source }
+    fn secret_error(&self, verb: &'static str) -> impl FnOnce(kube::Error) -> SelfManagedError {
+        let object = format!("the Secret {}/{}", self.settings.namespace, self.settings.secret);
+        move |source| SelfManagedError::Kube { verb, object, source }
     }
-}
 
-#[derive(Clone, Copy)]
-enum Object {
-    Secret,
-    Configuration,
+    fn configuration_error(&self, verb: &'static str) -> impl FnOnce(kube::Error) -> SelfManagedError {
+        let object = format!("the MutatingWebhookConfiguration {}", self.settings.configuration);
+        move |source| SelfManagedError::Kube { verb, object, source }
+    }
 }
