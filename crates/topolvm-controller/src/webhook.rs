@@ -23,12 +23,14 @@ mod storage_class_informer;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
 use jiff::Timestamp;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use topolvm_api::ApiFlavor;
 use topolvm_runtime::http_server::Limit;
 use topolvm_runtime::listen::ListenAddress;
@@ -42,7 +44,7 @@ pub use pod::CapacityResource;
 pub use self_managed::SelfManaged;
 
 use claim::ClaimWebhook;
-use http::{Bodies, Hooks};
+use http::{Hooks, LARGE_BODIES};
 use metrics::WebhookMetrics;
 use pod::PodWebhook;
 use request_limit::RequestLimit;
@@ -101,8 +103,7 @@ impl fmt::Debug for WebhookContext {
 pub struct Webhooks {
     hooks: Hooks,
     server: TlsServer,
-    certificates: Certificates,
-    client_authorities: Option<PathBuf>,
+    config: WebhookConfig,
     client: Client,
     now: fn() -> Timestamp,
 }
@@ -137,15 +138,14 @@ impl Webhooks {
         };
         Ok(Self {
             server,
-            certificates: config.certificates.clone(),
-            client_authorities: config.client_authorities.clone(),
+            config: config.clone(),
             client: client.clone(),
             now,
             hooks: Hooks {
                 claims: ClaimWebhook { flavor, classes: classes.clone(), finalizer: config.pvc_finalizer },
                 pods: PodWebhook { client, flavor, minimums, resource, classes, request_limit },
                 metrics,
-                bodies: Bodies::default(),
+                bodies: Arc::new(Semaphore::new(LARGE_BODIES)),
             },
         })
     }
@@ -158,7 +158,7 @@ impl Webhooks {
     /// Starts to serve on `address`, and to renew the certificate.
     pub fn serve(&self, address: ListenAddress, tasks: &Tasks, shutdown: &CancellationToken) {
         let (certificate, end) = (self.server.certificate().clone(), shutdown.clone());
-        match self.certificates.clone() {
+        match self.config.certificates.clone() {
             Certificates::Files(directory) => {
                 tasks.spawn("webhook certificate", certificate.follow_files(directory, end));
             }
@@ -171,7 +171,7 @@ impl Webhooks {
                 tasks.spawn("webhook certificate", reconciler.run(end));
             }
         }
-        if let Some(path) = self.client_authorities.clone() {
+        if let Some(path) = self.config.client_authorities.clone() {
             let following = self.server.clone().follow_client_authorities(path, shutdown.clone());
             tasks.spawn("authorities of webhook clients", following);
         }

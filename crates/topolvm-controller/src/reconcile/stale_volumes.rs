@@ -4,6 +4,7 @@
 //! gone nobody will ever do that, and external-provisioner asks for the deletion for ever. After a day the finalizer is
 //! taken off. Only objects that somebody has deleted already are changed: nothing is deleted here.
 
+use std::future;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -130,14 +131,12 @@ impl StaleVolumes {
             return Ok(None);
         };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        let mut persistents = pin!(list_in_pages(&api, ListParams::default()));
-        let failed = || ReconcileError::api("list", "the PersistentVolumes");
-        while let Some(persistent) = persistents.try_next().await.map_err(failed())? {
-            if self.refers_to(&persistent, id) && !waits_for_removal(&persistent) {
-                return Ok(Some(persistent.name_any()));
-            }
-        }
-        Ok(None)
+        let is_used = |persistent: &PersistentVolume| self.refers_to(persistent, id) && !waits_for_removal(persistent);
+        let mut used = pin!(
+            list_in_pages(&api, ListParams::default()).try_filter(|persistent| future::ready(is_used(persistent)))
+        );
+        let found = used.try_next().await.map_err(ReconcileError::api("list", "the PersistentVolumes"))?;
+        Ok(found.map(|persistent| persistent.name_any()))
     }
 
     /// Returns whether the PersistentVolume refers to the volume with this id.

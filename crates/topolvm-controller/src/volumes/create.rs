@@ -38,20 +38,18 @@ impl Volumes {
                 Existing::Unprovisioned => {
                     tracing::info!(name, node = object.spec.node_name, "replacing an object without a volume");
                     let was_cached = self.is_cached(&object);
-                    existing = match self.delete_object(name, exact_version(&object)).await? {
-                        Deletion::Done => None,
-                        Deletion::Pending => {
-                            self.wait_name_free(&object, was_cached, deadline).await?;
-                            None
+                    match self.delete_object(name, exact_version(&object)).await? {
+                        Deletion::Done => {}
+                        Deletion::Pending => self.wait_name_free(&object, was_cached, deadline).await?,
+                        Deletion::Conflict => {
+                            existing = self.read(name).await?;
+                            continue;
                         }
-                        Deletion::Conflict => self.read(name).await?,
-                    };
+                    }
                 }
-                Existing::BeingDeleted => {
-                    self.wait_name_free(&object, false, deadline).await?;
-                    existing = None;
-                }
+                Existing::BeingDeleted => self.wait_name_free(&object, false, deadline).await?,
             }
+            existing = None;
         }
     }
 

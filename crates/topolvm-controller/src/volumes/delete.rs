@@ -31,12 +31,8 @@ impl Volumes {
             Deletion::Done => Ok(()),
             Deletion::Pending | Deletion::Conflict => {
                 tracing::debug!(name, id, node = object.spec.node_name, "waiting for the node to remove the volume");
-                if self.wait_deleted(&object, was_cached, deadline).await? {
-                    Ok(())
-                } else {
-                    let node = object.spec.node_name.clone();
-                    Err(VolumeError::Timeout { awaited: "removed", name: name.to_owned(), node })
-                }
+                let is_deleted = self.wait_deleted(&object, was_cached, deadline).await?;
+                is_deleted.then_some(()).ok_or_else(|| VolumeError::timeout("removed", &object))
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::error::Error as _;
 use std::fmt;
 
+use topolvm_api::LogicalVolume;
+
 use super::VolumeKind;
 
 /// A volume or snapshot could not be found, created, expanded or deleted.
@@ -88,6 +90,13 @@ pub(crate) enum VolumeError {
     NodesNotListed,
     #[error("the controller is stopping")]
     ShuttingDown,
+}
+
+impl VolumeError {
+    /// The agent has not done this step ("made", "expanded" or "removed") in time.
+    pub(super) fn timeout(awaited: &'static str, object: &LogicalVolume) -> Self {
+        Self::Timeout { awaited, name: object.name().to_owned(), node: object.spec.node_name.clone() }
+    }
 }
 
 /// The property in which an existing volume differs from the requested one.

@@ -96,13 +96,8 @@ impl Volumes {
         // A failure that still stands at the deadline counts now: TopoLVM's agent does not clear it, and writing the
         // same status again is no change and wakes nobody
         let volume = self.reread(patched).await?;
-        size_if_at_least(&volume, bytes).ok_or_else(|| {
-            node_failure(&volume).unwrap_or_else(|| VolumeError::Timeout {
-                awaited: "expanded",
-                name: volume.name().to_owned(),
-                node: volume.spec.node_name.clone(),
-            })
-        })
+        let error = || node_failure(&volume).unwrap_or_else(|| VolumeError::timeout("expanded", &volume));
+        size_if_at_least(&volume, bytes).ok_or_else(error)
     }
 }
 

@@ -65,11 +65,7 @@ impl Volumes {
             return Ok(progress);
         }
         let object = self.reread(object).await?;
-        self.progress(&object).ok_or_else(|| VolumeError::Timeout {
-            awaited: "made",
-            name: object.name().to_owned(),
-            node: object.spec.node_name.clone(),
-        })
+        self.progress(&object).ok_or_else(|| VolumeError::timeout("made", &object))
     }
 
     /// Returns what the object says about its volume, or `None` while the agent has not written anything.

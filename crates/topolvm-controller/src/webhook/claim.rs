@@ -27,11 +27,7 @@ impl ClaimWebhook {
         if !self.finalizer {
             return Ok(Decision::Unchanged);
         }
-        let class = match spec.class.as_deref() {
-            None | Some("") => None,
-            Some(name) => self.classes.find_own(name).await?,
-        };
-        if class.is_none() {
+        if self.classes.find_own(spec.class.as_deref()).await?.is_none() {
             return Ok(Decision::Unchanged);
         }
         let finalizer = self.flavor.pvc_finalizer();

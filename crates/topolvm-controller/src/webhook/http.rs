@@ -27,7 +27,7 @@ const LONGEST_BODY: usize = 8 << 20;
 /// millisecond. Hardly any pod is as large.
 const SMALL_BODY: usize = 64 << 10;
 /// Longer bodies that are in memory at the same time.
-const LARGE_BODIES: usize = 4;
+pub(crate) const LARGE_BODIES: usize = 4;
 /// From the head of the request to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the
 /// object is told why.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -40,17 +40,8 @@ pub(crate) struct Hooks {
     pub(crate) pods: PodWebhook,
     pub(crate) claims: ClaimWebhook,
     pub(crate) metrics: WebhookMetrics,
-    pub(crate) bodies: Bodies,
-}
-
-/// The limit of long bodies in memory. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Bodies(Arc<Semaphore>);
-
-impl Default for Bodies {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(LARGE_BODIES)))
-    }
+    /// Permits for long bodies, [`LARGE_BODIES`] of them.
+    pub(crate) bodies: Arc<Semaphore>,
 }
 
 /// `/pod/mutate` and `/pvc/mutate`.
@@ -142,7 +133,7 @@ impl Hooks {
             let body = timeout_at(deadline, read_body(body, SMALL_BODY)).await.map_err(|_| Refusal::Slow)??;
             return Ok(AdmissionRequest::parse(&body, resource)?);
         }
-        let permit = timeout_at(deadline, Arc::clone(&self.bodies.0).acquire_owned()).await;
+        let permit = timeout_at(deadline, Arc::clone(&self.bodies).acquire_owned()).await;
         // Never closed, so that there is a permit in time or none
         let Ok(Ok(permit)) = permit else { return Err(Refusal::Busy) };
         let body = timeout_at(deadline, read_body(body, LONGEST_BODY)).await.map_err(|_| Refusal::Slow)??;

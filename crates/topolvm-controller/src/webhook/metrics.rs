@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -33,22 +32,11 @@ impl Outcome {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
-    webhook: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Webhook {
-    webhook: &'static str,
-}
-
 /// Counters of calls. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookMetrics {
-    calls: Family<Call, Counter>,
-    seconds: Family<Webhook, Histogram>,
+    calls: Family<[(&'static str, &'static str); 2], Counter>,
+    seconds: Family<[(&'static str, &'static str); 1], Histogram>,
     /// Expiry of the certificate that is served, in seconds of Unix time; 0 without one.
     pub(crate) expiry: Gauge,
     pub(crate) connections: ConnectionMetrics,
@@ -77,7 +65,7 @@ impl WebhookMetrics {
 
     /// Counts a call with its outcome and duration.
     pub(crate) fn count(&self, webhook: &'static str, outcome: Outcome, took: Duration) {
-        self.calls.get_or_create(&Call { webhook, outcome: outcome.label() }).inc();
-        self.seconds.get_or_create(&Webhook { webhook }).observe(took.as_secs_f64());
+        self.calls.get_or_create(&[("webhook", webhook), ("outcome", outcome.label())]).inc();
+        self.seconds.get_or_create(&[("webhook", webhook)]).observe(took.as_secs_f64());
     }
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use topolvm_api::ApiFlavor;
 
@@ -68,7 +68,8 @@ pub(crate) struct ClaimMetadata {
 }
 
 /// The spec of a claim.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "SentClaimSpec")]
 pub(crate) struct ClaimSpec {
     /// Its StorageClass; `None` where it names none, empty where it wants none.
     pub(crate) class: Option<String>,
@@ -77,45 +78,43 @@ pub(crate) struct ClaimSpec {
     pub(crate) is_block: bool,
 }
 
-impl ClaimSpec {
-    fn new(class: Option<String>, size: Option<Quantity>, mode: Option<&str>) -> Self {
-        Self { class, size, is_block: mode == Some("Block") }
-    }
-}
-
 impl From<PersistentVolumeClaimSpec> for ClaimSpec {
     fn from(spec: PersistentVolumeClaimSpec) -> Self {
         let requests = spec.resources.and_then(|resources| resources.requests);
         let size = requests.and_then(|mut requests| requests.remove("storage"));
-        Self::new(spec.storage_class_name, size, spec.volume_mode.as_deref())
+        Self { class: spec.storage_class_name, size, is_block: spec.volume_mode.as_deref() == Some("Block") }
     }
 }
 
-impl<'de> Deserialize<'de> for ClaimSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            storage_class_name: Option<String>,
-            volume_mode: Option<String>,
-            resources: Option<Resources>,
-        }
-        #[derive(Deserialize)]
-        struct Resources {
-            requests: Option<Requests>,
-        }
-        #[derive(Deserialize)]
-        struct Requests {
-            storage: Option<Quantity>,
-        }
-        let spec = Spec::deserialize(deserializer)?;
+/// The spec of a claim as it is sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SentClaimSpec {
+    storage_class_name: Option<String>,
+    volume_mode: Option<String>,
+    resources: Option<ClaimResources>,
+}
+
+#[derive(Deserialize)]
+struct ClaimResources {
+    requests: Option<ClaimRequests>,
+}
+
+#[derive(Deserialize)]
+struct ClaimRequests {
+    storage: Option<Quantity>,
+}
+
+impl From<SentClaimSpec> for ClaimSpec {
+    fn from(spec: SentClaimSpec) -> Self {
         let size = spec.resources.and_then(|resources| resources.requests?.storage);
-        // One that cannot be read is not counted
-        let size = size.map(|size| if size.0.len() > MAX_QUANTITY_LENGTH { Quantity::default() } else { size });
-        // What cannot be the name of a class is as good as none: no volume is created for it
-        let class =
-            spec.storage_class_name.map(|class| if object_name::is_valid(&class) { class } else { String::new() });
-        Ok(Self::new(class, size, spec.volume_mode.as_deref()))
+        Self {
+            // What cannot be the name of a class is as good as none: no volume is created for it
+            class: spec.storage_class_name.map(|name| if object_name::is_valid(&name) { name } else { String::new() }),
+            // One that cannot be read is not counted
+            size: size.map(|size| if size.0.len() > MAX_QUANTITY_LENGTH { Quantity::default() } else { size }),
+            is_block: spec.volume_mode.as_deref() == Some("Block"),
+        }
     }
 }
 
@@ -131,27 +130,17 @@ pub(crate) struct PodVolumes {
 }
 
 impl PodVolumes {
-    fn is_full(&self) -> bool {
-        self.claims.len() + self.templates.len() >= MAX_VOLUMES
-    }
-
     fn add(&mut self, volume: Volume) {
-        if let Some(Claimed { claim_name }) = volume.persistent_volume_claim
-            && object_name::is_valid(&claim_name)
-            && !self.claims.contains(&claim_name)
-        {
-            if self.is_full() {
-                self.is_truncated = true;
-            } else {
-                self.claims.insert(claim_name);
-            }
+        let claim = volume.persistent_volume_claim.map(|claimed| claimed.claim_name);
+        let claim = claim.filter(|name| object_name::is_valid(name) && !self.claims.contains(name));
+        let template = volume.ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template);
+        if claim.is_none() && template.is_none() {
+            return;
         }
-        if let Some(Template { spec }) = volume.ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template) {
-            if self.is_full() {
-                self.is_truncated = true;
-            } else {
-                self.templates.push(spec);
-            }
+        self.is_truncated = self.is_truncated || self.claims.len() + self.templates.len() >= MAX_VOLUMES;
+        if !self.is_truncated {
+            self.claims.extend(claim);
+            self.templates.extend(template.map(|template| template.spec));
         }
     }
 }
@@ -183,7 +172,7 @@ struct Template {
 impl<'de> Deserialize<'de> for PodVolumes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut volumes = Self::default();
-        deserializer.deserialize_seq(EachElement::new("a list of volumes", |volume| volumes.add(volume)))?;
+        for_each_element(deserializer, |volume| volumes.add(volume))?;
         Ok(volumes)
     }
 }
@@ -202,11 +191,11 @@ impl Finalizers {
 impl<'de> Deserialize<'de> for Finalizers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut ours = Vec::new();
-        deserializer.deserialize_seq(EachElement::new("a list of finalizers", |finalizer: String| {
+        for_each_element(deserializer, |finalizer: String| {
             let flavors = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
             let flavor = flavors.into_iter().find(|flavor| flavor.pvc_finalizer() == finalizer);
             ours.extend(flavor.filter(|flavor| !ours.contains(flavor)));
-        }))?;
+        })?;
         Ok(Self(ours))
     }
 }
@@ -217,77 +206,42 @@ pub(crate) struct First<T>(pub(crate) Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for First<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FirstVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstVisitor<T> {
-            type Value = First<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<First<T>, A::Error> {
-                let first = list.next_element()?;
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(First(first))
-            }
-        }
-
-        deserializer.deserialize_seq(FirstVisitor(PhantomData))
+        let mut first = None;
+        for_each_element(deserializer, |element| {
+            first.get_or_insert(element);
+        })?;
+        Ok(Self(first))
     }
 }
 
 /// Any JSON object; its members are skipped.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct AnyObject;
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct AnyObject {}
 
-impl<'de> Deserialize<'de> for AnyObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyObjectVisitor;
+/// Calls a function for each element of a list, and keeps none.
+fn for_each_element<'de, D, T>(deserializer: D, take: impl FnMut(T)) -> Result<(), D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct EachElement<F, T>(F, PhantomData<T>);
 
-        impl<'de> Visitor<'de> for AnyObjectVisitor {
-            type Value = AnyObject;
+    impl<'de, F: FnMut(T), T: Deserialize<'de>> Visitor<'de> for EachElement<F, T> {
+        type Value = ();
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<AnyObject, A::Error> {
-                while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(AnyObject)
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
         }
 
-        deserializer.deserialize_map(AnyObjectVisitor)
-    }
-}
-
-/// A visitor that calls a function for each element of a list, and keeps none.
-struct EachElement<F, T> {
-    what: &'static str,
-    take: F,
-    element: PhantomData<T>,
-}
-
-impl<F: FnMut(T), T> EachElement<F, T> {
-    fn new(what: &'static str, take: F) -> Self {
-        Self { what, take, element: PhantomData }
-    }
-}
-
-impl<'de, F: FnMut(T), T: Deserialize<'de>> Visitor<'de> for EachElement<F, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(element) = list.next_element()? {
-            (self.take)(element);
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+            while let Some(element) = list.next_element()? {
+                (self.0)(element);
+            }
+            Ok(())
         }
-        Ok(())
     }
+
+    deserializer.deserialize_seq(EachElement(take, PhantomData))
 }
 
 #[cfg(test)]

@@ -113,10 +113,9 @@ impl PodWebhook {
 
     /// Returns the name of the class of an ephemeral volume, and its parameters if it is of this driver.
     async fn read_class(&self, name: Option<String>) -> kube::Result<(Option<String>, Option<ClassParameters>)> {
-        let class = match name.as_deref() {
+        let class = match &name {
             // The empty name means no dynamic volume; no name the cluster's default class once the claim is created
-            Some("") => None,
-            Some(name) => self.classes.find_own(name).await?,
+            Some(name) => self.classes.find_own(Some(name)).await?,
             None => self.classes.find_own_default().await,
         };
         Ok((name, class))
@@ -128,10 +127,7 @@ impl PodWebhook {
             return Ok(PodClaim::Ignored);
         };
         let spec = ClaimSpec::from(claim.spec.unwrap_or_default());
-        let class = match spec.class.as_deref() {
-            None | Some("") => None,
-            Some(name) => self.classes.find_own(name).await?,
-        };
+        let class = self.classes.find_own(spec.class.as_deref()).await?;
         let is_pending = claim.status.and_then(|status| status.phase).is_none_or(|phase| phase == "Pending");
         Ok(match class {
             None => PodClaim::Ignored,

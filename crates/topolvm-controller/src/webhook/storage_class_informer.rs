@@ -54,8 +54,10 @@ impl StorageClassInformer {
         self.store.is_listed()
     }
 
-    /// Returns the parameters of the class of this name; `None` if it does not exist or is of another driver.
-    pub(crate) async fn find_own(&self, name: &str) -> kube::Result<Option<ClassParameters>> {
+    /// Returns the parameters of the class that a claim names; `None` if it names none, or one that does not exist or is
+    /// of another driver.
+    pub(crate) async fn find_own(&self, name: Option<&str>) -> kube::Result<Option<ClassParameters>> {
+        let Some(name) = name else { return Ok(None) };
         if let Some(class) = self.store.get(&ObjectRef::new(name)) {
             return Ok(ClassParameters::from_class(self.flavor, &class));
         }
