@@ -26,7 +26,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::ReportFormat;
-use crate::read::{self, ReadResult, RequestError, resource};
+use crate::request::{self, RequestError, RequestResult, resource};
 use crate::{doctor, output};
 
 use archive::Archive;
@@ -150,7 +150,7 @@ impl<W: Write> Bundle<'_, W> {
             Err(error) => {
                 self.errors.push(error);
                 let api = Api::<LogicalVolume>::all_with(self.client.clone(), &flavor);
-                let volumes = read::list(&api, &flavor, "").await;
+                let volumes = request::list(&api, &flavor, "").await;
                 self.add_listed(&resource::<LogicalVolume>(&flavor), volumes).map(drop)
             }
         }
@@ -160,7 +160,7 @@ impl<W: Write> Bundle<'_, W> {
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
     {
-        let listed = read::list_all::<K>(self.client).await;
+        let listed = request::list_all::<K>(self.client).await;
         self.add_listed(&resource::<K>(&()), listed).map(drop)
     }
 
@@ -172,11 +172,11 @@ impl<W: Write> Bundle<'_, W> {
             + DeserializeOwned
             + Serialize,
     {
-        let listed = read::list_within::<K>(self.client, namespace).await;
+        let listed = request::list_within::<K>(self.client, namespace).await;
         self.add_listed(&resource::<K>(&()), listed)
     }
 
-    fn add_listed<K: Serialize>(&mut self, name: &str, listed: ReadResult<Vec<K>>) -> Result<Vec<K>, Failure> {
+    fn add_listed<K: Serialize>(&mut self, name: &str, listed: RequestResult<Vec<K>>) -> Result<Vec<K>, Failure> {
         match listed {
             Ok(items) => self.add(name, &items).map(|()| items),
             Err(error) => {

@@ -10,7 +10,7 @@ use kube::{Client, Resource as _};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::error::Error;
-use crate::read::{RequestError, is_not_found};
+use crate::request;
 
 pub(crate) use args::ClusterArgs;
 
@@ -58,13 +58,9 @@ async fn flavor(args: &ClusterArgs, client: &Client) -> Result<ApiFlavor, Error>
     }
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         let version = LogicalVolume::api_version(&flavor);
-        match client.list_api_group_resources(&version).await {
-            Ok(resources) if resources.resources.iter().any(|resource| resource.name == "logicalvolumes") => {
-                return Ok(flavor);
-            }
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if is_not_found(&status) => {}
-            Err(error) => return Err(RequestError::new("get", version.into_owned(), error).into()),
+        let resources = request::served_resources(client, &version).await?;
+        if resources.iter().any(|resource| resource.name == "logicalvolumes") {
+            return Ok(flavor);
         }
     }
     Err(Error::NotInstalled)

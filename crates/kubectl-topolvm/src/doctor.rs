@@ -13,7 +13,7 @@ use topolvm_api::ApiFlavor;
 
 use crate::error::Error;
 use crate::output::{self, ReportFormat};
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 use facts::Facts;
 
@@ -136,11 +136,7 @@ fn run_check(check: &Check, facts: &Facts) -> CheckResult {
 
 /// The report as text.
 pub(crate) fn render(format: ReportFormat, report: &Report) -> Result<String, Error> {
-    match format {
-        ReportFormat::Table => Ok(format_table(report)),
-        ReportFormat::Json => output::json(report),
-        ReportFormat::Yaml => output::yaml(report),
-    }
+    output::render_report(format, report, || format_table(report))
 }
 
 fn format_table(report: &Report) -> String {

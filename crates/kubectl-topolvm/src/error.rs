@@ -5,7 +5,7 @@ mod install;
 use std::io;
 use std::path::PathBuf;
 
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 pub(crate) use install::InstallError;
 

@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor;
 use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::{self, Format, Row};
-use crate::read;
+use crate::request;
 use crate::table::{cell, table};
 
 /// Namespace of Events about objects without a namespace.
@@ -61,10 +61,10 @@ pub(crate) async fn run(
     now: Timestamp,
 ) -> Result<(), Error> {
     let objects = Objects::list(client, flavor, namespace).await?;
-    let pods = read::list_within::<Pod>(client, namespace).await?;
-    let mut events = read::list_within::<Event>(client, namespace).await?;
+    let pods = request::list_within::<Pod>(client, namespace).await?;
+    let mut events = request::list_within::<Event>(client, namespace).await?;
     if namespace.is_some_and(|namespace| namespace != CLUSTER_EVENTS) {
-        let of_cluster = read::list_within::<Event>(client, Some(CLUSTER_EVENTS)).await?;
+        let of_cluster = request::list_within::<Event>(client, Some(CLUSTER_EVENTS)).await?;
         events.extend(of_cluster.into_iter().filter(|event| {
             event.regarding.as_ref().is_some_and(|about| about.namespace.as_deref().unwrap_or_default().is_empty())
         }));

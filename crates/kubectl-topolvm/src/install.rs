@@ -125,12 +125,8 @@ fn print_rendering(rendering: &Rendering, format: ReportFormat) -> Result<(), Er
 
 /// Prints the steps of a plan; JSON and YAML always contain differences.
 pub(crate) fn print_plan(steps: &[Step], format: ReportFormat, with_differences: bool) -> Result<(), Error> {
-    let text = match format {
-        ReportFormat::Table => plan::lines(steps, with_differences),
-        ReportFormat::Json => output::json(&json!({ "steps": steps }))?,
-        ReportFormat::Yaml => output::yaml(&json!({ "steps": steps }))?,
-    };
-    output::print(&text)
+    let lines = || plan::lines(steps, with_differences);
+    output::print(&output::render_report(format, &json!({ "steps": steps }), lines)?)
 }
 
 /// A plan that is carried out.

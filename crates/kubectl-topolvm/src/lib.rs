@@ -1,7 +1,7 @@
 //! A kubectl plugin for those who run the product: installation, upgrade and removal, volumes and free space, Events,
 //! checks of the installation, and a support bundle.
 //!
-//! Each subcommand has a module. Those that show something list objects with `read`, a pure function turns them into
+//! Each subcommand has a module. Those that show something list objects with `request`, a pure function turns them into
 //! rows or findings, and `output` prints these. Only `install` and `uninstall` change the cluster.
 
 mod args;
@@ -14,7 +14,7 @@ mod generated;
 mod install;
 mod objects;
 mod output;
-mod read;
+mod request;
 mod run;
 mod server_version;
 mod size;

@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, ResourceExt};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::read::{self, ReadResult};
+use crate::request::{self, RequestResult};
 
 /// Objects for [`volumes`](crate::volumes) and [`events`](crate::events).
 #[derive(Debug, Default)]
@@ -21,14 +21,14 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Lists the claims of one namespace or of all, and all objects of the other kinds.
-    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> ReadResult<Self> {
+    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> RequestResult<Self> {
         let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
         let (volumes, persistent, claims, classes, nodes) = futures::try_join!(
-            read::list(&volumes, &flavor, ""),
-            read::list_all::<PersistentVolume>(client),
-            read::list_within::<PersistentVolumeClaim>(client, namespace),
-            read::list_all::<StorageClass>(client),
-            read::list_all::<Node>(client),
+            request::list(&volumes, &flavor, ""),
+            request::list_all::<PersistentVolume>(client),
+            request::list_within::<PersistentVolumeClaim>(client, namespace),
+            request::list_all::<StorageClass>(client),
+            request::list_all::<Node>(client),
         )?;
         Ok(Self { volumes, persistent, claims, classes, nodes })
     }
@@ -40,14 +40,10 @@ impl Objects {
         let all: BTreeSet<_> = self.persistent.iter().filter_map(|volume| volume.metadata.name.as_ref()).collect();
         let is_ours = |claim: &&PersistentVolumeClaim| {
             let Some(spec) = &claim.spec else { return false };
-            let volume = spec.volume_name.as_ref().filter(|name| !name.is_empty());
-            match volume {
+            match spec.volume_name.as_ref().filter(|name| !name.is_empty()) {
+                Some(volume) if all.contains(volume) => volumes.contains(volume),
                 // One that was there when the claim was bound may be gone
-                Some(volume) if !volumes.contains(volume) => {
-                    !all.contains(volume) && spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name))
-                }
-                Some(_) => true,
-                None => spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name)),
+                Some(_) | None => spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name)),
             }
         };
         self.claims.iter().filter(is_ours).collect()

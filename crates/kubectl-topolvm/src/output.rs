@@ -37,6 +37,19 @@ pub(crate) fn render<T: Row>(format: Format, rows: &[T], table: impl FnOnce(bool
     }
 }
 
+/// Formats a report. `lines` makes the text for people.
+pub(crate) fn render_report(
+    format: ReportFormat,
+    report: &impl Serialize,
+    lines: impl FnOnce() -> String,
+) -> Result<String, Error> {
+    match format {
+        ReportFormat::Table => Ok(lines()),
+        ReportFormat::Json => json(report),
+        ReportFormat::Yaml => yaml(report),
+    }
+}
+
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }

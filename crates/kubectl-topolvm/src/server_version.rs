@@ -2,7 +2,7 @@
 
 use kube::Client;
 
-use crate::read::{ReadResult, RequestError};
+use crate::request::{RequestError, RequestResult};
 
 /// The oldest minor version of Kubernetes: since then the token of a pod says which node the pod is on, on which the
 /// admission policy of the manifests relies, and definitions have selectable fields.
@@ -12,7 +12,7 @@ pub(crate) const OLDEST: (u32, u32) = (1, 32);
 pub(crate) type Version = (u32, u32, String);
 
 /// Asks the API server for its version.
-pub(crate) async fn read(client: &Client) -> ReadResult<Version> {
+pub(crate) async fn read(client: &Client) -> RequestResult<Version> {
     let failed = |error| RequestError::new("get", "/version".to_owned(), error);
     let info = client.apiserver_version().await.map_err(failed)?;
     // Some providers write 33+

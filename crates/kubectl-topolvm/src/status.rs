@@ -12,7 +12,7 @@ use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, LogicalVolume, NodeCapaci
 
 use crate::error::Error;
 use crate::output::{self, Format, Row};
-use crate::read;
+use crate::request;
 use crate::size::{human, percent};
 use crate::table::{cell, table};
 
@@ -53,7 +53,7 @@ pub(crate) async fn run(client: &Client, flavor: ApiFlavor, format: Format, watc
     }
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
     let (nodes, volumes) =
-        futures::future::try_join(read::list_all::<Node>(client), read::list(&volumes, &flavor, "")).await?;
+        futures::future::try_join(request::list_all::<Node>(client), request::list(&volumes, &flavor, "")).await?;
     output::print(&shown(format, &rows(flavor, &nodes, &volumes))?)
 }
 

@@ -10,18 +10,17 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
 use topolvm_api::ApiFlavor;
 
 use crate::connection::ClusterArgs;
 use crate::error::Error;
 use crate::install::manifests::NAMESPACE;
-use crate::install::object::{ObjectId, is_ours};
-use crate::install::plan::{Action, Step};
+use crate::install::object::ObjectId;
+use crate::install::plan::{Step, removals};
 use crate::install::record::Record;
 use crate::install::{InstallError, apply, check_namespace, print_plan, print_progress};
-use crate::read::{self, RequestError, resource};
+use crate::request;
 use crate::{connection, output};
 
 pub(crate) use args::UninstallFlags;
@@ -46,7 +45,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: UninstallFlags) -> Result<
             return Err(InstallError::InUse(users).into());
         }
     }
-    let steps = steps(&client, &record, flags.keep_volumes).await?;
+    let steps = removals(&client, ordered(&record, flags.keep_volumes)).await?;
     print_plan(&steps, flags.output, false)?;
     if flags.dry_run {
         return Ok(());
@@ -64,7 +63,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: UninstallFlags) -> Result<
 async fn report_not_installed(client: &Client) -> Result<(), Error> {
     let drivers = Api::<CSIDriver>::all(client.clone());
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
-        if read::get(&drivers, flavor.driver_name()).await?.is_some() {
+        if request::get(&drivers, flavor.driver_name()).await?.is_some() {
             let problem = format!(
                 "the CSIDriver {flavor} is there, and not of this command; remove it in the way in which it was \
                  installed, as kubectl delete -k or helm uninstall"
@@ -75,18 +74,7 @@ async fn report_not_installed(client: &Client) -> Result<(), Error> {
     output::print("nothing is installed\n")
 }
 
-/// Returns the objects to remove that exist, in their order.
-async fn steps(client: &Client, record: &Record, keeps_volumes: bool) -> Result<Vec<Step>, InstallError> {
-    let mut steps = Vec::new();
-    for id in ordered(record, keeps_volumes) {
-        // What has another owner now is his
-        if id.get(client).await?.is_some_and(|found| is_ours(&found)) {
-            steps.push(Step { action: Action::Remove, id: id.clone(), differences: Vec::new(), object: None });
-        }
-    }
-    Ok(steps)
-}
-
+/// Returns the recorded objects to remove, in their order.
 fn ordered(record: &Record, keeps_volumes: bool) -> Vec<&ObjectId> {
     let goes = |id: &&ObjectId| match id.kind.as_str() {
         kind if keeps_volumes => !OF_VOLUMES.contains(&kind),
@@ -143,31 +131,20 @@ impl Removal {
     /// Removes the Leases and the Secret that the programs have made in a namespace that stays.
     async fn remove_leftovers(&self, flavor: ApiFlavor) -> Result<(), InstallError> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
-        let found = read::list(&leases, &(), "").await?;
+        let found = request::list(&leases, &(), "").await?;
         // As the sidecars make names of that of the driver
         let driver = flavor.driver_name().replace('.', "-");
         let is_of_programs = |name: &str| name == LEASE || name.ends_with(&driver);
         let names: Vec<_> = found.iter().map(ResourceExt::name_any).filter(|name| is_of_programs(name)).collect();
         for name in names {
-            ignore_not_found(leases.delete(&name, &DeleteParams::default()).await.map(drop), resource::<Lease>(&()))?;
+            request::delete(&leases, &name).await?;
         }
         let secrets = Api::<Secret>::namespaced(self.client.clone(), NAMESPACE);
-        ignore_not_found(
-            secrets.delete(CERTIFICATE, &DeleteParams::default()).await.map(drop),
-            resource::<Secret>(&()),
-        )?;
+        request::delete(&secrets, CERTIFICATE).await?;
         let id = Record::id();
         if let Some(found) = id.get(&self.client).await? {
             apply::delete(&self.client, &id, &found, self.limit).await?;
         }
         Ok(())
-    }
-}
-
-/// Takes "not found" for a successful deletion.
-fn ignore_not_found(deleted: Result<(), kube::Error>, resource: String) -> Result<(), InstallError> {
-    match deleted {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        deleted => deleted.map_err(|error| RequestError::new("delete", resource, error).into()),
     }
 }

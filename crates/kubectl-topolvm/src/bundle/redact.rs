@@ -4,27 +4,13 @@ use serde_json::{Map, Value};
 
 /// Text in the place of a redacted value.
 pub(super) const REDACTED: &str = "REDACTED";
-/// Words in the names of values that are secret.
-const NAMES: [&str; 13] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "credential",
-    "apikey",
-    "api_key",
-    "api-key",
-    "privatekey",
-    "private_key",
-    "private-key",
-    "accesskey",
-];
+/// Words in the names of values that are secret, without the `-` and `_` between their parts.
+const NAMES: [&str; 8] = ["passw", "passphrase", "secret", "token", "credential", "apikey", "privatekey", "accesskey"];
 /// A copy of the whole object, from before it was looked through.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+    let name = name.to_ascii_lowercase().replace(['-', '_'], "");
     NAMES.iter().any(|part| name.contains(part))
 }
 

@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor;
 use super::rights::{self, Right};
 use super::webhooks::{self, Backend};
 use super::workloads::{LEASE, Role, Workload, list_workloads};
-use crate::read::{ReadResult, get, list, list_all};
+use crate::request::{RequestResult, get, list, list_all};
 use crate::server_version::{self, Version};
 
 /// State of the cluster; each part is an error if it could not be read.
@@ -23,23 +23,23 @@ pub(crate) struct Facts {
     pub(super) namespace: String,
     pub(super) now: Timestamp,
     /// Major and minor version, and as the API server spells it.
-    pub(super) version: ReadResult<Version>,
+    pub(super) version: RequestResult<Version>,
     /// Of both API groups.
-    pub(super) definitions: ReadResult<Vec<CustomResourceDefinition>>,
-    pub(super) drivers: ReadResult<Vec<CSIDriver>>,
-    pub(super) csi_nodes: ReadResult<Vec<CSINode>>,
-    pub(super) nodes: ReadResult<Vec<Node>>,
-    pub(super) workloads: ReadResult<Vec<Workload>>,
+    pub(super) definitions: RequestResult<Vec<CustomResourceDefinition>>,
+    pub(super) drivers: RequestResult<Vec<CSIDriver>>,
+    pub(super) csi_nodes: RequestResult<Vec<CSINode>>,
+    pub(super) nodes: RequestResult<Vec<Node>>,
+    pub(super) workloads: RequestResult<Vec<Workload>>,
     /// Of the controllers, in any namespace.
-    pub(super) leases: ReadResult<Vec<Lease>>,
+    pub(super) leases: RequestResult<Vec<Lease>>,
     /// Of csi-provisioner for our driver, in any namespace.
-    pub(super) provisioner_leases: ReadResult<Vec<Lease>>,
-    pub(super) webhooks: ReadResult<Vec<MutatingWebhookConfiguration>>,
+    pub(super) provisioner_leases: RequestResult<Vec<Lease>>,
+    pub(super) webhooks: RequestResult<Vec<MutatingWebhookConfiguration>>,
     /// Services of the webhooks.
     pub(super) backends: Vec<Backend>,
-    pub(super) classes: ReadResult<Vec<StorageClass>>,
-    pub(super) namespaces: ReadResult<Vec<Namespace>>,
-    pub(super) rights: ReadResult<Vec<Right>>,
+    pub(super) classes: RequestResult<Vec<StorageClass>>,
+    pub(super) namespaces: RequestResult<Vec<Namespace>>,
+    pub(super) rights: RequestResult<Vec<Right>>,
 }
 
 impl Facts {
@@ -97,7 +97,7 @@ impl Facts {
         })
     }
 
-    pub(super) fn workloads_of(&self, role: Role) -> ReadResult<Vec<&Workload>> {
+    pub(super) fn workloads_of(&self, role: Role) -> RequestResult<Vec<&Workload>> {
         let workloads = self.workloads.as_ref().map_err(Clone::clone)?;
         let is_ours = |workload: &&Workload| workload.role == role && workload.namespace == self.namespace;
         Ok(workloads.iter().filter(is_ours).collect())
@@ -105,11 +105,11 @@ impl Facts {
 }
 
 /// Lists the Leases of this name, of all namespaces.
-async fn leases(client: &Client, name: &str) -> ReadResult<Vec<Lease>> {
+async fn leases(client: &Client, name: &str) -> RequestResult<Vec<Lease>> {
     list(&Api::all(client.clone()), &(), &format!("metadata.name={name}")).await
 }
 
-async fn definitions(client: &Client) -> ReadResult<Vec<CustomResourceDefinition>> {
+async fn definitions(client: &Client) -> RequestResult<Vec<CustomResourceDefinition>> {
     let api = Api::all(client.clone());
     let mut found = Vec::new();
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {

@@ -2,12 +2,11 @@
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::api::PostParams;
 use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 
 use super::workloads::{LEASE, Role};
-use crate::read::{ReadResult, RequestError, resource};
+use crate::request::{self, RequestResult};
 
 /// Questions at the same time.
 const CONCURRENCY: usize = 4;
@@ -15,13 +14,15 @@ const CONCURRENCY: usize = 4;
 /// Stands for the API group of LogicalVolumes.
 const OURS: &str = "logicalvolumes";
 
-/// Rights that each program needs, for the whole cluster: API group, resource, verbs.
-const NEEDED: [(Role, &str, &str, &[&str]); 9] = [
+/// Rights that each program needs: API group, resource, verbs. That of the Lease is for this one object, all others for
+/// the whole cluster.
+const NEEDED: [(Role, &str, &str, &[&str]); 10] = [
     (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
     (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
     (Role::Controller, "", "persistentvolumeclaims", &["delete", "list", "watch"]),
     (Role::Controller, "storage.k8s.io", "storageclasses", &["list"]),
     (Role::Controller, "events.k8s.io", "events", &["create"]),
+    (Role::Controller, "coordination.k8s.io", "leases", &["get", "update"]),
     (Role::Node, OURS, "logicalvolumes", &["list", "patch", "watch"]),
     (Role::Node, OURS, "logicalvolumes/status", &["patch"]),
     (Role::Node, "", "nodes", &["list", "patch", "watch"]),
@@ -31,7 +32,6 @@ const NEEDED: [(Role, &str, &str, &[&str]); 9] = [
 /// A right that a program needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Right {
-    pub(super) role: Role,
     pub(super) account: String,
     /// `patch logicalvolumes.topolvm.io/status`.
     pub(super) what: String,
@@ -44,12 +44,12 @@ pub(super) async fn review(
     flavor: ApiFlavor,
     namespace: &str,
     accounts: &[(Role, String)],
-) -> ReadResult<Vec<Right>> {
+) -> RequestResult<Vec<Right>> {
     let questions = accounts.iter().flat_map(|(role, account)| {
         let of_role = attributes(*role, flavor, namespace);
-        of_role.into_iter().map(move |attributes| (*role, account.clone(), attributes))
+        of_role.into_iter().map(move |attributes| (account.clone(), attributes))
     });
-    let asked = questions.map(|(role, account, attributes)| async move {
+    let asked = questions.map(|(account, attributes)| async move {
         let what = format_right(&attributes);
         let spec = SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{account}")),
@@ -63,39 +63,30 @@ pub(super) async fn review(
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
-        let answer =
-            answer.map_err(|error| RequestError::new("create", resource::<SubjectAccessReview>(&()), error))?;
+        let answer = request::create(&Api::all(client.clone()), &review).await?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
-        Ok(Right { role, account, what, is_allowed })
+        Ok(Right { account, what, is_allowed })
     });
     futures::stream::iter(asked).buffered(CONCURRENCY).try_collect().await
 }
 
 fn attributes(role: Role, flavor: ApiFlavor, namespace: &str) -> Vec<ResourceAttributes> {
-    let mut all = Vec::new();
-    for (_, group, resource, verbs) in NEEDED.iter().filter(|(other, ..)| *other == role) {
+    let of_role = NEEDED.iter().filter(|(other, ..)| *other == role);
+    let of_resource = |(_, group, resource, verbs): &(Role, &str, &str, &'static [&str])| {
         let (resource, subresource) = resource.split_once('/').map_or((*resource, None), |(r, s)| (r, Some(s)));
-        let group = if *group == OURS { flavor.group() } else { group };
-        all.extend(verbs.iter().map(|&verb| ResourceAttributes {
-            group: Some(group.to_owned()),
+        let is_lease = resource == "leases";
+        let attributes = ResourceAttributes {
+            group: Some(if *group == OURS { flavor.group().to_owned() } else { (*group).to_owned() }),
             resource: Some(resource.to_owned()),
             subresource: subresource.map(str::to_owned),
-            verb: Some(verb.to_owned()),
+            name: is_lease.then(|| LEASE.to_owned()),
+            namespace: is_lease.then(|| namespace.to_owned()),
             ..ResourceAttributes::default()
-        }));
-    }
-    if role == Role::Controller {
-        all.extend(["get", "update"].map(|verb| ResourceAttributes {
-            group: Some("coordination.k8s.io".to_owned()),
-            resource: Some("leases".to_owned()),
-            name: Some(LEASE.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            verb: Some(verb.to_owned()),
-            ..ResourceAttributes::default()
-        }));
-    }
-    all
+        };
+        let of_verb = move |verb: &&str| ResourceAttributes { verb: Some((*verb).to_owned()), ..attributes.clone() };
+        verbs.iter().map(of_verb)
+    };
+    of_role.flat_map(of_resource).collect()
 }
 
 fn format_right(attributes: &ResourceAttributes) -> String {

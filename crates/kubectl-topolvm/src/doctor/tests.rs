@@ -102,7 +102,7 @@ fn sound() -> Facts {
 
 fn right(is_allowed: bool) -> Right {
     let what = "patch nodes".to_owned();
-    Right { role: Role::Node, account: "topolvm-node".to_owned(), what, is_allowed }
+    Right { account: "topolvm-node".to_owned(), what, is_allowed }
 }
 
 /// With the webhook of the extender, whose certificate ends then.

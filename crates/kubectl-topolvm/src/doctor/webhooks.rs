@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 use x509_parser::pem::Pem;
 
-use crate::read::{self, ReadResult};
+use crate::request::{self, RequestResult};
 
 /// HTTP paths of the webhooks of topolvm-controller.
 const PATHS: [&str; 2] = ["/pod/mutate", "/pvc/mutate"];
@@ -22,7 +22,7 @@ pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) name: String,
     /// Number of ready endpoints; none if the Service does not exist.
-    pub(super) ready: ReadResult<Option<usize>>,
+    pub(super) ready: RequestResult<Option<usize>>,
 }
 
 /// Returns our webhooks, known by their names or by their Service and path.
@@ -61,11 +61,11 @@ pub(super) async fn backends(
     backends
 }
 
-async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> ReadResult<Option<usize>> {
-    if read::get(&Api::<Service>::namespaced(client.clone(), namespace), name).await?.is_none() {
+async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> RequestResult<Option<usize>> {
+    if request::get(&Api::<Service>::namespaced(client.clone(), namespace), name).await?.is_none() {
         return Ok(None);
     }
-    let slices = read::list_within::<EndpointSlice>(client, Some(namespace)).await?;
+    let slices = request::list_within::<EndpointSlice>(client, Some(namespace)).await?;
     let of_service = slices.iter().filter(|slice| {
         let labels = slice.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_some_and(|service| service == name)

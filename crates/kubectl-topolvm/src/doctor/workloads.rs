@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{Client, ResourceExt as _};
 
-use crate::read::{ReadResult, list_all};
+use crate::request::{RequestResult, list_all};
 
 /// The Lease of the controllers, with the name that --leader-election-id has by default.
 pub(super) const LEASE: &str = "topolvm";
@@ -39,7 +39,7 @@ pub(super) struct Workload {
 }
 
 /// Lists the Deployments and DaemonSets of all namespaces that run our programs.
-pub(super) async fn list_workloads(client: &Client) -> ReadResult<Vec<Workload>> {
+pub(super) async fn list_workloads(client: &Client) -> RequestResult<Vec<Workload>> {
     // One after the other, so that of two missing rights always the same is named
     let deployments = list_all::<Deployment>(client).await?;
     let sets = list_all::<DaemonSet>(client).await?;
@@ -48,25 +48,25 @@ pub(super) async fn list_workloads(client: &Client) -> ReadResult<Vec<Workload>>
         let Some(spec) = &deployment.spec else { continue };
         let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
         let name = format!("deployment/{}", deployment.name_any());
-        found.extend(workload(spec.template.spec.as_ref(), name, deployment.namespace()).map(|workload| Workload {
-            wanted: spec.replicas.unwrap_or(1),
-            ready,
-            ..workload
-        }));
+        let replicas = (spec.replicas.unwrap_or(1), ready);
+        found.extend(workload(spec.template.spec.as_ref(), name, deployment.namespace(), replicas));
     }
     for set in sets {
         let Some(spec) = &set.spec else { continue };
         let name = format!("daemonset/{}", set.name_any());
-        let numbers = set.status.as_ref().map(|status| (status.desired_number_scheduled, status.number_ready));
-        let (wanted, ready) = numbers.unwrap_or_default();
-        let workload = workload(spec.template.spec.as_ref(), name, set.namespace());
-        found.extend(workload.map(|workload| Workload { wanted, ready, ..workload }));
+        let pods = set.status.as_ref().map(|status| (status.desired_number_scheduled, status.number_ready));
+        found.extend(workload(spec.template.spec.as_ref(), name, set.namespace(), pods.unwrap_or_default()));
     }
     Ok(found)
 }
 
 /// Returns the workload if its pods have a container of one of our programs, by its name or by its command.
-fn workload(pods: Option<&PodSpec>, name: String, namespace: Option<String>) -> Option<Workload> {
+fn workload(
+    pods: Option<&PodSpec>,
+    name: String,
+    namespace: Option<String>,
+    (wanted, ready): (i32, i32),
+) -> Option<Workload> {
     let pods = pods?;
     let runs = |role: Role| {
         pods.containers.iter().any(|container| {
@@ -77,5 +77,5 @@ fn workload(pods: Option<&PodSpec>, name: String, namespace: Option<String>) -> 
     };
     let role = [Role::Controller, Role::Node].into_iter().find(|role| runs(*role))?;
     let account = pods.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
-    Some(Workload { role, name, namespace: namespace.unwrap_or_default(), wanted: 0, ready: 0, account })
+    Some(Workload { role, name, namespace: namespace.unwrap_or_default(), wanted, ready, account })
 }

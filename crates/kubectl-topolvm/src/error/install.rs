@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstallError {

@@ -6,11 +6,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::runtime::wait::{Condition, await_condition, conditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::InstallError;
 use super::object::{MANAGER, ObjectId, apply_error};
 use super::plan::{Action, Step};
+use crate::request;
 
 /// Timeout for the API server to serve a new CustomResourceDefinition.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_mins(1);
@@ -28,6 +31,15 @@ pub(crate) async fn apply(client: &Client, steps: &[Step]) -> Result<(), Install
         }
     }
     Ok(())
+}
+
+/// Creates an object that is written as JSON.
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> Result<K, InstallError>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let object = serde_json::from_value(object).map_err(InstallError::Object)?;
+    Ok(request::create(api, &object).await?)
 }
 
 /// Deletes the objects that the plan removes, and waits until they have gone.

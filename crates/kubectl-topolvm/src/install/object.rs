@@ -5,11 +5,11 @@ use std::fmt;
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use super::InstallError;
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 /// Label on all that this program applies, and its value, which is also the field manager.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -110,7 +110,7 @@ pub(crate) fn apply_error(id: &ObjectId, error: kube::Error) -> InstallError {
 }
 
 /// Returns true if this program has applied the object.
-pub(crate) fn is_ours(object: &DynamicObject) -> bool {
+pub(crate) fn is_ours(object: &impl ResourceExt) -> bool {
     object.labels().get(MANAGED_BY).is_some_and(|manager| manager == MANAGER)
 }
 

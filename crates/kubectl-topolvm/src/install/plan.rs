@@ -61,8 +61,14 @@ pub(crate) async fn plan(
     let can_go = |id: &&ObjectId| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace");
     let mut gone: Vec<_> = recorded.filter(|id| !wanted.contains(id)).filter(can_go).collect();
     gone.sort_by_key(|id| std::cmp::Reverse(id.rank()));
-    for id in gone {
-        // What has another owner now is his
+    steps.extend(removals(client, gone).await?);
+    Ok(steps)
+}
+
+/// Returns the steps that remove those of these objects that exist. What has another owner now is his.
+pub(crate) async fn removals(client: &Client, ids: Vec<&ObjectId>) -> Result<Vec<Step>, InstallError> {
+    let mut steps = Vec::new();
+    for id in ids {
         if id.get(client).await?.is_some_and(|found| is_ours(&found)) {
             steps.push(Step { action: Action::Remove, id: id.clone(), differences: Vec::new(), object: None });
         }

@@ -7,15 +7,14 @@ use std::collections::BTreeSet;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::ApiFlavor;
 
 use super::InstallError;
-use super::object::{MANAGED_BY, MANAGER, ObjectId};
+use super::object::{ObjectId, is_ours};
 use super::record::Record;
 use super::rendering::Rendering;
-use crate::read::{self, RequestError, resource};
+use crate::request;
 use crate::server_version::{self, OLDEST};
 
 /// Access reviews at the same time.
@@ -68,9 +67,7 @@ async fn missing_rights(client: &Client, rendering: &Rendering) -> Result<Vec<St
             ..SelfSubjectAccessReviewSpec::default()
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
-        let answer =
-            answer.map_err(|error| RequestError::new("create", resource::<SelfSubjectAccessReview>(&()), error))?;
+        let answer = request::create(&Api::all(client.clone()), &review).await?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
         Ok::<_, InstallError>((!is_allowed).then(|| right.to_string()))
     });
@@ -130,19 +127,14 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
 }
 
 async fn is_served(client: &Client, version: &str) -> Result<bool, InstallError> {
-    match client.list_api_group_resources(version).await {
-        Ok(resources) => Ok(!resources.resources.is_empty()),
-        Err(kube::Error::Api(status)) if read::is_not_found(&status) => Ok(false),
-        Err(error) => Err(RequestError::new("get", version.to_owned(), error).into()),
-    }
+    Ok(!request::served_resources(client, version).await?.is_empty())
 }
 
 /// A driver of the same name that somebody else has installed.
 async fn other_driver(client: &Client, flavor: ApiFlavor) -> Result<Option<String>, InstallError> {
     let api = Api::<CSIDriver>::all(client.clone());
-    let Some(driver) = read::get(&api, flavor.driver_name()).await? else { return Ok(None) };
-    let labels = driver.labels();
-    if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
+    let Some(driver) = request::get(&api, flavor.driver_name()).await? else { return Ok(None) };
+    if is_ours(&driver) {
         return Ok(None);
     }
     let whose = driver.annotations().get("meta.helm.sh/release-name");

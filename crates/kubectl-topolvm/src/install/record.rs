@@ -13,7 +13,7 @@ use super::InstallError;
 use super::manifests::NAMESPACE;
 use super::object::{MANAGED_BY, MANAGER, ObjectId, apply_error};
 use super::options::Options;
-use crate::read;
+use crate::request;
 
 const NAME: &str = "topolvm-installation";
 const KEY: &str = "installation.json";
@@ -36,7 +36,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) async fn read(client: &Client) -> Result<Option<Self>, InstallError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
-        let Some(found) = read::get(&api, NAME).await? else { return Ok(None) };
+        let Some(found) = request::get(&api, NAME).await? else { return Ok(None) };
         let text = found.data.as_ref().and_then(|data| data.get(KEY)).map(String::as_str).unwrap_or_default();
         serde_json::from_str(text).map(Some).map_err(InstallError::Record)
     }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::runtime::wait::conditions;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::apply::wait_until;
+use super::apply::{create, wait_until};
 use super::rollout::find_pod_problem;
 use super::{InstallError, print_progress, temporary};
-use crate::read::{self, RequestError};
+use crate::request;
 
 /// Name of the claim and of the pod.
 const NAME: &str = "smoke-test";
@@ -33,8 +33,8 @@ pub(crate) async fn test(
     let volume = temporary::within(client, "topolvm-smoke-test-", "restricted", async |namespace: &str| {
         let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-        create(&claims, claim(storage_class), "persistentvolumeclaims").await?;
-        create(&pods, pod(image), "pods").await?;
+        create(&claims, claim(storage_class)).await?;
+        create(&pods, pod(image)).await?;
         let waited = wait_until(pods.clone(), NAME, has_ended, limit, "the pod of the smoke test".to_owned()).await;
         match waited {
             Ok(Some(pod)) if phase(&pod) == "Succeeded" => {}
@@ -43,11 +43,8 @@ pub(crate) async fn test(
             }
             Err(error) => return Err(error),
         }
-        let claim = claims
-            .get(NAME)
-            .await
-            .map_err(|error| RequestError::new("get", "persistentvolumeclaims".to_owned(), error))?;
-        Ok(claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default())
+        let claim = request::get(&claims, NAME).await?;
+        Ok(claim.and_then(|claim| claim.spec?.volume_name).unwrap_or_default())
     });
     wait_for_removal(client, &volume.await?, limit).await?;
     print_progress("smoke test: the volume was made, written to and removed");
@@ -60,21 +57,12 @@ async fn wait_for_removal(client: &Client, volume: &str, limit: Duration) -> Res
         return Err(InstallError::Smoke(vec!["the claim has no volume, and a pod has used it".to_owned()]));
     }
     let volumes = Api::<PersistentVolume>::all(client.clone());
-    let found = read::get(&volumes, volume).await?;
+    let found = request::get(&volumes, volume).await?;
     if let Some(uid) = found.and_then(|found| found.metadata.uid) {
         let what = format!("the end of the PersistentVolume {volume}");
         wait_until(volumes, volume, conditions::is_deleted(&uid), limit, what).await?;
     }
     Ok(())
-}
-
-async fn create<K>(api: &Api<K>, object: Value, resource: &str) -> Result<(), InstallError>
-where
-    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).map_err(InstallError::Object)?;
-    let created = api.create(&PostParams::default(), &object).await;
-    created.map(drop).map_err(|error| RequestError::new("create", resource.to_owned(), error).into())
 }
 
 fn phase(pod: &Pod) -> &str {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use kube::runtime::wait::conditions;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use super::apply::wait_until;
+use super::apply::{create, wait_until};
 use super::object::{MANAGED_BY, MANAGER};
 use super::{InstallError, print_progress};
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 /// Timeout for the deletion of the namespace: pods end, and the namespace controller sees that.
 const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
@@ -28,9 +28,7 @@ pub(crate) async fn within<T>(
         "generateName": prefix,
         "labels": { MANAGED_BY: MANAGER, "pod-security.kubernetes.io/enforce": level },
     }});
-    let namespace = serde_json::from_value(namespace).map_err(InstallError::Object)?;
-    let made = api.create(&PostParams::default(), &namespace).await;
-    let made = made.map_err(|error| RequestError::new("create", "namespaces".to_owned(), error))?;
+    let made = create(&api, namespace).await?;
     let (name, uid) = (made.name_any(), made.uid().unwrap_or_default());
     let outcome = tokio::select! {
         outcome = work(&name) => outcome,

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
@@ -31,7 +31,6 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
     )
     .boxed_local();
     let mut printed: Option<Vec<ClassRow>> = None;
-    let mut is_listed = (false, false);
     while changes.try_next().await?.is_some() {
         let end = tokio::time::Instant::now() + DEBOUNCE;
         while let Ok(more) = tokio::time::timeout_at(end, changes.try_next()).await {
@@ -39,9 +38,7 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
                 return Ok(());
             }
         }
-        is_listed.0 = is_listed.0 || is_ready(&nodes).await;
-        is_listed.1 = is_listed.1 || is_ready(&volumes).await;
-        if is_listed != (true, true) {
+        if !is_listed(&nodes) || !is_listed(&volumes) {
             continue;
         }
         let nodes: Vec<_> = nodes.state().iter().map(|node| Node::clone(node)).collect();
@@ -58,12 +55,12 @@ pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> R
 }
 
 /// Returns true once all objects have been listed.
-async fn is_ready<K>(store: &reflector::Store<K>) -> bool
+fn is_listed<K>(store: &reflector::Store<K>) -> bool
 where
     K: reflector::Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
-    tokio::time::timeout(Duration::ZERO, store.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok())
+    store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
 }
 
 /// Drops the contents and errors of watch events, except the error of a refused watch: outages pass.

@@ -13,7 +13,7 @@ use topolvm_api::ApiFlavor;
 use crate::install::InstallError;
 use crate::install::apply::wait_until;
 use crate::install::print_progress;
-use crate::read::{self, RequestError};
+use crate::request::{self, RequestError};
 
 /// Timeout for kubelet to deregister the driver, whose socket has gone.
 const DEREGISTRATION_TIMEOUT: Duration = Duration::from_mins(1);
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 5;
 /// Removes finalizer, capacity annotations and label from all Nodes, after kubelet has deregistered the driver.
 pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -> Result<(), InstallError> {
     let csi_nodes = Api::<CSINode>::all(client.clone());
-    for csi_node in read::list_all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
+    for csi_node in request::list_all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
         let name = csi_node.name_any();
         let is_gone = |node: Option<&CSINode>| node.is_none_or(|node| !has_driver(node, flavor));
         let what = format!("kubelet of node {name} to forget the driver {flavor}");
@@ -36,7 +36,7 @@ pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -
         }
     }
     let nodes = Api::<Node>::all(client.clone());
-    for node in read::list_all::<Node>(client).await? {
+    for node in request::list_all::<Node>(client).await? {
         clean_one(&nodes, node, flavor).await?;
     }
     Ok(())
@@ -60,7 +60,7 @@ async fn clean_one(nodes: &Api<Node>, mut node: Node, flavor: ApiFlavor) -> Resu
             Err(kube::Error::Api(status)) if status.is_invalid() => {}
             Err(error) => return Err(RequestError::new("patch", "nodes".to_owned(), error).into()),
         }
-        match read::get(nodes, &name).await? {
+        match request::get(nodes, &name).await? {
             Some(found) => node = found,
             None => return Ok(()),
         }

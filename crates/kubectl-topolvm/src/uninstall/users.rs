@@ -7,7 +7,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::install::InstallError;
 use crate::objects::Objects;
-use crate::read::{self, RequestError};
+use crate::request::{self, RequestError};
 
 /// Lines that are printed at most.
 const SHOWN: usize = 20;
@@ -15,16 +15,16 @@ const SHOWN: usize = 20;
 /// Lists volumes, and claims that wait for one, as lines for people.
 pub(super) async fn list(client: &Client, flavor: ApiFlavor) -> Result<Vec<String>, InstallError> {
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
-    let volumes = match read::list(&volumes, &flavor, "").await {
+    let volumes = match request::list(&volumes, &flavor, "").await {
         // A removal that was interrupted has removed the definition
         Err(RequestError::Absent { .. }) => Vec::new(),
         volumes => volumes?,
     };
     let objects = Objects {
         volumes,
-        persistent: read::list_all::<PersistentVolume>(client).await?,
-        claims: read::list_all::<PersistentVolumeClaim>(client).await?,
-        classes: read::list_all::<StorageClass>(client).await?,
+        persistent: request::list_all::<PersistentVolume>(client).await?,
+        claims: request::list_all::<PersistentVolumeClaim>(client).await?,
+        classes: request::list_all::<StorageClass>(client).await?,
         nodes: Vec::new(),
     };
     Ok(lines(&objects, flavor))

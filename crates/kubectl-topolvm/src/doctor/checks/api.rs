@@ -6,7 +6,7 @@ use topolvm_api::{ApiFlavor, crd};
 
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
-use crate::read::RequestError;
+use crate::request::RequestError;
 use crate::server_version::{self, OLDEST};
 
 pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, RequestError> {

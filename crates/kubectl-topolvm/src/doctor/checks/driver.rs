@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::doctor::webhooks;
-use crate::read::RequestError;
+use crate::request::RequestError;
 
 /// Annotation with the namespace of the Helm release that owns an object.
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";

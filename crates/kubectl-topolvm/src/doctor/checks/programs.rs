@@ -11,7 +11,7 @@ use topolvm_api::ApiFlavor;
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::doctor::workloads::{LEASE, Role};
-use crate::read::RequestError;
+use crate::request::RequestError;
 use crate::status;
 
 /// Clock skew that is allowed between this machine and the controllers.

@@ -11,7 +11,7 @@ use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptions};
 use crate::doctor::Finding;
 use crate::doctor::facts::Facts;
 use crate::doctor::webhooks::{self, Backend, expiry, selects};
-use crate::read::RequestError;
+use crate::request::RequestError;
 use crate::status;
 
 /// Remaining validity below which a certificate is warned of.

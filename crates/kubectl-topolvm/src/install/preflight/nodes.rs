@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use topolvm_api::DEFAULT_LVMD_SOCKET;
 
-use crate::install::apply::wait_until;
+use crate::install::apply::{create, wait_until};
 use crate::install::options::{Lvmd, Options};
 use crate::install::rendering::Rendering;
 use crate::install::rollout::find_pod_problem;
 use crate::install::{InstallError, print_progress, temporary};
-use crate::read::RequestError;
+use crate::request::RequestError;
+use crate::status;
 
 /// Nodes at the same time.
 const CONCURRENCY: usize = 8;
@@ -69,16 +70,11 @@ pub(crate) async fn check(
 async fn ready_nodes(client: &Client, labels: &str) -> Result<Vec<String>, InstallError> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default().labels(labels)).await;
     let nodes = nodes.map_err(|error| RequestError::new("list", "nodes".to_owned(), error))?;
-    let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_ready);
+    let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(status::is_ready);
     for node in others {
         print_progress(&format!("node {} is not ready and is not looked at", node.name_any()));
     }
     Ok(ready.iter().map(ResourceExt::name_any).collect())
-}
-
-fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Requirements of each node.
@@ -144,8 +140,7 @@ async fn check_node(
     wanted: &Requirements,
     limit: Duration,
 ) -> Result<Vec<String>, InstallError> {
-    let made = api.create(&PostParams::default(), &check_pod(node, image)?).await;
-    let name = made.map_err(|error| RequestError::new("create", "pods".to_owned(), error))?.name_any();
+    let name = create(api, check_pod(node, image)).await?.name_any();
     let has_ended = |pod: Option<&Pod>| {
         pod.is_none_or(|pod| {
             termination_message(pod).is_some() || find_pod_problem(pod).is_some_and(|problem| problem.is_stuck())
@@ -176,8 +171,8 @@ fn termination_message(pod: &Pod) -> Option<String> {
 }
 
 /// Returns the pod of a check, which sees the processes of the node, with them its mounts and LVM, and changes nothing.
-fn check_pod(node: &str, image: &str) -> Result<Pod, InstallError> {
-    let pod = json!({
+fn check_pod(node: &str, image: &str) -> Value {
+    json!({
         "metadata": { "generateName": "check-" },
         "spec": {
             "nodeName": node, "hostPID": true, "restartPolicy": "Never", "automountServiceAccountToken": false,
@@ -193,8 +188,7 @@ fn check_pod(node: &str, image: &str) -> Result<Pod, InstallError> {
             }],
             "volumes": [{ "name": "mark", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } }],
         },
-    });
-    serde_json::from_value(pod).map_err(InstallError::Object)
+    })
 }
 
 #[cfg(test)]
@@ -227,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_pod_is_one_of_kubernetes() {
-        let spec = check_pod("n1", "i:1").unwrap().spec.unwrap();
+        let spec = serde_json::from_value::<Pod>(check_pod("n1", "i:1")).unwrap().spec.unwrap();
         assert_eq!((spec.node_name.as_deref(), spec.host_pid), (Some("n1"), Some(true)));
     }
 }

@@ -1,9 +1,10 @@
-//! Reads objects from the API server; errors name the right or the resource that is missing.
+//! Requests to the API server; errors name the right or the resource that is missing.
 
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, ListParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::Status;
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -23,8 +24,8 @@ pub(crate) enum RequestError {
     Failed { verb: &'static str, resource: String, message: String },
 }
 
-/// Result of reading objects.
-pub(crate) type ReadResult<T> = Result<T, RequestError>;
+/// Result of a request.
+pub(crate) type RequestResult<T> = Result<T, RequestError>;
 
 impl RequestError {
     /// Makes the error of a failed request.
@@ -48,7 +49,7 @@ impl RequestError {
 
 /// Returns true for "not found". Of an API group that it does not serve the API server says so in a text, without
 /// the reason that it gives otherwise.
-pub(crate) fn is_not_found(status: &Status) -> bool {
+fn is_not_found(status: &Status) -> bool {
     status.code == 404
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn resource<K: Resource>(kind: &K::DynamicType) -> String {
 }
 
 /// Lists all objects that an `Api` reaches and the field selector selects, in pages.
-pub(crate) async fn list<K>(api: &Api<K>, kind: &K::DynamicType, fields: &str) -> ReadResult<Vec<K>>
+pub(crate) async fn list<K>(api: &Api<K>, kind: &K::DynamicType, fields: &str) -> RequestResult<Vec<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
@@ -81,7 +82,7 @@ where
 }
 
 /// Lists all objects of a kind, of all namespaces.
-pub(crate) async fn list_all<K>(client: &Client) -> ReadResult<Vec<K>>
+pub(crate) async fn list_all<K>(client: &Client) -> RequestResult<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -89,7 +90,7 @@ where
 }
 
 /// Lists the objects of a kind in one namespace, or in all.
-pub(crate) async fn list_within<K>(client: &Client, namespace: Option<&str>) -> ReadResult<Vec<K>>
+pub(crate) async fn list_within<K>(client: &Client, namespace: Option<&str>) -> RequestResult<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -101,9 +102,38 @@ where
 }
 
 /// Reads one object; none if it does not exist.
-pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> ReadResult<Option<K>>
+pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> RequestResult<Option<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     api.get_opt(name).await.map_err(|error| RequestError::new("get", resource::<K>(&()), error))
+}
+
+/// Creates an object, and returns it as the API server has made it.
+pub(crate) async fn create<K>(api: &Api<K>, object: &K) -> RequestResult<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let created = api.create(&PostParams::default(), object).await;
+    created.map_err(|error| RequestError::new("create", resource::<K>(&()), error))
+}
+
+/// Deletes an object, which may have gone already.
+pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> RequestResult<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(()),
+        deleted => deleted.map(drop).map_err(|error| RequestError::new("delete", resource::<K>(&()), error)),
+    }
+}
+
+/// Returns the resources that are served in this version of an API group, as `storage.k8s.io/v1`.
+pub(crate) async fn served_resources(client: &Client, version: &str) -> RequestResult<Vec<APIResource>> {
+    match client.list_api_group_resources(version).await {
+        Ok(list) => Ok(list.resources),
+        Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(Vec::new()),
+        Err(error) => Err(RequestError::new("get", version.to_owned(), error)),
+    }
 }
