@@ -8,7 +8,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
 };
@@ -44,100 +43,73 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let name = format!("topolvm-support-{}", now.strftime("%Y%m%d-%H%M%S"));
     let path = file.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_owned);
-    if path == Path::new("-") {
-        let archive = Archive::new(std::io::stdout().lock(), &name, now);
-        return fill(client, flavor, namespace, archive, now).await.map_err(|failure| failure.of(&path));
-    }
-    // Nobody's file is written over
-    let created = File::create_new(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
-    let archive = Archive::new(created, &name, now);
-    fill(client, flavor, namespace, archive, now).await.map_err(|failure| failure.of(&path))?;
-    output::print(&format!("{}\n", path.display()))
+    let is_stdout = path == Path::new("-");
+    let to: Box<dyn Write> = if is_stdout {
+        Box::new(std::io::stdout())
+    } else {
+        // Nobody's file is written over
+        Box::new(File::create_new(&path).map_err(|source| Error::Write { path: path.clone(), source })?)
+    };
+    let archive = Archive::new(to, path.clone(), &name, now);
+    fill(client, flavor, namespace, archive, now).await?;
+    if is_stdout { Ok(()) } else { output::print(&format!("{}\n", path.display())) }
 }
 
-/// A failure to write the archive, without its path.
-enum Failure {
-    Write(std::io::Error),
-    Text(Error),
-}
-
-impl Failure {
-    fn of(self, path: &Path) -> Error {
-        match self {
-            Self::Write(source) => Error::Write { path: path.to_owned(), source },
-            Self::Text(error) => error,
-        }
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::Write(error)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Text(error)
-    }
-}
-
-async fn fill<W: Write>(
+async fn fill(
     client: &Client,
     flavor: ApiFlavor,
     namespace: &str,
-    archive: Archive<W>,
+    archive: Archive,
     now: Timestamp,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let mut bundle = Bundle { client, archive, errors: Vec::new() };
     let report = Box::pin(doctor::run_checks(client, flavor, namespace, now)).await;
     bundle.archive.add("doctor.txt", &doctor::render(ReportFormat::Table, &report)?)?;
     bundle.archive.add("doctor.yaml", &doctor::render(ReportFormat::Yaml, &report)?)?;
     bundle.versions().await?;
     bundle.volumes(flavor).await?;
-    bundle.add_cluster_objects::<CSIDriver>().await?;
-    bundle.add_cluster_objects::<CSINode>().await?;
-    bundle.add_cluster_objects::<StorageClass>().await?;
-    bundle.add_cluster_objects::<Node>().await?;
-    bundle.add_cluster_objects::<MutatingWebhookConfiguration>().await?;
-    bundle.add_cluster_objects::<ValidatingWebhookConfiguration>().await?;
-    bundle.add_cluster_objects::<ValidatingAdmissionPolicy>().await?;
+    bundle.add_objects::<CSIDriver>(Api::all(client.clone())).await?;
+    bundle.add_objects::<CSINode>(Api::all(client.clone())).await?;
+    bundle.add_objects::<StorageClass>(Api::all(client.clone())).await?;
+    bundle.add_objects::<Node>(Api::all(client.clone())).await?;
+    bundle.add_objects::<MutatingWebhookConfiguration>(Api::all(client.clone())).await?;
+    bundle.add_objects::<ValidatingWebhookConfiguration>(Api::all(client.clone())).await?;
+    bundle.add_objects::<ValidatingAdmissionPolicy>(Api::all(client.clone())).await?;
     // In the namespace of csi-provisioner, and Events where their objects are
-    bundle.add_objects::<CSIStorageCapacity>(None).await?;
-    bundle.add_objects::<Event>(None).await?;
-    bundle.add_objects::<Deployment>(Some(namespace)).await?;
-    bundle.add_objects::<DaemonSet>(Some(namespace)).await?;
-    bundle.add_objects::<ConfigMap>(Some(namespace)).await?;
-    bundle.add_objects::<Service>(Some(namespace)).await?;
-    bundle.add_objects::<Lease>(Some(namespace)).await?;
-    let pods = bundle.add_objects::<Pod>(Some(namespace)).await?;
+    bundle.add_objects::<CSIStorageCapacity>(Api::all(client.clone())).await?;
+    bundle.add_objects::<Event>(Api::all(client.clone())).await?;
+    bundle.add_objects::<Deployment>(Api::namespaced(client.clone(), namespace)).await?;
+    bundle.add_objects::<DaemonSet>(Api::namespaced(client.clone(), namespace)).await?;
+    bundle.add_objects::<ConfigMap>(Api::namespaced(client.clone(), namespace)).await?;
+    bundle.add_objects::<Service>(Api::namespaced(client.clone(), namespace)).await?;
+    bundle.add_objects::<Lease>(Api::namespaced(client.clone(), namespace)).await?;
+    let pods = bundle.add_objects::<Pod>(Api::namespaced(client.clone(), namespace)).await?;
     bundle.logs(namespace, &pods).await?;
     let mut missing = vec!["Secrets are never included.".to_owned()];
     missing.extend(bundle.errors.iter().map(ToString::to_string));
     bundle.archive.add("not-included.txt", &(missing.join("\n") + "\n"))?;
-    bundle.archive.finish()?;
-    Ok(())
+    bundle.archive.finish()
 }
 
-struct Bundle<'a, W: Write> {
+struct Bundle<'a> {
     client: &'a Client,
-    archive: Archive<W>,
+    archive: Archive,
     /// Requests that failed, for the file `not-included.txt`.
     errors: Vec<RequestError>,
 }
 
-impl<W: Write> Bundle<'_, W> {
-    async fn versions(&mut self) -> Result<(), Failure> {
+impl Bundle<'_> {
+    async fn versions(&mut self) -> Result<(), Error> {
         let mut text = format!("kubectl-topolvm {}\n", env!("CARGO_PKG_VERSION"));
         match self.client.apiserver_version().await {
             Ok(info) => text.extend(["API server ", &info.git_version, " on ", &info.platform, "\n"]),
             Err(error) => self.errors.push(RequestError::new("get", "/version".to_owned(), error)),
         }
-        Ok(self.archive.add("versions.txt", &text)?)
+        self.archive.add("versions.txt", &text)
     }
 
     /// LogicalVolumes of the group, with the claims and PersistentVolumes that are ours.
-    async fn volumes(&mut self, flavor: ApiFlavor) -> Result<(), Failure> {
+    async fn volumes(&mut self, flavor: ApiFlavor) -> Result<(), Error> {
         match Objects::list(self.client, flavor, None).await {
             Ok(objects) => {
                 let claims = objects.our_claims(flavor);
@@ -156,27 +128,15 @@ impl<W: Write> Bundle<'_, W> {
         }
     }
 
-    async fn add_cluster_objects<K>(&mut self) -> Result<(), Failure>
+    async fn add_objects<K>(&mut self, api: Api<K>) -> Result<Vec<K>, Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
     {
-        let listed = request::list_all::<K>(self.client).await;
-        self.add_listed(&resource::<K>(&()), listed).map(drop)
-    }
-
-    async fn add_objects<K>(&mut self, namespace: Option<&str>) -> Result<Vec<K>, Failure>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
-    {
-        let listed = request::list_within::<K>(self.client, namespace).await;
+        let listed = request::list(&api, &(), "").await;
         self.add_listed(&resource::<K>(&()), listed)
     }
 
-    fn add_listed<K: Serialize>(&mut self, name: &str, listed: RequestResult<Vec<K>>) -> Result<Vec<K>, Failure> {
+    fn add_listed<K: Serialize>(&mut self, name: &str, listed: RequestResult<Vec<K>>) -> Result<Vec<K>, Error> {
         match listed {
             Ok(items) => self.add(name, &items).map(|()| items),
             Err(error) => {
@@ -186,15 +146,15 @@ impl<W: Write> Bundle<'_, W> {
         }
     }
 
-    fn add(&mut self, name: &str, items: &impl Serialize) -> Result<(), Failure> {
-        let mut items = serde_json::to_value(items).map_err(Error::from)?;
+    fn add(&mut self, name: &str, items: &impl Serialize) -> Result<(), Error> {
+        let mut items = serde_json::to_value(items)?;
         redact::object(&mut items);
         let text = output::yaml(&serde_json::json!({ "items": items }))?;
-        Ok(self.archive.add(&format!("objects/{name}.yaml"), &text)?)
+        self.archive.add(&format!("objects/{name}.yaml"), &text)
     }
 
     /// Adds the log of each container, and that of its previous run.
-    async fn logs(&mut self, namespace: &str, pods: &[Pod]) -> Result<(), Failure> {
+    async fn logs(&mut self, namespace: &str, pods: &[Pod]) -> Result<(), Error> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         for pod in pods {
             let name = pod.name_any();

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::{self, Format, Row};
 use crate::request;
-use crate::table::{cell, table};
+use crate::table::table;
 
 /// Namespace of Events about objects without a namespace.
 const CLUSTER_EVENTS: &str = "default";
@@ -148,25 +148,22 @@ fn row(event: &Event) -> Option<EventRow> {
 }
 
 fn in_table(rows: &[EventRow], wide: bool, now: Timestamp) -> String {
-    let mut head = vec!["AGE", "NAMESPACE", "TYPE", "REASON", "OBJECT"];
-    if wide {
-        head.extend(["COUNT", "REPORTER", "TIME"]);
-    }
-    head.push("MESSAGE");
-    let lines: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let mut cells =
-                vec![age(row.time, now), cell(&row.namespace), cell(&row.type_), cell(&row.reason), row.object.clone()];
-            if wide {
-                cells.extend([row.count.to_string(), cell(&row.reporter), row.time.to_string()]);
-            }
+    table(
+        rows,
+        wide,
+        &[
+            ("AGE", false, &|row| age(row.time, now)),
+            ("NAMESPACE", false, &|row| row.namespace.clone()),
+            ("TYPE", false, &|row| row.type_.clone()),
+            ("REASON", false, &|row| row.reason.clone()),
+            ("OBJECT", false, &|row| row.object.clone()),
+            ("COUNT", true, &|row| row.count.to_string()),
+            ("REPORTER", true, &|row| row.reporter.clone()),
+            ("TIME", true, &|row| row.time.to_string()),
             // A message may have lines
-            cells.push(row.message.split_whitespace().collect::<Vec<_>>().join(" "));
-            cells
-        })
-        .collect();
-    table(&head, &lines)
+            ("MESSAGE", false, &|row| row.message.split_whitespace().collect::<Vec<_>>().join(" ")),
+        ],
+    )
 }
 
 /// Formats an age like kubectl: in the largest unit of which there are two or more.

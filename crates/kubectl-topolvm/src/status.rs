@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::output::{self, Format, Row};
 use crate::request;
 use crate::size::{human, percent};
-use crate::table::{cell, table};
+use crate::table::table;
 
 /// Width of a bar in characters.
 const BAR: u64 = 10;
@@ -150,42 +150,36 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 }
 
 fn in_table(rows: &[ClassRow], wide: bool, bars: bool) -> String {
-    let mut head = vec!["NODE", "CLASS", "SIZE", "FREE", "PROMISED", "USED", "VOLUMES"];
-    if wide {
-        head.extend(["NODE READY", "FREE BYTES", "PROMISED BYTES"]);
+    table(
+        rows,
+        wide,
+        &[
+            ("NODE", false, &|row| row.node.clone()),
+            ("CLASS", false, &format_class),
+            ("SIZE", false, &|row| row.size_bytes.map(human).unwrap_or_default()),
+            ("FREE", false, &|row| row.free_bytes.map(human).unwrap_or_default()),
+            ("PROMISED", false, &|row| human(row.promised_bytes)),
+            ("USED", false, &|row| fill(row, bars)),
+            ("VOLUMES", false, &|row| row.volumes.to_string()),
+            ("NODE READY", true, &|row| row.node_ready.to_string()),
+            ("FREE BYTES", true, &|row| row.free_bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
+            ("PROMISED BYTES", true, &|row| row.promised_bytes.to_string()),
+        ],
+    )
+}
+
+fn format_class(row: &ClassRow) -> String {
+    match (row.device_class.as_str(), row.is_default) {
+        ("", _) => "(default)".to_owned(),
+        (class, true) => format!("{class} (default)"),
+        (class, false) => class.to_owned(),
     }
-    let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), human);
-    let lines: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let class = match (row.device_class.as_str(), row.is_default) {
-                ("", _) => "(default)".to_owned(),
-                (class, true) => format!("{class} (default)"),
-                (class, false) => class.to_owned(),
-            };
-            let mut cells = vec![
-                cell(&row.node),
-                class,
-                known(row.size_bytes),
-                known(row.free_bytes),
-                human(row.promised_bytes),
-                fill(row, bars),
-                row.volumes.to_string(),
-            ];
-            if wide {
-                let bytes = row.free_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-                cells.extend([row.node_ready.to_string(), bytes, row.promised_bytes.to_string()]);
-            }
-            cells
-        })
-        .collect();
-    table(&head, &lines)
 }
 
 /// Formats the promised share as `42%`, with a bar for terminals.
 fn fill(row: &ClassRow, bar: bool) -> String {
     let Some(percent) = row.size_bytes.and_then(|size| percent(row.promised_bytes, size)) else {
-        return "-".to_owned();
+        return String::new();
     };
     if !bar {
         return format!("{percent}%");

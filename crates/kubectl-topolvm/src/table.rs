@@ -3,27 +3,32 @@
 /// Space between two columns.
 const GAP: &str = "   ";
 
-/// Formats a table whose first row is the head. The last cell of a row has no padding.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
-    let mut widths = vec![0; head.len()];
-    for row in std::iter::once(&head).chain(rows) {
-        for (width, cell) in widths.iter_mut().zip(row) {
+/// A column of a table: its head, whether only wide tables have it, and the text of its cells.
+pub(crate) type Column<'a, T> = (&'a str, bool, &'a dyn Fn(&T) -> String);
+
+/// Formats a table with a head. Empty cells are `-`, and the last cell of a row has no padding.
+pub(crate) fn table<T>(rows: &[T], wide: bool, columns: &[Column<'_, T>]) -> String {
+    let columns: Vec<_> = columns.iter().filter(|(_, is_wide, _)| wide || !is_wide).collect();
+    let head = columns.iter().map(|(head, ..)| (*head).to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|(_, _, text)| cell(text(row))).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
+    let mut widths = vec![0; columns.len()];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for row in std::iter::once(&head).chain(rows) {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+    for line in &lines {
+        let cells: Vec<_> = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
         text += cells.join(GAP).trim_end();
         text.push('\n');
     }
     text
 }
 
-/// Returns the text of a cell, `-` if it is empty.
-pub(crate) fn cell(value: &str) -> String {
-    if value.is_empty() { "-".to_owned() } else { value.to_owned() }
+fn cell(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -32,7 +37,14 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [vec!["a".to_owned(), "long cell".to_owned(), cell("")], vec!["é".to_owned(), cell("b"), cell("c")]];
-        assert_eq!(table(&["X", "Y", "Z"], &rows), "X   Y           Z\na   long cell   -\né   b           c\n");
+        let rows = [["a", "long cell", ""], ["é", "b", "c"]];
+        let columns: [Column<'_, [&str; 3]>; 4] = [
+            ("X", false, &|row| row[0].to_owned()),
+            ("Y", false, &|row| row[1].to_owned()),
+            ("WIDE", true, &|_| "w".to_owned()),
+            ("Z", false, &|row| row[2].to_owned()),
+        ];
+        assert_eq!(table(&rows, false, &columns), "X   Y           Z\na   long cell   -\né   b           c\n");
+        assert!(table(&rows, true, &columns).starts_with("X   Y           WIDE   Z\n"));
     }
 }

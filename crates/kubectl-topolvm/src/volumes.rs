@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::{self, Format, Row};
 use crate::size::human;
-use crate::table::{cell, table};
+use crate::table::table;
 
 use index::Index;
 use problem::Problem;
@@ -181,30 +181,26 @@ fn readiness(volume: &LogicalVolume) -> Readiness {
 
 /// Formats the table, and below it problems with their remedies.
 fn in_table(rows: &[VolumeRow], wide: bool) -> String {
-    let mut head = vec!["NAMESPACE", "CLAIM", "PV", "LOGICALVOLUME", "NODE", "CLASS", "SIZE", "STATE"];
-    if wide {
-        head.extend(["STORAGECLASS", "LV"]);
-    }
-    let lines: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let class = if row.device_class.is_empty() && !row.logical_volume.is_empty() {
-                "(default)"
-            } else {
-                &row.device_class
-            };
-            let state = if row.problem.is_some() { format!("{} (!)", row.state) } else { row.state.clone() };
-            let size = row.size_bytes.map(human).unwrap_or_default();
-            let mut cells = vec![&row.namespace, &row.claim, &row.persistent_volume, &row.logical_volume, &row.node];
-            let (class, state) = (class.to_owned(), state);
-            cells.extend([&class, &size, &state]);
-            if wide {
-                cells.extend([&row.storage_class, &row.lv]);
-            }
-            cells.into_iter().map(|value| cell(value)).collect()
-        })
-        .collect();
-    let mut text = table(&head, &lines);
+    let class = |row: &VolumeRow| match row.device_class.as_str() {
+        "" if !row.logical_volume.is_empty() => "(default)".to_owned(),
+        class => class.to_owned(),
+    };
+    let mut text = table(
+        rows,
+        wide,
+        &[
+            ("NAMESPACE", false, &|row| row.namespace.clone()),
+            ("CLAIM", false, &|row| row.claim.clone()),
+            ("PV", false, &|row| row.persistent_volume.clone()),
+            ("LOGICALVOLUME", false, &|row| row.logical_volume.clone()),
+            ("NODE", false, &|row| row.node.clone()),
+            ("CLASS", false, &class),
+            ("SIZE", false, &|row| row.size_bytes.map(human).unwrap_or_default()),
+            ("STATE", false, &|row| row.state.clone() + if row.problem.is_some() { " (!)" } else { "" }),
+            ("STORAGECLASS", true, &|row| row.storage_class.clone()),
+            ("LV", true, &|row| row.lv.clone()),
+        ],
+    );
     for row in rows {
         if let Some(problem) = &row.problem {
             text.extend(["\n", &subject(row), ": ", &problem.what, "\n  to do: ", &problem.remedy, "\n"]);

@@ -71,22 +71,23 @@ pub(super) async fn review(
 }
 
 fn attributes(role: Role, flavor: ApiFlavor, namespace: &str) -> Vec<ResourceAttributes> {
-    let of_role = NEEDED.iter().filter(|(other, ..)| *other == role);
-    let of_resource = |(_, group, resource, verbs): &(Role, &str, &str, &'static [&str])| {
+    let mut all = Vec::new();
+    for (_, group, resource, verbs) in NEEDED.iter().filter(|(other, ..)| *other == role) {
         let (resource, subresource) = resource.split_once('/').map_or((*resource, None), |(r, s)| (r, Some(s)));
+        let group = if *group == OURS { flavor.group() } else { group };
         let is_lease = resource == "leases";
         let attributes = ResourceAttributes {
-            group: Some(if *group == OURS { flavor.group().to_owned() } else { (*group).to_owned() }),
+            group: Some(group.to_owned()),
             resource: Some(resource.to_owned()),
             subresource: subresource.map(str::to_owned),
             name: is_lease.then(|| LEASE.to_owned()),
             namespace: is_lease.then(|| namespace.to_owned()),
             ..ResourceAttributes::default()
         };
-        let of_verb = move |verb: &&str| ResourceAttributes { verb: Some((*verb).to_owned()), ..attributes.clone() };
-        verbs.iter().map(of_verb)
-    };
-    of_role.flat_map(of_resource).collect()
+        let of_verb = |verb: &&str| ResourceAttributes { verb: Some((*verb).to_owned()), ..attributes.clone() };
+        all.extend(verbs.iter().map(of_verb));
+    }
+    all
 }
 
 fn format_right(attributes: &ResourceAttributes) -> String {
