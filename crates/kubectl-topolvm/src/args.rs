@@ -11,7 +11,7 @@ use crate::{install, uninstall};
 
 /// Installs TopoLVM, shows its volumes and free space, and checks the installation.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "kubectl-topolvm", bin_name = "kubectl topolvm", version, disable_version_flag = true)]
+#[command(name = "kubectl-topolvm", bin_name = "kubectl topolvm", version)]
 pub struct Args {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
@@ -155,6 +155,12 @@ mod tests {
     #[test]
     fn the_flags_fit_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_is_printed_as_by_the_other_programs() {
+        let printed = Args::try_parse_from(["kubectl-topolvm", "--version"]).unwrap_err();
+        assert_eq!(printed.to_string(), concat!("kubectl-topolvm ", env!("CARGO_PKG_VERSION"), "\n"));
     }
 
     #[test]
