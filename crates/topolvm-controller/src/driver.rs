@@ -13,7 +13,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use crate::csi::{ControllerService, IdentityService};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
-use crate::reconcile::{ControllerSettings, Controllers};
+use crate::reconcile::{ControllerSettings, Controllers, EventPublisher};
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::Volumes;
 
@@ -71,7 +71,8 @@ impl Driver {
         metrics: ReconcileMetrics,
     ) -> Controllers {
         let Volumes { client, flavor, informer, nodes, now } = self.volumes.clone();
-        Controllers { client, flavor, settings, nodes, volumes: informer, instance, metrics, now }
+        let events = EventPublisher::new(client.clone(), instance);
+        Controllers { client, flavor, settings, nodes, volumes: informer, events, metrics, now }
     }
 
     /// Returns the services of the CSI socket.

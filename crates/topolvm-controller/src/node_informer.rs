@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
+use kube::{Api, ResourceExt as _};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use topolvm_api::{ApiFlavor, NodeCapacity};
-use topolvm_kube::{Cache, CacheWriter, watch_all};
+use topolvm_kube::{Cache, CacheWriter, has_finalizer, watch_all};
 use topolvm_runtime::CancellationToken;
 
 /// The metadata of a Node. Its spec and status, which are large and change often, are not watched.
@@ -126,10 +126,7 @@ impl NodeInformer {
     /// Finds the node whose topology label has this value. A node agent answers its node's name as the segment, so that
     /// the node of that name is tried first; kubelet may not have made the label yet.
     fn find_by_segment(&self, segment: &str) -> Option<Arc<NodeMeta>> {
-        let label = |node: &NodeMeta| {
-            let labels = node.metadata.labels.as_ref()?;
-            labels.get(self.flavor.topology_key()).cloned()
-        };
+        let label = |node: &NodeMeta| node.labels().get(self.flavor.topology_key()).cloned();
         self.store
             .get(&ObjectRef::new(segment))
             .filter(|node| label(node).is_none_or(|value| value == segment))
@@ -146,8 +143,7 @@ impl NodeInformer {
 
 /// Returns whether the Node is being deleted and has our finalizer.
 pub(crate) fn awaits_finalizer(flavor: ApiFlavor, node: &NodeMeta) -> bool {
-    let mut finalizers = node.metadata.finalizers.iter().flatten();
-    node.metadata.deletion_timestamp.is_some() && finalizers.any(|name| name == flavor.node_finalizer())
+    node.metadata.deletion_timestamp.is_some() && has_finalizer(&node.metadata, flavor.node_finalizer())
 }
 
 /// Drops what nobody reads before the Node is cached: a cluster has many Nodes with many labels and annotations.

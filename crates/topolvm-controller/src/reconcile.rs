@@ -23,7 +23,6 @@ mod pvc_finalizer;
 mod stale_volumes;
 mod work_queue;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -33,9 +32,10 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::{ReconcileMetrics, watch_and_reconcile};
 use topolvm_runtime::CancellationToken;
 
+pub(crate) use events::EventPublisher;
+
 use claim_finalizer::ClaimFinalizer;
 use claim_informer::ClaimInformer;
-use events::EventPublisher;
 use filesystem_resize::FilesystemResize;
 use node_deletion::NodeDeletion;
 use pvc_finalizer::FinalizerPolicy;
@@ -57,7 +57,7 @@ pub(crate) struct ControllerSettings {
     pub(crate) cleanup_interval: Duration,
 }
 
-/// The controllers.
+/// The controllers, and what they share.
 #[derive(Clone)]
 pub(crate) struct Controllers {
     pub(crate) client: Client,
@@ -65,8 +65,7 @@ pub(crate) struct Controllers {
     pub(crate) settings: ControllerSettings,
     pub(crate) nodes: NodeInformer,
     pub(crate) volumes: VolumeInformer,
-    /// The reporting instance in Events.
-    pub(crate) instance: String,
+    pub(crate) events: EventPublisher,
     /// The metrics of reconciles.
     pub(crate) metrics: ReconcileMetrics,
     /// The wall clock.
@@ -76,42 +75,22 @@ pub(crate) struct Controllers {
 impl Controllers {
     /// Runs them until `term` is cancelled.
     pub(crate) async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
-        let Self { client, flavor, settings, nodes, volumes, instance, metrics, now } = self;
-        let events = EventPublisher::new(client.clone(), instance);
-        let policy = FinalizerPolicy { flavor, is_kept: settings.pvc_finalizer };
-        let (claims, queues) = ClaimInformer::new(client.clone(), policy, term.clone());
-        let filesystem_resize =
-            FilesystemResize { client: client.clone(), volumes: volumes.clone(), metrics: metrics.clone(), now };
-        let claim_finalizer =
-            ClaimFinalizer { client: client.clone(), policy, events: events.clone(), metrics: metrics.clone() };
-        let node_deletion = NodeDeletion {
-            client: client.clone(),
-            flavor,
-            skip: settings.skip_node_finalize,
-            claims: claims.clone(),
-            events: events.clone(),
-            metrics: metrics.clone(),
-        };
-        let stale_volumes = StaleVolumes {
-            client,
-            flavor,
-            period: settings.stale_period,
-            interval: settings.cleanup_interval,
-            volumes,
-            events,
-            metrics,
-            now,
-        };
+        let policy = FinalizerPolicy { flavor: self.flavor, is_kept: self.settings.pvc_finalizer };
+        let claims = ClaimInformer::new(self.client.clone(), policy, term.clone());
+        let filesystem_resize = FilesystemResize { shared: self.clone() };
+        let claim_finalizer = ClaimFinalizer { shared: self.clone(), policy };
+        let node_deletion = NodeDeletion { shared: self.clone(), claims: claims.cache.clone() };
+        let stale_volumes = StaleVolumes { shared: self };
         // Dropped where they stand when the term ends: everything they do can be done again
         let controllers = async {
             tokio::join!(
-                filesystem_resize.run(queues.resizes),
-                claim_finalizer.run(claims.clone(), queues.finalizer_removals),
-                Arc::new(node_deletion).run(nodes),
+                filesystem_resize.run(claims.resizes),
+                claim_finalizer.run(claims.cache, claims.finalizer_removals),
+                node_deletion.run(),
                 stale_volumes.run(),
             )
         };
-        watch_and_reconcile(queues.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
+        watch_and_reconcile(claims.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
     }
 }
 

@@ -18,25 +18,22 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use topolvm_kube::{ReconcileMetrics, json_patch, list_in_pages, remove_finalizers};
+use topolvm_kube::{Cache, json_patch, list_in_pages, remove_finalizers};
 use topolvm_runtime::error_chain;
 
+use super::Controllers;
 use super::claim::{full_name, is_mounted_by};
-use super::claim_informer::ClaimInformer;
 use super::error::{ReconcileError, none_if_not_found};
-use super::events::EventPublisher;
 use super::pvc_finalizer::FinalizerPolicy;
 use super::work_queue::{WORK_QUEUE, reconcile_all};
 
 /// The controller of claims.
 pub(super) struct ClaimFinalizer {
-    pub(super) client: Client,
+    pub(super) shared: Controllers,
     pub(super) policy: FinalizerPolicy,
-    pub(super) events: EventPublisher,
-    pub(super) metrics: ReconcileMetrics,
 }
 
 /// The state of a claim that was being deleted.
@@ -54,13 +51,13 @@ impl ClaimFinalizer {
     /// Runs for as long as claims come.
     pub(super) async fn run(
         self,
-        claims: ClaimInformer,
+        claims: Cache<PersistentVolumeClaim>,
         removals: mpsc::UnboundedReceiver<ObjectRef<PersistentVolumeClaim>>,
     ) {
         let queue = UnboundedReceiverStream::new(removals);
         let this = &self;
         let reconcile = async |claim: Arc<PersistentVolumeClaim>| this.reconcile(&claim).await;
-        reconcile_all("persistentvolumeclaim", &self.metrics, claims.store(), queue, reconcile).await;
+        reconcile_all("persistentvolumeclaim", &self.shared.metrics, claims, queue, reconcile).await;
     }
 
     /// Takes off the finalizers that are due for removal.
@@ -133,7 +130,7 @@ impl ClaimFinalizer {
 
     /// Deletes the pods that are pending for the claim.
     async fn delete_pending_pods(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &claim.namespace().unwrap_or_default());
         let pending = ListParams::default().fields("status.phase=Pending");
         let mut pending = pin!(list_in_pages(&pods, pending));
         let failed = || ReconcileError::api("list the pending pods beside claim", full_name(claim));
@@ -163,12 +160,12 @@ impl ClaimFinalizer {
             "claim {} was deleted; the pod is deleted so that its controller makes both anew",
             claim.name_any()
         );
-        self.events.publish_normal(&pod.object_ref(&()), "ClaimGone", "DeletePod", note).await;
+        self.shared.events.publish_normal(&pod.object_ref(&()), "ClaimGone", "DeletePod", note).await;
         Ok(())
     }
 
     fn api(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default())
+        Api::namespaced(self.shared.client.clone(), &claim.namespace().unwrap_or_default())
     }
 }
 

@@ -20,16 +20,12 @@ use super::claim::{PROVISIONER, provisioner, selected_node};
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
 
-/// The cache of watched claims that are of this driver or may be. Clones share it.
-#[derive(Clone)]
+/// The watch of claims, with the cache and the work queues that it feeds.
 pub(super) struct ClaimInformer {
-    store: Cache<PersistentVolumeClaim>,
-}
-
-/// The watch and the work queues that it feeds.
-pub(super) struct ClaimQueues {
     /// Keeps the cache current until the process, or this replica's term as leader, ends.
     pub(super) watch: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
+    /// The claims that are of this driver or may be.
+    pub(super) cache: Cache<PersistentVolumeClaim>,
     /// The events of claims, as far as they are about the size of filesystems.
     pub(super) resizes: mpsc::UnboundedReceiver<ResizeEvent>,
     /// Claims with a finalizer to take off.
@@ -37,12 +33,11 @@ pub(super) struct ClaimQueues {
 }
 
 impl ClaimInformer {
-    /// Returns the informer and the queues that it feeds until `end` is cancelled.
-    pub(super) fn new(client: Client, policy: FinalizerPolicy, end: CancellationToken) -> (Self, ClaimQueues) {
+    /// Makes the informer, whose watch ends when `end` is cancelled.
+    pub(super) fn new(client: Client, policy: FinalizerPolicy, end: CancellationToken) -> Self {
         let flavor = policy.flavor;
         let mut writer = CacheWriter::default();
-        let claims = Self { store: writer.as_reader() };
-        let store = claims.store();
+        let (cache, store) = (writer.as_reader(), writer.as_reader());
         let (resize_sender, resizes) = mpsc::unbounded_channel();
         let (removal_sender, finalizer_removals) = mpsc::unbounded_channel();
         let watch = watch_all("PersistentVolumeClaims", Api::all(client), end, move |event| {
@@ -62,24 +57,7 @@ impl ClaimInformer {
                 drop(removal_sender.send(ObjectRef::from_obj(&**claim)));
             }
         });
-        (claims, ClaimQueues { watch: Box::pin(watch), resizes, finalizer_removals })
-    }
-
-    /// Returns a reader of the cache.
-    pub(super) fn store(&self) -> Cache<PersistentVolumeClaim> {
-        self.store.clone()
-    }
-
-    /// Waits until all claims have been listed once; `false` when the watch ends before.
-    pub(super) async fn wait_synced(&self) -> bool {
-        self.store.wait_until_listed().await
-    }
-
-    /// Returns the cached claims for which `matches` is true.
-    pub(super) fn find_all(&self, matches: impl Fn(&PersistentVolumeClaim) -> bool) -> Vec<Arc<PersistentVolumeClaim>> {
-        let mut found = self.store.state();
-        found.retain(|claim| matches(claim));
-        found
+        Self { watch: Box::pin(watch), cache, resizes, finalizer_removals }
     }
 }
 

@@ -11,12 +11,12 @@ const COMPONENT: &str = "topolvm-controller";
 
 /// Publishes Events. Clones share the counts of repeated ones.
 #[derive(Clone)]
-pub(super) struct EventPublisher {
+pub(crate) struct EventPublisher {
     recorder: EventRecorder,
 }
 
 impl EventPublisher {
-    pub(super) fn new(client: Client, instance: String) -> Self {
+    pub(crate) fn new(client: Client, instance: String) -> Self {
         Self { recorder: EventRecorder::new(client, COMPONENT, instance) }
     }
 

@@ -10,27 +10,21 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::RESIZEFS_REQUESTED_AT;
-use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::error_chain;
 
+use super::Controllers;
 use super::claim::is_mounted_by;
 use super::pending_resize::{PendingResize, ResizeEvent};
-use crate::volume_informer::VolumeInformer;
 
 /// Annotates the pods of claims whose filesystem waits to be expanded.
 pub(super) struct FilesystemResize {
-    pub(super) client: Client,
-    pub(super) volumes: VolumeInformer,
-    pub(super) metrics: ReconcileMetrics,
-    /// The wall clock.
-    pub(super) now: fn() -> Timestamp,
+    pub(super) shared: Controllers,
 }
 
 impl FilesystemResize {
@@ -42,7 +36,7 @@ impl FilesystemResize {
             match event {
                 ResizeEvent::Pending(claim) if annotated.get(&claim.uid) == Some(&claim.size) => {}
                 ResizeEvent::Pending(claim) => {
-                    match self.metrics.observe("filesystemresize", self.annotate_pods(&claim)).await {
+                    match self.shared.metrics.observe("filesystemresize", self.annotate_pods(&claim)).await {
                         Ok(()) => {
                             annotated.insert(claim.uid, claim.size);
                         }
@@ -68,17 +62,17 @@ impl FilesystemResize {
 
     /// Annotates the pods that use the claim.
     async fn annotate_pods(&self, pending: &PendingResize) -> kube::Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pending.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &pending.namespace);
         // Pods cannot be selected by claim, but by node, and those of one node and namespace are few. They run where
         // the volume is, which need not be where the scheduler wanted it
-        let volume = pending.volume.as_ref().and_then(|name| self.volumes.get(name));
+        let volume = pending.volume.as_ref().and_then(|name| self.shared.volumes.get(name));
         let on_node = volume.map(|volume| format!("spec.nodeName={}", volume.spec.node_name));
         let list = ListParams { field_selector: on_node, ..ListParams::default() };
         for pod in pods.list(&list).await?.items.iter().filter(|pod| is_mounted_by(&pending.claim, pod)) {
             let patch = json!({"metadata": {
                 // Another pod of the same name is not meant
                 "uid": pod.metadata.uid,
-                "annotations": {RESIZEFS_REQUESTED_AT: (self.now)().to_string()},
+                "annotations": {RESIZEFS_REQUESTED_AT: (self.shared.now)().to_string()},
             }});
             pods.patch_metadata(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
             tracing::info!(namespace = pending.namespace, pod = pod.name_any(), "asked kubelet to grow a filesystem");

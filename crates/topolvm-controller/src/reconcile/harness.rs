@@ -10,7 +10,7 @@ use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use super::{ControllerSettings, Controllers};
+use super::{ControllerSettings, Controllers, EventPublisher};
 use crate::node_informer::NodeInformer;
 use crate::volume_informer::VolumeInformer;
 
@@ -60,7 +60,8 @@ impl Harness {
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
         let metrics = ReconcileMetrics::register(&mut Registry::default());
-        Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, instance: "me".to_owned(), metrics, now }
+        let events = EventPublisher::new(client.clone(), "me".to_owned());
+        Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, events, metrics, now }
     }
 
     /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when

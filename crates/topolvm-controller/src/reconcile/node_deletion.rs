@@ -9,51 +9,45 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
-use kube::{Api, Client, Resource as _, ResourceExt};
-use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{ReconcileMetrics, json_patch, list_selected, remove_finalizers, set_annotation};
+use kube::{Api, Resource as _, ResourceExt};
+use topolvm_api::LogicalVolume;
+use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_annotation};
 
+use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
-use super::claim_informer::ClaimInformer;
 use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
-use super::events::EventPublisher;
 use super::work_queue::reconcile_all;
-use crate::node_informer::{NodeInformer, NodeMeta, awaits_finalizer};
+use crate::node_informer::{NodeMeta, awaits_finalizer};
 
 /// The controller of deleted Nodes.
 pub(super) struct NodeDeletion {
-    pub(super) client: Client,
-    pub(super) flavor: ApiFlavor,
-    /// Take the finalizer off the Node and leave everything else alone.
-    pub(super) skip: bool,
-    pub(super) claims: ClaimInformer,
-    pub(super) events: EventPublisher,
-    pub(super) metrics: ReconcileMetrics,
+    pub(super) shared: Controllers,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
 }
 
 impl NodeDeletion {
     /// Runs for as long as Nodes are watched.
-    pub(super) async fn run(self: Arc<Self>, nodes: NodeInformer) {
-        let this = &self;
+    pub(super) async fn run(self) {
+        let (this, nodes) = (&self, &self.shared.nodes);
         let reconcile = async |node: Arc<NodeMeta>| this.reconcile(&node).await;
-        reconcile_all("node", &self.metrics, nodes.store(), nodes.awaiting_finalizer(), reconcile).await;
+        reconcile_all("node", &self.shared.metrics, nodes.store(), nodes.awaiting_finalizer(), reconcile).await;
     }
 
     /// Deletes the claims and volumes of a deleted Node, and takes the finalizer off it.
     async fn reconcile(&self, seen: &NodeMeta) -> Result<(), ReconcileError> {
         let name = seen.name_any();
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
         // A Node of this name may have been made since
         let found = nodes.get_metadata_opt(&name).await.map_err(ReconcileError::api("read Node", &name))?;
-        let Some(node) = found.filter(|node| awaits_finalizer(self.flavor, node)) else {
+        let Some(node) = found.filter(|node| awaits_finalizer(self.shared.flavor, node)) else {
             return Ok(());
         };
-        if self.skip {
+        if self.shared.settings.skip_node_finalize {
             tracing::info!(node = name, "the Node is deleted; its claims and volumes are left alone as told");
         } else {
             self.delete_claims_and_volumes(&name).await?;
         }
-        let patch = json_patch(remove_finalizers(&node.metadata, &[self.flavor.node_finalizer()]));
+        let patch = json_patch(remove_finalizers(&node.metadata, &[self.shared.flavor.node_finalizer()]));
         let written = nodes.patch_metadata(&name, &PatchParams::default(), &patch).await;
         none_if_not_found(written).map_err(ReconcileError::api("let go of Node", &name))?;
         tracing::info!(node = name, "let go of the deleted Node");
@@ -63,7 +57,7 @@ impl NodeDeletion {
     /// Deletes the claims and volumes of a node until there are none. A volume that is created meanwhile would stay for
     /// ever, and so would its claim, so that the volumes are listed again until none is left.
     async fn delete_claims_and_volumes(&self, node: &str) -> Result<(), ReconcileError> {
-        if !self.claims.wait_synced().await {
+        if !self.claims.wait_until_listed().await {
             return Err(ReconcileError::ClaimsNotListed);
         }
         loop {
@@ -88,7 +82,8 @@ impl NodeDeletion {
         let may_be_here = |claim: &PersistentVolumeClaim| {
             selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|name| names.contains(name))
         };
-        let claims = self.claims.find_all(may_be_here);
+        let mut claims = self.claims.state();
+        claims.retain(|claim| may_be_here(claim));
         if claims.is_empty() {
             return Ok(());
         }
@@ -131,12 +126,12 @@ impl NodeDeletion {
         }
         tracing::info!(node, claim = full_name, "deleted a claim of a deleted Node");
         let note = format!("Node {node}, which has the volume, was deleted; the claim is deleted with it");
-        self.events.publish_warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
+        self.shared.events.publish_warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
         Ok(())
     }
 
     fn claim_api(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default())
+        Api::namespaced(self.shared.client.clone(), &claim.namespace().unwrap_or_default())
     }
 
     /// Returns whether the claim is bound to one of these volumes. Its PersistentVolume has the id of the volume; any
@@ -148,13 +143,13 @@ impl NodeDeletion {
         persistent_volume: &str,
         volumes: &[LogicalVolume],
     ) -> Result<bool, ReconcileError> {
-        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
         // Listing is all that the ClusterRole allows
         let named = ListParams::default().fields(&format!("metadata.name={persistent_volume}"));
         let found = api.list(&named).await.map_err(ReconcileError::api("read PersistentVolume", persistent_volume))?;
         let spec = found.items.into_iter().next().and_then(|persistent| persistent.spec).unwrap_or_default();
         let is_bound = spec.claim_ref.is_some_and(|owner| owner.uid.is_some() && owner.uid == claim.metadata.uid);
-        let ours = spec.csi.filter(|csi| is_bound && csi.driver == self.flavor.driver_name());
+        let ours = spec.csi.filter(|csi| is_bound && csi.driver == self.shared.flavor.driver_name());
         Ok(ours.is_some_and(|csi| {
             let has_id = |volume: &LogicalVolume| {
                 volume.volume_id() == Some(&csi.volume_handle)
@@ -166,10 +161,10 @@ impl NodeDeletion {
 
     /// Lists the names of this driver's StorageClasses, for claims that do not name their driver yet.
     async fn list_own_classes(&self) -> Result<HashSet<String>, ReconcileError> {
-        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let classes: Api<StorageClass> = Api::all(self.shared.client.clone());
         let list =
             classes.list(&ListParams::default()).await.map_err(ReconcileError::api("list", "the StorageClasses"))?;
-        let ours = list.items.into_iter().filter(|class| class.provisioner == self.flavor.driver_name());
+        let ours = list.items.into_iter().filter(|class| class.provisioner == self.shared.flavor.driver_name());
         Ok(ours.map(|class| class.name_any()).collect())
     }
 
@@ -177,14 +172,14 @@ impl NodeDeletion {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
         provisioner(claim).map_or_else(
             || class.is_some_and(|class| classes.contains(class)),
-            |driver| driver == self.flavor.driver_name(),
+            |driver| driver == self.shared.flavor.driver_name(),
         )
     }
 
     /// Lists the volumes of the node from the API server.
     async fn list_volumes(&self, node: &str) -> Result<Vec<LogicalVolume>, ReconcileError> {
-        let api: Api<LogicalVolume> = Api::all_with(self.client.clone(), &self.flavor);
-        let ours = self.flavor.logical_volume_finalizer();
+        let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
+        let ours = self.shared.flavor.logical_volume_finalizer();
         let is_here = |volume: &LogicalVolume| volume.spec.node_name == node;
         let listed = list_selected(&api, &format!("spec.nodeName={node}"), is_here).await;
         let mut volumes = listed.map_err(ReconcileError::api("list the LogicalVolumes of Node", node))?;
@@ -196,11 +191,11 @@ impl NodeDeletion {
     /// Deletes the object without its node agent: takes off the finalizer, and tells an agent that still runs by an
     /// annotation to leave the LV alone.
     async fn delete_volume(&self, node: &str, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let api: Api<LogicalVolume> = Api::all_with(self.client.clone(), &self.flavor);
+        let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
         let name = volume.name_any();
-        let mut operations = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
+        let mut operations = remove_finalizers(&volume.metadata, &[self.shared.flavor.logical_volume_finalizer()]);
         if !operations.is_empty() {
-            operations.extend(set_annotation(&volume.metadata, self.flavor.pending_deletion(), "true"));
+            operations.extend(set_annotation(&volume.metadata, self.shared.flavor.pending_deletion(), "true"));
             let written = api.patch(&name, &PatchParams::default(), &json_patch(operations)).await;
             none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", &name))?;
         }
@@ -209,7 +204,10 @@ impl NodeDeletion {
         none_if_deleted(gone).map_err(ReconcileError::api("delete LogicalVolume", &name))?;
         tracing::info!(node, volume = name, uid = volume.uid(), "deleted a LogicalVolume of a deleted Node");
         let note = format!("Node {node} was deleted; the volume is forgotten, its data stays on the disks of the node");
-        self.events.publish_normal(&volume.object_ref(&self.flavor), "NodeDeleted", "DeleteVolume", note).await;
+        self.shared
+            .events
+            .publish_normal(&volume.object_ref(&self.shared.flavor), "NodeDeleted", "DeleteVolume", note)
+            .await;
         Ok(())
     }
 }

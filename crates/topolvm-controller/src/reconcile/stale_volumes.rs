@@ -9,31 +9,19 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
-use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{ReconcileMetrics, json_patch, list_in_pages, remove_finalizers};
+use kube::{Api, Resource as _, ResourceExt as _};
+use topolvm_api::LogicalVolume;
+use topolvm_kube::{json_patch, list_in_pages, remove_finalizers};
 use topolvm_runtime::error_chain;
 
+use super::Controllers;
 use super::error::{ReconcileError, none_if_not_found};
-use super::events::EventPublisher;
-use crate::volume_informer::VolumeInformer;
 
 /// The controller of stale volumes.
 pub(super) struct StaleVolumes {
-    pub(super) client: Client,
-    pub(super) flavor: ApiFlavor,
-    /// A volume that was deleted so long ago is stale.
-    pub(super) period: Duration,
-    /// The pause between two searches.
-    pub(super) interval: Duration,
-    pub(super) volumes: VolumeInformer,
-    pub(super) events: EventPublisher,
-    pub(super) metrics: ReconcileMetrics,
-    /// The wall clock.
-    pub(super) now: fn() -> Timestamp,
+    pub(super) shared: Controllers,
 }
 
 /// The action for a stale volume.
@@ -50,15 +38,15 @@ enum Action {
 impl StaleVolumes {
     /// Searches now, and then every interval.
     pub(super) async fn run(self) {
-        let mut ticks = tokio::time::interval(self.interval);
+        let mut ticks = tokio::time::interval(self.shared.settings.cleanup_interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            for name in self.volumes.names() {
-                if !self.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
+            for name in self.shared.volumes.names() {
+                if !self.shared.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
                     continue;
                 }
-                if let Err(error) = self.metrics.observe("stalelogicalvolume", self.reconcile(&name)).await {
+                if let Err(error) = self.shared.metrics.observe("stalelogicalvolume", self.reconcile(&name)).await {
                     tracing::warn!(volume = name, error = error_chain(&error), "cannot clean up; trying again later");
                 }
             }
@@ -68,31 +56,34 @@ impl StaleVolumes {
     /// Returns whether the volume was deleted longer ago than the period and has our finalizer.
     fn is_stale(&self, volume: &LogicalVolume) -> bool {
         let since = volume.metadata.deletion_timestamp.as_ref();
-        let waited = since.map(|since| (self.now)().duration_since(since.0));
-        waited.and_then(|waited| Duration::try_from(waited).ok()).is_some_and(|waited| waited >= self.period)
-            && volume.has_finalizer(self.flavor.logical_volume_finalizer())
+        let waited = since.map(|since| (self.shared.now)().duration_since(since.0));
+        waited
+            .and_then(|waited| Duration::try_from(waited).ok())
+            .is_some_and(|waited| waited >= self.shared.settings.stale_period)
+            && volume.has_finalizer(self.shared.flavor.logical_volume_finalizer())
     }
 
     /// Takes the finalizer off a stale volume, or warns the user.
     async fn reconcile(&self, name: &str) -> Result<(), ReconcileError> {
-        let api: Api<LogicalVolume> = Api::all_with(self.client.clone(), &self.flavor);
+        let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
         let volume = api.get_opt(name).await.map_err(ReconcileError::api("read LogicalVolume", name))?;
         let Some(volume) = volume.filter(|volume| self.is_stale(volume)) else {
             return Ok(());
         };
-        let (about, node) = (volume.object_ref(&self.flavor), volume.spec.node_name.as_str());
+        let (about, node) = (volume.object_ref(&self.shared.flavor), volume.spec.node_name.as_str());
         match self.choose_action(&volume).await? {
             Action::RemoveFinalizer => {
-                let patch = json_patch(remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]));
+                let patch =
+                    json_patch(remove_finalizers(&volume.metadata, &[self.shared.flavor.logical_volume_finalizer()]));
                 let written = api.patch(name, &PatchParams::default(), &patch).await;
                 none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", name))?;
                 tracing::info!(volume = name, uid = volume.uid(), node, "let go of a stale LogicalVolume");
                 let note = format!("the volume is forgotten: it was deleted long ago, and its Node {node} is gone");
-                self.events.publish_normal(&about, "StaleVolumeForgotten", "DeleteVolume", note).await;
+                self.shared.events.publish_normal(&about, "StaleVolumeForgotten", "DeleteVolume", note).await;
             }
             Action::Warn(why) => {
                 tracing::warn!(volume = name, node, why, "a deleted volume does not go");
-                self.events.publish_warning(&about, "StaleVolume", "DeleteVolume", why).await;
+                self.shared.events.publish_warning(&about, "StaleVolume", "DeleteVolume", why).await;
             }
             Action::Skip => {}
         }
@@ -102,7 +93,7 @@ impl StaleVolumes {
     /// Chooses what to do about a stale volume, from its Node and the PersistentVolume that refers to it.
     async fn choose_action(&self, volume: &LogicalVolume) -> Result<Action, ReconcileError> {
         let node = &volume.spec.node_name;
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
         let its_node = nodes.get_metadata_opt(node).await.map_err(ReconcileError::api("read Node", node))?;
         match its_node {
             // The controller of Nodes does the same at once
@@ -130,7 +121,7 @@ impl StaleVolumes {
             // Never made, so that nothing can refer to it
             return Ok(None);
         };
-        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
         let is_used = |persistent: &PersistentVolume| self.refers_to(persistent, id) && !waits_for_removal(persistent);
         let mut used = pin!(
             list_in_pages(&api, ListParams::default()).try_filter(|persistent| future::ready(is_used(persistent)))
@@ -142,7 +133,7 @@ impl StaleVolumes {
     /// Returns whether the PersistentVolume refers to the volume with this id.
     fn refers_to(&self, persistent: &PersistentVolume, id: &str) -> bool {
         let csi = persistent.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-        csi.is_some_and(|csi| csi.driver == self.flavor.driver_name() && csi.volume_handle == id)
+        csi.is_some_and(|csi| csi.driver == self.shared.flavor.driver_name() && csi.volume_handle == id)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The StorageClass informer: the parameters of the StorageClasses of this driver.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
+use kube::{Api, ResourceExt as _};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{Cache, CacheWriter, watch_all};
 use topolvm_runtime::CancellationToken;
@@ -77,13 +78,9 @@ impl StorageClassInformer {
             return None;
         }
         let classes = self.store.state();
-        let defaults = classes.iter().filter(|class| {
-            class
-                .metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|annotations| annotations.get(IS_DEFAULT).is_some_and(|value| value == "true"))
-        });
+        let is_default =
+            |class: &&Arc<StorageClass>| class.annotations().get(IS_DEFAULT).is_some_and(|is| is == "true");
+        let defaults = classes.iter().filter(is_default);
         let youngest = defaults.max_by(|a, b| {
             let made = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
             made(a).cmp(&made(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name))

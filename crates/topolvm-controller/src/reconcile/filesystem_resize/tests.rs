@@ -1,3 +1,4 @@
+use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, SELECTED_NODE};

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, logical_volume, node, storage_class};
