@@ -102,12 +102,8 @@ pub(crate) fn rows(flavor: ApiFlavor, objects: &Objects, namespace: Option<&str>
         bindings.extend(alone.map(|volume| Binding { volume: Some(volume), ..Binding::default() }));
     }
     let mut rows: Vec<_> = bindings.into_iter().map(|binding| row(flavor, &index, binding, now)).collect();
-    rows.sort_by(|a, b| {
-        let key = |row: &VolumeRow| {
-            let has_no_claim = row.claim.is_empty();
-            (has_no_claim, row.namespace.clone(), row.claim.clone(), row.logical_volume.clone())
-        };
-        key(a).cmp(&key(b))
+    rows.sort_by_cached_key(|row| {
+        (row.claim.is_empty(), row.namespace.clone(), row.claim.clone(), row.logical_volume.clone())
     });
     rows
 }

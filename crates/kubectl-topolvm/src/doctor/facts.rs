@@ -44,7 +44,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub(super) async fn read(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Self {
-        let mut facts = Self::list_objects(client, flavor, namespace, now).await;
+        let mut facts = Box::pin(Self::list_objects(client, flavor, namespace, now)).await;
         let webhooks = facts.webhooks.as_deref().unwrap_or_default();
         facts.backends = webhooks::backends(client, flavor, namespace, webhooks).await;
         facts.rights = rights::review(client, flavor, namespace, &facts.service_accounts()).await;

@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client};
 use topolvm_api::ApiFlavor;
 use x509_parser::pem::Pem;
@@ -91,18 +92,5 @@ pub(super) fn expiry(bundle: &[u8]) -> Option<Timestamp> {
 
 /// Returns true if a label selector selects objects with these labels.
 pub(super) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let mut expressions = selector.match_expressions.iter().flatten();
-    equal
-        && expressions.all(|expression| {
-            let value = labels.get(&expression.key);
-            let is_among = value.is_some_and(|value| expression.values.iter().flatten().any(|listed| listed == value));
-            match expression.operator.as_str() {
-                "In" => is_among,
-                "NotIn" => !is_among,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
+    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }

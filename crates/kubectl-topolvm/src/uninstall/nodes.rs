@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use json_patch::Patch as JsonPatch;
+use json_patch::jsonptr::PointerBuf;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{Patch, PatchParams};
@@ -72,26 +73,22 @@ async fn clean_one(nodes: &Api<Node>, mut node: Node, flavor: ApiFlavor) -> Resu
 /// Returns a JSON patch that tests the values that it removes.
 fn operations(node: &Node, flavor: ApiFlavor) -> Vec<Value> {
     let mut operations = Vec::new();
-    let mut remove = |path: String, value: &str| {
+    let mut remove = |of: &str, key: &str, value: &str| {
+        let path = PointerBuf::from_tokens(["metadata", of, key]);
         operations.push(json!({ "op": "test", "path": path, "value": value }));
         operations.push(json!({ "op": "remove", "path": path }));
     };
     if let Some(index) = node.finalizers().iter().position(|finalizer| finalizer == flavor.node_finalizer()) {
-        remove(format!("/metadata/finalizers/{index}"), flavor.node_finalizer());
+        remove("finalizers", &index.to_string(), flavor.node_finalizer());
     }
     for (key, value) in node.annotations().iter().filter(|(key, _)| key.starts_with(flavor.capacity_prefix())) {
-        remove(format!("/metadata/annotations/{}", escaped(key)), value);
+        remove("annotations", key, value);
     }
     // kubelet makes it when the driver is registered, and leaves it
     if let Some(value) = node.labels().get(flavor.topology_key()) {
-        remove(format!("/metadata/labels/{}", escaped(flavor.topology_key())), value);
+        remove("labels", flavor.topology_key(), value);
     }
     operations
-}
-
-/// Escapes a key for a JSON pointer (RFC 6901).
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]
