@@ -1,7 +1,5 @@
 //! Assembles the CSI services and their informers over one Kubernetes client, without the process around them.
 
-use std::fmt;
-
 use kube::{Api, Client};
 use tonic::service::Routes;
 use topolvm_api::ApiFlavor;
@@ -18,18 +16,11 @@ use crate::volume_informer::VolumeInformer;
 use crate::volumes::Volumes;
 
 /// The CSI Identity and Controller services.
+#[expect(missing_debug_implementations, reason = "the client in it has none")]
 #[derive(Clone)]
 pub struct Driver {
     identity: IdentityService,
     controller: ControllerService,
-    volumes: Volumes,
-}
-
-impl fmt::Debug for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client in it has no debug form
-        f.debug_struct("Driver").finish_non_exhaustive()
-    }
 }
 
 impl Driver {
@@ -47,12 +38,9 @@ impl Driver {
         let (nodes, node_task) = NodeInformer::new(Api::all(client.clone()), flavor, shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
-        let volumes = Volumes { client: client.clone(), flavor, informer: informer.clone(), nodes: nodes.clone(), now };
-        Self {
-            identity: IdentityService { client, flavor, volumes: informer, nodes },
-            controller: ControllerService::new(volumes.clone(), minimums),
-            volumes,
-        }
+        let volumes = Volumes { client, flavor, informer, nodes, now };
+        let controller = ControllerService::new(volumes.clone(), minimums);
+        Self { identity: IdentityService { volumes }, controller }
     }
 
     /// Turns off snapshots, restored volumes and clones: where no node has a thin device class, nothing should announce
@@ -70,7 +58,7 @@ impl Driver {
         instance: String,
         metrics: ReconcileMetrics,
     ) -> Controllers {
-        let Volumes { client, flavor, informer, nodes, now } = self.volumes.clone();
+        let Volumes { client, flavor, informer, nodes, now } = self.identity.volumes.clone();
         let events = EventPublisher::new(client.clone(), instance);
         Controllers { client, flavor, settings, nodes, volumes: informer, events, metrics, now }
     }

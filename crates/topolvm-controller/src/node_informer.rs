@@ -23,7 +23,7 @@ pub(crate) type NodeMeta = PartialObjectMeta<Node>;
 #[derive(Clone, Debug)]
 pub(crate) struct NodeInformer {
     flavor: ApiFlavor,
-    store: Cache<NodeMeta>,
+    pub(crate) cache: Cache<NodeMeta>,
     /// Changes when another Node may wait for our finalizer.
     deleted: watch::Receiver<()>,
 }
@@ -44,53 +44,35 @@ impl NodeInformer {
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = CacheWriter::default();
         let (deletion, deleted) = watch::channel(());
-        let nodes = Self { flavor, store: writer.as_reader(), deleted };
-        let task = async move {
-            watch_all("Nodes", api, shutdown, |mut event| {
-                if let Event::Apply(node) | Event::InitApply(node) = &mut event {
-                    prune(flavor, node);
-                }
-                writer.apply(&event);
-                let may_wait = match &event {
-                    Event::Apply(node) => awaits_finalizer(flavor, node),
-                    Event::InitDone => true,
-                    Event::InitApply(_) | Event::Delete(_) | Event::Init => false,
-                };
-                if may_wait {
-                    deletion.send_replace(());
-                }
-            })
-            .await
-        };
+        let nodes = Self { flavor, cache: writer.as_reader(), deleted };
+        let task = watch_all("Nodes", api, shutdown, move |mut event| {
+            if let Event::Apply(node) | Event::InitApply(node) = &mut event {
+                prune(flavor, node);
+            }
+            writer.apply(&event);
+            let may_wait = match &event {
+                Event::Apply(node) => awaits_finalizer(flavor, node),
+                Event::InitDone => true,
+                Event::InitApply(_) | Event::Delete(_) | Event::Init => false,
+            };
+            if may_wait {
+                deletion.send_replace(());
+            }
+        });
         (nodes, task)
-    }
-
-    /// Returns whether all Nodes have been listed once.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.store.is_listed()
-    }
-
-    /// Waits until all Nodes have been listed once; `false` when the process ends before.
-    pub(crate) async fn wait_synced(&self) -> bool {
-        self.store.wait_until_listed().await
     }
 
     /// Returns whether there is a Node of this name.
     pub(crate) fn exists(&self, name: &str) -> bool {
-        self.store.get(&ObjectRef::new(name)).is_some()
-    }
-
-    /// Returns a reader of the cache.
-    pub(crate) fn store(&self) -> Cache<NodeMeta> {
-        self.store.clone()
+        self.cache.get(&ObjectRef::new(name)).is_some()
     }
 
     /// Streams the deleted Nodes that [wait for our finalizer](awaits_finalizer), all of them again whenever there may
     /// be another one.
     pub(crate) fn awaiting_finalizer(&self) -> impl Stream<Item = ObjectRef<NodeMeta>> + use<> {
-        let (flavor, store) = (self.flavor, self.store.clone());
+        let (flavor, cache) = (self.flavor, self.cache.clone());
         WatchStream::new(self.deleted.clone()).flat_map(move |()| {
-            let mut nodes = store.state();
+            let mut nodes = cache.state();
             nodes.retain(|node| awaits_finalizer(flavor, node));
             stream::iter(nodes.into_iter().map(|node| ObjectRef::from_obj(&*node)))
         })
@@ -98,7 +80,7 @@ impl NodeInformer {
 
     /// Returns the node with the most free bytes of a device class; of equals, the one whose name comes first.
     pub(crate) fn with_most_free_bytes(&self, device_class: &str) -> Option<FreeNode> {
-        self.store
+        self.cache
             .state()
             .iter()
             .filter_map(|node| {
@@ -109,7 +91,7 @@ impl NodeInformer {
 
     /// Returns the free bytes of a device class on all nodes together.
     pub(crate) fn total_free_bytes(&self, device_class: &str) -> u64 {
-        self.store.state().iter().filter_map(|node| self.capacity(node).free(device_class)).fold(0, u64::saturating_add)
+        self.cache.state().iter().filter_map(|node| self.capacity(node).free(device_class)).fold(0, u64::saturating_add)
     }
 
     /// Returns whether the node of a topology segment is being deleted.
@@ -127,10 +109,10 @@ impl NodeInformer {
     /// the node of that name is tried first; kubelet may not have made the label yet.
     fn find_by_segment(&self, segment: &str) -> Option<Arc<NodeMeta>> {
         let label = |node: &NodeMeta| node.labels().get(self.flavor.topology_key()).cloned();
-        self.store
+        self.cache
             .get(&ObjectRef::new(segment))
             .filter(|node| label(node).is_none_or(|value| value == segment))
-            .or_else(|| self.store.find(|node| label(node).as_deref() == Some(segment)))
+            .or_else(|| self.cache.find(|node| label(node).as_deref() == Some(segment)))
     }
 
     /// Returns the free bytes by device class. On a Node that is being deleted there are none: its volumes go with it.
@@ -170,7 +152,7 @@ mod tests {
     /// Nodes as the API server would tell them.
     fn nodes(list: &[Row<'_>]) -> NodeInformer {
         let mut writer = CacheWriter::default();
-        let nodes = NodeInformer { flavor: FLAVOR, store: writer.as_reader(), deleted: watch::channel(()).1 };
+        let nodes = NodeInformer { flavor: FLAVOR, cache: writer.as_reader(), deleted: watch::channel(()).1 };
         for (name, label, annotations) in list {
             let mut node = NodeMeta::default();
             node.metadata.name = Some((*name).to_owned());

@@ -4,7 +4,6 @@
 //! answers.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use kube::Api;
 use tokio::sync::watch;
@@ -19,7 +18,7 @@ pub(crate) struct Stopped;
 /// The cache of watched `LogicalVolume`s. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumeInformer {
-    volumes: LogicalVolumes,
+    pub(crate) cache: LogicalVolumes,
     changed: watch::Receiver<()>,
 }
 
@@ -32,32 +31,12 @@ impl VolumeInformer {
         // The sender lives in the task: waiters notice when it ends
         let (change, changed) = watch::channel(());
         let mut writer = LogicalVolumeWriter::default();
-        let informer = Self { volumes: writer.as_reader(), changed };
+        let informer = Self { cache: writer.as_reader(), changed };
         let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
             writer.apply(event);
             change.send_replace(());
         });
         (informer, task)
-    }
-
-    /// Returns whether all objects have been listed once.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.volumes.is_listed()
-    }
-
-    /// Returns the object of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<LogicalVolume>> {
-        self.volumes.get(name)
-    }
-
-    /// Returns the names of all objects, in no order.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.volumes.names()
-    }
-
-    /// Returns the object that has this UID or volume id.
-    pub(crate) fn find(&self, id: &str) -> Option<Arc<LogicalVolume>> {
-        self.volumes.find(id)
     }
 
     /// Waits until `check` returns something for the object of this name; it is called once for each state of the
@@ -70,7 +49,7 @@ impl VolumeInformer {
         let mut changes = self.changes();
         let mut seen = None;
         loop {
-            let state = self.volumes.get(name);
+            let state = self.cache.get(name);
             // Most changes are those of other objects
             if seen.as_ref() != Some(&state) {
                 if let Some(answer) = check(state.as_deref()) {
@@ -78,28 +57,16 @@ impl VolumeInformer {
                 }
                 seen = Some(state);
             }
-            changes.next().await?;
+            changes.changed().await.map_err(|_| Stopped)?;
         }
     }
 
-    /// Subscribes to the changes from now on. Subscribe before reading the cache, so that no change is lost in between.
-    pub(crate) fn changes(&self) -> Changes {
+    /// Subscribes to the changes of any object from now on; several that come together may count as one. Subscribe
+    /// before reading the cache, so that no change is lost in between.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         let mut changed = self.changed.clone();
         changed.mark_unchanged();
-        Changes { changed }
-    }
-}
-
-/// Changes of any object. Several that come together may count as one.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    changed: watch::Receiver<()>,
-}
-
-impl Changes {
-    /// Waits for the next change.
-    pub(crate) async fn next(&mut self) -> Result<(), Stopped> {
-        self.changed.changed().await.map_err(|_| Stopped)
+        changed
     }
 }
 
@@ -114,7 +81,7 @@ mod tests {
     async fn a_waiter_checks_each_state_of_its_object_once_and_no_changes_of_others() {
         let (change, changed) = watch::channel(());
         let mut writer = LogicalVolumeWriter::default();
-        let informer = VolumeInformer { volumes: writer.as_reader(), changed };
+        let informer = VolumeInformer { cache: writer.as_reader(), changed };
         let sized = |name, size| Event::Apply(logical_volume(name).sized(size).build());
         let mut looks = Vec::new();
         let waiting = informer.wait_until("a", |object| {
@@ -136,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn waiters_end_with_the_informer() {
         let (_, changed) = watch::channel(());
-        let informer = VolumeInformer { volumes: LogicalVolumeWriter::default().as_reader(), changed };
+        let informer = VolumeInformer { cache: LogicalVolumeWriter::default().as_reader(), changed };
         assert_eq!(informer.wait_until("a", |object| object.map(|_| ())).await, Err(Stopped));
     }
 }

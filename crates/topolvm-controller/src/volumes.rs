@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
 
 pub(crate) use copy::SnapshotRequest;
-pub(crate) use error::{ApiFailure, Difference, VolumeError};
+pub(crate) use error::{ApiFailure, VolumeError};
 pub(crate) use list::{Page, PageRequest};
 pub(crate) use selected_node::ClaimName;
 pub(crate) use volume::{ContentSource, Volume, VolumeKind};

@@ -21,7 +21,6 @@ mod requested_capacity;
 mod self_managed;
 mod storage_class_informer;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -79,6 +78,7 @@ pub enum Certificates {
 }
 
 /// The dependencies of the webhooks.
+#[expect(missing_debug_implementations, reason = "the client has none")]
 #[derive(Clone)]
 pub struct WebhookContext {
     /// The client of the API server.
@@ -91,14 +91,8 @@ pub struct WebhookContext {
     pub now: fn() -> Timestamp,
 }
 
-impl fmt::Debug for WebhookContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client has no debug form
-        f.debug_struct("WebhookContext").field("flavor", &self.flavor).finish_non_exhaustive()
-    }
-}
-
 /// The webhooks.
+#[expect(missing_debug_implementations, reason = "the client in them has none")]
 #[derive(Clone)]
 pub struct Webhooks {
     hooks: Hooks,
@@ -106,12 +100,6 @@ pub struct Webhooks {
     config: WebhookConfig,
     client: Client,
     now: fn() -> Timestamp,
-}
-
-impl fmt::Debug for Webhooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhooks").finish_non_exhaustive()
-    }
 }
 
 impl Webhooks {
@@ -189,7 +177,7 @@ impl Webhooks {
             Err("waiting for the certificate of the webhooks".to_owned())
         } else if !self.server.knows_clients() {
             Err("waiting for the file of --webhook-client-ca".to_owned())
-        } else if !self.hooks.pods.classes.is_synced() {
+        } else if !self.hooks.pods.classes.cache.is_listed() {
             Err("waiting for the list of StorageClasses".to_owned())
         } else {
             Ok(())

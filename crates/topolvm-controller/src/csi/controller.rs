@@ -19,7 +19,7 @@ use super::request::{
     parse_mutable_parameters, required_field, volume_context,
 };
 use super::response::{self, signed_bytes};
-use super::snapshot_request::{ListSnapshots, parse_content_source, parse_create_snapshot, parse_page};
+use super::snapshot_request::{parse_content_source, parse_create_snapshot, parse_page};
 use super::status_code::unimplemented;
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
@@ -59,7 +59,7 @@ impl ControllerService {
     /// Returns the Nodes once they are listed. An error before: the caller then keeps an earlier answer, which another
     /// answer would replace.
     fn synced_nodes(&self) -> Result<&NodeInformer, VolumeError> {
-        Some(&self.volumes.nodes).filter(|nodes| nodes.is_synced()).ok_or(VolumeError::NodesNotListed)
+        Some(&self.volumes.nodes).filter(|nodes| nodes.cache.is_listed()).ok_or(VolumeError::NodesNotListed)
     }
 }
 
@@ -194,7 +194,9 @@ impl Controller for ControllerService {
     ) -> Result<Response<pb::ListSnapshotsResponse>, Status> {
         self.check_snapshots_enabled("ListSnapshots")?;
         let deadline = Deadline::from_request(&request);
-        let ListSnapshots { id, source, page } = request.into_inner().try_into()?;
+        let pb::ListSnapshotsRequest { snapshot_id: id, source_volume_id: source, max_entries, starting_token, .. } =
+            request.into_inner();
+        let page = parse_page(max_entries, starting_token)?;
         let is_of =
             |snapshot: &Volume| source.is_empty() || snapshot.source.as_ref().is_some_and(|of| of.id() == source);
         let page = if id.is_empty() {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::{Api, Client};
+use kube::Api;
 use tonic::{Request, Response, Status};
-use topolvm_api::ApiFlavor;
 use topolvm_proto::csi::identity_server::Identity;
 use topolvm_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
@@ -14,8 +13,7 @@ use topolvm_proto::csi::{
 use topolvm_proto::plugin;
 use topolvm_runtime::error_chain;
 
-use crate::node_informer::NodeInformer;
-use crate::volume_informer::VolumeInformer;
+use crate::volumes::Volumes;
 
 /// The time that `Probe` waits for the API server. The livenessprobe sidecar waits three seconds for an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,16 +21,16 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Names the driver and tells whether it is ready.
 #[derive(Clone)]
 pub(crate) struct IdentityService {
-    pub(crate) client: Client,
-    pub(crate) flavor: ApiFlavor,
-    pub(crate) volumes: VolumeInformer,
-    pub(crate) nodes: NodeInformer,
+    pub(crate) volumes: Volumes,
 }
 
 impl IdentityService {
     /// Returns an error that names the informer that has not listed everything yet, if there is one.
     pub(crate) fn check_synced(&self) -> Result<(), String> {
-        let waiting = [(self.volumes.is_synced(), "LogicalVolumes"), (self.nodes.is_synced(), "Nodes")];
+        let waiting = [
+            (self.volumes.informer.cache.is_listed(), "LogicalVolumes"),
+            (self.volumes.nodes.cache.is_listed(), "Nodes"),
+        ];
         match waiting.iter().find(|(synced, _)| !synced) {
             None => Ok(()),
             Some((_, what)) => Err(format!(
@@ -44,12 +42,12 @@ impl IdentityService {
 
     /// Checks that the API server answers, by reading the one object that every installation has.
     async fn check_api_server(&self) -> Result<(), String> {
-        let api: Api<CSIDriver> = Api::all(self.client.clone());
-        match tokio::time::timeout(PROBE_TIMEOUT, api.get_metadata_opt(self.flavor.driver_name())).await {
+        let api: Api<CSIDriver> = Api::all(self.volumes.client.clone());
+        match tokio::time::timeout(PROBE_TIMEOUT, api.get_metadata_opt(self.volumes.flavor.driver_name())).await {
             Ok(Ok(Some(_))) => Ok(()),
             Ok(Ok(None)) => {
                 tracing::warn!(
-                    driver = self.flavor.driver_name(),
+                    driver = self.volumes.flavor.driver_name(),
                     "there is no CSIDriver object, so that pods cannot use volumes; install the manifests completely"
                 );
                 Ok(())
@@ -71,7 +69,7 @@ impl Identity for IdentityService {
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse {
-            name: self.flavor.driver_name().to_owned(),
+            name: self.volumes.flavor.driver_name().to_owned(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             ..GetPluginInfoResponse::default()
         }))

@@ -12,16 +12,16 @@ use crate::volumes::{ContentSource, PageRequest, SnapshotRequest};
 pub(crate) fn parse_content_source(
     source: Option<&pb::VolumeContentSource>,
 ) -> Result<Option<ContentSource>, RequestError> {
-    let Some(source) = source else {
-        return Ok(None);
-    };
-    match source.r#type.as_ref().ok_or(RequestError::MissingField("kind of content source that this driver knows"))? {
-        Type::Snapshot(snapshot) => {
-            required_field(&snapshot.snapshot_id, "snapshot_id").map(|id| Some(ContentSource::Snapshot(id.to_owned())))
+    let Some(source) = source else { return Ok(None) };
+    let kind = source.r#type.as_ref();
+    Ok(Some(match kind.ok_or(RequestError::MissingField("kind of content source that this driver knows"))? {
+        Type::Snapshot(source) => {
+            ContentSource::Snapshot(required_field(&source.snapshot_id, "snapshot_id")?.to_owned())
         }
-        Type::Volume(volume) => required_field(&volume.volume_id, "volume_id of the content source")
-            .map(|id| Some(ContentSource::Volume(id.to_owned()))),
-    }
+        Type::Volume(source) => {
+            ContentSource::Volume(required_field(&source.volume_id, "volume_id of the content source")?.to_owned())
+        }
+    }))
 }
 
 /// Parses the snapshot that `CreateSnapshot` asks for.
@@ -35,28 +35,6 @@ pub(crate) fn parse_create_snapshot(
         source: required_field(&request.source_volume_id, "source_volume_id")?.to_owned(),
         placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
     })
-}
-
-/// The parsed request of `ListSnapshots`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListSnapshots {
-    /// The snapshot with this id, unless it is empty.
-    pub(crate) id: String,
-    /// The snapshots of this volume, unless it is empty.
-    pub(crate) source: String,
-    pub(crate) page: PageRequest,
-}
-
-impl TryFrom<pb::ListSnapshotsRequest> for ListSnapshots {
-    type Error = RequestError;
-
-    fn try_from(request: pb::ListSnapshotsRequest) -> Result<Self, RequestError> {
-        Ok(Self {
-            id: request.snapshot_id,
-            source: request.source_volume_id,
-            page: parse_page(request.max_entries, request.starting_token)?,
-        })
-    }
 }
 
 /// Parses the page that a list is asked for.

@@ -65,7 +65,7 @@ impl FilesystemResize {
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &pending.namespace);
         // Pods cannot be selected by claim, but by node, and those of one node and namespace are few. They run where
         // the volume is, which need not be where the scheduler wanted it
-        let volume = pending.volume.as_ref().and_then(|name| self.shared.volumes.get(name));
+        let volume = pending.volume.as_ref().and_then(|name| self.shared.volumes.cache.get(name));
         let on_node = volume.map(|volume| format!("spec.nodeName={}", volume.spec.node_name));
         let list = ListParams { field_selector: on_node, ..ListParams::default() };
         for pod in pods.list(&list).await?.items.iter().filter(|pod| is_mounted_by(&pending.claim, pod)) {

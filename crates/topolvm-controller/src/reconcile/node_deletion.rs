@@ -30,7 +30,7 @@ impl NodeDeletion {
     pub(super) async fn run(self) {
         let (this, nodes) = (&self, &self.shared.nodes);
         let reconcile = async |node: Arc<NodeMeta>| this.reconcile(&node).await;
-        reconcile_all("node", &self.shared.metrics, nodes.store(), nodes.awaiting_finalizer(), reconcile).await;
+        reconcile_all("node", &self.shared.metrics, nodes.cache.clone(), nodes.awaiting_finalizer(), reconcile).await;
     }
 
     /// Deletes the claims and volumes of a deleted Node, and takes the finalizer off it.

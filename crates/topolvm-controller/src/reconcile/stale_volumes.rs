@@ -42,8 +42,8 @@ impl StaleVolumes {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            for name in self.shared.volumes.names() {
-                if !self.shared.volumes.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
+            for name in self.shared.volumes.cache.names() {
+                if !self.shared.volumes.cache.get(&name).is_some_and(|volume| self.is_stale(&volume)) {
                     continue;
                 }
                 if let Err(error) = self.shared.metrics.observe("stalelogicalvolume", self.reconcile(&name)).await {

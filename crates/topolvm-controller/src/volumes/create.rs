@@ -17,7 +17,7 @@ impl Volumes {
     pub(crate) async fn create(&self, request: &VolumeRequest, deadline: Instant) -> Result<Volume, VolumeError> {
         let name = request.name.as_str();
         // Mostly there is none: then one POST is all that it takes
-        let mut existing = match self.informer.get(name) {
+        let mut existing = match self.informer.cache.get(name) {
             Some(_) => self.read(name).await?,
             None => None,
         };

@@ -5,7 +5,6 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_api::LogicalVolume;
 
 use super::{VolumeError, VolumeKind, Volumes, api_error};
-use crate::volume_informer::Stopped;
 
 /// The result of a conditional deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ impl Volumes {
     /// Returns whether the informer has this very object. It only goes forward: once it has had an object, its absence
     /// means that the object is gone, while before, it may just not have come that far.
     pub(super) fn is_cached(&self, object: &LogicalVolume) -> bool {
-        self.informer.get(object.name()).is_some_and(|cached| cached.uid() == object.uid())
+        self.informer.cache.get(object.name()).is_some_and(|cached| cached.uid() == object.uid())
     }
 
     /// Waits until exactly this object is gone; `false` when it is not at the deadline. `was_cached` tells whether the
@@ -75,8 +74,8 @@ impl Volumes {
             if is_gone {
                 return Ok(true);
             }
-            match timeout_at(deadline, changes.next()).await {
-                Ok(changed) => changed.map_err(|Stopped| VolumeError::ShuttingDown)?,
+            match timeout_at(deadline, changes.changed()).await {
+                Ok(changed) => changed.map_err(|_| VolumeError::ShuttingDown)?,
                 Err(_elapsed) => return self.is_gone(object).await,
             }
         }

@@ -15,7 +15,11 @@ pub(crate) enum VolumeError {
     #[error("the API server does not accept a LogicalVolume named {name:?}")]
     InvalidObject { name: String, source: ApiFailure },
     #[error("LogicalVolume {name} exists already {difference}")]
-    AlreadyExists { name: String, difference: Difference },
+    AlreadyExists {
+        name: String,
+        /// The property in which it differs from the requested one, with its value.
+        difference: String,
+    },
     #[error(
         "no node has device class {device_class:?} (empty is the default class); check the device classes of lvmd and \
          that topolvm-node runs on the nodes"
@@ -96,27 +100,6 @@ impl VolumeError {
     /// The agent has not done this step ("made", "expanded" or "removed") in time.
     pub(super) fn timeout(awaited: &'static str, object: &LogicalVolume) -> Self {
         Self::Timeout { awaited, name: object.name().to_owned(), node: object.spec.node_name.clone() }
-    }
-}
-
-/// The property in which an existing volume differs from the requested one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Difference {
-    Size(String),
-    DeviceClass(String),
-    OptionClass(String),
-    Source(String),
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size(size) => write!(f, "with a size of {size}"),
-            Self::DeviceClass(class) => write!(f, "in device class {class:?}"),
-            Self::OptionClass(class) => write!(f, "with lvcreate option class {class:?}"),
-            Self::Source(source) if source.is_empty() => write!(f, "and is not a copy"),
-            Self::Source(source) => write!(f, "and is made from {source}, or for another use"),
-        }
     }
 }
 

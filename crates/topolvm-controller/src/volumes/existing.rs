@@ -2,8 +2,8 @@
 
 use topolvm_api::{ApiFlavor, LogicalVolume, parse_bytes};
 
+use super::VolumeRequest;
 use super::volume::ContentSource;
-use super::{Difference, VolumeRequest};
 
 /// The result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub(super) enum Existing {
     BeingDeleted,
     /// It has no volume and will have none where one is requested: delete it and create a new one.
     Unprovisioned,
-    /// It is another volume.
-    Differs(Difference),
+    /// It is another volume, with this property.
+    Differs(String),
 }
 
 /// Compares the object with the request.
@@ -39,18 +39,21 @@ pub(super) fn compare_existing(flavor: ApiFlavor, object: &LogicalVolume, reques
     Existing::Matches
 }
 
-fn find_difference(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRequest) -> Option<Difference> {
+fn find_difference(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRequest) -> Option<String> {
     let spec = &object.spec;
     if !has_same_source(flavor, object, request) {
-        return Some(Difference::Source(spec.source.clone()));
+        return Some(match spec.source.as_str() {
+            "" => "and is not a copy".to_owned(),
+            source => format!("and is made from {source}, or for another use"),
+        });
     }
     let sizes = [parse_bytes(&spec.size).ok(), object.current_bytes()];
     if !sizes.into_iter().flatten().any(|bytes| request.size.accepts(bytes)) {
-        Some(Difference::Size(spec.size.0.clone()))
+        Some(format!("with a size of {}", spec.size.0))
     } else if spec.device_class != request.device_class {
-        Some(Difference::DeviceClass(spec.device_class.clone()))
+        Some(format!("in device class {:?}", spec.device_class))
     } else if spec.lvcreate_option_class != request.lvcreate_option_class {
-        Some(Difference::OptionClass(spec.lvcreate_option_class.clone()))
+        Some(format!("with lvcreate option class {:?}", spec.lvcreate_option_class))
     } else {
         None
     }

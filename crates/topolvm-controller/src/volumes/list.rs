@@ -37,11 +37,11 @@ impl Volumes {
         request: &PageRequest,
         mut pick: impl FnMut(Volume) -> Option<T>,
     ) -> Result<Page<T>, VolumeError> {
-        if !self.informer.is_synced() {
+        if !self.informer.cache.is_listed() {
             return Err(VolumeError::VolumesNotListed);
         }
         let after = request.after()?;
-        let mut names = self.informer.names();
+        let mut names = self.informer.cache.names();
         names.retain(|name| name.as_str() > after);
         names.sort_unstable();
         let limit = if request.max_entries == 0 { MAX_PAGE_ENTRIES } else { request.max_entries.min(MAX_PAGE_ENTRIES) };
@@ -50,6 +50,7 @@ impl Volumes {
         for name in &names {
             let object = self
                 .informer
+                .cache
                 .get(name)
                 .filter(|object| VolumeKind::from_object(object) == kind && !object.is_deleting());
             let volume = object.and_then(|object| Volume::from_object(self.flavor, &object, &self.informer));

@@ -33,7 +33,7 @@ impl Volumes {
 
     async fn find_any(&self, id: &str) -> Result<Option<LogicalVolume>, VolumeError> {
         let has_id = |volume: &LogicalVolume| volume.volume_id() == Some(id);
-        if let Some(cached) = self.informer.find(id) {
+        if let Some(cached) = self.informer.cache.find(id) {
             // A UID is never used twice: if this object is another one by now, the volume is gone
             return Ok(self.read(cached.name()).await?.filter(has_id));
         }

@@ -31,7 +31,7 @@ impl Volumes {
 
     /// Waits until all Nodes have been listed.
     async fn wait_nodes_listed(&self, deadline: Instant) -> Result<(), VolumeError> {
-        match tokio::time::timeout_at(deadline, self.nodes.wait_synced()).await {
+        match tokio::time::timeout_at(deadline, self.nodes.cache.wait_until_listed()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(VolumeError::ShuttingDown),
             Err(_elapsed) => Err(VolumeError::NodesNotListed),

@@ -71,7 +71,7 @@ impl ContentSource {
             return None;
         }
         Self::from_annotations(flavor, object).or_else(|| {
-            let source = informer.get(name);
+            let source = informer.cache.get(name);
             let id = source.as_deref().and_then(LogicalVolume::volume_id).unwrap_or(name).to_owned();
             let is_snapshot = source.is_some_and(|source| source.is_snapshot());
             Some(if is_snapshot { Self::Snapshot(id) } else { Self::Volume(id) })

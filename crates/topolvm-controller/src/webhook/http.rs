@@ -77,20 +77,16 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn status(&self) -> StatusCode {
+    /// Returns the status of the response, and the outcome for the metrics.
+    fn status_and_outcome(&self) -> (StatusCode, Outcome) {
         match self {
-            Self::Body(BodyError::TooLong(_)) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Body(BodyError::Broken) | Self::Review(_) | Self::Incomplete(_) => StatusCode::BAD_REQUEST,
-            Self::Panic(_) | Self::Answer(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Body(_) | Self::Slow | Self::Review(_) | Self::Incomplete(_) => Outcome::Malformed,
-            Self::Busy | Self::Panic(_) | Self::Answer(_) => Outcome::Failed,
+            Self::Body(BodyError::TooLong(_)) => (StatusCode::PAYLOAD_TOO_LARGE, Outcome::Malformed),
+            Self::Slow => (StatusCode::REQUEST_TIMEOUT, Outcome::Malformed),
+            Self::Body(BodyError::Broken) | Self::Review(_) | Self::Incomplete(_) => {
+                (StatusCode::BAD_REQUEST, Outcome::Malformed)
+            }
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, Outcome::Failed),
+            Self::Panic(_) | Self::Answer(_) => (StatusCode::INTERNAL_SERVER_ERROR, Outcome::Failed),
         }
     }
 }
@@ -103,7 +99,7 @@ impl Hooks {
                 (outcome, ([(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response())
             }
             Err(refusal) => {
-                let (outcome, status) = (refusal.outcome(), refusal.status());
+                let (status, outcome) = refusal.status_and_outcome();
                 let mut error = error_chain(&refusal);
                 error.truncate(error.floor_char_boundary(LONGEST_MESSAGE));
                 tracing::warn!(plural = resource.plural(), %status, error, "a question about an object has no answer");

@@ -20,19 +20,26 @@ pub(crate) const MAX_VOLUMES: usize = 256;
 /// The most bytes of a quantity's text; kube-apiserver writes none longer than about 30 characters.
 const MAX_QUANTITY_LENGTH: usize = 64;
 
-/// A new pod.
+/// A new object, as it is sent.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Pod {
+pub(crate) struct SentObject<S> {
     #[serde(default)]
-    pub(crate) metadata: PodMetadata,
-    pub(crate) spec: Option<PodSpec>,
+    pub(crate) metadata: Metadata,
+    pub(crate) spec: Option<S>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct PodMetadata {
+pub(crate) struct Metadata {
     pub(crate) namespace: Option<String>,
     pub(crate) annotations: Option<AnyObject>,
+    pub(crate) finalizers: Option<Finalizers>,
 }
+
+/// A new pod.
+pub(crate) type Pod = SentObject<PodSpec>;
+
+/// A new claim.
+pub(crate) type Claim = SentObject<ClaimSpec>;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct PodSpec {
@@ -51,20 +58,6 @@ pub(crate) struct Container {
 pub(crate) struct ResourceRequirements {
     pub(crate) requests: Option<AnyObject>,
     pub(crate) limits: Option<AnyObject>,
-}
-
-/// A new claim.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Claim {
-    #[serde(default)]
-    pub(crate) metadata: ClaimMetadata,
-    pub(crate) spec: Option<ClaimSpec>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct ClaimMetadata {
-    pub(crate) namespace: Option<String>,
-    pub(crate) finalizers: Option<Finalizers>,
 }
 
 /// The spec of a claim.

@@ -24,7 +24,7 @@ const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 pub(crate) struct StorageClassInformer {
     flavor: ApiFlavor,
     api: Api<StorageClass>,
-    store: Cache<StorageClass>,
+    pub(crate) cache: Cache<StorageClass>,
     request_limit: RequestLimit,
 }
 
@@ -37,29 +37,21 @@ impl StorageClassInformer {
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let mut writer = CacheWriter::default();
-        let classes = Self { flavor, api: api.clone(), store: writer.as_reader(), request_limit };
-        let task = async move {
-            watch_all("StorageClasses", api, shutdown, |mut event| {
-                if let Event::Apply(class) | Event::InitApply(class) = &mut event {
-                    prune(flavor, class);
-                }
-                writer.apply(&event);
-            })
-            .await
-        };
+        let classes = Self { flavor, api: api.clone(), cache: writer.as_reader(), request_limit };
+        let task = watch_all("StorageClasses", api, shutdown, move |mut event| {
+            if let Event::Apply(class) | Event::InitApply(class) = &mut event {
+                prune(flavor, class);
+            }
+            writer.apply(&event);
+        });
         (classes, task)
-    }
-
-    /// Returns whether all classes have been listed once.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.store.is_listed()
     }
 
     /// Returns the parameters of the class that a claim names; `None` if it names none, or one that does not exist or is
     /// of another driver.
     pub(crate) async fn find_own(&self, name: Option<&str>) -> kube::Result<Option<ClassParameters>> {
         let Some(name) = name else { return Ok(None) };
-        if let Some(class) = self.store.get(&ObjectRef::new(name)) {
+        if let Some(class) = self.cache.get(&ObjectRef::new(name)) {
             return Ok(ClassParameters::from_class(self.flavor, &class));
         }
         if !object_name::is_valid(name) {
@@ -74,10 +66,10 @@ impl StorageClassInformer {
     /// classes the youngest counts, as in Kubernetes.
     pub(crate) async fn find_own_default(&self) -> Option<ClassParameters> {
         // False only when the process ends
-        if !self.store.wait_until_listed().await {
+        if !self.cache.wait_until_listed().await {
             return None;
         }
-        let classes = self.store.state();
+        let classes = self.cache.state();
         let is_default =
             |class: &&Arc<StorageClass>| class.annotations().get(IS_DEFAULT).is_some_and(|is| is == "true");
         let defaults = classes.iter().filter(is_default);
