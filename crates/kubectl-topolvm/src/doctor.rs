@@ -60,16 +60,17 @@ impl Finding {
     }
 
     fn unknown(error: &RequestError) -> Self {
-        let remedy = match error {
-            RequestError::Forbidden { verb, resource } => {
-                format!("run doctor as somebody who may {verb} {resource}, or get this right")
+        let (found, remedy) = match error {
+            RequestError::Forbidden { verb, resource } => (
+                format!("you may not {verb} {resource}"),
+                format!("run doctor as somebody who may {verb} {resource}, or get this right"),
+            ),
+            RequestError::Absent { resource } => {
+                (error.to_string(), format!("see why the API server does not serve {resource}"))
             }
-            RequestError::Absent { resource } => format!("see why the API server does not serve {resource}"),
-            RequestError::Failed { .. } => "run doctor again; if it stays so, see what the API server logs".to_owned(),
-        };
-        let found = match error {
-            RequestError::Forbidden { verb, resource } => format!("you may not {verb} {resource}"),
-            RequestError::Absent { .. } | RequestError::Failed { .. } => error.to_string(),
+            RequestError::Failed { .. } => {
+                (error.to_string(), "run doctor again; if it stays so, see what the API server logs".to_owned())
+            }
         };
         Self { result: Outcome::Unknown, found, remedy: Some(remedy) }
     }

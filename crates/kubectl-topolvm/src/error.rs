@@ -5,7 +5,7 @@ mod install;
 use std::io;
 use std::path::PathBuf;
 
-use crate::request::RequestError;
+use crate::request::{RequestError, error_chain};
 
 pub(crate) use install::InstallError;
 
@@ -50,16 +50,6 @@ impl Error {
 
     /// Returns the message with those of its causes.
     pub(crate) fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let message = error.to_string();
-            // Some say in their own message what their source says
-            if !text.contains(&message) {
-                text = format!("{text}: {message}");
-            }
-            cause = error.source();
-        }
-        text
+        error_chain(self)
     }
 }

@@ -37,14 +37,23 @@ impl RequestError {
                 status => Self::Failed { verb, resource, message: status.message },
             };
         }
-        let mut message = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            message = format!("{message}: {error}");
-            cause = error.source();
-        }
-        Self::Failed { verb, resource, message }
+        Self::Failed { verb, resource, message: error_chain(&error) }
     }
+}
+
+/// Returns the message of an error with those of its causes.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        // Some say in their own message what their source says
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Returns true for "not found". Of an API group that it does not serve the API server says so in a text, without

@@ -20,7 +20,7 @@ use crate::table::table;
 const BAR: u64 = 10;
 
 /// A device class of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClassRow {
     node: String,
@@ -106,16 +106,8 @@ pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume])
 
 impl ClassRow {
     fn new(node: &str, class: &str) -> Self {
-        Self {
-            node: node.to_owned(),
-            node_ready: false,
-            device_class: class.to_owned(),
-            is_default: class.is_empty(),
-            size_bytes: None,
-            free_bytes: None,
-            promised_bytes: 0,
-            volumes: 0,
-        }
+        let (node, device_class) = (node.to_owned(), class.to_owned());
+        Self { node, device_class, is_default: class.is_empty(), ..Self::default() }
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::ApiFlavor;
 use x509_parser::pem::Pem;
 
@@ -67,17 +67,13 @@ async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> Reques
         return Ok(None);
     }
     let slices = request::list_within::<EndpointSlice>(client, Some(namespace)).await?;
-    let of_service = slices.iter().filter(|slice| {
-        let labels = slice.metadata.labels.as_ref();
-        labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_some_and(|service| service == name)
-    });
-    let endpoints = of_service.flat_map(|slice| slice.endpoints.iter());
+    let is_of_service = |slice: &&EndpointSlice| {
+        slice.labels().get("kubernetes.io/service-name").is_some_and(|service| service == name)
+    };
     // No word is as good as yes, says the API
-    let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
-    let ready = endpoints
-        .filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|conditions| conditions.ready)))
-        .count();
-    Ok(Some(ready))
+    let is_ready =
+        |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+    Ok(Some(slices.iter().filter(is_of_service).flat_map(|slice| slice.endpoints.iter()).filter(is_ready).count()))
 }
 
 /// Returns the latest expiry of the certificates in a caBundle; none if it has no certificate that can be read.

@@ -25,7 +25,7 @@ pub(super) async fn list(client: &Client, flavor: ApiFlavor) -> Result<Vec<Strin
         persistent: request::list_all::<PersistentVolume>(client).await?,
         claims: request::list_all::<PersistentVolumeClaim>(client).await?,
         classes: request::list_all::<StorageClass>(client).await?,
-        nodes: Vec::new(),
+        ..Objects::default()
     };
     Ok(lines(&objects, flavor))
 }
