@@ -8,13 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use clap::ValueEnum;
 
 use crate::deb;
 use crate::lint;
 use crate::tools::{cargo, run as run_command};
 
 /// A layer of tests. Each can be run alone: `make test-LAYER`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Layer {
     /// Format, clippy, documentation, licences, generated files.
     Lint,
@@ -38,19 +39,6 @@ pub(crate) enum Layer {
     Conformance,
 }
 
-const ALL: [Layer; 10] = [
-    Layer::Lint,
-    Layer::Unit,
-    Layer::Chart,
-    Layer::Guest,
-    Layer::Lvm,
-    Layer::Systemd,
-    Layer::Bed,
-    Layer::ControlPlane,
-    Layer::Cluster,
-    Layer::Conformance,
-];
-
 /// The tests from the longest to the shortest.
 const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
@@ -65,37 +53,16 @@ const BY_LENGTH: [Layer; 9] = [
 ];
 
 impl Layer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Lint => "lint",
-            Self::Unit => "unit",
-            Self::Chart => "chart",
-            Self::Guest => "guest",
-            Self::Lvm => "lvm",
-            Self::Systemd => "systemd",
-            Self::Bed => "bed",
-            Self::ControlPlane => "control-plane",
-            Self::Cluster => "cluster",
-            Self::Conformance => "conformance",
-        }
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     fn run(self) -> anyhow::Result<Counts> {
-        match self {
-            Self::Lint => {
-                let (all, failed) = lint::run_all();
-                Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 })
-            }
-            Self::Unit
-            | Self::Chart
-            | Self::Guest
-            | Self::Lvm
-            | Self::Systemd
-            | Self::Bed
-            | Self::ControlPlane
-            | Self::Cluster
-            | Self::Conformance => self.test(self.command()),
+        if self == Self::Lint {
+            let (all, failed) = lint::run_all();
+            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 });
         }
+        self.test(self.command())
     }
 
     /// cargo test of what the layer consists of.
@@ -103,7 +70,7 @@ impl Layer {
         if self == Self::Unit {
             return cargo(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]);
         }
-        cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", self.name()])
+        cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", &self.name()])
     }
 
     /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of
@@ -151,14 +118,14 @@ type Row = (Layer, Counts, Duration);
 /// Runs the layers, all of them even after a failure, and prints what came of them. A guest has one CPU and a layer
 /// waits much, so that two of them run side by side, after lint and what must be built.
 pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
-    let layers = if layers.is_empty() { &ALL[..] } else { layers };
+    let layers = if layers.is_empty() { Layer::value_variants() } else { layers };
     let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.iter().partition(|layer| **layer == Layer::Lint);
     let mut rows: Vec<Row> = lint.into_iter().map(measure).collect();
     build(&tests)?;
     // The longest first, so that none is left alone at the end
     tests.sort_by_key(|layer| BY_LENGTH.iter().position(|other| other == layer));
     rows.extend(side_by_side(tests));
-    rows.sort_by_key(|(layer, _, _)| ALL.iter().position(|other| other == layer));
+    rows.sort_by_key(|(layer, _, _)| *layer);
     let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(*counts));
     print_summary(&rows, total);
     if total.failed > 0 {

@@ -17,11 +17,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kube::api::LogParams;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::LogicalVolume;
 
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::ReportFormat;
@@ -34,13 +35,7 @@ use archive::Archive;
 const LOG_LINES: i64 = 20_000;
 
 /// Writes the archive, and prints its path.
-pub(crate) async fn run(
-    client: &Client,
-    flavor: ApiFlavor,
-    namespace: &str,
-    file: Option<&Path>,
-    now: Timestamp,
-) -> Result<(), Error> {
+pub(crate) async fn run(cluster: &Cluster, namespace: &str, file: Option<&Path>, now: Timestamp) -> Result<(), Error> {
     let name = format!("topolvm-support-{}", now.strftime("%Y%m%d-%H%M%S"));
     let path = file.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_owned);
     let is_stdout = path == Path::new("-");
@@ -51,39 +46,33 @@ pub(crate) async fn run(
         Box::new(File::create_new(&path).map_err(|source| Error::Write { path: path.clone(), source })?)
     };
     let archive = Archive::new(to, path.clone(), &name, now);
-    fill(client, flavor, namespace, archive, now).await?;
+    fill(cluster, namespace, archive, now).await?;
     if is_stdout { Ok(()) } else { output::print(&format!("{}\n", path.display())) }
 }
 
-async fn fill(
-    client: &Client,
-    flavor: ApiFlavor,
-    namespace: &str,
-    archive: Archive,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let mut bundle = Bundle { client, archive, errors: Vec::new() };
-    let report = Box::pin(doctor::run_checks(client, flavor, namespace, now)).await;
+async fn fill(cluster: &Cluster, namespace: &str, archive: Archive, now: Timestamp) -> Result<(), Error> {
+    let mut bundle = Bundle { cluster, archive, errors: Vec::new() };
+    let report = Box::pin(doctor::run_checks(cluster, namespace, now)).await;
     bundle.archive.add("doctor.txt", &doctor::render(ReportFormat::Table, &report)?)?;
     bundle.archive.add("doctor.yaml", &doctor::render(ReportFormat::Yaml, &report)?)?;
     bundle.versions().await?;
-    bundle.volumes(flavor).await?;
-    bundle.add_objects::<CSIDriver>(Api::all(client.clone())).await?;
-    bundle.add_objects::<CSINode>(Api::all(client.clone())).await?;
-    bundle.add_objects::<StorageClass>(Api::all(client.clone())).await?;
-    bundle.add_objects::<Node>(Api::all(client.clone())).await?;
-    bundle.add_objects::<MutatingWebhookConfiguration>(Api::all(client.clone())).await?;
-    bundle.add_objects::<ValidatingWebhookConfiguration>(Api::all(client.clone())).await?;
-    bundle.add_objects::<ValidatingAdmissionPolicy>(Api::all(client.clone())).await?;
+    bundle.volumes().await?;
+    bundle.add_objects::<CSIDriver>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<CSINode>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<StorageClass>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<Node>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<MutatingWebhookConfiguration>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<ValidatingWebhookConfiguration>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<ValidatingAdmissionPolicy>(Api::all(cluster.client.clone())).await?;
     // In the namespace of csi-provisioner, and Events where their objects are
-    bundle.add_objects::<CSIStorageCapacity>(Api::all(client.clone())).await?;
-    bundle.add_objects::<Event>(Api::all(client.clone())).await?;
-    bundle.add_objects::<Deployment>(Api::namespaced(client.clone(), namespace)).await?;
-    bundle.add_objects::<DaemonSet>(Api::namespaced(client.clone(), namespace)).await?;
-    bundle.add_objects::<ConfigMap>(Api::namespaced(client.clone(), namespace)).await?;
-    bundle.add_objects::<Service>(Api::namespaced(client.clone(), namespace)).await?;
-    bundle.add_objects::<Lease>(Api::namespaced(client.clone(), namespace)).await?;
-    let pods = bundle.add_objects::<Pod>(Api::namespaced(client.clone(), namespace)).await?;
+    bundle.add_objects::<CSIStorageCapacity>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<Event>(Api::all(cluster.client.clone())).await?;
+    bundle.add_objects::<Deployment>(Api::namespaced(cluster.client.clone(), namespace)).await?;
+    bundle.add_objects::<DaemonSet>(Api::namespaced(cluster.client.clone(), namespace)).await?;
+    bundle.add_objects::<ConfigMap>(Api::namespaced(cluster.client.clone(), namespace)).await?;
+    bundle.add_objects::<Service>(Api::namespaced(cluster.client.clone(), namespace)).await?;
+    bundle.add_objects::<Lease>(Api::namespaced(cluster.client.clone(), namespace)).await?;
+    let pods = bundle.add_objects::<Pod>(Api::namespaced(cluster.client.clone(), namespace)).await?;
     bundle.logs(namespace, &pods).await?;
     let mut missing = vec!["Secrets are never included.".to_owned()];
     missing.extend(bundle.errors.iter().map(ToString::to_string));
@@ -92,7 +81,7 @@ async fn fill(
 }
 
 struct Bundle<'a> {
-    client: &'a Client,
+    cluster: &'a Cluster,
     archive: Archive,
     /// Requests that failed, for the file `not-included.txt`.
     errors: Vec<RequestError>,
@@ -101,7 +90,7 @@ struct Bundle<'a> {
 impl Bundle<'_> {
     async fn versions(&mut self) -> Result<(), Error> {
         let mut text = format!("kubectl-topolvm {}\n", env!("CARGO_PKG_VERSION"));
-        match self.client.apiserver_version().await {
+        match self.cluster.client.apiserver_version().await {
             Ok(info) => text.extend(["API server ", &info.git_version, " on ", &info.platform, "\n"]),
             Err(error) => self.errors.push(RequestError::new("get", "/version".to_owned(), error)),
         }
@@ -109,21 +98,22 @@ impl Bundle<'_> {
     }
 
     /// LogicalVolumes of the group, with the claims and PersistentVolumes that are ours.
-    async fn volumes(&mut self, flavor: ApiFlavor) -> Result<(), Error> {
-        match Objects::list(self.client, flavor, None).await {
+    async fn volumes(&mut self) -> Result<(), Error> {
+        let Cluster { client, flavor } = self.cluster;
+        match Objects::list(self.cluster, None).await {
             Ok(objects) => {
-                let claims = objects.our_claims(flavor);
-                let persistent: Vec<_> = objects.our_persistent(flavor).collect();
-                self.add(&resource::<LogicalVolume>(&flavor), &objects.volumes)?;
+                let claims = objects.our_claims(*flavor);
+                let persistent: Vec<_> = objects.our_persistent(*flavor).collect();
+                self.add(&resource::<LogicalVolume>(flavor), &objects.volumes)?;
                 self.add(&resource::<PersistentVolumeClaim>(&()), &claims)?;
                 self.add(&resource::<PersistentVolume>(&()), &persistent)
             }
             // Which of them cannot be had is told; the others are of more use than none
             Err(error) => {
                 self.errors.push(error);
-                let api = Api::<LogicalVolume>::all_with(self.client.clone(), &flavor);
-                let volumes = request::list(&api, &flavor, "").await;
-                self.add_listed(&resource::<LogicalVolume>(&flavor), volumes).map(drop)
+                let api = Api::<LogicalVolume>::all_with(client.clone(), flavor);
+                let volumes = request::list(&api, flavor, "").await;
+                self.add_listed(&resource::<LogicalVolume>(flavor), volumes).map(drop)
             }
         }
     }
@@ -155,7 +145,7 @@ impl Bundle<'_> {
 
     /// Adds the log of each container, and that of its previous run.
     async fn logs(&mut self, namespace: &str, pods: &[Pod]) -> Result<(), Error> {
-        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let api = Api::<Pod>::namespaced(self.cluster.client.clone(), namespace);
         for pod in pods {
             let name = pod.name_any();
             for (container, previous) in logs_of(pod) {
@@ -210,6 +200,7 @@ mod tests {
     use std::io::Read as _;
 
     use serde_json::json;
+    use topolvm_api::ApiFlavor;
     use topolvm_testkit::ApiServer;
 
     use super::*;
@@ -234,7 +225,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bundle.tar.gz");
         let now = Timestamp::constant(1_767_229_200, 0);
-        run(&server.client(), ApiFlavor::TopoLvm, "topolvm-system", Some(&path), now).await.unwrap();
+        let cluster = Cluster { client: server.client(), flavor: ApiFlavor::TopoLvm };
+        run(&cluster, "topolvm-system", Some(&path), now).await.unwrap();
         let mut files = std::collections::BTreeMap::new();
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(&path).unwrap()));
         for entry in archive.entries().unwrap() {
@@ -248,7 +240,7 @@ mod tests {
         assert!(files.contains_key("objects/logicalvolumes.topolvm.io.yaml"), "{:?}", files.keys());
         assert!(files["doctor.txt"].contains("you may not list nodes"), "{}", files["doctor.txt"]);
         // A second run writes nothing over
-        let again = run(&server.client(), ApiFlavor::TopoLvm, "topolvm-system", Some(&path), now).await.unwrap_err();
+        let again = run(&cluster, "topolvm-system", Some(&path), now).await.unwrap_err();
         assert!(again.to_string().contains("choose another file"), "{again}");
     }
 }

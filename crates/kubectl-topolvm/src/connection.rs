@@ -35,19 +35,26 @@ pub(crate) async fn client(args: &ClusterArgs) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
+/// A cluster: its client and its API group.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) flavor: ApiFlavor,
+}
+
 /// Makes the client, and finds the API group that the cluster serves.
-pub(crate) async fn connect(args: &ClusterArgs) -> Result<(Client, ApiFlavor), Error> {
+pub(crate) async fn connect(args: &ClusterArgs) -> Result<Cluster, Error> {
     let client = client(args).await?;
     let flavor = flavor(args, &client).await?;
-    Ok((client, flavor))
+    Ok(Cluster { client, flavor })
 }
 
 /// Makes the client, and finds the API group: `topolvm.io` if none is installed, which doctor then reports.
-pub(crate) async fn connect_or_default(args: &ClusterArgs) -> Result<(Client, ApiFlavor), Error> {
+pub(crate) async fn connect_or_default(args: &ClusterArgs) -> Result<Cluster, Error> {
     let client = client(args).await?;
     match flavor(args, &client).await {
-        Err(Error::NotInstalled) => Ok((client, ApiFlavor::TopoLvm)),
-        found => Ok((client, found?)),
+        Err(Error::NotInstalled) => Ok(Cluster { client, flavor: ApiFlavor::TopoLvm }),
+        found => Ok(Cluster { client, flavor: found? }),
     }
 }
 

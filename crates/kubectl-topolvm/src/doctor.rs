@@ -7,10 +7,9 @@ mod webhooks;
 mod workloads;
 
 use jiff::Timestamp;
-use kube::Client;
 use serde::Serialize;
-use topolvm_api::ApiFlavor;
 
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, ReportFormat};
 use crate::request::RequestError;
@@ -113,8 +112,8 @@ impl Report {
 }
 
 /// Runs all checks on the installation whose programs are in `namespace`.
-pub(crate) async fn run_checks(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Report {
-    report(&Box::pin(Facts::read(client, flavor, namespace, now)).await)
+pub(crate) async fn run_checks(cluster: &Cluster, namespace: &str, now: Timestamp) -> Report {
+    report(&Box::pin(Facts::read(cluster, namespace, now)).await)
 }
 
 fn report(facts: &Facts) -> Report {

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde::Serialize;
 use topolvm_api::ApiFlavor;
 
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::{self, Format, Row};
@@ -54,22 +55,21 @@ struct OurObjects {
 
 /// Prints the Events of one namespace and of objects without one, or all.
 pub(crate) async fn run(
-    client: &Client,
-    flavor: ApiFlavor,
+    cluster: &Cluster,
     format: Format,
     namespace: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let objects = Objects::list(client, flavor, namespace).await?;
-    let pods = request::list_within::<Pod>(client, namespace).await?;
-    let mut events = request::list_within::<Event>(client, namespace).await?;
+    let objects = Objects::list(cluster, namespace).await?;
+    let pods = request::list_within::<Pod>(&cluster.client, namespace).await?;
+    let mut events = request::list_within::<Event>(&cluster.client, namespace).await?;
     if namespace.is_some_and(|namespace| namespace != CLUSTER_EVENTS) {
-        let of_cluster = request::list_within::<Event>(client, Some(CLUSTER_EVENTS)).await?;
+        let of_cluster = request::list_within::<Event>(&cluster.client, Some(CLUSTER_EVENTS)).await?;
         events.extend(of_cluster.into_iter().filter(|event| {
             event.regarding.as_ref().is_some_and(|about| about.namespace.as_deref().unwrap_or_default().is_empty())
         }));
     }
-    let rows = rows(flavor, &objects, &pods, &events);
+    let rows = rows(cluster.flavor, &objects, &pods, &events);
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide, now))?)
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
+use crate::connection::Cluster;
 use crate::request::{self, RequestResult};
 
 /// Objects for [`volumes`](crate::volumes) and [`events`](crate::events).
@@ -21,10 +22,11 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Lists the claims of one namespace or of all, and all objects of the other kinds.
-    pub(crate) async fn list(client: &Client, flavor: ApiFlavor, namespace: Option<&str>) -> RequestResult<Self> {
-        let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
+    pub(crate) async fn list(cluster: &Cluster, namespace: Option<&str>) -> RequestResult<Self> {
+        let Cluster { client, flavor } = cluster;
+        let volumes = Api::<LogicalVolume>::all_with(client.clone(), flavor);
         let (volumes, persistent, claims, classes, nodes) = futures::try_join!(
-            request::list(&volumes, &flavor, ""),
+            request::list(&volumes, flavor, ""),
             request::list_all::<PersistentVolume>(client),
             request::list_within::<PersistentVolumeClaim>(client, namespace),
             request::list_all::<StorageClass>(client),

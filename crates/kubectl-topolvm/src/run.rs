@@ -30,39 +30,39 @@ pub fn main() -> ExitCode {
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the clock is read; all below are told the time")]
 async fn run(args: Args) -> Result<ExitCode, Error> {
-    let Args { cluster, command } = args;
+    let Args { cluster: flags, command } = args;
     let now = Timestamp::now();
     match command {
-        Command::Install { options, run } => Box::pin(install::run(&cluster, Mode::Install, options, run)).await?,
-        Command::Upgrade { options, run } => Box::pin(install::run(&cluster, Mode::Upgrade, options, run)).await?,
-        Command::Uninstall { flags } => Box::pin(uninstall::run(&cluster, flags)).await?,
+        Command::Install { options, run } => Box::pin(install::run(&flags, Mode::Install, options, run)).await?,
+        Command::Upgrade { options, run } => Box::pin(install::run(&flags, Mode::Upgrade, options, run)).await?,
+        Command::Uninstall { flags: removal } => Box::pin(uninstall::run(&flags, removal)).await?,
         Command::Status { output, watch } => {
-            let (client, flavor) = connection::connect(&cluster).await?;
-            status::run(&client, flavor, output.format, watch).await?;
+            let cluster = connection::connect(&flags).await?;
+            status::run(&cluster, output.format, watch).await?;
         }
         Command::Volumes { output, all_namespaces } => {
-            let (client, flavor) = connection::connect(&cluster).await?;
-            let namespace = claims_namespace(&cluster, &client, all_namespaces);
-            volumes::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
+            let cluster = connection::connect(&flags).await?;
+            let namespace = claims_namespace(&flags, &cluster.client, all_namespaces);
+            volumes::run(&cluster, output.format, namespace.as_deref(), now).await?;
         }
         Command::Events { output, all_namespaces } => {
-            let (client, flavor) = connection::connect(&cluster).await?;
-            let namespace = claims_namespace(&cluster, &client, all_namespaces);
-            events::run(&client, flavor, output.format, namespace.as_deref(), now).await?;
+            let cluster = connection::connect(&flags).await?;
+            let namespace = claims_namespace(&flags, &cluster.client, all_namespaces);
+            events::run(&cluster, output.format, namespace.as_deref(), now).await?;
         }
         Command::Doctor { output } => {
-            let (client, flavor) = connection::connect_or_default(&cluster).await?;
-            let report = doctor::run_checks(&client, flavor, programs_namespace(&cluster), now).await;
+            let cluster = connection::connect_or_default(&flags).await?;
+            let report = doctor::run_checks(&cluster, programs_namespace(&flags), now).await;
             output::print(&doctor::render(output, &report)?)?;
             return Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         Command::SupportBundle { file } => {
-            let (client, flavor) = connection::connect_or_default(&cluster).await?;
-            Box::pin(bundle::run(&client, flavor, programs_namespace(&cluster), file.as_deref(), now)).await?;
+            let cluster = connection::connect_or_default(&flags).await?;
+            Box::pin(bundle::run(&cluster, programs_namespace(&flags), file.as_deref(), now)).await?;
         }
         Command::Completions { shell } => output::print(&generated::completions(shell))?,
         Command::Man { directory } => output::print(&generated::manual(directory.as_deref())?)?,
-        Command::Version => version(&cluster).await?,
+        Command::Version => version(&flags).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

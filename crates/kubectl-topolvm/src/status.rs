@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, LogicalVolume, NodeCapacity, parse_bytes};
 
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format, Row};
 use crate::request;
@@ -47,14 +48,15 @@ impl Row for ClassRow {
 }
 
 /// Prints the rows, and with `watch` again whenever they have changed.
-pub(crate) async fn run(client: &Client, flavor: ApiFlavor, format: Format, watch: bool) -> Result<(), Error> {
+pub(crate) async fn run(cluster: &Cluster, format: Format, watch: bool) -> Result<(), Error> {
     if watch {
-        return watch::run(client, flavor, format).await;
+        return watch::run(cluster, format).await;
     }
-    let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
+    let Cluster { client, flavor } = cluster;
+    let volumes = Api::<LogicalVolume>::all_with(client.clone(), flavor);
     let (nodes, volumes) =
-        futures::future::try_join(request::list_all::<Node>(client), request::list(&volumes, &flavor, "")).await?;
-    output::print(&shown(format, &rows(flavor, &nodes, &volumes))?)
+        futures::future::try_join(request::list_all::<Node>(client), request::list(&volumes, flavor, "")).await?;
+    output::print(&shown(format, &rows(*flavor, &nodes, &volumes))?)
 }
 
 fn shown(format: Format, rows: &[ClassRow]) -> Result<String, Error> {

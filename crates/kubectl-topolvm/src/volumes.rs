@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, parse_bytes};
 
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::objects::Objects;
 use crate::output::{self, Format, Row};
@@ -59,14 +60,13 @@ struct Binding<'a> {
 
 /// Prints the rows of one namespace, or all.
 pub(crate) async fn run(
-    client: &Client,
-    flavor: ApiFlavor,
+    cluster: &Cluster,
     format: Format,
     namespace: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let objects = Objects::list(client, flavor, namespace).await?;
-    let rows = rows(flavor, &objects, namespace, now);
+    let objects = Objects::list(cluster, namespace).await?;
+    let rows = rows(cluster.flavor, &objects, namespace, now);
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
 }
 

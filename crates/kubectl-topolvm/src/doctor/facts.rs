@@ -12,6 +12,7 @@ use topolvm_api::ApiFlavor;
 use super::rights::{self, Right};
 use super::webhooks::{self, Backend};
 use super::workloads::{LEASE, Role, Workload, list_workloads};
+use crate::connection::Cluster;
 use crate::request::{RequestResult, get, list, list_all};
 use crate::server_version::{self, Version};
 
@@ -43,16 +44,17 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn read(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Self {
-        let mut facts = Box::pin(Self::list_objects(client, flavor, namespace, now)).await;
+    pub(super) async fn read(cluster: &Cluster, namespace: &str, now: Timestamp) -> Self {
+        let mut facts = Box::pin(Self::list_objects(cluster, namespace, now)).await;
         let webhooks = facts.webhooks.as_deref().unwrap_or_default();
-        facts.backends = webhooks::backends(client, flavor, namespace, webhooks).await;
-        facts.rights = rights::review(client, flavor, namespace, &facts.service_accounts()).await;
+        facts.backends = webhooks::backends(cluster, namespace, webhooks).await;
+        facts.rights = rights::review(cluster, namespace, &facts.service_accounts()).await;
         facts
     }
 
     /// Reads what needs no other object; there are no backends and no rights yet.
-    async fn list_objects(client: &Client, flavor: ApiFlavor, namespace: &str, now: Timestamp) -> Self {
+    async fn list_objects(cluster: &Cluster, namespace: &str, now: Timestamp) -> Self {
+        let &Cluster { ref client, flavor } = cluster;
         // As csi-provisioner makes a name of that of the driver
         let provisioner = flavor.driver_name().replace('.', "-");
         let installed = async {

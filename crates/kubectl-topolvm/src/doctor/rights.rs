@@ -2,10 +2,11 @@
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::{Api, Client};
+use kube::Api;
 use topolvm_api::ApiFlavor;
 
 use super::workloads::{LEASE, Role};
+use crate::connection::Cluster;
 use crate::request::{self, RequestResult};
 
 /// Questions at the same time.
@@ -40,13 +41,12 @@ pub(super) struct Right {
 
 /// Asks the API server about all rights.
 pub(super) async fn review(
-    client: &Client,
-    flavor: ApiFlavor,
+    cluster: &Cluster,
     namespace: &str,
     accounts: &[(Role, String)],
 ) -> RequestResult<Vec<Right>> {
     let questions = accounts.iter().flat_map(|(role, account)| {
-        let of_role = attributes(*role, flavor, namespace);
+        let of_role = attributes(*role, cluster.flavor, namespace);
         of_role.into_iter().map(move |attributes| (account.clone(), attributes))
     });
     let asked = questions.map(|(account, attributes)| async move {
@@ -63,7 +63,7 @@ pub(super) async fn review(
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = request::create(&Api::all(client.clone()), &review).await?;
+        let answer = request::create(&Api::all(cluster.client.clone()), &review).await?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
         Ok(Right { account, what, is_allowed })
     });

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
-use topolvm_api::crd;
+use topolvm_api::{ApiFlavor, crd};
 
 use super::rights::Right;
 use super::webhooks::{Backend, selects};

@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::ApiFlavor;
 use x509_parser::pem::Pem;
 
+use crate::connection::Cluster;
 use crate::request::{self, RequestResult};
 
 /// HTTP paths of the webhooks of topolvm-controller.
@@ -46,17 +47,16 @@ pub(super) fn ours<'a>(
 
 /// Returns the Services of our webhooks, each once.
 pub(super) async fn backends(
-    client: &Client,
-    flavor: ApiFlavor,
+    cluster: &Cluster,
     namespace: &str,
     configurations: &[MutatingWebhookConfiguration],
 ) -> Vec<Backend> {
-    let services = ours(flavor, namespace, configurations).into_iter().filter_map(|webhook| {
+    let services = ours(cluster.flavor, namespace, configurations).into_iter().filter_map(|webhook| {
         webhook.client_config.service.as_ref().map(|service| (service.namespace.clone(), service.name.clone()))
     });
     let mut backends = Vec::new();
     for (namespace, name) in services.collect::<std::collections::BTreeSet<_>>() {
-        let ready = ready_endpoints(client, &namespace, &name).await;
+        let ready = ready_endpoints(&cluster.client, &namespace, &name).await;
         backends.push(Backend { namespace, name, ready });
     }
     backends

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
-use kube::{Api, Client};
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::LogicalVolume;
 
 use super::{ClassRow, rows, shown};
+use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format};
 
@@ -19,7 +20,8 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints rows until the program is interrupted, or the API server refuses the watch.
-pub(super) async fn run(client: &Client, flavor: ApiFlavor, format: Format) -> Result<(), Error> {
+pub(super) async fn run(cluster: &Cluster, format: Format) -> Result<(), Error> {
+    let Cluster { client, flavor } = cluster.clone();
     let (nodes, node_writer) = reflector::store::<Node>();
     let volume_writer = reflector::store::Writer::<LogicalVolume>::new(flavor);
     let volumes = volume_writer.as_reader();

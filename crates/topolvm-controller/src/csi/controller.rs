@@ -103,7 +103,7 @@ impl Controller for ControllerService {
         request: Request<pb::ControllerExpandVolumeRequest>,
     ) -> Result<Response<pb::ControllerExpandVolumeResponse>, Status> {
         let deadline = Deadline::from_request(&request);
-        let ExpandVolume { id, bytes, has_filesystem } = request.into_inner().try_into()?;
+        let ExpandVolume { id, bytes, has_filesystem } = ExpandVolume::parse(request.get_ref())?;
         let _lock = self.ids.lock(&id)?;
         let bytes = deadline.run(self.volumes.expand(&id, bytes, deadline.wait)).await?;
         Ok(Response::new(pb::ControllerExpandVolumeResponse {
@@ -118,7 +118,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<pb::ValidateVolumeCapabilitiesResponse>, Status> {
         let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
-        let ValidateVolume { id, objection } = (&request).try_into()?;
+        let ValidateVolume { id, objection } = ValidateVolume::parse(&request)?;
         deadline.run(self.volumes.get_by_id(VolumeKind::Volume, &id)).await?;
         let confirmed = objection.is_none().then_some(Confirmed {
             volume_context: request.volume_context,

@@ -125,10 +125,8 @@ pub(crate) struct ExpandVolume {
     pub(crate) has_filesystem: bool,
 }
 
-impl TryFrom<ControllerExpandVolumeRequest> for ExpandVolume {
-    type Error = RequestError;
-
-    fn try_from(request: ControllerExpandVolumeRequest) -> Result<Self, RequestError> {
+impl ExpandVolume {
+    pub(crate) fn parse(request: &ControllerExpandVolumeRequest) -> Result<Self, RequestError> {
         let id = required_field(&request.volume_id, "volume_id")?.to_owned();
         if request.capacity_range.is_none() {
             return Err(RequestError::MissingField("capacity_range"));
@@ -200,10 +198,8 @@ pub(crate) struct ValidateVolume {
     pub(crate) objection: Option<RequestError>,
 }
 
-impl TryFrom<&ValidateVolumeCapabilitiesRequest> for ValidateVolume {
-    type Error = RequestError;
-
-    fn try_from(request: &ValidateVolumeCapabilitiesRequest) -> Result<Self, RequestError> {
+impl ValidateVolume {
+    pub(crate) fn parse(request: &ValidateVolumeCapabilitiesRequest) -> Result<Self, RequestError> {
         let id = required_field(&request.volume_id, "volume_id")?.to_owned();
         match parse_capabilities(&request.volume_capabilities) {
             Ok(_) => Ok(Self { id, objection: None }),

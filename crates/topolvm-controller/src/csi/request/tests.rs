@@ -135,7 +135,7 @@ fn filesystems_that_no_node_makes_are_refused(#[case] filesystem: &str) {
         volume_capabilities: vec![mount(filesystem)],
         ..ValidateVolumeCapabilitiesRequest::default()
     };
-    assert_eq!(ValidateVolume::try_from(&validate).unwrap().objection, Some(error));
+    assert_eq!(ValidateVolume::parse(&validate).unwrap().objection, Some(error));
 }
 
 #[rstest]
@@ -158,7 +158,7 @@ fn a_volume_with_another_filesystem_can_grow() {
         volume_capability: Some(mount("ext3")),
         ..ControllerExpandVolumeRequest::default()
     };
-    assert!(ExpandVolume::try_from(request).unwrap().has_filesystem);
+    assert!(ExpandVolume::parse(&request).unwrap().has_filesystem);
 }
 
 #[rstest]
@@ -178,7 +178,7 @@ fn other_modes_than_writing_on_one_node_are_refused(#[case] mode: Mode) {
         volume_capabilities: vec![wrong],
         ..ValidateVolumeCapabilitiesRequest::default()
     };
-    let objection = ValidateVolume::try_from(&validate).unwrap().objection;
+    let objection = ValidateVolume::parse(&validate).unwrap().objection;
     assert_eq!(objection, Some(RequestError::UnsupportedAccessMode(mode.as_str_name())));
 }
 
@@ -206,16 +206,16 @@ fn a_filesystem_grows_on_the_node_unless_the_volume_is_a_block_device(
         volume_capability: capability,
         ..ControllerExpandVolumeRequest::default()
     };
-    assert_eq!(ExpandVolume::try_from(request), Ok(ExpandVolume { id: "v".to_owned(), bytes: 8192, has_filesystem }));
+    assert_eq!(ExpandVolume::parse(&request), Ok(ExpandVolume { id: "v".to_owned(), bytes: 8192, has_filesystem }));
 }
 
 #[test]
 fn expansion_needs_an_id_and_a_range() {
     let mut request = ControllerExpandVolumeRequest::default();
-    let parse = ExpandVolume::try_from;
-    assert_eq!(parse(request.clone()), Err(RequestError::MissingField("volume_id")));
+    let parse = ExpandVolume::parse;
+    assert_eq!(parse(&request), Err(RequestError::MissingField("volume_id")));
     request.volume_id.push('v');
-    assert_eq!(parse(request), Err(RequestError::MissingField("capacity_range")));
+    assert_eq!(parse(&request), Err(RequestError::MissingField("capacity_range")));
 }
 
 #[rstest]
