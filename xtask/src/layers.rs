@@ -67,16 +67,23 @@ impl Layer {
 
     /// cargo test of what the layer consists of.
     fn command(self) -> Command {
+        let mut command = cargo(&["test", "--locked", "--quiet", "--no-fail-fast"]);
         if self == Self::Unit {
-            return cargo(&["test", "--workspace", "--exclude", "system-tests", "--locked", "--quiet"]);
+            command.args(["--workspace", "--exclude", "system-tests"]);
+        } else {
+            command.args(["--package", "system-tests", "--test", &self.name()]);
         }
-        cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--test", &self.name()])
+        if self == Self::Cluster {
+            // Most of its trials wait for a third of their time
+            command.args(["--", "--test-threads=3"]);
+        }
+        command
     }
 
     /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of
     /// every test binary.
     fn test(self, mut command: Command) -> anyhow::Result<Counts> {
-        let mut child = command.arg("--no-fail-fast").stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
         for line in BufReader::new(output).lines() {

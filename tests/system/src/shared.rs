@@ -131,9 +131,12 @@ impl<T> ClusterPool<T> {
         })
     }
 
-    /// Stops all values that were started.
-    pub fn stop_all(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
-        let idle = mem::take(&mut self.lock().idle);
+    /// Stops the values that no trial uses.
+    pub fn stop_idle(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
+        let mut state = self.lock();
+        let idle = mem::take(&mut state.idle);
+        state.up -= idle.len();
+        drop(state);
         idle.into_iter().map(down).fold(Ok(()), Result::and)
     }
 

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
             SHARED.run_with(up, run_with_embedded_lvmd).map_err(|error| Failed::from(format!("{error:#}")))
         }),
     ]);
-    if let Err(error) = SHARED.stop_all(TestCluster::down) {
+    if let Err(error) = SHARED.stop_idle(TestCluster::down) {
         eprintln!("conformance: taking the cluster down failed: {error:#}");
         return ExitCode::FAILURE;
     }

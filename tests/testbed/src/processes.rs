@@ -13,8 +13,9 @@ use crate::process::{Process, spawn, stop_file};
 
 /// Time that a program has to become ready. The slowest machine that was seen needs a tenth of it.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// Interval of the checks that a program is ready.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// First interval of the checks that a program is ready, and the longest. It grows with the time that was waited, for
+/// many a check starts kubectl, and would take most of a CPU.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
 
 /// Starts and stops the programs of one cluster, each with `run/NAME.pid` and `log/NAME.log`.
 #[derive(Debug, Clone)]
@@ -66,7 +67,7 @@ impl Processes {
     /// Calls `probe` until it succeeds. Fails when the program ends or is not ready within a minute, with the end of
     /// its log.
     pub(crate) fn wait_until_ready<T>(&self, name: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
-        let end = Instant::now() + START_TIMEOUT;
+        let start = Instant::now();
         loop {
             let error = match probe() {
                 Ok(answer) => return Ok(answer),
@@ -75,11 +76,12 @@ impl Processes {
             if !self.process(name)?.is_some_and(|process| process.is_alive()) {
                 bail!("{name} died: {}", log::tail(&self.log(name), 15));
             }
-            if Instant::now() >= end {
+            if start.elapsed() >= START_TIMEOUT {
                 let log = log::tail(&self.log(name), 15);
                 return Err(error.context(format!("{name} was not ready after {START_TIMEOUT:?}: {log}")));
             }
-            sleep(POLL_INTERVAL);
+            let [first, longest] = POLL_INTERVALS;
+            sleep((start.elapsed() / 8).clamp(first, longest));
         }
     }
 }

@@ -54,7 +54,9 @@ pub(crate) fn with_pods(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()>
 }
 
 /// Runs a trial that kills the programs, replaces them or gives them other flags: they are processes of the bed.
+/// Clusters with pods that are idle by then are stopped: no later trial asks for one, and each takes a tenth of a CPU.
 pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    IN_PODS.stop_idle(|fixture| fixture.shared.down())?;
     run_trial(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
 }
 
@@ -76,7 +78,7 @@ fn run_trial(
 
 /// Stops the clusters that were started.
 pub(crate) fn down() -> Result<()> {
-    [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|pool| pool.stop_all(|fixture| fixture.shared.down()))
+    [&IN_PODS, &AS_PROCESSES].into_iter().try_for_each(|pool| pool.stop_idle(|fixture| fixture.shared.down()))
 }
 
 /// Returns the specification for the pods of the overlay `lvmd`, with the same device classes.

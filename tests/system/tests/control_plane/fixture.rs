@@ -46,7 +46,7 @@ pub(crate) fn run_trial(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()>
 
 /// Stops the control plane, if one was started.
 pub(crate) fn down() -> Result<()> {
-    SHARED.stop_all(|fixture| fixture.shared.down())
+    SHARED.stop_idle(|fixture| fixture.shared.down())
 }
 
 impl Fixture {
