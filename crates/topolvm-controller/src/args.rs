@@ -1,12 +1,9 @@
 //! Flags and environment of `topolvm-controller`, and the configuration they become.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgAction, Parser};
-use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, ParseQuantityError, parse_bytes};
+use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET};
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
@@ -16,7 +13,6 @@ use crate::reconcile::ControllerSettings;
 use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
 
 /// Serves the CSI controller service of TopoLVM.
-#[expect(clippy::struct_excessive_bools, reason = "flags")]
 #[derive(Clone, Debug, Parser)]
 #[command(name = "topolvm-controller", version)]
 pub struct Args {
@@ -32,26 +28,14 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: Listen,
 
-    /// Smallest raw block volume; smaller requests are raised to it.
-    #[arg(long, value_name = "QUANTITY", default_value = "8Mi", value_parser = parse_minimum)]
-    pub minimum_allocation_block: u64,
-
-    /// Smallest volume with ext4, or with no filesystem named; smaller requests are raised to it.
-    #[arg(long, value_name = "QUANTITY", default_value = "32Mi", value_parser = parse_minimum)]
-    pub minimum_allocation_ext4: u64,
-
-    /// Smallest volume with XFS; smaller requests are raised to it.
-    #[arg(long, value_name = "QUANTITY", default_value = "300Mi", value_parser = parse_minimum)]
-    pub minimum_allocation_xfs: u64,
-
-    /// Smallest volume with Btrfs; smaller requests are raised to it.
-    #[arg(long, value_name = "QUANTITY", default_value = "200Mi", value_parser = parse_minimum)]
-    pub minimum_allocation_btrfs: u64,
+    #[command(flatten)]
+    pub(crate) minimums: MinimumAllocation,
 
     /// Take snapshots, restore them and clone volumes. Turn it off where no node has a thin device class.
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     pub enable_snapshots: bool,
+
     /// Let one replica at a time run the controllers; false only where there is one replica.
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
@@ -65,37 +49,11 @@ pub struct Args {
     #[arg(long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
     pub leader_election_namespace: String,
 
-    /// Others take over when the leader has not renewed the Lease for so long; whole seconds.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
-    pub leader_election_lease_duration: Duration,
+    #[command(flatten)]
+    pub(crate) election_timing: ElectionTiming,
 
-    /// The leader stops when it could not renew the Lease for so long.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
-    pub leader_election_renew_deadline: Duration,
-
-    /// The leader renews the Lease this often.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
-    pub leader_election_retry_period: Duration,
-
-    /// Leave the claims and LogicalVolumes of a deleted Node alone.
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
-          require_equals = true, action = ArgAction::Set)]
-    pub skip_node_finalize: bool,
-
-    /// Claims carry the finalizer of the claim webhook on purpose. When such a claim is deleted, pods that are pending
-    /// for it are deleted too, so that a StatefulSet makes both anew. Without this the finalizer is taken off all
-    /// claims.
-    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
-          require_equals = true, action = ArgAction::Set)]
-    pub pvc_finalizer: bool,
-
-    /// A LogicalVolume that was deleted so long ago, and whose Node is gone, is let go.
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
-    pub stale_period: Duration,
-
-    /// How often to look for such LogicalVolumes.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
-    pub cleanup_interval: Duration,
+    #[command(flatten)]
+    pub(crate) controllers: ControllerSettings,
 
     /// Any value that is not empty selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
@@ -144,75 +102,23 @@ impl TryFrom<Args> for Config {
             csi_socket: args.csi_socket,
             metrics: args.metrics.into(),
             health_probe_bind_address: args.health_probe_bind_address,
-            minimums: MinimumAllocation {
-                block: args.minimum_allocation_block,
-                ext4: args.minimum_allocation_ext4,
-                xfs: args.minimum_allocation_xfs,
-                btrfs: args.minimum_allocation_btrfs,
-            },
+            minimums: args.minimums,
             snapshots: args.enable_snapshots,
             lease: args.leader_election.then(|| {
                 let namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
-                let timing = ElectionTiming {
-                    lease_duration: args.leader_election_lease_duration,
-                    renew_deadline: args.leader_election_renew_deadline,
-                    retry_period: args.leader_election_retry_period,
-                };
-                (LeaseName { namespace, name: args.leader_election_id }, timing)
+                (LeaseName { namespace, name: args.leader_election_id }, args.election_timing)
             }),
-            controllers: ControllerSettings {
-                skip_node_finalize: args.skip_node_finalize,
-                pvc_finalizer: args.pvc_finalizer,
-                stale_period: args.stale_period,
-                cleanup_interval: args.cleanup_interval,
-            },
+            controllers: args.controllers,
             flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
-            webhooks: args.webhooks.config(args.pvc_finalizer)?,
+            webhooks: args.webhooks.config(args.controllers.pvc_finalizer)?,
         })
-    }
-}
-
-impl Args {
-    /// Checks the flags of the leader election against each other. client-go has the same rules.
-    pub(crate) fn check_leader_election(&self) -> Result<(), ConfigError> {
-        let (lease, renew) = (self.leader_election_lease_duration, self.leader_election_renew_deadline);
-        if lease <= renew {
-            return Err(ConfigError::new(format!(
-                "--leader-election-lease-duration ({lease:?}) must be longer than --leader-election-renew-deadline \
-                 ({renew:?}), or two replicas could lead at once"
-            )));
-        }
-        let retry = self.leader_election_retry_period;
-        if renew <= retry.mul_f64(1.2) {
-            return Err(ConfigError::new(format!(
-                "--leader-election-renew-deadline ({renew:?}) must be longer than 1.2 times \
-                 --leader-election-retry-period ({retry:?}), so that there is time for a second attempt"
-            )));
-        }
-        if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
-            return Err(ConfigError::new("--leader-election-lease-duration must be whole seconds, such as 15s"));
-        }
-        Ok(())
-    }
-}
-
-/// Parses a time span as Go writes it, such as 10m or 1h30m. Not zero.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let parsed: Option<SignedDuration> = text.parse().ok();
-    let span = parsed.and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
-    span.ok_or_else(|| "must be a time span such as 15s, 10m or 24h, and more than zero".to_owned())
-}
-
-/// Parses a quantity in bytes. A negative minimum means none, as it does in TopoLVM.
-fn parse_minimum(text: &str) -> Result<u64, ParseQuantityError> {
-    match parse_bytes(&Quantity(text.to_owned())) {
-        Err(ParseQuantityError::Negative(_)) => Ok(0),
-        parsed => parsed,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory as _;
 
     use crate::{CapacityResource, Certificates};
@@ -326,7 +232,7 @@ mod tests {
     #[case::renew("--leader-election-retry-period=9s")]
     fn times_with_which_two_could_lead_are_refused(#[case] flag: &str) {
         let args = Args::try_parse_from(["topolvm-controller", flag]).unwrap();
-        assert!(args.check_leader_election().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
+        assert!(args.election_timing.check().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
     }
 
     #[rstest::rstest]

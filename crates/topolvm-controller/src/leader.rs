@@ -7,6 +7,7 @@
 //!
 //! `candidate` acquires the Lease, `holder` renews it, `lease` has the pure parts.
 
+mod args;
 mod candidate;
 mod holder;
 mod lease;
@@ -23,20 +24,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::{CancellationToken, error_chain};
 
+pub(crate) use args::ElectionTiming;
+
 /// The time that releasing the Lease may take. Nothing is lost if it fails: the next leader then waits until it has
 /// expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The times of the election; client-go's flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ElectionTiming {
-    /// Others acquire the Lease when it was not renewed for so long. Whole seconds.
-    pub(crate) lease_duration: Duration,
-    /// The leader gives up when it could not renew for so long.
-    pub(crate) renew_deadline: Duration,
-    /// The pause between two attempts to renew.
-    pub(crate) retry_period: Duration,
-}
 
 /// Namespace and name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ mod minimum_allocation;
 mod node_informer;
 mod reconcile;
 mod run;
+mod time_span;
 mod volume_informer;
 mod volume_size;
 mod volumes;

@@ -2,7 +2,11 @@
 //!
 //! CreateVolume and GetCapacity need it, and the pod webhook, which adds up what the volumes of a pod will take.
 
+mod args;
+
 use topolvm_api::FILESYSTEMS;
+
+pub use args::MinimumAllocation;
 
 /// StorageClass parameters that tell external-provisioner the filesystem; the second is the older one. It compares
 /// their names in lower case and refuses a class that has both.
@@ -14,20 +18,6 @@ pub(crate) enum VolumeMode {
     Block,
     /// With this filesystem; empty is the node's default.
     Filesystem(String),
-}
-
-/// The smallest volumes that are made, in bytes. Smaller requests are raised to these sizes, because mkfs refuses
-/// devices that are too small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MinimumAllocation {
-    /// For raw block volumes.
-    pub block: u64,
-    /// For ext4, and where no filesystem is named: the node then makes ext4.
-    pub ext4: u64,
-    /// For XFS.
-    pub xfs: u64,
-    /// For Btrfs.
-    pub btrfs: u64,
 }
 
 impl MinimumAllocation {

@@ -9,6 +9,7 @@
 //! write names the object that it is meant for, so that an old cache or a second controller cannot hit another object
 //! of the same name.
 
+mod args;
 mod claim;
 mod claim_finalizer;
 mod claim_informer;
@@ -23,8 +24,6 @@ mod pvc_finalizer;
 mod stale_volumes;
 mod work_queue;
 
-use std::time::Duration;
-
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
@@ -32,6 +31,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::{ReconcileMetrics, watch_and_reconcile};
 use topolvm_runtime::CancellationToken;
 
+pub(crate) use args::ControllerSettings;
 pub(crate) use events::EventPublisher;
 
 use claim_finalizer::ClaimFinalizer;
@@ -43,19 +43,6 @@ use stale_volumes::StaleVolumes;
 
 use crate::node_informer::NodeInformer;
 use crate::volume_informer::VolumeInformer;
-
-/// The settings of the controllers, from flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ControllerSettings {
-    /// Leave claims and volumes of a deleted Node alone.
-    pub(crate) skip_node_finalize: bool,
-    /// Claims carry our finalizer on purpose.
-    pub(crate) pvc_finalizer: bool,
-    /// A volume that was deleted so long ago is stale.
-    pub(crate) stale_period: Duration,
-    /// The pause between two searches for stale volumes.
-    pub(crate) cleanup_interval: Duration,
-}
 
 /// The controllers, and what they share.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ impl Program for Args {
     }
 
     fn config(self) -> Result<Config, ConfigError> {
-        self.check_leader_election()?;
+        self.election_timing.check()?;
         self.try_into()
     }
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 
 pub(super) struct Archive {
     builder: Builder<GzEncoder<Box<dyn Write>>>,
-    /// Where it is written, for errors.
+    /// The file that is written, for errors.
     path: PathBuf,
     directory: String,
     time: u64,

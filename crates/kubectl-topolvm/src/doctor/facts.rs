@@ -54,20 +54,21 @@ impl Facts {
 
     /// Reads what needs no other object; there are no backends and no rights yet.
     async fn list_objects(cluster: &Cluster, namespace: &str, now: Timestamp) -> Self {
-        let &Cluster { ref client, flavor } = cluster;
+        let (client, flavor) = (&cluster.client, cluster.flavor);
         // As csi-provisioner makes a name of that of the driver
         let provisioner = flavor.driver_name().replace('.', "-");
         let installed = async {
             futures::join!(
                 server_version::read(client),
                 definitions(client),
-                list_all(client),
-                list_all(client),
+                list_all::<CSIDriver>(client),
+                list_all::<CSINode>(client),
                 list_workloads(client),
                 leases(client, LEASE),
                 leases(client, &provisioner),
             )
         };
+        // The types of the fields name the kinds
         let objects = async { futures::join!(list_all(client), list_all(client), list_all(client), list_all(client)) };
         let (installed, (nodes, webhooks, classes, namespaces)) = futures::join!(installed, objects);
         let (version, definitions, drivers, csi_nodes, workloads, leases, provisioner_leases) = installed;

@@ -2,16 +2,10 @@
 
 use std::path::PathBuf;
 
-use jiff::SignedDuration;
 use topolvm_runtime::ConfigError;
 use topolvm_runtime::listen::Listen;
 
 use super::{CapacityResource, Certificates, SelfManaged, WebhookConfig};
-
-/// Shortest life of a certificate: two thirds of it have to be enough for a renewal.
-const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
-/// Longest: a hundred years.
-const LONGEST: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// The flags of the admission webhooks.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,25 +32,8 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "WHAT", default_value = "marker")]
     pod_capacity_resource: CapacityResource,
 
-    /// Service through which the API server calls the webhooks; its names are in the self-made certificate.
-    #[arg(long, value_name = "NAME", default_value = "topolvm-controller")]
-    webhook_service: String,
-
-    /// Namespace of that Service and of the Secret. Empty: that of the pod.
-    #[arg(long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
-    webhook_namespace: String,
-
-    /// Secret with the self-made certificate.
-    #[arg(long, value_name = "NAME", default_value = "topolvm-webhook-certificate")]
-    webhook_secret: String,
-
-    /// MutatingWebhookConfiguration that gets the authority of the self-made certificate.
-    #[arg(long, value_name = "NAME", default_value = "topolvm-hook")]
-    webhook_configuration: String,
-
-    /// How long a self-made certificate is valid; it is renewed after two thirds of that.
-    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_lifetime)]
-    webhook_certificate_lifetime: SignedDuration,
+    #[command(flatten)]
+    self_managed: SelfManaged,
 }
 
 impl WebhookArgs {
@@ -74,13 +51,7 @@ impl WebhookArgs {
         let certificates = if has_directory {
             Certificates::Files(self.cert_dir.into())
         } else {
-            Certificates::SelfManaged(SelfManaged {
-                namespace: self.webhook_namespace,
-                service: self.webhook_service,
-                secret: self.webhook_secret,
-                configuration: self.webhook_configuration,
-                lifetime: self.webhook_certificate_lifetime,
-            })
+            Certificates::SelfManaged(self.self_managed)
         };
         Ok(Some(WebhookConfig {
             address,
@@ -90,9 +61,4 @@ impl WebhookArgs {
             pvc_finalizer,
         }))
     }
-}
-
-fn parse_lifetime(text: &str) -> Result<SignedDuration, String> {
-    let lifetime: SignedDuration = text.parse().map_err(|_| "write a duration such as 8760h or 90m".to_owned())?;
-    if (SHORTEST..=LONGEST).contains(&lifetime) { Ok(lifetime) } else { Err("between 1m and 876000h".to_owned()) }
 }

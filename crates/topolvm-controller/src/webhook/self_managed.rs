@@ -16,6 +16,7 @@
 //! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret
 //!   lost while no replica ran) is a new certificate served at once.
 
+mod args;
 mod ca_bundles;
 mod certificate;
 mod content;
@@ -37,6 +38,8 @@ use topolvm_kube::watch_one;
 use topolvm_runtime::tls::{CertificateError, ServedCertificate};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
+pub use self::args::SelfManaged;
+
 use self::ca_bundles::CaBundles;
 use self::certificate::CertificateAndKey;
 use self::content::Content;
@@ -54,21 +57,6 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 const ATTEMPTS: u32 = 16;
 /// Time that API servers get to hear of a new authority before it signs what is served.
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
-
-/// Names of the objects of a self-managed certificate, and its lifetime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelfManaged {
-    /// Namespace of the Secret and of the Service.
-    pub namespace: String,
-    /// The Service through which the API server calls.
-    pub service: String,
-    /// The Secret with the certificate.
-    pub secret: String,
-    /// The MutatingWebhookConfiguration whose `caBundle`s are written.
-    pub configuration: String,
-    /// Lifetime of a certificate; it is renewed after two thirds of that.
-    pub lifetime: SignedDuration,
-}
 
 /// A reconcile that failed.
 #[derive(Debug, thiserror::Error)]

@@ -47,8 +47,8 @@ impl StorageClassInformer {
         (classes, task)
     }
 
-    /// Returns the parameters of the class that a claim names; `None` if it names none, or one that does not exist or is
-    /// of another driver.
+    /// Returns the parameters of the class that a claim names; `None` if it names none, or one that does not exist or
+    /// is of another driver.
     pub(crate) async fn find_own(&self, name: Option<&str>) -> kube::Result<Option<ClassParameters>> {
         let Some(name) = name else { return Ok(None) };
         if let Some(class) = self.cache.get(&ObjectRef::new(name)) {

@@ -1,0 +1,31 @@
+//! Flags of the controllers.
+
+use std::time::Duration;
+
+use clap::ArgAction;
+
+use crate::time_span::parse_duration;
+
+/// The settings of the controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct ControllerSettings {
+    /// Leave the claims and LogicalVolumes of a deleted Node alone.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) skip_node_finalize: bool,
+
+    /// Claims carry the finalizer of the claim webhook on purpose. When such a claim is deleted, pods that are pending
+    /// for it are deleted too, so that a StatefulSet makes both anew. Without this the finalizer is taken off all
+    /// claims.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) pvc_finalizer: bool,
+
+    /// A LogicalVolume that was deleted so long ago, and whose Node is gone, is let go.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+    pub(crate) stale_period: Duration,
+
+    /// How often to look for such LogicalVolumes.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub(crate) cleanup_interval: Duration,
+}

@@ -1,0 +1,12 @@
+//! Parses time spans of flags. Pure.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// Parses a time span as Go writes it, such as 10m or 1h30m. Not zero.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let parsed: Option<SignedDuration> = text.parse().ok();
+    let span = parsed.and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
+    span.ok_or_else(|| "must be a time span such as 15s, 10m or 24h, and more than zero".to_owned())
+}
