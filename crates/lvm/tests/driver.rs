@@ -124,7 +124,7 @@ async fn errors_have_their_kinds() {
     assert!(matches!(lvm.volume_group(&vg("vg2")).await, Err(Error::GroupNotFound(_))));
     fake.edit_volume("vg1", "a", |volume| volume.open = true);
     assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await.done, Err(Error::Busy { .. })));
-    fake.miss_pvs("vg1", 1);
+    fake.set_missing_pvs("vg1", 1);
     assert!(matches!(create(&lvm, "c", 4096).await, Err(Error::Incomplete { .. })));
     fake.fail("lvremove", 1, Fault::Timeout);
     assert!(matches!(lvm.remove(&vg("vg1"), &lv("a")).await.done, Err(Error::Timeout { .. })));

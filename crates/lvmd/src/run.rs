@@ -99,7 +99,11 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     systemd.ready();
     // systemd restarts a process that hangs, and not one whose LVM does not work: another process would not get
     // further.
-    let watchdog = systemd.watchdog(async move || health::ping(&socket).await, shutdown.clone());
+    let ping = move || {
+        let socket = socket.clone();
+        async move { health::ping(&socket).await }
+    };
+    let watchdog = systemd.watchdog(ping, shutdown.clone());
     tasks.spawn("watchdog", watchdog);
     Ok(())
 }

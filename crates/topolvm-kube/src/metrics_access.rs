@@ -123,8 +123,8 @@ mod tests {
     /// An API server that knows two tokens, one of somebody who may get the metrics.
     fn api_server() -> ApiServer {
         let api = ApiServer::new();
-        api.know_token("scraper", SCRAPER);
-        api.know_token("stranger", STRANGER);
+        api.add_token("scraper", SCRAPER);
+        api.add_token("stranger", STRANGER);
         api.allow(SCRAPER, "get", "/metrics");
         api
     }

@@ -84,11 +84,10 @@ impl Systemd {
     /// Notifies the watchdog each time that `check` succeeds in time, and at the end that the service is stopping.
     ///
     /// There are four checks in the time that systemd waits, so a single late one does no harm.
-    pub async fn watchdog(
-        self,
-        mut check: impl AsyncFnMut() -> anyhow::Result<()>,
-        shutdown: CancellationToken,
-    ) -> anyhow::Result<()> {
+    pub async fn watchdog<F>(self, mut check: impl FnMut() -> F, shutdown: CancellationToken) -> anyhow::Result<()>
+    where
+        F: Future<Output = anyhow::Result<()>>,
+    {
         if let Some(expected) = self.watchdog {
             let mut ticks = tokio::time::interval(expected / 4);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -64,7 +64,7 @@ impl FakeLvm {
     }
 
     /// Removes a volume group, as when its disk is pulled.
-    pub fn lose_group(&self, vg: &str) {
+    pub fn remove_group(&self, vg: &str) {
         self.state().groups.remove(vg);
     }
 
@@ -83,7 +83,7 @@ impl FakeLvm {
     }
 
     /// Sets the number of physical volumes of the group that are missing.
-    pub fn miss_pvs(&self, vg: &str, missing: u32) {
+    pub fn set_missing_pvs(&self, vg: &str, missing: u32) {
         self.change_group(vg, |group| group.missing_pvs = missing);
     }
 
@@ -120,7 +120,7 @@ impl FakeLvm {
     }
 
     /// Removes a volume from a group: an external change for the program under test.
-    pub fn lose_volume(&self, vg: &str, name: &str) {
+    pub fn remove_volume(&self, vg: &str, name: &str) {
         self.change_group(vg, |group| group.volumes.remove(name));
     }
 

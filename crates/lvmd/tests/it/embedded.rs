@@ -42,7 +42,7 @@ async fn a_group_that_is_not_there_is_named_with_its_class() {
 #[tokio::test(start_paused = true)]
 async fn an_lvm_that_does_not_work_is_reported_at_the_start() {
     let lvm = FakeLvm::new().with_group("vg1", GIB).with_group("vg2", GIB);
-    lvm.break_down("fullreport", Fault::Spawn);
+    lvm.fail_always("fullreport", Fault::Spawn);
     assert!(matches!(start(lvm).await, Err(StartError::Lvm(_))));
 }
 

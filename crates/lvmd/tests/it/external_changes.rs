@@ -159,7 +159,7 @@ async fn what_others_do_is_seen_within_a_minute_when_disks_cannot_be_read() {
 async fn a_disk_that_cannot_be_read_is_no_news_twice() {
     let node = Node::start().await;
     node.notice().await;
-    node.lvm.miss_pvs("vg-hdd", 1);
+    node.lvm.set_missing_pvs("vg-hdd", 1);
     node.notice().await;
     let before = reports(&node, "vg-hdd");
     sleep(Duration::from_secs(50)).await;
@@ -169,7 +169,7 @@ async fn a_disk_that_cannot_be_read_is_no_news_twice() {
 #[tokio::test(start_paused = true)]
 async fn an_lvm_that_fails_is_asked_less_and_less_often() {
     let node = Node::start().await;
-    node.lvm.break_down("fullreport", Fault::Spawn);
+    node.lvm.fail_always("fullreport", Fault::Spawn);
     node.lvm.extend_group("vg-ssd", GIB);
     let before = node.lvm.processes();
     sleep(HOUR).await;
@@ -223,7 +223,7 @@ async fn a_volume_that_is_deactivated_or_activated_is_seen_within_two_seconds() 
 async fn a_group_that_is_lost_and_comes_back_is_seen_within_two_seconds() {
     let node = Node::start().await;
     node.notice().await;
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     node.notice().await;
     assert_eq!(code(node.free("ssd").await), Code::FailedPrecondition);
     assert!(*node.engine.lvm_works().borrow(), "LVM itself is well");
@@ -325,7 +325,7 @@ async fn what_others_made_a_moment_ago_counts_in_a_change() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "theirs", FakeVolume::thick(8 * GIB));
     assert_eq!(code(node.create("ssd", "a", 2 * GIB).await), Code::ResourceExhausted);
-    node.lvm.lose_volume("vg-ssd", "theirs");
+    node.lvm.remove_volume("vg-ssd", "theirs");
     node.create("ssd", "a", 2 * GIB).await.unwrap();
 }
 
@@ -343,7 +343,7 @@ async fn a_disk_that_hangs_hides_neither_device_mapper_nor_other_groups() {
     // LVM waits for the disk as well.
     let lvm = node.lvm.clone();
     let hanging = lvm.hang_disk("vg", 0);
-    lvm.break_down("fullreport", Fault::Timeout);
+    lvm.fail_always("fullreport", Fault::Timeout);
     lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 50.0);
     let told = async {
         loop {
@@ -354,7 +354,7 @@ async fn a_disk_that_hangs_hides_neither_device_mapper_nor_other_groups() {
         }
     };
     timeout(Duration::from_secs(30), told).await.expect("nobody is told that the pool fills up");
-    lvm.heal();
+    lvm.clear_faults();
     node.create("ssd", "a", GIB).await.unwrap();
     drop(hanging);
 }

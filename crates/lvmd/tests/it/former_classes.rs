@@ -112,7 +112,7 @@ async fn what_is_in_no_group_is_not_proven_absent_for_an_unknown_class() {
     let node = Node::start().await;
     assert_eq!(code(node.remove("gone", "a").await), Code::FailedPrecondition);
     let lost = node.create("hdd", "a", GIB).await.unwrap();
-    node.lvm.lose_group("vg-hdd");
+    node.lvm.remove_group("vg-hdd");
     assert_eq!(code(node.remove("gone", &lost.name).await), Code::FailedPrecondition);
 }
 
@@ -122,7 +122,7 @@ async fn an_lvm_that_fails_proves_nothing_for_an_unknown_class() {
         let node = Node::start().await;
         node.lvm.add_group("vg-late", 5 * GIB, 1);
         node.lvm.add_volume("vg-late", "a", FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) });
-        node.lvm.break_down(command, Fault::says("oops"));
+        node.lvm.fail_always(command, Fault::says("oops"));
         assert_eq!(code(node.remove("gone", "a").await), Code::Internal, "{command}");
         assert!(node.lvm.volume("vg-late", "a").is_some());
     }

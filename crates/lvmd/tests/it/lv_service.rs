@@ -343,7 +343,7 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
     let mut problems = node.engine.storage_problems();
-    node.lvm.miss_pvs("vg-hdd", 1);
+    node.lvm.set_missing_pvs("vg-hdd", 1);
     let said = "volume group vg-hdd lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disks \
          back, or give them up with `vgreduce --removemissing vg-hdd`";
     assert_eq!(*problems.wait_for(|problems| !problems.is_empty()).await.unwrap(), [said]);
@@ -359,7 +359,7 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
     assert_eq!(node.list("hdd").await.unwrap().len(), 1);
     node.remove("hdd", "a").await.unwrap();
 
-    node.lvm.miss_pvs("vg-hdd", 0);
+    node.lvm.set_missing_pvs("vg-hdd", 0);
     problems.wait_for(Vec::is_empty).await.unwrap();
     assert_eq!(node.free("hdd").await.unwrap(), 20 * GIB);
 }
@@ -368,7 +368,7 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
 async fn nothing_is_promised_out_of_a_thin_pool_in_a_group_with_missing_disks() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
-    node.lvm.miss_pvs("vg", 1);
+    node.lvm.set_missing_pvs("vg", 1);
     node.notice().await;
     assert_eq!(node.free("thin").await.unwrap(), 0);
     let class = node.engine.capacity().classes[1].clone();

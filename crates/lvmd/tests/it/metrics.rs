@@ -26,7 +26,7 @@ async fn a_group_that_lvm_cannot_be_asked_about_is_stale_and_grows_old() {
     let stale =
         |node: &Node, vg: &str| value(node, &format!("topolvm_lvmd_volume_group_stale{{volume_group=\"{vg}\"}}"));
     assert!(stale(&node, "vg-ssd") < 0.5);
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     node.lvm.extend_group("vg-ssd", GIB);
     sleep(Duration::from_secs(100)).await;
     assert!(stale(&node, "vg-ssd") > 0.5);

@@ -132,7 +132,7 @@ fn happen(lvm: &FakeLvm, event: &Event) {
         }
         Event::Lose { name } => {
             if lvm.volume("vg", name).is_some() {
-                lvm.lose_volume("vg", name);
+                lvm.remove_volume("vg", name);
             }
         }
         Event::Extend => lvm.extend_group("vg", GIB),
@@ -141,7 +141,7 @@ fn happen(lvm: &FakeLvm, event: &Event) {
         Event::Move { name } => edit(name, &|volume| volume.minor += 1000),
         Event::Fill { pool, percent } => edit(pool, &|pool| pool.data_percent = f64::from(percent)),
         Event::Hide(hide) => lvm.hide_metadata("vg", hide),
-        Event::Miss(missing) => lvm.miss_pvs("vg", missing),
+        Event::Miss(missing) => lvm.set_missing_pvs("vg", missing),
     }
 }
 
@@ -189,22 +189,22 @@ fn live(steps: &[Step]) {
             Step::Request(request) => life.request(request),
             Step::Crash { request, command, after } => {
                 life.crash(request, command, *after);
-                lvm.heal();
+                lvm.clear_faults();
                 life = Life::begin(&lvm);
             }
             Step::Restart => {
-                lvm.heal();
+                lvm.clear_faults();
                 drop(life);
                 life = Life::begin(&lvm);
             }
             Step::Event(event) => happen(&lvm, event),
             Step::Fault { command, nth, fault, after: false } => lvm.fail(command, *nth, fault.clone()),
             Step::Fault { command, nth, fault, after: true } => lvm.fail_after_success(command, *nth, fault.clone()),
-            Step::Heal => lvm.heal(),
+            Step::Heal => lvm.clear_faults(),
             Step::Wait(time) => life.wait(*time),
         }
     }
-    lvm.heal();
+    lvm.clear_faults();
     happen(&lvm, &Event::Hide(false));
     happen(&lvm, &Event::Miss(0));
     // An LVM that failed is asked again within a minute.

@@ -124,19 +124,19 @@ async fn a_class_that_means_another_pool_of_its_group_finds_its_volumes() {
 async fn a_group_that_cannot_be_read_proves_nothing() {
     let node = moved("ssd", MOVED, false).await;
     node.lvm.hide_metadata("vg-ssd", true);
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     assert_eq!(code(node.remove("ssd", "other").await), Code::DeadlineExceeded);
-    node.lvm.heal();
-    node.lvm.break_down("vgs", Fault::says("oops"));
+    node.lvm.clear_faults();
+    node.lvm.fail_always("vgs", Fault::says("oops"));
     assert_eq!(code(node.remove("ssd", "other").await), Code::Internal);
-    node.lvm.heal();
+    node.lvm.clear_faults();
     assert_eq!(code(node.remove("ssd", "other").await), Code::NotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_went_with_the_volume_proves_nothing() {
     let node = moved("ssd", MOVED, false).await;
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     node.notice().await;
     assert_eq!(code(node.remove("ssd", UID).await), Code::FailedPrecondition);
     assert_eq!(code(look_up(&node, "ssd", UID).await), Code::FailedPrecondition);

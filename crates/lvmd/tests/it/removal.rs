@@ -40,7 +40,7 @@ async fn a_failing_lvm_never_looks_like_a_volume_that_is_gone(
     } else {
         node.lvm.hide_metadata("vg-ssd", true);
     }
-    node.lvm.break_down("fullreport", fault);
+    node.lvm.fail_always("fullreport", fault);
     for code in [code(node.remove("ssd", "a").await), code(node.resize("ssd", "a", 1).await)] {
         assert!(matches!(code, Code::Internal | Code::DeadlineExceeded), "{code:?}");
     }
@@ -64,7 +64,7 @@ async fn a_report_that_fails_after_a_removal_never_looks_like_a_volume_that_was_
 #[tokio::test(start_paused = true)]
 async fn disks_that_show_no_change_prove_that_a_volume_is_gone_while_lvm_fails() {
     let node = Node::start().await;
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);
     assert_eq!(node.lvm.count("fullreport"), 1, "the start's");
 }
@@ -72,7 +72,7 @@ async fn disks_that_show_no_change_prove_that_a_volume_is_gone_while_lvm_fails()
 #[tokio::test(start_paused = true)]
 async fn a_missing_group_never_looks_like_a_volume_that_is_gone() {
     let node = Node::start().await;
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     let status = node.remove("ssd", "a").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert_eq!(status.message(), "volume group vg-ssd not found; check that its disks are there");

@@ -154,7 +154,7 @@ async fn a_thick_volume_that_thin_snapshots_read_from_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_pool_is_neither_empty_nor_full_nor_a_missing_volume() {
     let node = Node::start_thin().await;
-    node.lvm.lose_volume("vg", "pool");
+    node.lvm.remove_volume("vg", "pool");
     node.notice().await;
     for code in
         [code(node.create("thin", "a", GIB).await), code(node.free("thin").await), code(node.list("thin").await)]
@@ -204,7 +204,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
 #[tokio::test(start_paused = true)]
 async fn watchers_are_told_that_a_missing_pool_has_no_room() {
     let node = Node::start_thin().await;
-    node.lvm.lose_volume("vg", "pool");
+    node.lvm.remove_volume("vg", "pool");
     node.notice().await;
     let message = watched(&node).await;
     assert_eq!(message.free_bytes, 0);
@@ -314,7 +314,7 @@ async fn a_pool_that_fills_up_at_the_same_moment_is_no_internal_error() {
 #[tokio::test(start_paused = true)]
 async fn a_pool_whose_threshold_cannot_be_learned_takes_volumes_until_it_is_full() {
     let node = Node::start_thin().await;
-    node.lvm.break_down("lvmconfig", Fault::says("oops"));
+    node.lvm.fail_always("lvmconfig", Fault::says("oops"));
     let node = node.restart(THIN_CONFIG).await;
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 99.5);
     node.notice().await;

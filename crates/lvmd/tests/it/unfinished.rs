@@ -122,7 +122,7 @@ fn crash_after(node: &Node, command: &str) {
     let lvm = node.lvm.clone();
     node.lvm.after(command, move |_| {
         for command in ["fullreport", "lvchange", "lvcreate", "lvremove", "lvextend"] {
-            lvm.break_down(command, Fault::Spawn);
+            lvm.fail_always(command, Fault::Spawn);
         }
     });
 }
@@ -140,7 +140,7 @@ async fn what_a_crash_left_unfinished_is_gone_after_the_next_start(#[case] comma
     node.create("thin", "a", GIB).await.unwrap();
     crash_after(&node, command);
     code(node.snapshot(larger_snapshot()).await);
-    node.lvm.heal();
+    node.lvm.clear_faults();
     assert!(node.lvm.volume("vg", "s").unwrap().tags.iter().any(|tag| is_making_tag(tag)));
 
     let next = node.restart(THIN_CONFIG).await;
@@ -159,7 +159,7 @@ async fn asking_again_after_a_crash_gives_the_whole_snapshot(#[case] command: &s
     node.create("thin", "a", GIB).await.unwrap();
     crash_after(&node, command);
     code(node.snapshot(larger_snapshot()).await);
-    node.lvm.heal();
+    node.lvm.clear_faults();
     let snapshot = node.snapshot(larger_snapshot()).await.unwrap();
     assert_eq!((snapshot.size_bytes, snapshot.attr.as_str()), (2 << 30, "Vwi-a-tz--"));
     assert_eq!(snapshot.tags, [MANAGED, "topolvm.io/source=a"]);
@@ -274,7 +274,7 @@ async fn a_volume_that_cannot_be_made_ready_is_not_left_behind() {
 async fn a_volume_that_vanishes_while_it_is_made_is_not_reported_as_proven_absent() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
-    node.lvm.after("lvcreate", move |_| lvm.lose_volume("vg-ssd", "a"));
+    node.lvm.after("lvcreate", move |_| lvm.remove_volume("vg-ssd", "a"));
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);
 }
 
@@ -347,7 +347,7 @@ async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
     node.notice().await;
     let lvm = node.lvm.clone();
     node.lvm.after("lvcreate", move |_| {
-        lvm.lose_volume("vg-ssd", "a");
+        lvm.remove_volume("vg-ssd", "a");
         lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     });
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Unavailable);

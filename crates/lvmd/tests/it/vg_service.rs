@@ -111,7 +111,7 @@ async fn failures_have_their_codes() {
     assert_eq!(code(node.list("nvme").await), Code::FailedPrecondition);
     assert_eq!(code(node.free("nvme").await), Code::FailedPrecondition);
     node.notice().await;
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     node.notice().await;
     assert_eq!(code(node.list("ssd").await), Code::FailedPrecondition);
     assert_eq!(code(node.free("ssd").await), Code::FailedPrecondition);
@@ -126,14 +126,14 @@ async fn reads_go_on_with_what_was_known_while_lvm_fails(#[case] fault: Fault) {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let is_slow = matches!(fault, Fault::Timeout);
-    node.lvm.break_down("fullreport", fault);
+    node.lvm.fail_always("fullreport", fault);
     node.lvm.add_volume("vg-ssd", "b", FakeVolume::thick(GIB));
     node.notice().await;
     assert_eq!(*node.engine.lvm_works().borrow(), is_slow);
     assert_eq!(node.list("ssd").await.unwrap().len(), 1);
     assert_eq!(node.free("ssd").await.unwrap(), 8 * GIB);
     assert!(matches!(code(node.create("ssd", "c", GIB).await), Code::Internal | Code::DeadlineExceeded));
-    node.lvm.heal();
+    node.lvm.clear_faults();
     sleep(Duration::from_mins(1)).await;
     assert!(*node.engine.lvm_works().borrow());
     assert_eq!(node.list("ssd").await.unwrap().len(), 2);

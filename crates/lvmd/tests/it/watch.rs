@@ -106,17 +106,17 @@ async fn a_stream_outlives_a_failing_lvm() {
     let node = Node::start().await;
     let mut stream = watch(&node).await;
     next(&mut stream).await;
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
     assert!(is_quiet(&mut stream).await);
-    node.lvm.heal();
+    node.lvm.clear_faults();
     assert_eq!(next(&mut stream).await.free_bytes, 8 * GIB);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_begins_while_lvm_fails_tells_what_was_last_known() {
     let node = Node::start().await;
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
     node.notice().await;
     assert_eq!(next(&mut watch(&node).await).await.free_bytes, 9 * GIB);
@@ -139,7 +139,7 @@ async fn a_pool_that_fills_up_is_seen_without_a_process() {
 async fn a_missing_group_has_no_room_and_does_not_hide_the_others() {
     let node = Node::start().await;
     node.notice().await;
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     node.notice().await;
     let mut stream = watch(&node).await;
     let expected = WatchResponse {
@@ -165,11 +165,11 @@ async fn health_follows_lvm() {
     let node = Node::start().await;
     let mut works = node.engine.lvm_works();
     assert!(*works.borrow_and_update());
-    node.lvm.break_down("fullreport", Fault::says("no"));
+    node.lvm.fail_always("fullreport", Fault::says("no"));
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(!*works.borrow_and_update());
-    node.lvm.heal();
+    node.lvm.clear_faults();
     // Nobody asks for anything, and still it is found out.
     timeout(MINUTE, works.changed()).await.unwrap().unwrap();
     assert!(*works.borrow());
@@ -179,13 +179,13 @@ async fn health_follows_lvm() {
 async fn a_slow_lvm_is_not_a_dead_one() {
     let node = Node::start().await;
     let problems = node.engine.storage_problems();
-    node.lvm.break_down("fullreport", Fault::Timeout);
+    node.lvm.fail_always("fullreport", Fault::Timeout);
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(*node.engine.lvm_works().borrow());
     let told = problems.borrow().join("\n");
     assert!(told.contains("does not answer in time about volume group vg-ssd"), "{told}");
-    node.lvm.heal();
+    node.lvm.clear_faults();
     sleep(Duration::from_mins(1)).await;
     assert!(problems.borrow().is_empty());
 }
@@ -196,7 +196,7 @@ async fn requests_that_cannot_be_granted_say_nothing_about_health() {
     code(node.create("ssd", "a", 100 * GIB).await);
     code(node.remove("ssd", "a").await);
     node.notice().await;
-    node.lvm.lose_group("vg-hdd");
+    node.lvm.remove_group("vg-hdd");
     node.notice().await;
     code(node.free("hdd").await);
     assert!(*node.engine.lvm_works().borrow());
@@ -209,7 +209,7 @@ async fn a_volume_that_is_renamed_by_hand_brings_a_message_although_the_room_is_
     let mut stream = watch(&node).await;
     let before = next(&mut stream).await;
     let volume = node.lvm.volume("vg-ssd", "a").unwrap();
-    node.lvm.lose_volume("vg-ssd", "a");
+    node.lvm.remove_volume("vg-ssd", "a");
     node.lvm.add_volume("vg-ssd", "b", volume);
     assert_eq!(next(&mut stream).await, before);
     assert!(is_quiet(&mut stream).await);

@@ -346,7 +346,7 @@ async fn programs_are_told_the_reason_beside_the_code() {
         let status = client.call(path, &request).await.unwrap_err();
         assert_eq!(reason(&status), (expected.to_owned(), "lvmd.topolvm.io".to_owned()), "{path} {request:?}");
     }
-    node.lvm.lose_group("vg-ssd");
+    node.lvm.remove_group("vg-ssd");
     let status = client.call("/proto.LVService/RemoveLV", &[(1, text("a")), (2, text("ssd"))]).await.unwrap_err();
     assert_eq!(reason(&status).0, "VG_NOT_FOUND");
 }

@@ -46,7 +46,7 @@ async fn reconciles_that_fail_and_that_succeed_are_counted_for_each_controller()
         server.fail_next("patch", resource, 1, 500);
     }
     let harness = Harness::start(&server, DEFAULTS);
-    server.until_requested("patch", "pods", 1).await;
+    server.wait_for_requests("patch", "pods", 1).await;
     // The others try again by themselves
     server.edit(CLAIMS, "default", "grown", |claim| claim["status"]["capacity"] = json!({"storage": "2Gi"}));
     tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;

@@ -127,7 +127,7 @@ async fn two_controllers_that_make_the_same_volume_make_one() {
     let request = || on_nodes(volume("pvc-1"), &["n1"]);
     let one = harness.beside(create(harness.csi.clone(), request()));
     let two = harness.beside(create(other.csi.clone(), request()));
-    harness.api.until_requested("create", LVS, 2).await;
+    harness.api.wait_for_requests("create", LVS, 2).await;
     harness.start(&Agent::with_free(GIB));
     assert_eq!(one.await.unwrap().unwrap(), two.await.unwrap().unwrap());
     assert_eq!(harness.api.list_json(LVS).len(), 1);

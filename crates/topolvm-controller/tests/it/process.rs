@@ -186,7 +186,7 @@ async fn its_metrics_page_tells_of_calls_and_of_reconciles_that_failed_and_succe
     let mut program = command(&flags.each_ref().map(String::as_str));
     let _running = Running(program.env("KUBECONFIG", kubeconfig).stderr(Stdio::null()).spawn().unwrap());
 
-    api.until_requested("patch", "persistentvolumeclaims", 2).await;
+    api.wait_for_requests("patch", "persistentvolumeclaims", 2).await;
     let mut identity = IdentityClient::connect(format!("unix:{}", socket.display())).await.unwrap();
     identity.probe(ProbeRequest {}).await.unwrap();
     let reconciles = |result: &str| {

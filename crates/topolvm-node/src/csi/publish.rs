@@ -79,8 +79,8 @@ impl<M: Mounter> Agent<M> {
         Ok(())
     }
 
-    /// Returns whether the wanted filesystem is mounted at a target path; an error if another is. One that has shut down
-    /// is unmounted.
+    /// Returns whether the wanted filesystem is mounted at a target path; an error if another is. One that has shut
+    /// down is unmounted.
     async fn is_mounted_as_wanted(
         &self,
         volume: &Volume<'_>,

@@ -134,7 +134,7 @@ async fn a_node_that_appears_later_or_anew_is_annotated() {
     let agent = Agent::start(ApiServer::new());
     let _lvmd = agent.lvmd(ONE_CLASS).await;
     let full = json!({"00default": gib(10), "ssd": gib(10)});
-    agent.api.until_requested("watch", "nodes", 1).await;
+    agent.api.wait_for_requests("watch", "nodes", 1).await;
     agent.api.apply_json(node("n1").build());
     agent.until_annotated(&full).await;
     agent.api.until("nodes", "", "n1", |node| node?.pointer("/metadata/finalizers").map(drop)).await;

@@ -287,7 +287,7 @@ async fn before_the_first_list_nothing_is_declared_missing_and_what_is_mounted_i
 #[tokio::test]
 async fn an_object_without_its_lv_is_not_found() {
     let node = Node::start().await;
-    node.lvm.lose_volume(VG, "v1");
+    node.lvm.remove_volume(VG, "v1");
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound, "{status}");
 }

@@ -226,7 +226,7 @@ async fn a_read_only_lv_is_published_for_reading_and_its_journal_is_left_alone()
 async fn an_inactive_lv_that_lvmd_cannot_activate_is_named_with_the_remedy() {
     let node = Node::start().await;
     node.lvm.edit_volume(VG, "v1", |volume| volume.active = false);
-    node.lvm.break_down("lvchange", Fault::says("cannot activate"));
+    node.lvm.fail_always("lvchange", Fault::says("cannot activate"));
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("lvchange --activate y"), "{status}");

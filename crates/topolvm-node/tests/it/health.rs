@@ -133,7 +133,7 @@ async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_t
 async fn an_lvmd_that_cannot_list_hides_no_usage_and_is_no_abnormal_condition() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
-    node.lvm.break_down("fullreport", Fault::says("cannot read"));
+    node.lvm.fail_always("fullreport", Fault::says("cannot read"));
     assert_eq!(node.stats("v1", &node.target()).await.unwrap().len(), 2);
     let (abnormal, message) = node.condition().await;
     assert!(!abnormal && message.contains("not known"), "{message}");
@@ -142,7 +142,7 @@ async fn an_lvmd_that_cannot_list_hides_no_usage_and_is_no_abnormal_condition() 
 #[tokio::test]
 async fn an_lv_that_is_gone_from_lvm_is_a_loss_of_data() {
     let node = Node::start().await;
-    node.lvm.lose_volume(VG, "v1");
+    node.lvm.remove_volume(VG, "v1");
     assert_eq!(node.health().await, [(VolumeHealthErrorType::DataLoss, "LogicalVolumeMissing".to_owned())]);
 }
 

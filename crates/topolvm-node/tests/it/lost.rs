@@ -79,14 +79,14 @@ async fn a_lost_volume_is_told_in_condition_event_and_metric_until_it_is_back() 
     for name in ["pvc-1", "pvc-2"] {
         until(&cluster, name, "VolumeReady").await;
     }
-    cluster.lvm.lose_volume(VG, "u1");
+    cluster.lvm.remove_volume(VG, "u1");
     running.tell();
     let condition = until(&cluster, "pvc-1", "VolumeLost").await;
     assert_eq!(condition["status"], "False");
     assert!(condition["message"].as_str().unwrap().contains("lvrename"), "{condition}");
     let status = cluster.status("pvc-1");
     assert_eq!((status.get("code"), status.get("message"), status["volumeID"].as_str()), (None, None, Some("u1")));
-    cluster.api.until_requested("create", EVENTS, 1).await;
+    cluster.api.wait_for_requests("create", EVENTS, 1).await;
     assert_eq!(cluster.api.list_json(EVENTS)[0]["reason"], "VolumeLost");
     assert_eq!(running.lost(), "1");
     assert_eq!(until(&cluster, "pvc-2", "VolumeReady").await["status"], "True");
@@ -103,7 +103,7 @@ async fn what_an_earlier_agent_found_lost_stays_so_until_lvm_has_it_again() {
     cluster.api.apply_json(fresh("pvc-1").build());
     let first = Running::start(&cluster);
     until(&cluster, "pvc-1", "VolumeReady").await;
-    cluster.lvm.lose_volume(VG, "u1");
+    cluster.lvm.remove_volume(VG, "u1");
     first.tell();
     until(&cluster, "pvc-1", "VolumeLost").await;
     drop(first);
@@ -123,8 +123,8 @@ async fn a_volume_group_that_is_not_there_says_nothing_of_its_volumes() {
     for name in ["pvc-1", "pvc-2"] {
         until(&cluster, name, "VolumeReady").await;
     }
-    cluster.lvm.lose_group(VG);
-    cluster.lvm.lose_volume("slow", "u2");
+    cluster.lvm.remove_group(VG);
+    cluster.lvm.remove_volume("slow", "u2");
     running.tell();
     // Both classes were looked at when the second one is told
     until(&cluster, "pvc-2", "VolumeLost").await;
@@ -141,7 +141,7 @@ async fn a_volume_that_is_being_deleted_is_not_lost() {
         until(&cluster, name, "VolumeReady").await;
     }
     cluster.api.delete(LV, "", "pvc-1");
-    cluster.lvm.lose_volume(VG, "u2");
+    cluster.lvm.remove_volume(VG, "u2");
     running.tell();
     until(&cluster, "pvc-2", "VolumeLost").await;
     assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("1", 1));

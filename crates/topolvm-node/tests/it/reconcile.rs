@@ -94,7 +94,7 @@ async fn an_own_write_that_the_watch_has_not_shown_is_not_repeated() {
     cluster.api.apply_json(fresh("pvc-1").build());
     let old = cluster.object("pvc-1");
     cluster.reconcile_seen(old.clone()).await.unwrap();
-    cluster.lvm.lose_volume(VG, "u1");
+    cluster.lvm.remove_volume(VG, "u1");
     cluster.reconcile_seen(old).await.unwrap();
     assert_eq!(cluster.lvm.count("lvcreate"), 1);
     assert_eq!(cluster.api.count("patch", LV), 1);
@@ -241,7 +241,7 @@ async fn only_a_logical_volume_that_was_there_is_said_to_be_removed() {
         cluster.api.apply_json(fresh("pvc-1").build());
         cluster.reconcile("pvc-1").await.unwrap();
         if !is_there {
-            cluster.lvm.lose_volume(VG, "u1");
+            cluster.lvm.remove_volume(VG, "u1");
         }
         cluster.api.delete(LV, "", "pvc-1");
         log.take();
@@ -304,7 +304,7 @@ async fn a_missing_volume_group_keeps_the_object_until_it_is_back() {
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
     cluster.api.delete(LV, "", "pvc-1");
-    cluster.lvm.lose_group(VG);
+    cluster.lvm.remove_group(VG);
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
     assert!(matches!(error, ReconcileError::Remove(_)), "{error}");
     assert!(cluster.api.get_json(LV, "", "pvc-1").is_some());

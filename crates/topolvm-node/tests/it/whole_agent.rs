@@ -185,7 +185,7 @@ async fn a_block_volume_that_is_still_published_is_not_removed_until_it_is_unpub
     // As when the node was cut off, and pod and claim were deleted by force
     api.delete(LV, "", "pvc-1");
     tokio::select! {
-        () = api.until_requested("create", "events.events.k8s.io", 1) => {}
+        () = api.wait_for_requests("create", "events.events.k8s.io", 1) => {}
         () = api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())) => panic!("the volume was removed"),
     }
     let event = api.list_json("events.events.k8s.io").remove(0);

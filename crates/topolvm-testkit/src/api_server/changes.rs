@@ -102,7 +102,7 @@ impl ApiServer {
     }
 
     /// Waits until at least `n` requests of this verb and resource came in.
-    pub async fn until_requested(&self, verb: &str, resource: &str, n: usize) {
+    pub async fn wait_for_requests(&self, verb: &str, resource: &str, n: usize) {
         self.wait_for(|| (self.count(verb, resource) >= n).then_some(())).await;
     }
 

@@ -8,7 +8,7 @@ use super::state::State;
 
 impl ApiServer {
     /// Authenticates a token as this user from now on.
-    pub fn know_token(&self, token: &str, user: &str) {
+    pub fn add_token(&self, token: &str, user: &str) {
         self.shared.lock().tokens.insert(token.to_owned(), user.to_owned());
     }
 

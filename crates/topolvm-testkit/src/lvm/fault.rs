@@ -61,7 +61,7 @@ impl Pause {
     /// Waits until the command is paused.
     pub async fn reached(&mut self) {
         if let Some(reached) = self.reached.take() {
-            // Without a sender the pause was removed by `heal`, and the command is never paused.
+            // Without a sender the pause was removed by `clear_faults`, and the command is never paused.
             drop(reached.await);
         }
     }

@@ -39,13 +39,13 @@ impl FakeLvm {
         self.plan().add(When::After, command, Some(nth), fault.into_step());
     }
 
-    /// Makes every start of a sub-command fail, until [`Self::heal`].
-    pub fn break_down(&self, command: &str, fault: Fault) {
+    /// Makes every start of a sub-command fail, until [`Self::clear_faults`].
+    pub fn fail_always(&self, command: &str, fault: Fault) {
         self.plan().add(When::Before, command, None, fault.into_step());
     }
 
     /// Removes all faults, pauses and hooks that have not happened yet.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.plan().clear();
     }
 

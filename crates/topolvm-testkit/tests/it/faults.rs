@@ -95,7 +95,7 @@ async fn a_test_can_wait_for_an_object_and_for_a_request() {
         server.until("logicalvolumes", "", "a", |volume| volume?["status"]["volumeID"].as_str().map(str::to_owned));
     let (id, (), patched) = tokio::join!(
         is_ready,
-        server.until_requested("patch", "logicalvolumes", 1),
+        server.wait_for_requests("patch", "logicalvolumes", 1),
         api.patch_status("a", &params, &patch)
     );
     patched.unwrap();

@@ -158,7 +158,7 @@ async fn a_pod_that_can_use_a_new_claim_of_the_name_stays() {
     });
     let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    server.until_requested("get", CLAIMS, 2).await;
+    server.wait_for_requests("get", CLAIMS, 2).await;
     harness.settle().await;
     assert!(harness.has("pods", "default", "pending"));
     harness.end().await;
@@ -174,7 +174,7 @@ async fn a_pod_that_has_begun_to_run_meanwhile_stays() {
     });
     let harness = Harness::start(&server, KEPT);
     server.delete(CLAIMS, "default", "data");
-    server.until_requested("list", "pods", 2).await;
+    server.wait_for_requests("list", "pods", 2).await;
     harness.settle().await;
     assert!(harness.has("pods", "default", "pod"));
     harness.end().await;

@@ -60,7 +60,7 @@ async fn a_volume_of_a_node_that_exists_is_left_to_its_agent_and_an_event_is_pub
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
     let harness = Harness::start(&server, DEFAULTS);
-    server.until_requested("create", "events", 1).await;
+    server.wait_for_requests("create", "events", 1).await;
     harness.settle().await;
     assert!(harness.has(LVS, "", "pvc-1"));
     assert_eq!(events(&harness), ["StaleVolume"]);
@@ -72,10 +72,10 @@ async fn another_event_is_published_when_a_volume_stays_for_another_reason() {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
     let harness = Harness::start(&server, DEFAULTS);
-    server.until_requested("create", "events", 1).await;
+    server.wait_for_requests("create", "events", 1).await;
     server.apply_json(persistent_volume("Delete", "Bound", "topolvm.io", "u1"));
     server.delete("nodes", "", "n1");
-    server.until_requested("create", "events", 2).await;
+    server.wait_for_requests("create", "events", 2).await;
     harness.settle().await;
     let told = server.list_json("events.events.k8s.io");
     let tells = |text: &str| told.iter().filter(|event| event["note"].as_str().unwrap().contains(text)).count();
@@ -101,7 +101,7 @@ async fn a_volume_that_a_persistent_volume_refers_to_stays(#[case] policy: &str,
     let server = server(Some(A_DAY_AGO));
     server.apply_json(persistent_volume(policy, phase, "topolvm.io", "u1"));
     let harness = Harness::start(&server, DEFAULTS);
-    server.until_requested("create", "events", 1).await;
+    server.wait_for_requests("create", "events", 1).await;
     harness.settle().await;
     assert!(harness.has(LVS, "", "pvc-1"));
     assert_eq!(events(&harness), ["StaleVolume"]);
