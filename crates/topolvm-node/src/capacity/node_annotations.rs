@@ -17,6 +17,10 @@ use topolvm_runtime::{Backoff, error_chain};
 
 type NodeMetadata = PartialObjectMeta<Node>;
 
+/// Shortest time between two writes. Each volume of a burst changes the capacity, and each write is sent to everybody
+/// who watches Nodes: the first change is written at once, those that follow together.
+const WRITE_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Error of patching the Node.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} of the Node")]
@@ -43,11 +47,14 @@ pub(super) async fn keep_annotated(
         let node = nodes.borrow_and_update().clone();
         let written = match (capacity, node) {
             (Some(capacity), Some(node)) => patch_node(&api, flavor, &name, &capacity, &node).await,
-            (None, _) | (_, None) => Ok(()),
+            (None, _) | (_, None) => Ok(false),
         };
         let pause = match written {
-            Ok(()) => {
+            Ok(is_written) => {
                 backoff.reset();
+                if is_written {
+                    tokio::time::sleep(WRITE_INTERVAL).await;
+                }
                 None
             }
             Err(error) => {
@@ -81,16 +88,16 @@ async fn wait_for_change(
     }
 }
 
-/// Writes what differs between the capacity and the Node.
+/// Writes what differs between the capacity and the Node. Returns whether anything did.
 async fn patch_node(
     api: &Api<Node>,
     flavor: ApiFlavor,
     name: &str,
     capacity: &NodeCapacity,
     node: &NodeMetadata,
-) -> Result<(), PatchError> {
+) -> Result<bool, PatchError> {
     let Some(node_patch) = NodePatch::new(flavor, capacity, node) else {
-        return Ok(());
+        return Ok(false);
     };
     let failed = |action| move |source| PatchError { action, source };
     if !node_patch.finalizer.is_empty() {
@@ -103,7 +110,7 @@ async fn patch_node(
             .map_err(failed("change the annotations"))?;
         tracing::debug!(node = name, ?capacity, "published the node's capacity");
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Patches that a Node needs.
@@ -150,6 +157,8 @@ fn annotations_patch(flavor: ApiFlavor, capacity: &NodeCapacity, node: &NodeMeta
 
 #[cfg(test)]
 mod tests {
+    use topolvm_testkit::ApiServer;
+
     use super::*;
 
     const FLAVOR: ApiFlavor = ApiFlavor::TopoLvm;
@@ -168,6 +177,31 @@ mod tests {
             capacity.set(class, free);
         }
         capacity
+    }
+
+    /// As many volumes as a node makes in a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_changes_is_a_few_writes_of_which_the_last_is_current() {
+        let api = ApiServer::new();
+        let metadata = json!({"name": "n1", "finalizers": ["topolvm.io/node"]});
+        api.apply_json(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}));
+        let (capacities, changed) = watch::channel(None);
+        let (nodes, node_changed) = watch::channel(Some(node(&metadata)));
+        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_secs(1));
+        let keeping = keep_annotated(Api::all(api.client()), FLAVOR, "n1".into(), changed, node_changed, backoff);
+        let burst = async {
+            for free in 1..=20 {
+                capacities.send_replace(Some(capacity(&[("ssd", free)])));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            api.until("nodes", "", "n1", |node| {
+                (node?.pointer("/metadata/annotations/capacity.topolvm.io~1ssd")? == "20").then_some(())
+            })
+            .await;
+            drop((capacities, nodes));
+        };
+        tokio::join!(keeping, burst);
+        assert_eq!(api.count("patch", "nodes"), 5);
     }
 
     #[test]
