@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -53,25 +53,40 @@ pub(super) async fn measure(client: &Client) -> Result<Processes> {
 
 /// Returns the LVM processes for a call of an operation, which gets a number.
 async fn processes_per_call(mut operation: impl AsyncFnMut(u8) -> Result<()>) -> Result<f64> {
-    let before = count_lvm_processes()?;
+    let before = count_while_none_runs().await?;
     for number in 0..TIMES {
         operation(number).await?;
     }
-    Ok(processes_since(before)? / f64::from(TIMES))
+    Ok(processes_since(before).await? / f64::from(TIMES))
+}
+
+/// Returns the counts of [`count_lvm_processes`] once they have not changed for a second: the script counts a process
+/// when it starts, lvmd's metric when it has ended.
+async fn count_while_none_runs() -> Result<(f64, f64)> {
+    let mut last = count_lvm_processes()?;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = count_lvm_processes()?;
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+    }
+    bail!("LVM processes start all the time; the last counts are {last:?}")
 }
 
 async fn count_at_rest(client: &Client) -> Result<f64> {
     for number in 0..AT_REST {
         client.create("", &format!("rest{number}"), 4 * MIB).await?;
     }
-    let before = count_lvm_processes()?;
+    let before = count_while_none_runs().await?;
     let mut ticks = interval(REST / u32::from(AT_REST));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for _ in 0..AT_REST {
         ticks.tick().await;
         ensure!(client.list().await?.len() == usize::from(AT_REST), "lvmd does not list all volumes");
     }
-    let processes = processes_since(before)?;
+    let processes = processes_since(before).await?;
     for number in 0..AT_REST {
         client.remove("", &format!("rest{number}")).await?;
     }
@@ -79,8 +94,8 @@ async fn count_at_rest(client: &Client) -> Result<f64> {
 }
 
 /// Returns the LVM processes since `before`, on which the script that counts and lvmd's own metric must agree.
-fn processes_since(before: (f64, f64)) -> Result<f64> {
-    let after = count_lvm_processes()?;
+async fn processes_since(before: (f64, f64)) -> Result<f64> {
+    let after = count_while_none_runs().await?;
     let (counted, told) = (after.0 - before.0, after.1 - before.1);
     ensure!((counted - told).abs() < 0.5, "{counted} LVM processes ran, and lvmd's metric says {told}");
     Ok(counted)
