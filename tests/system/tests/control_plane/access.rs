@@ -225,6 +225,12 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
 
 fn use_short_name(fixture: &Fixture) -> Result<()> {
     fixture.create_volume("short", "nowhere")?;
+    // kubectl keeps what it knows of the API for hours, so also a group that another trial has installed and removed
+    fixture.cluster.ready("apiserver", || {
+        let resources = fixture.kubectl(&["api-resources", "--cached=false", "-o", "name"])?;
+        ensure!(!resources.contains("topolvm.cybozu.com"), "the API server still serves the other trial's group");
+        Ok(())
+    })?;
     let long = fixture.kubectl(&["get", LV, "short", "-o", "name"])?;
     let short = fixture.kubectl(&["get", "lv", "short", "-o", "name"])?;
     ensure!(short == long && long.contains("short"), "kubectl get lv says {short:?} and not {long:?}");

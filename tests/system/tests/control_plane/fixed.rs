@@ -53,5 +53,5 @@ fn change_fields(fixture: &Fixture) -> Result<()> {
         ensure!(change("full", json!({"deviceClass": null})).is_err(), "a class is taken away");
         fixture.kubectl(&["delete", &kind, "plain", "full", "--timeout=60s"])?;
     }
-    Ok(())
+    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--timeout=60s"]).map(drop)
 }
