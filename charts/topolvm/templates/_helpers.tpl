@@ -19,6 +19,26 @@
 {{- ternary "topolvm.cybozu.com" "topolvm.io" .Values.useLegacy -}}
 {{- end }}
 
+{{/* capacity or extender. Where scheduling.mode does not say it, the values of TopoLVM's chart do. */}}
+{{- define "topolvm.schedulingMode" -}}
+{{- $extender := .Values.webhook.podMutatingWebhook.enabled | default false -}}
+{{- .Values.scheduling.mode | default (ternary "extender" "capacity" $extender) -}}
+{{- end }}
+
+{{/* Text that is empty for no: whether the pod webhook, and topolvm-scheduler, are part of the release */}}
+{{- define "topolvm.hasWebhook" -}}
+{{- if eq (include "topolvm.schedulingMode" .) "extender" }}true{{ end -}}
+{{- end }}
+{{- define "topolvm.hasScheduler" -}}
+{{- if and (include "topolvm.hasWebhook" .) (not .Values.scheduler.external) }}true{{ end -}}
+{{- end }}
+
+{{/* true or false: whether kube-scheduler reads CSIStorageCapacity objects */}}
+{{- define "topolvm.tracksCapacity" -}}
+{{- $given := .Values.controller.storageCapacityTracking.enabled -}}
+{{- kindIs "invalid" $given | ternary (not (include "topolvm.hasWebhook" .)) $given -}}
+{{- end }}
+
 {{/* Labels of every object. Pods do not have them: they would be replaced by each new version of the chart. */}}
 {{- define "topolvm.labels" -}}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -57,6 +77,29 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* Labels of the nodes that have storage, as the programs take them */}}
+{{- define "topolvm.nodeLabels" -}}
+topolvm.io/storage=enabled,superedge.io/local.pv=topolvm
+{{- end }}
+
+{{/* The same for pods on these nodes: (list . VALUES) */}}
+{{- define "topolvm.nodePlacement" -}}
+{{- $values := last . -}}
+{{- if (first .).Values.node.selectByLabel -}}
+{{- $terms := list -}}
+{{- range splitList "," (printf "%s,topolvm.io/has-volumes=true" (include "topolvm.nodeLabels" .)) -}}
+{{- $label := splitn "=" 2 . -}}
+{{- $match := dict "key" $label._0 "operator" "In" "values" (list $label._1) -}}
+{{- $terms = append $terms (dict "matchExpressions" (list $match)) -}}
+{{- end -}}
+{{- $required := dict "nodeSelectorTerms" $terms -}}
+{{- $node := dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
+{{- $affinity := merge $node ($values.affinity | default dict) -}}
+{{- $values = merge (dict "affinity" $affinity) (omit $values "affinity") -}}
+{{- end -}}
+{{- include "topolvm.placement" $values -}}
 {{- end }}
 
 {{- define "topolvm.image" -}}

@@ -9,6 +9,10 @@
   {{- fail (cat "image.repository:" $v.image.repository "is an image of TopoLVM;"
     "leave it out, or name one of `make images`") -}}
 {{- end -}}
+{{- if and $v.node.selectByLabel (or $v.node.affinity.nodeAffinity $v.lvmd.affinity.nodeAffinity) -}}
+  {{- fail (cat "node.selectByLabel: node.affinity and lvmd.affinity have a nodeAffinity, and one is used;"
+    "take it out, or say node.nodeSelector too") -}}
+{{- end -}}
 {{- if and $v.node.lvmdEmbedded $v.lvmd.managed -}}
   {{- fail "node.lvmdEmbedded: lvmd would run twice on each node; set lvmd.managed to false" -}}
 {{- end -}}
@@ -20,22 +24,43 @@
   {{- fail (cat "node.lvmdSocket: topolvm-node would look for lvmd at" $v.node.lvmdSocket
     "and lvmd.socketName is" $v.lvmd.socketName "; give both the same path") -}}
 {{- end -}}
+{{- $mode := $v.scheduling.mode -}}
 {{- $extender := or $v.scheduler.enabled $v.scheduler.external -}}
 {{- $webhook := $v.webhook.podMutatingWebhook.enabled -}}
+{{- $tracking := $v.controller.storageCapacityTracking.enabled -}}
 {{- if and $v.scheduler.enabled $v.scheduler.external -}}
   {{- fail "scheduler.external: topolvm-scheduler is either of this chart (scheduler.enabled) or not" -}}
 {{- end -}}
-{{- if and $extender (not $webhook) -}}
+{{- if and $mode (not (has $mode (list "capacity" "extender"))) -}}
+  {{- fail (cat "scheduling.mode: capacity or extender, and not" $mode) -}}
+{{- end -}}
+{{- if and (eq ($mode | default "") "capacity") (or $webhook $extender) -}}
+  {{- fail (cat "scheduling.mode: the webhook and topolvm-scheduler belong to the mode extender;"
+    "leave out webhook.podMutatingWebhook.enabled, scheduler.enabled and scheduler.external") -}}
+{{- end -}}
+{{- if and (eq ($mode | default "") "capacity") (kindIs "bool" $tracking) (not $tracking) -}}
+  {{- fail (cat "scheduling.mode: the mode capacity is storage capacity tracking;"
+    "leave out controller.storageCapacityTracking.enabled") -}}
+{{- end -}}
+{{- if and (eq ($mode | default "") "extender") (kindIs "bool" $webhook) (not $webhook) -}}
+  {{- fail (cat "scheduling.mode: the mode extender needs the webhook;"
+    "leave out webhook.podMutatingWebhook.enabled") -}}
+{{- end -}}
+{{- if and (eq ($mode | default "") "extender") (not $extender) (kindIs "bool" $v.scheduler.enabled) -}}
+  {{- fail (cat "scheduling.mode: the mode extender needs topolvm-scheduler;"
+    "leave out scheduler.enabled, or set scheduler.external to true") -}}
+{{- end -}}
+{{- if and $extender (not $webhook) (not $mode) -}}
   {{- fail (cat "scheduler.enabled: kube-scheduler asks topolvm-scheduler only about pods that the webhook has marked;"
     "set webhook.podMutatingWebhook.enabled to true") -}}
 {{- end -}}
-{{- if and $webhook (not $extender) -}}
+{{- if and $webhook (not $extender) (not $mode) -}}
   {{- fail (cat "webhook.podMutatingWebhook.enabled: pods that the webhook has marked are pending for ever"
     "without topolvm-scheduler; set scheduler.enabled to true") -}}
 {{- end -}}
-{{- if and $webhook $v.controller.storageCapacityTracking.enabled -}}
+{{- if and (include "topolvm.hasWebhook" .) $tracking -}}
   {{- fail (cat "controller.storageCapacityTracking.enabled: pods that the webhook has marked are scheduled"
-    "by topolvm-scheduler; set it to false") -}}
+    "by topolvm-scheduler; leave it out") -}}
 {{- end -}}
 {{- if and $v.webhook.selfManaged $v.webhook.certManager -}}
   {{- fail (cat "webhook.selfManaged: the certificate is made by topolvm-controller or by cert-manager;"
@@ -46,7 +71,7 @@
     "set controller.replicaCount to 1") -}}
 {{- end -}}
 {{- $local := has ($v.scheduler.options.listen.host | default "") (list "localhost" "127.0.0.1" "::1" "[::1]") -}}
-{{- if and $v.scheduler.enabled (eq $v.scheduler.type "deployment") $local -}}
+{{- if and (include "topolvm.hasScheduler" .) (eq $v.scheduler.type "deployment") $local -}}
   {{- fail (cat "scheduler.options.listen.host: nobody reaches this address through the Service of"
     "scheduler.type deployment; leave it out") -}}
 {{- end -}}

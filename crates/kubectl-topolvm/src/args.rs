@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::connection::ClusterArgs;
 use crate::output::{OutputArgs, ReportFormat};
-use crate::{install, uninstall};
+use crate::{install, trial, uninstall};
 
 /// Installs TopoLVM, shows its volumes and free space, and checks the installation.
 #[derive(Clone, Debug, Parser)]
@@ -61,6 +61,19 @@ pub(crate) enum Command {
         run: install::RunFlags,
     },
 
+    /// Makes a volume group in a file of nodes without a disk for volumes, and installs the programs if they are not
+    /// there, to try them. Not for data that you need.
+    ///
+    /// The exit status is that of install. A second run repairs what somebody has changed, grows the file, or adds
+    /// nodes.
+    #[command(after_help = "Examples:\n  kubectl topolvm trial\n  \
+        kubectl topolvm trial --size 20Gi --node n1 --node n2\n  \
+        kubectl topolvm trial --remove")]
+    Trial {
+        #[command(flatten)]
+        flags: trial::TrialFlags,
+    },
+
     /// Removes what install has made. Refuses while volumes or claims exist; no LV is ever removed.
     ///
     /// The exit status is 0 when all is removed or nothing was there, 1 when volumes are in use or something failed,
@@ -107,6 +120,26 @@ pub(crate) enum Command {
         all_namespaces: bool,
     },
 
+    /// Restarts pods that wait for topolvm-scheduler although the scheduling mode is capacity now.
+    ///
+    /// These are pods that kube-scheduler refuses for nothing but the resource topolvm.io/capacity. They have never
+    /// run; each is deleted, and its controller makes it anew without the resource. Pods without a controller are only
+    /// named.
+    #[command(after_help = "Examples:\n  kubectl topolvm restart-pending -A --dry-run\n  \
+        kubectl topolvm restart-pending -n shop")]
+    RestartPending {
+        #[command(flatten)]
+        output: OutputArgs,
+
+        /// Pods of all namespaces.
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+
+        /// Print what would be restarted.
+        #[arg(long)]
+        dry_run: bool,
+    },
+
     /// Checks of the installation; the exit status is 1 when one has failed.
     #[command(after_help = "Examples:\n  kubectl topolvm doctor\n  kubectl topolvm doctor -n storage\n  \
         kubectl topolvm doctor -o json | jq '.checks[] | select(.result != \"ok\")'")]
@@ -114,6 +147,21 @@ pub(crate) enum Command {
         /// How to print.
         #[arg(long, short, value_enum, default_value_t)]
         output: ReportFormat,
+    },
+
+    /// The web page of topolvm-controller in a browser: capacity, volumes, problems. Ctrl-C ends it.
+    ///
+    /// A port of this machine is forwarded to the pod that leads, which needs the rights get and create of
+    /// pods/portforward. The page is off unless the installation turns it on: install and upgrade have --ui.
+    #[command(after_help = "Examples:\n  kubectl topolvm ui\n  kubectl topolvm ui --no-browser --port 8082")]
+    Ui {
+        /// Port of this machine [default: any that is free].
+        #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+        port: Option<u16>,
+
+        /// Print the address, and open no browser.
+        #[arg(long)]
+        no_browser: bool,
     },
 
     /// Archive of objects, logs and doctor's report for those who help. Secrets are left out.

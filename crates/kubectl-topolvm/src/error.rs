@@ -1,6 +1,7 @@
 //! Errors that end a command.
 
 mod install;
+mod ui;
 
 use std::io;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use crate::request::{RequestError, error_chain};
 
 pub(crate) use install::InstallError;
+pub(crate) use ui::UiError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -28,6 +30,8 @@ pub(crate) enum Error {
     Request(#[from] RequestError),
     #[error(transparent)]
     Install(#[from] InstallError),
+    #[error(transparent)]
+    Ui(#[from] UiError),
     #[error("the watch failed")]
     Watch(#[source] Box<kube::runtime::watcher::Error>),
     #[error("cannot print")]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use serde::Serialize;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, claim_names};
 
 use crate::connection::Cluster;
 use crate::error::Error;
@@ -87,14 +87,7 @@ impl OurObjects {
         let key = |namespace: Option<String>, name: String| (namespace.unwrap_or_default(), name);
         let claims = objects.our_claims(flavor).into_iter();
         let claims: BTreeSet<_> = claims.map(|claim| key(claim.namespace(), claim.name_any())).collect();
-        let uses = |pod: &&Pod| {
-            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            let mut names = volumes.filter_map(|volume| {
-                let named = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
-                named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name)))
-            });
-            names.any(|name| claims.contains(&key(pod.namespace(), name)))
-        };
+        let uses = |pod: &&Pod| claim_names(pod).into_iter().any(|name| claims.contains(&key(pod.namespace(), name)));
         let pods = pods.iter().filter(uses).map(|pod| key(pod.namespace(), pod.name_any())).collect();
         Self { claims, pods }
     }

@@ -5,16 +5,18 @@
 pub(crate) mod apply;
 mod args;
 mod difference;
+pub(crate) mod loop_file;
 pub(crate) mod manifests;
+pub(crate) mod node_pods;
 pub(crate) mod object;
-mod options;
+pub(crate) mod options;
 pub(crate) mod plan;
 mod preflight;
 pub(crate) mod record;
-mod rendering;
+pub(crate) mod rendering;
 mod rollout;
 mod smoke;
-mod temporary;
+pub(crate) mod temporary;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -28,12 +30,13 @@ use crate::output::ReportFormat;
 use crate::{connection, output};
 
 pub(crate) use crate::error::InstallError;
-pub(crate) use args::{Flags, RunFlags};
+pub(crate) use args::{Flags, RunFlags, directory, label};
+pub(crate) use preflight::SNAPSHOTS;
 
 use manifests::NAMESPACE;
 use object::ObjectId;
 use options::Options;
-use plan::Step;
+use plan::{Action, Step};
 use record::Record;
 use rendering::Rendering;
 
@@ -60,10 +63,20 @@ pub(crate) async fn run(cluster: &ClusterArgs, mode: Mode, flags: Flags, run_fla
     let client = connection::client(cluster).await?;
     let record = Record::read(&client).await?;
     let options = merge_options(mode, flags, cluster.legacy, record.as_ref())?;
-    let rendering = rendering::render(&options)?;
     if run_flags.render {
-        return print_rendering(&rendering, run_flags.output);
+        return print_rendering(&rendering::render(&options)?, run_flags.output);
     }
+    Box::pin(change(client, options, record, &run_flags)).await
+}
+
+/// Makes the installation that the options say, or changes the recorded one to it.
+pub(crate) async fn change(
+    client: Client,
+    options: Options,
+    record: Option<Record>,
+    run_flags: &RunFlags,
+) -> Result<(), Error> {
+    let rendering = rendering::render(&options)?;
     preflight::check(&client, options.flavor(), &rendering, record.as_ref(), run_flags.adopt).await?;
     let steps = plan::plan(&client, &rendering, record.as_ref()).await?;
     if run_flags.dry_run || run_flags.diff {
@@ -149,11 +162,26 @@ impl Installation {
         let mut all = recorded.clone();
         all.objects.extend(self.before.iter().flat_map(|before| before.objects.iter().cloned()));
         all.write(client, self.before.as_ref()).await?;
+        let rest = self.attach_loop_files(rest, limit).await?;
         apply::apply(client, &rest).await?;
         let workloads: Vec<_> = self.rendering.ids().into_iter().filter(ObjectId::is_workload).collect();
         rollout::wait(client, &workloads, limit).await?;
         apply::prune(client, &rest, limit).await?;
         recorded.write(client, Some(&all)).await
+    }
+
+    /// Applies the DaemonSet that attaches loop files, before lvmd is told of their volume group, and returns the other
+    /// steps.
+    async fn attach_loop_files(&self, steps: Vec<Step>, limit: Duration) -> Result<Vec<Step>, InstallError> {
+        let is_attaching = |step: &Step| step.id.kind == "DaemonSet" && step.id.name == loop_file::NAME;
+        let (first, rest): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_attaching);
+        apply::apply(&self.client, &first).await?;
+        let changed = first.iter().filter(|step| matches!(step.action, Action::Create | Action::Change));
+        let changed: Vec<_> = changed.map(|step| step.id.clone()).collect();
+        if !changed.is_empty() {
+            rollout::wait(&self.client, &changed, limit).await?;
+        }
+        Ok(first.into_iter().filter(|step| step.action == Action::Remove).chain(rest).collect())
     }
 
     /// Returns the record of the finished installation.
@@ -174,7 +202,7 @@ impl Installation {
     }
 
     async fn smoke_test(&self, limit: Duration) -> Result<(), InstallError> {
-        let Some(class) = &self.options.storage_class else {
+        let Some(class) = self.options.smoke_test_class() else {
             print_progress("no smoke test: there is no StorageClass of this installation");
             return Ok(());
         };

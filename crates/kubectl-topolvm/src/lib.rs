@@ -2,7 +2,8 @@
 //! checks of the installation, and a support bundle.
 //!
 //! Each subcommand has a module. Those that show something list objects with `request`, a pure function turns them into
-//! rows or findings, and `output` prints these. Only `install` and `uninstall` change the cluster.
+//! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall` and `restart-pending` change the
+//! cluster.
 
 mod args;
 mod bundle;
@@ -15,11 +16,14 @@ mod install;
 mod objects;
 mod output;
 mod request;
+mod restart_pending;
 mod run;
 mod server_version;
 mod size;
 mod status;
 mod table;
+mod trial;
+mod ui;
 mod uninstall;
 mod volumes;
 

@@ -11,7 +11,10 @@ use crate::connection::ClusterArgs;
 use crate::error::Error;
 use crate::install::Mode;
 use crate::install::manifests::NAMESPACE;
-use crate::{bundle, connection, doctor, events, generated, install, output, status, uninstall, volumes};
+use crate::{
+    bundle, connection, doctor, events, generated, install, output, restart_pending, status, trial, ui, uninstall,
+    volumes,
+};
 
 /// Runs the command of the flags.
 pub fn main() -> ExitCode {
@@ -35,6 +38,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     match command {
         Command::Install { options, run } => Box::pin(install::run(&flags, Mode::Install, options, run)).await?,
         Command::Upgrade { options, run } => Box::pin(install::run(&flags, Mode::Upgrade, options, run)).await?,
+        Command::Trial { flags: trial } => Box::pin(trial::run(&flags, trial)).await?,
         Command::Uninstall { flags: removal } => Box::pin(uninstall::run(&flags, removal)).await?,
         Command::Status { output, watch } => {
             let cluster = connection::connect(&flags).await?;
@@ -50,11 +54,20 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
             let namespace = claims_namespace(&flags, &cluster.client, all_namespaces);
             events::run(&cluster, output.format, namespace.as_deref(), now).await?;
         }
+        Command::RestartPending { output, all_namespaces, dry_run } => {
+            let cluster = connection::connect(&flags).await?;
+            let namespace = claims_namespace(&flags, &cluster.client, all_namespaces);
+            restart_pending::run(&cluster, output.format, namespace.as_deref(), dry_run).await?;
+        }
         Command::Doctor { output } => {
             let cluster = connection::connect_or_default(&flags).await?;
             let report = doctor::run_checks(&cluster, programs_namespace(&flags), now).await;
             output::print(&doctor::render(output, &report)?)?;
             return Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        Command::Ui { port, no_browser } => {
+            let client = connection::client(&flags).await?;
+            ui::run(&client, programs_namespace(&flags), port, !no_browser).await?;
         }
         Command::SupportBundle { file } => {
             let cluster = connection::connect_or_default(&flags).await?;

@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, LogicalVolume, NodeCapacity, parse_bytes};
+use topolvm_api::{ApiFlavor, LogicalVolume, NodeCapacity, parse_bytes};
 
 use crate::connection::Cluster;
 use crate::error::Error;
@@ -73,20 +73,16 @@ pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume])
     let mut defaults: BTreeMap<String, String> = BTreeMap::new();
     for node in nodes {
         let name = node.name_any();
-        let classes = classes(flavor, node);
-        let default = default_class(&classes);
-        for (class, free) in &classes {
-            if class.is_empty() && (default.is_some() || is_no_class(*free, &classes)) {
-                continue;
-            }
-            let mut row = ClassRow::new(&name, class);
+        let capacity = NodeCapacity::from_annotations(flavor, node.annotations());
+        for class in capacity.listed_classes() {
+            let mut row = ClassRow::new(&name, class.name);
             row.node_ready = is_ready(node);
-            row.free_bytes = Some(*free);
-            row.is_default = class.is_empty() || default == Some(class);
-            rows.insert((name.clone(), class.clone()), row);
-        }
-        if let Some(default) = default {
-            defaults.insert(name, default.clone());
+            row.free_bytes = Some(class.free);
+            row.is_default = class.is_default;
+            rows.insert((name.clone(), class.name.to_owned()), row);
+            if class.is_default && !class.name.is_empty() {
+                defaults.insert(name.clone(), class.name.to_owned());
+            }
         }
     }
     for volume in volumes {
@@ -111,27 +107,6 @@ impl ClassRow {
         let (node, device_class) = (node.to_owned(), class.to_owned());
         Self { node, device_class, is_default: class.is_empty(), ..Self::default() }
     }
-}
-
-/// Returns free bytes by device class, the default class under the empty name.
-pub(crate) fn classes(flavor: ApiFlavor, node: &Node) -> BTreeMap<String, u64> {
-    let annotations = node.annotations();
-    let capacity = NodeCapacity::from_annotations(flavor, annotations);
-    let keys = annotations.keys().filter_map(|key| key.strip_prefix(flavor.capacity_prefix()));
-    let names = keys.map(|class| if class == DEFAULT_DEVICE_CLASS_KEY { "" } else { class });
-    names.filter_map(|class| Some((class.to_owned(), capacity.free(class)?))).collect()
-}
-
-/// Returns the name of the default class, if exactly one class has the same free space.
-fn default_class(classes: &BTreeMap<String, u64>) -> Option<&String> {
-    let free = classes.get("")?;
-    let mut same = classes.iter().filter(|(class, other)| !class.is_empty() && *other == free);
-    same.next().map(|(class, _)| class).filter(|_| same.next().is_none())
-}
-
-/// Returns true if a node has no default class: it publishes 0 bytes for it, and no named class is full.
-fn is_no_class(free: u64, classes: &BTreeMap<String, u64>) -> bool {
-    free == 0 && classes.len() > 1 && classes.iter().all(|(class, free)| class.is_empty() || *free > 0)
 }
 
 fn promised(volume: &LogicalVolume) -> u64 {

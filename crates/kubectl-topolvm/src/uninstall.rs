@@ -24,6 +24,7 @@ use crate::request;
 use crate::{connection, output};
 
 pub(crate) use args::UninstallFlags;
+pub(crate) use users::list as list_users;
 
 /// Kinds that stay with --keep-volumes: volumes need them, or are described by them.
 const OF_VOLUMES: [&str; 5] = ["Namespace", "CustomResourceDefinition", "CSIDriver", "StorageClass", "ConfigMap"];
@@ -39,6 +40,10 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: UninstallFlags) -> Result<
         return report_not_installed(&client).await;
     };
     let flavor = record.options.flavor();
+    if record.options.trial.is_some() && !flags.keep_volumes {
+        let problem = "files of a trial are on nodes; remove them with kubectl topolvm trial --remove";
+        return Err(InstallError::Unfit(vec![problem.to_owned()]).into());
+    }
     if !flags.keep_volumes {
         let users = users::list(&client, flavor).await?;
         if !users.is_empty() {

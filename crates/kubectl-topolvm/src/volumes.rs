@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, parse_bytes};
+use topolvm_doctor::VolumeProblem;
 
 use crate::connection::Cluster;
 use crate::error::Error;
@@ -19,7 +20,6 @@ use crate::size::human;
 use crate::table::table;
 
 use index::Index;
-use problem::Problem;
 
 /// A claim with its PersistentVolume, LogicalVolume and LV; missing ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ pub(crate) struct VolumeRow {
     size_bytes: Option<u64>,
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<Problem>,
+    problem: Option<VolumeProblem>,
     #[serde(skip)]
     kind: String,
 }
@@ -148,7 +148,7 @@ fn state(binding: Binding<'_>) -> String {
     if volume.is_deleting() {
         return "Deleting".to_owned();
     }
-    let readiness = readiness(volume);
+    let readiness = volume.readiness();
     if readiness != Readiness::VolumeReady {
         return readiness.as_str().to_owned();
     }
@@ -165,14 +165,6 @@ fn state(binding: Binding<'_>) -> String {
 
 fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
-}
-
-/// Returns the readiness by the status, or [`Readiness::VolumeLost`] by the condition.
-fn readiness(volume: &LogicalVolume) -> Readiness {
-    if volume.is_lost() {
-        return Readiness::VolumeLost;
-    }
-    Readiness::of(volume, &volume.status.clone().unwrap_or_default())
 }
 
 /// Formats the table, and below it problems with their remedies.

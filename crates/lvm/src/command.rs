@@ -218,6 +218,20 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
+    /// Takes these tags away from each of these logical volumes, as far as they carry them.
+    pub fn remove_tags<'a>(
+        vg: &VgName,
+        names: impl IntoIterator<Item = &'a LvName>,
+        tags: impl IntoIterator<Item = &'a Tag>,
+    ) -> Self {
+        let mut args = vec!["lvchange".to_owned()];
+        for tag in tags {
+            args.extend(["--deltag".to_owned(), tag.as_str().to_owned()]);
+        }
+        args.extend(names.into_iter().map(|name| full_name(vg, name)));
+        Self::new(Effect::Change, args)
+    }
+
     /// Adds tags to the logical volume with this identity, whatever its name is by now.
     pub fn add_tags(vg: &VgName, uuid: &str, tags: &[Tag]) -> Self {
         let selection = format!("lv_uuid={uuid}");

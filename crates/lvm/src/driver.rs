@@ -1,5 +1,7 @@
 //! LVM operations on typed values.
 
+mod batch;
+
 use std::slice;
 use std::sync::Arc;
 
@@ -8,6 +10,8 @@ use crate::{
     CommandRunner, Effect, Error, FullName, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume,
     Output, ReportError, State, Tag, VgName, VolumeGroup,
 };
+
+pub use batch::CreatedBatch;
 
 /// LVM behind a [`CommandRunner`]. Clones share the runner.
 #[derive(Debug)]

@@ -132,8 +132,21 @@ impl Layout {
 
     /// Returns the number of extents of which sizes are multiples; LVM rounds up to them.
     pub fn step(&self) -> u64 {
+        self.stripes()
+    }
+
+    /// Returns the number of stripes: each image is as large as the volume divided by them.
+    pub fn stripes(&self) -> u64 {
         match self {
             Self::Known(shape) => shape.stripes,
+            Self::Unknown { .. } => 1,
+        }
+    }
+
+    /// Returns the number of images that lie side by side, with copies and parity.
+    pub fn images(&self) -> u64 {
+        match self {
+            Self::Known(shape) => shape.images(),
             Self::Unknown { .. } => 1,
         }
     }

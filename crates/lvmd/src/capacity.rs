@@ -4,12 +4,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
-use lvm::{LogicalVolume, LvAttr, VolumeGroup};
+use lvm::{Layout, LogicalVolume, LvAttr, VolumeGroup};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use topolvm_runtime::CancellationToken;
 
-use crate::device_class::{DeviceClass, ThinPool};
+use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::tags;
 
@@ -33,6 +33,8 @@ pub struct ClassCapacity {
     /// Bytes that are free in the volume group, less the spare of a thick class: more than can be made of them where
     /// volumes are striped or RAID. 0 like `free_bytes`.
     pub group_free_bytes: u64,
+    /// Bytes of a thick class's spare that others took. 0 like `free_bytes`.
+    pub used_spare: u64,
     /// Size of the volume group in bytes. 0 while it is missing.
     pub size: u64,
     /// Number of volumes, also of those that lvmd did not create, but not of those that are being wiped.
@@ -42,6 +44,21 @@ pub struct ClassCapacity {
     pub names_hash: u64,
     /// The thin pool of a thin class.
     pub thin: Option<ThinPoolUsage>,
+    /// The option classes that give volumes another layout than the class does, and then first the class itself.
+    pub layouts: Vec<LayoutCapacity>,
+}
+
+/// The capacity of a device class for volumes of one layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutCapacity {
+    /// Name of the option class; empty for the options of the device class.
+    pub option_class: String,
+    /// Free bytes, after the spare.
+    pub free_bytes: u64,
+    /// Stripes of the layout.
+    pub stripes: u64,
+    /// Images of the layout, with copies and parity.
+    pub images: u64,
 }
 
 /// The fill of a thin pool. All 0 while the pool is missing.
@@ -59,7 +76,7 @@ pub struct ThinPoolUsage {
 
 impl ClassCapacity {
     /// Returns the capacity of a class from the report on its volume group; `None` for a missing group.
-    pub(crate) fn of(class: &DeviceClass, group: Option<&VolumeGroup>) -> Self {
+    pub(crate) fn of(class: &DeviceClass, classes: &DeviceClasses, group: Option<&VolumeGroup>) -> Self {
         let free_bytes = |group: &VolumeGroup| {
             class.free_bytes(group).unwrap_or_else(|pool| {
                 tracing::error!(
@@ -70,17 +87,43 @@ impl ClassCapacity {
             })
         };
         let is_there = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_wiping(volume);
+        let free_bytes = group.map_or(0, free_bytes);
         Self {
             name: class.name.clone(),
             default: class.default,
-            free_bytes: group.map_or(0, free_bytes),
+            free_bytes,
+            layouts: compute_layouts(class, classes, group, free_bytes),
             group_free_bytes: group.map_or(0, |group| class.group_free_bytes(group)),
+            used_spare: group.map_or(0, |group| class.used_spare(group)),
             size: group.map_or(0, |group| group.size),
             volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
             names_hash: group.map_or(0, |group| hash_names(group.volumes.iter().filter(is_there))),
             thin: class.thin_pool.as_ref().map(|pool| ThinPoolUsage::of(pool, group)),
         }
     }
+}
+
+/// Returns the capacity for volumes of each option class with another layout than that of the device class, if there is
+/// any, and first that of the device class. Thin volumes have no layout of their own.
+fn compute_layouts(
+    class: &DeviceClass,
+    classes: &DeviceClasses,
+    group: Option<&VolumeGroup>,
+    free_bytes: u64,
+) -> Vec<LayoutCapacity> {
+    let capacity = |option_class: &str, layout: &Layout, free_bytes| LayoutCapacity {
+        option_class: option_class.to_owned(),
+        free_bytes,
+        stripes: layout.stripes(),
+        images: layout.images(),
+    };
+    let differs = |(_, layout): &(&str, &Layout)| class.thin_pool.is_none() && **layout != class.layout;
+    let mut options = classes.option_layouts().filter(differs).peekable();
+    let own = options.peek().map(|_| capacity("", &class.layout, free_bytes));
+    let of_group = |layout, group| class.free_space(layout, group).map_or(0, |space| space.bytes);
+    let options =
+        options.map(|(name, layout)| capacity(name, layout, group.map_or(0, |group| of_group(layout, group))));
+    own.into_iter().chain(options).collect()
 }
 
 /// Hashes UUIDs and names in LVM's order, which is that of the names.

@@ -164,6 +164,7 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     fields.place = format!("device class {name:?}: ");
     fields.check(check_class_name(&name, names));
     let volume_group = fields.check(parse_volume_group(&volume_group));
+    let optional = fields.take(keys::OPTIONAL, read_flag).unwrap_or_default();
     let default = fields.take(keys::DEFAULT, read_flag).unwrap_or_default();
     let spare = fields.take(keys::SPARE_GB, read_number_to(MAX_GIB));
     let striping = take_striping(fields);
@@ -184,7 +185,18 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     }
     let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
     let volume_group = volume_group?;
-    Some(DeviceClass { name, volume_group, thin_pool, default, spare, striping, lvcreate_options, layout, wipe })
+    Some(DeviceClass {
+        name,
+        volume_group,
+        optional,
+        thin_pool,
+        default,
+        spare,
+        striping,
+        lvcreate_options,
+        layout,
+        wipe,
+    })
 }
 
 fn parse_volume_group(name: &str) -> Result<VgName, String> {

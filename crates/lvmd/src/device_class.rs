@@ -21,6 +21,8 @@ pub struct DeviceClass {
     pub name: String,
     /// The volume group of its volumes.
     pub volume_group: VgName,
+    /// True if the machine may lack the volume group; the class is offered while the group is there.
+    pub optional: bool,
     /// The thin pool of a thin class; `None` for a thick one.
     pub thin_pool: Option<ThinPool>,
     /// True if requests that name no class mean this one.
@@ -61,18 +63,32 @@ impl DeviceClass {
     }
 }
 
+/// One lvcreate option class. Its options take the place of everything that a device class says about how volumes are
+/// created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionClass {
+    /// The options for `lvcreate`, word by word.
+    pub options: Vec<String>,
+    /// The layout that they give a volume.
+    pub layout: Layout,
+}
+
 /// All device classes and option classes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceClasses {
     classes: Vec<Arc<DeviceClass>>,
-    options: BTreeMap<String, Arc<[String]>>,
+    option_classes: BTreeMap<String, Arc<OptionClass>>,
 }
 
 impl DeviceClasses {
     pub(crate) fn new(classes: Vec<DeviceClass>, options: BTreeMap<String, Vec<String>>) -> Self {
+        let option_class = |options: Vec<String>| {
+            let layout = Layout::parse(&options, None);
+            Arc::new(OptionClass { options, layout })
+        };
         Self {
             classes: classes.into_iter().map(Arc::new).collect(),
-            options: options.into_iter().map(|(name, options)| (name, options.into())).collect(),
+            option_classes: options.into_iter().map(|(name, options)| (name, option_class(options))).collect(),
         }
     }
 
@@ -81,10 +97,14 @@ impl DeviceClasses {
         self.classes.iter().find(|class| if name.is_empty() { class.default } else { class.name == name })
     }
 
-    /// Returns the `lvcreate` options of an option class. They take the place of everything that the device class says
-    /// about how volumes are created.
-    pub fn options(&self, name: &str) -> Option<&Arc<[String]>> {
-        self.options.get(name)
+    /// Returns the option class of this name.
+    pub fn option_class(&self, name: &str) -> Option<&Arc<OptionClass>> {
+        self.option_classes.get(name)
+    }
+
+    /// Iterates over the names and layouts of the option classes, in the order of their names.
+    pub(crate) fn option_layouts(&self) -> impl Iterator<Item = (&str, &Layout)> {
+        self.option_classes.iter().map(|(name, class)| (name.as_str(), &class.layout))
     }
 
     /// Iterates over all classes in the order of the configuration.
@@ -95,6 +115,11 @@ impl DeviceClasses {
     /// Returns whether a class has its volumes in this volume group.
     pub(crate) fn uses(&self, vg: &VgName) -> bool {
         self.classes.iter().any(|class| class.volume_group == *vg)
+    }
+
+    /// Returns whether a class that is not optional has its volumes in this volume group.
+    pub(crate) fn requires(&self, vg: &VgName) -> bool {
+        self.classes.iter().any(|class| class.volume_group == *vg && !class.optional)
     }
 
     /// Sets the percentage above which LVM creates no volumes in thin pools.

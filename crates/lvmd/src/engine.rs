@@ -5,10 +5,14 @@
 //! volume groups, see [`group`], and start no LVM process.
 
 mod activate;
+mod change_queue;
 mod create;
+mod create_batch;
+mod creation;
 mod device_snapshot;
 mod external_changes;
 mod group;
+mod growth;
 mod locate;
 mod lock;
 mod metadata_headers;
@@ -17,6 +21,7 @@ mod read;
 mod refresh;
 mod remove;
 mod resize;
+mod resize_batch;
 mod snapshot;
 mod start;
 mod state;
@@ -27,7 +32,7 @@ mod unfinished;
 mod wipe_progress;
 mod wiping;
 
-pub use create::CreateVolume;
+pub use creation::CreateVolume;
 pub use snapshot::CreateSnapshot;
 pub use start::StartError;
 pub use state::Engine;

@@ -22,14 +22,16 @@ mod settings;
 mod tags;
 
 pub use args::{Args, DEFAULT_CONFIG};
-pub use capacity::{Capacity, ClassCapacity, ThinPoolUsage};
+pub use capacity::{Capacity, ClassCapacity, LayoutCapacity, ThinPoolUsage};
 pub use config::keys::Key;
 pub use config::{Config, InvalidConfig, load};
-pub use device_class::{DeviceClass, DeviceClasses, FreeSpace, InvalidRatio, OverprovisionRatio, ThinPool};
+pub use device_class::{
+    DeviceClass, DeviceClasses, FreeSpace, InvalidRatio, OptionClass, OverprovisionRatio, ThinPool,
+};
 pub use embedded::embed;
 pub use engine::{CreateSnapshot, CreateVolume, Engine, StartError};
 pub use error::Error;
 pub use grpc::routes;
 pub use metrics::{EngineMetrics, LvmMetrics, Metered};
 pub use settings::Settings;
-pub use tags::InstanceId;
+pub use tags::{InstanceId, is_object_uid};

@@ -112,7 +112,7 @@ pub(crate) fn making_tag(volume: &LogicalVolume) -> Option<&str> {
 
 /// Returns whether a name is a UUID and so that of one volume only: topolvm-node and TopoLVM's own name volumes by the
 /// UID of their object.
-pub(crate) fn is_object_uid(name: &str) -> bool {
+pub fn is_object_uid(name: &str) -> bool {
     let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<_> = name.split('-').collect();
     parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, length)| is_hex(part, length))

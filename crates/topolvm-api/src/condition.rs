@@ -91,6 +91,15 @@ pub fn lost_message(volume: &LogicalVolume) -> String {
 }
 
 impl LogicalVolume {
+    /// Returns the readiness by the status, or [`Readiness::VolumeLost`] by the condition.
+    pub fn readiness(&self) -> Readiness {
+        if self.is_lost() {
+            return Readiness::VolumeLost;
+        }
+        let none = LogicalVolumeStatus::default();
+        Readiness::of(self, self.status.as_ref().unwrap_or(&none))
+    }
+
     /// Returns true if the condition says that LVM no longer has the volume.
     pub fn is_lost(&self) -> bool {
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions);

@@ -61,8 +61,13 @@ impl ApiFlavor {
         topology_key = "topology.", "/node";
         /// Prefix of the capacity annotations on Nodes and Pods.
         capacity_prefix = "capacity.", "/";
+        /// Node annotation with the free bytes of the lvcreate option classes that give volumes another layout than
+        /// their device class does. Not below the prefix above: TopoLVM would take it for a device class.
+        option_class_capacity = "", "/lvcreate-option-class-capacity";
         /// Extended resource that the pod webhook puts on pods.
         capacity_resource = "", "/capacity";
+        /// Annotation of the pod with which the controller probes whether kube-scheduler calls the extender.
+        extender_probe = "", "/extender-probe";
         /// StorageClass parameter: device class.
         device_class_parameter = "", "/device-class";
         /// StorageClass parameter: class of lvcreate options.
@@ -75,6 +80,8 @@ impl ApiFlavor {
         source_snapshot_id = "", "/source-snapshot-id";
         /// LogicalVolume annotation: id of the volume that the snapshot or clone was made from.
         source_volume_id = "", "/source-volume-id";
+        /// LogicalVolume annotation: namespace and name of the claim that the volume was made for, with `/` between.
+        claim = "", "/claim";
         /// LogicalVolume annotation: type of the filesystem that was made on the volume, or found on it. What has it is
         /// never formatted again by itself.
         filesystem = "", "/filesystem";
@@ -102,6 +109,11 @@ impl ApiFlavor {
         let class = if device_class.is_empty() { DEFAULT_DEVICE_CLASS_KEY } else { device_class };
         format!("{}{class}", self.capacity_prefix())
     }
+
+    /// Returns whether topolvm-node writes the Node annotation of this name.
+    pub fn is_capacity_annotation(self, name: &str) -> bool {
+        name.starts_with(self.capacity_prefix()) || name == self.option_class_capacity()
+    }
 }
 
 impl fmt::Display for ApiFlavor {
@@ -124,6 +136,7 @@ mod tests {
         assert_eq!(ApiFlavor::TopoLvm.reformat(), "topolvm.io/reformat");
         assert_eq!(ApiFlavor::TopoLvm.capacity_annotation(""), "capacity.topolvm.io/00default");
         assert_eq!(ApiFlavor::Legacy.capacity_annotation("ssd"), "capacity.topolvm.cybozu.com/ssd");
+        assert_eq!(ApiFlavor::TopoLvm.option_class_capacity(), "topolvm.io/lvcreate-option-class-capacity");
     }
 
     #[test]

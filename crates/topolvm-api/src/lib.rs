@@ -4,22 +4,32 @@
 //! This crate is pure: it spawns no task, opens no file or socket and reads neither the environment nor the clock.
 
 mod capacity;
+mod claim_names;
 mod condition;
 mod crd;
+mod extender_probe;
 mod flavor;
+mod layout_capacity;
 mod logical_volume;
 mod mkfs_options;
+mod node_selection;
 mod quantity;
 
-pub use capacity::NodeCapacity;
+pub use capacity::{ListedClass, NodeCapacity};
+pub use claim_names::claim_names;
 pub use condition::{Readiness, lost_message, ready_condition};
 pub use crd::crd;
+pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
     RESIZEFS_REQUESTED_AT, SELECTED_NODE,
 };
+pub use layout_capacity::LayoutCapacity;
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
 pub use mkfs_options::{MkfsOptionError, MkfsOptions};
+pub use node_selection::{
+    HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,
+};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.

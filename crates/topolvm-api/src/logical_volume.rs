@@ -160,6 +160,11 @@ impl LogicalVolume {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns namespace and name of the claim that the volume was made for; `None` if the object does not say.
+    pub fn claim(&self, flavor: ApiFlavor) -> Option<(&str, &str)> {
+        self.annotation(flavor.claim())?.split_once('/')
+    }
+
     /// Returns true if the object has the finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.metadata.finalizers.iter().flatten().any(|name| name == finalizer)
@@ -224,6 +229,19 @@ mod tests {
         assert_eq!(volume.current_bytes(), Some(1059 << 20));
         assert_eq!(volume.failure(), Some((8, "full")));
         assert_eq!(serde_json::to_value(&volume).unwrap(), json);
+    }
+
+    #[test]
+    fn the_claim_of_a_volume_is_in_its_annotation() {
+        let mut volume: LogicalVolume = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "pvc-1", "annotations": {"topolvm.io/claim": "shop/data"}},
+            "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi"},
+        }))
+        .unwrap();
+        assert_eq!(volume.claim(ApiFlavor::TopoLvm), Some(("shop", "data")));
+        assert_eq!(volume.claim(ApiFlavor::Legacy), None);
+        volume.metadata.annotations = None;
+        assert_eq!(volume.claim(ApiFlavor::TopoLvm), None);
     }
 
     #[test]

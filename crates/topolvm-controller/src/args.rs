@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser};
-use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET};
-use topolvm_runtime::listen::Listen;
+use clap::{ArgAction, Parser, ValueEnum};
+use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection};
+use topolvm_runtime::listen::{Listen, ListenAddress};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
 use crate::leader::{ElectionTiming, LeaseName};
 use crate::reconcile::ControllerSettings;
+use crate::scheduling::{SchedulingArgs, SchedulingConfig};
 use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
 
 /// Serves the CSI controller service of TopoLVM.
@@ -27,6 +28,11 @@ pub struct Args {
     /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: Listen,
+
+    /// Where to serve the read-only web page, which kubectl topolvm ui opens; an address of this pod alone, such as
+    /// 127.0.0.1:8082. Empty or 0 turns it off.
+    #[arg(long, env = "UI_BIND_ADDRESS", value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    pub ui_bind_address: Listen,
 
     #[command(flatten)]
     pub(crate) minimums: MinimumAllocation,
@@ -55,6 +61,28 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) controllers: ControllerSettings,
 
+    /// Work of CSI sidecars that the leader does itself; several are separated by commas. The sidecar is then to be
+    /// started without it.
+    #[arg(long, env = "EMBED", value_name = "WHAT", value_enum, value_delimiter = ',')]
+    pub embed: Vec<Embedded>,
+
+    /// Name of this pod, whose Deployment owns the objects that --embed=capacity writes, and the ConfigMap
+    /// topolvm-doctor; empty is the host name.
+    #[arg(long, env = "POD_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub pod_name: String,
+
+    /// Namespace of this pod, in which --embed=capacity and the checks write; empty is that of the service account.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+    pub pod_namespace: String,
+
+    /// Labels of the nodes that have storage, separated by commas, any of which selects a node; empty are all nodes. A
+    /// node without them keeps its volumes, gets no new ones, and is labelled as long as it has some.
+    #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
+    pub node_labels: NodeSelection,
+
+    #[command(flatten)]
+    pub(crate) scheduling: SchedulingArgs,
+
     /// Any value that is not empty selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
     pub use_legacy: String,
@@ -71,6 +99,14 @@ pub struct Args {
     pub(crate) retired: RetiredArgs,
 }
 
+/// Work of a CSI sidecar that the controller can do itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Embedded {
+    /// Publish free space as CSIStorageCapacity objects when it changes, in place of csi-provisioner's
+    /// --enable-capacity.
+    Capacity,
+}
+
 /// The validated configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -80,6 +116,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Address of the health probes.
     pub health_probe_bind_address: Listen,
+    /// Address of the web page; `None` turns it off.
+    pub ui: Option<ListenAddress>,
     /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
     /// True if snapshots and copies are enabled.
@@ -88,6 +126,16 @@ pub struct Config {
     pub(crate) lease: Option<(LeaseName, ElectionTiming)>,
     /// The settings of the controllers.
     pub(crate) controllers: ControllerSettings,
+    /// True if the leader publishes capacity.
+    pub publishes_capacity: bool,
+    /// The selection of the nodes that have storage.
+    pub node_labels: NodeSelection,
+    /// The scheduling mode.
+    pub(crate) scheduling: SchedulingConfig,
+    /// The name of this pod; empty is the host name.
+    pub pod_name: String,
+    /// Its namespace; empty is that of the service account.
+    pub pod_namespace: String,
     /// The API group.
     pub flavor: ApiFlavor,
     /// The admission webhooks, unless they are off.
@@ -98,10 +146,13 @@ impl TryFrom<Args> for Config {
     type Error = ConfigError;
 
     fn try_from(args: Args) -> Result<Self, ConfigError> {
+        let (mode, namespace) = (args.scheduling.scheduling_mode, args.webhooks.namespace());
+        let webhooks = args.webhooks.config(mode, args.controllers.pvc_finalizer)?;
         Ok(Self {
             csi_socket: args.csi_socket,
             metrics: args.metrics.into(),
             health_probe_bind_address: args.health_probe_bind_address,
+            ui: ui_address(args.ui_bind_address)?,
             minimums: args.minimums,
             snapshots: args.enable_snapshots,
             lease: args.leader_election.then(|| {
@@ -109,9 +160,26 @@ impl TryFrom<Args> for Config {
                 (LeaseName { namespace, name: args.leader_election_id }, args.election_timing)
             }),
             controllers: args.controllers,
+            publishes_capacity: args.embed.contains(&Embedded::Capacity),
+            node_labels: args.node_labels,
+            scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
+            pod_name: args.pod_name,
+            pod_namespace: args.pod_namespace,
             flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
-            webhooks: args.webhooks.config(args.controllers.pvc_finalizer)?,
+            webhooks,
         })
+    }
+}
+
+/// Checks the address of the web page, which has no login: who may forward a port to the pod may look.
+fn ui_address(address: Listen) -> Result<Option<ListenAddress>, ConfigError> {
+    match address {
+        Listen::Off => Ok(None),
+        Listen::On(address) if address.is_loopback() => Ok(Some(address)),
+        Listen::On(address) => Err(ConfigError::new(format!(
+            "--ui-bind-address={address} would show the web page, which has no login, to everybody who reaches this \
+             pod; write 127.0.0.1 before the port, and open the page with kubectl topolvm ui"
+        ))),
     }
 }
 
@@ -121,7 +189,7 @@ mod tests {
 
     use clap::CommandFactory as _;
 
-    use crate::{CapacityResource, Certificates};
+    use crate::{CapacityResource, Certificates, ProbeSettings, SchedulingMode};
 
     use super::*;
 
@@ -169,6 +237,15 @@ mod tests {
     }
 
     #[test]
+    fn the_web_page_is_off_or_for_this_pod_alone() {
+        assert_eq!((config(&[]).ui, config(&["--ui-bind-address=0"]).ui), (None, None));
+        assert_eq!(config(&["--ui-bind-address=127.0.0.1:8082"]).ui.unwrap().to_string(), "127.0.0.1:8082");
+        let args = Args::try_parse_from(["topolvm-controller", "--ui-bind-address=:8082"]).unwrap();
+        let error = Config::try_from(args).unwrap_err().to_string();
+        assert!(error.contains("write 127.0.0.1 before the port"), "{error}");
+    }
+
+    #[test]
     fn every_flag_of_topolvm_is_taken() {
         config(&[
             "--zap-log-level=debug",
@@ -204,6 +281,14 @@ mod tests {
         assert_eq!(config(args).snapshots, snapshots);
     }
 
+    #[rstest::rstest]
+    #[case(&[], false)]
+    #[case(&["--embed=capacity"], true)]
+    #[case(&["--embed", "capacity,capacity"], true)]
+    fn capacity_is_published_on_demand(#[case] args: &[&str], #[case] publishes: bool) {
+        assert_eq!(config(args).publishes_capacity, publishes);
+    }
+
     #[test]
     fn leader_election_and_clean_up_are_as_in_topolvm_unless_told_otherwise() {
         let defaults = config(&[]);
@@ -216,6 +301,7 @@ mod tests {
             pvc_finalizer: false,
             stale_period: Duration::from_hours(24),
             cleanup_interval: Duration::from_mins(10),
+            doctor_interval: Duration::from_mins(5),
         };
         assert_eq!(defaults.controllers, settings);
 
@@ -233,6 +319,16 @@ mod tests {
     fn times_with_which_two_could_lead_are_refused(#[case] flag: &str) {
         let args = Args::try_parse_from(["topolvm-controller", flag]).unwrap();
         assert!(args.election_timing.check().unwrap_err().to_string().contains("--leader-election-"), "{flag}");
+    }
+
+    #[rstest::rstest]
+    #[case("0", Duration::ZERO)]
+    #[case("0s", Duration::ZERO)]
+    #[case("1h", Duration::from_hours(1))]
+    fn checks_can_be_turned_off(#[case] interval: &str, #[case] expected: Duration) {
+        let flag = format!("--doctor-interval={interval}");
+        assert_eq!(config(&[&flag]).controllers.doctor_interval, expected);
+        assert!(Args::try_parse_from(["topolvm-controller", "--doctor-interval=-1s"]).is_err());
     }
 
     #[rstest::rstest]
@@ -261,6 +357,43 @@ mod tests {
         let own = config(&["--enable-webhooks", "--pod-capacity-resource=bytes", "--pvc-finalizer"]).webhooks.unwrap();
         assert!(matches!(own.certificates, Certificates::SelfManaged(_)), "{own:?}");
         assert_eq!((own.capacity_resource, own.pvc_finalizer), (CapacityResource::Bytes, true));
+    }
+
+    /// Returns the resource of pods, the mode, and whether kube-scheduler is probed, with these flags and the webhooks.
+    fn scheduling(flags: &[&str]) -> (CapacityResource, Option<SchedulingMode>, bool) {
+        let config = config(&[&["--enable-webhooks"], flags].concat());
+        (config.webhooks.unwrap().capacity_resource, config.scheduling.mode, config.scheduling.probe.is_some())
+    }
+
+    #[test]
+    fn the_scheduling_mode_decides_what_pods_get() {
+        use {CapacityResource as Resource, SchedulingMode as Mode};
+        assert_eq!(scheduling(&[]), (Resource::Marker, None, false));
+        assert_eq!(scheduling(&["--pod-capacity-resource=none"]), (Resource::None, None, false));
+        assert_eq!(scheduling(&["--scheduling-mode=capacity"]), (Resource::None, Some(Mode::Capacity), false));
+        let extender = "--scheduling-mode=extender";
+        assert_eq!(scheduling(&[extender]), (Resource::Marker, Some(Mode::Extender), true));
+        assert_eq!(scheduling(&[extender, "--assume-extender"]), (Resource::Marker, Some(Mode::Extender), false));
+        let bytes = scheduling(&[extender, "--pod-capacity-resource=bytes"]);
+        assert_eq!(bytes, (Resource::Bytes, Some(Mode::Extender), true));
+        // Where no webhooks are served the mode is for the controllers
+        assert_eq!(config(&["--scheduling-mode=capacity"]).scheduling.mode, Some(Mode::Capacity));
+        let probe = config(&["--enable-webhooks", extender, "--webhook-namespace=ns", "--extender-probe-interval=90s"]);
+        let settings = ProbeSettings { namespace: "ns".to_owned(), interval: Duration::from_secs(90) };
+        assert_eq!(probe.scheduling.probe, Some(settings));
+    }
+
+    #[rstest::rstest]
+    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=marker"], "leave out --pod-capacity-resource")]
+    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=bytes"], "or say --scheduling-mode=extender")]
+    #[case(&["--scheduling-mode=extender", "--pod-capacity-resource=none"], "or say --scheduling-mode=capacity")]
+    #[case(&["--scheduling-mode=extender", "--enable-webhooks=false"], "add --enable-webhooks")]
+    #[case(&["--scheduling-mode=capacity", "--assume-extender"], "leave --assume-extender out")]
+    #[case(&["--assume-extender"], "--scheduling-mode=extender; add that")]
+    fn flags_that_contradict_each_other_are_refused_with_the_remedy(#[case] flags: &[&str], #[case] remedy: &str) {
+        let flags = [&["topolvm-controller", "--cert-dir=/certs"], flags].concat();
+        let error = Config::try_from(Args::try_parse_from(flags).unwrap()).unwrap_err();
+        assert!(error.to_string().contains(remedy), "{error}");
     }
 
     #[test]

@@ -2,16 +2,22 @@
 
 use kube::{Api, Client};
 use tonic::service::Routes;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, NodeSelection};
+use topolvm_capacity::{Capacity, watch_classes};
 use topolvm_kube::ReconcileMetrics;
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_ui::{Cluster, WebPage};
 
+use crate::capacity_publisher::CapacityPublisher;
+use crate::claim_watch::ClaimWatch;
 use crate::csi::{ControllerService, IdentityService};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
-use crate::reconcile::{ControllerSettings, Controllers, EventPublisher};
+use crate::pod_claims::PodClaims;
+use crate::reconcile::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::Volumes;
 
@@ -21,6 +27,7 @@ use crate::volumes::Volumes;
 pub struct Driver {
     identity: IdentityService,
     controller: ControllerService,
+    claims: ClaimWatch,
 }
 
 impl Driver {
@@ -30,17 +37,31 @@ impl Driver {
         client: Client,
         flavor: ApiFlavor,
         minimums: MinimumAllocation,
+        selection: NodeSelection,
         now: fn() -> jiff::Timestamp,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Self {
-        let (informer, volume_task) = VolumeInformer::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
-        let (nodes, node_task) = NodeInformer::new(Api::all(client.clone()), flavor, shutdown.clone());
+        let capacity = Capacity::new(flavor, minimums, now);
+        let volume_api = Api::all_with(client.clone(), &flavor);
+        let (informer, volume_task) = VolumeInformer::new(volume_api, capacity.clone(), shutdown.clone());
+        let node_api = Api::all(client.clone());
+        let (nodes, node_task) = NodeInformer::new(node_api, flavor, selection, capacity.clone(), shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
-        let volumes = Volumes { client, flavor, informer, nodes, now };
+        let volumes = Volumes { client, flavor, informer, nodes, capacity, pods: PodClaims::default(), now };
         let controller = ControllerService::new(volumes.clone(), minimums);
-        Self { identity: IdentityService { volumes }, controller }
+        Self { identity: IdentityService { volumes }, controller, claims: ClaimWatch::default() }
+    }
+
+    /// Starts to reserve for claims whose node is selected, by watches of claims, pods and StorageClasses. Volumes are
+    /// reserved for in any case.
+    pub fn reserve_for_claims(&self, tasks: &Tasks, shutdown: &CancellationToken) {
+        let Volumes { client, capacity, pods, .. } = self.identity.volumes.clone();
+        tasks.spawn("watch of pods", pods.run(client.clone(), shutdown.clone()));
+        let classes = watch_classes(capacity.clone(), client.clone(), shutdown.clone());
+        tasks.spawn("watch of StorageClasses", classes);
+        tasks.spawn("watch of claims", self.claims.clone().run(client, capacity, shutdown.clone()));
     }
 
     /// Turns off snapshots, restored volumes and clones: where no node has a thin device class, nothing should announce
@@ -57,10 +78,37 @@ impl Driver {
         settings: ControllerSettings,
         instance: String,
         metrics: ReconcileMetrics,
+        scheduling: Scheduling,
+        doctor: DoctorContext,
     ) -> Controllers {
-        let Volumes { client, flavor, informer, nodes, now } = self.identity.volumes.clone();
+        let Volumes { client, flavor, informer, nodes, now, .. } = self.identity.volumes.clone();
+        let claims = self.claims.clone();
         let events = EventPublisher::new(client.clone(), instance);
-        Controllers { client, flavor, settings, nodes, volumes: informer, events, metrics, now }
+        let volumes = informer;
+        Controllers { client, flavor, settings, nodes, volumes, claims, events, metrics, scheduling, doctor, now }
+    }
+
+    /// Returns the publisher of CSIStorageCapacity objects, which are in the namespace of this pod.
+    pub(crate) fn capacity_publisher(&self, namespace: String, pod: String) -> CapacityPublisher {
+        let Volumes { client, flavor, capacity, .. } = self.identity.volumes.clone();
+        CapacityPublisher { client, flavor, minimums: self.controller.minimums, capacity, namespace, pod }
+    }
+
+    /// Returns the web page, which reads the caches of the services and what the checks have found.
+    pub(crate) fn web_page(&self, doctor: &DoctorContext, shutdown: &CancellationToken) -> WebPage {
+        let Volumes { client, flavor, informer, nodes, capacity, now, .. } = self.identity.volumes.clone();
+        let cluster = Cluster {
+            flavor,
+            volumes_changed: informer.changes(),
+            volumes: informer.cache,
+            nodes: nodes.cache,
+            capacity,
+            checked: doctor.checked.subscribe(),
+            client,
+            namespace: doctor.namespace.clone(),
+            now,
+        };
+        WebPage::new(cluster, shutdown.clone())
     }
 
     /// Returns the services of the CSI socket.

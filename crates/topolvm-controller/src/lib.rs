@@ -5,28 +5,38 @@
 //! - `volumes/` finds, lists, creates, copies, expands and deletes `LogicalVolume` objects through the API server;
 //!   `volumes/node_selection.rs` chooses the node of a new one.
 //! - `volume_informer` and `node_informer` watch `LogicalVolume`s and Nodes. They wake waiters and answer questions
-//!   whose answer may be a moment old; what decides about data is read through the API server.
+//!   whose answer may be a moment old; what decides about data is read through the API server. `claim_watch` is the one
+//!   watch of claims. All three feed `topolvm_capacity`, which knows what is free after what has been promised.
 //! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, take off finalizers, and
-//!   have kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them.
+//!   have kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
+//!   `capacity_publisher`, which writes CSIStorageCapacity objects on demand.
+//! - `scheduling` has the scheduling mode, and the state of the scheduler extender that all replicas watch.
 //! - `webhook/` has the admission webhooks for pods and claims, with their certificate. Of this crate it uses only
-//!   `minimum_allocation`.
+//!   `minimum_allocation` and `scheduling`.
+//! - `topolvm_ui`, a crate of its own, serves the web page from the caches of these.
 //! - `driver` puts these together; `run` is the process around it.
 
 mod args;
+mod capacity_publisher;
+mod claim_watch;
 mod csi;
 mod driver;
 mod leader;
-mod minimum_allocation;
 mod node_informer;
+mod pod_claims;
 mod reconcile;
 mod run;
+mod scheduling;
 mod time_span;
 mod volume_informer;
 mod volume_size;
 mod volumes;
 mod webhook;
 
+use topolvm_capacity::minimum_allocation;
+
 pub use args::{Args, Config};
 pub use driver::Driver;
-pub use minimum_allocation::MinimumAllocation;
+pub use scheduling::{ExtenderInformer, ExtenderState, ProbeSettings, SchedulingMode};
+pub use topolvm_capacity::MinimumAllocation;
 pub use webhook::{CapacityResource, Certificates, SelfManaged, WebhookArgs, WebhookConfig, WebhookContext, Webhooks};

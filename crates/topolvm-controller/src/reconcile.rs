@@ -1,9 +1,14 @@
 //! The controllers, which run in one replica at a time, see `leader`:
 //!
 //! - `node_deletion` deletes the claims and volumes of a deleted Node and takes the finalizer off it,
+//! - `node_labels` labels nodes that have volumes, and cleans those that are not selected any more,
 //! - `claim_finalizer` takes finalizers off claims,
+//! - `claim_annotation` writes the claims of volumes to their LogicalVolumes, where these do not name them,
 //! - `stale_volumes` takes the finalizer off volumes whose node will not come back,
-//! - `filesystem_resize` makes kubelet expand filesystems at once.
+//! - `filesystem_resize` makes kubelet expand filesystems at once,
+//! - `extender_probe` proves that kube-scheduler calls the scheduler extender,
+//! - `marked_pods` and `default_class` name, in Events, what keeps pods pending and how it is mended,
+//! - `doctor` runs those checks of `kubectl topolvm doctor` that need nothing but objects of the API server.
 //!
 //! Informers say where to look. What is deleted, or loses a finalizer, is first read from the API server, and each
 //! write names the object that it is meant for, so that an old cache or a second controller cannot hit another object
@@ -11,37 +16,52 @@
 
 mod args;
 mod claim;
+mod claim_annotation;
 mod claim_finalizer;
 mod claim_informer;
+mod default_class;
+mod doctor;
 mod error;
 mod events;
+mod extender_probe;
 mod filesystem_resize;
 #[cfg(test)]
 mod harness;
+mod marked_pods;
 mod node_deletion;
+mod node_labels;
 mod pending_resize;
+mod probe_pod;
 mod pvc_finalizer;
 mod stale_volumes;
 mod work_queue;
 
-use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
-use topolvm_kube::{ReconcileMetrics, watch_and_reconcile};
+use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::CancellationToken;
 
 pub(crate) use args::ControllerSettings;
+pub(crate) use doctor::DoctorContext;
 pub(crate) use events::EventPublisher;
 
+use claim_annotation::ClaimAnnotation;
 use claim_finalizer::ClaimFinalizer;
 use claim_informer::ClaimInformer;
+use default_class::DefaultClass;
+use doctor::Doctor;
+use extender_probe::ExtenderProbe;
 use filesystem_resize::FilesystemResize;
+use marked_pods::MarkedPods;
 use node_deletion::NodeDeletion;
+use node_labels::NodeLabels;
 use pvc_finalizer::FinalizerPolicy;
 use stale_volumes::StaleVolumes;
 
+use crate::claim_watch::ClaimWatch;
 use crate::node_informer::NodeInformer;
+use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 
 /// The controllers, and what they share.
@@ -52,9 +72,12 @@ pub(crate) struct Controllers {
     pub(crate) settings: ControllerSettings,
     pub(crate) nodes: NodeInformer,
     pub(crate) volumes: VolumeInformer,
+    pub(crate) claims: ClaimWatch,
     pub(crate) events: EventPublisher,
     /// The metrics of reconciles.
     pub(crate) metrics: ReconcileMetrics,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) doctor: DoctorContext,
     /// The wall clock.
     pub(crate) now: fn() -> Timestamp,
 }
@@ -62,11 +85,30 @@ pub(crate) struct Controllers {
 impl Controllers {
     /// Runs them until `term` is cancelled.
     pub(crate) async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
+        let Some(probe) = ExtenderProbe::new(&self) else { return self.run_reconcilers(term).await };
+        let term = term.child_token();
+        let reconciling = async {
+            let ended = self.run_reconcilers(term.clone()).await;
+            term.cancel();
+            ended
+        };
+        // Deletes its pod when the term ends, and is therefore not dropped where it stands
+        let (ended, ()) = tokio::join!(reconciling, probe.run(term.clone()));
+        ended
+    }
+
+    /// Runs all but the extender probe.
+    async fn run_reconcilers(self, term: CancellationToken) -> anyhow::Result<()> {
         let policy = FinalizerPolicy { flavor: self.flavor, is_kept: self.settings.pvc_finalizer };
-        let claims = ClaimInformer::new(self.client.clone(), policy, term.clone());
+        let claims = ClaimInformer::new(&self.claims, policy);
         let filesystem_resize = FilesystemResize { shared: self.clone() };
         let claim_finalizer = ClaimFinalizer { shared: self.clone(), policy };
         let node_deletion = NodeDeletion { shared: self.clone(), claims: claims.cache.clone() };
+        let node_labels = NodeLabels { shared: self.clone() };
+        let marked_pods = MarkedPods { shared: self.clone() };
+        let default_class = DefaultClass { shared: self.clone() };
+        let doctor = Doctor { shared: self.clone() };
+        let claim_annotation = ClaimAnnotation { shared: self.clone() };
         let stale_volumes = StaleVolumes { shared: self };
         // Dropped where they stand when the term ends: everything they do can be done again
         let controllers = async {
@@ -74,10 +116,17 @@ impl Controllers {
                 filesystem_resize.run(claims.resizes),
                 claim_finalizer.run(claims.cache, claims.finalizer_removals),
                 node_deletion.run(),
+                node_labels.run(),
                 stale_volumes.run(),
+                marked_pods.run(),
+                default_class.run(),
+                doctor.run(),
+                claim_annotation.run(),
             )
         };
-        watch_and_reconcile(claims.watch, Box::pin(term.run_until_cancelled(controllers).map(drop))).await
+        Box::pin(term.run_until_cancelled(controllers)).await;
+        drop(claims.subscription);
+        Ok(())
     }
 }
 

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
+use kube::Client;
 use prometheus_client::registry::Registry;
 use topolvm_kube::{AccessReviews, ReconcileMetrics};
 use topolvm_runtime::grpc::RpcMetrics;
+use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
+use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::Election;
-use crate::reconcile::Controllers;
-use crate::{Args, Config, Driver, WebhookConfig, WebhookContext, Webhooks};
+use topolvm_doctor::Mode;
+
+use crate::reconcile::{Controllers, DoctorContext};
+use crate::scheduling::{Scheduling, SchedulingMode};
+use crate::{Args, CapacityResource, Config, Driver, ExtenderInformer, WebhookConfig, WebhookContext, Webhooks};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -29,43 +35,72 @@ impl Program for Args {
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let Config {
-            csi_socket,
-            metrics,
-            health_probe_bind_address,
-            minimums,
-            snapshots,
-            lease,
-            controllers,
-            flavor,
-            webhooks,
-        } = config;
+        let (flavor, minimums) = (config.flavor, config.minimums);
         let client = topolvm_kube::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
-        let reconcile_metrics = ReconcileMetrics::register(&mut registry);
+        let doctor = doctor_context(&config, &client).register(&mut registry);
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
-        let context = WebhookContext { client: client.clone(), flavor, minimums, now };
-        let webhooks = serve_webhooks(webhooks, context, &mut registry, &tasks, &shutdown)?;
-        let driver = Driver::start(client.clone(), flavor, minimums, now, &tasks, &shutdown);
-        let driver = if snapshots { driver } else { driver.without_snapshots() };
+        let start = |probe| ExtenderInformer::start(&client, probe, &mut registry, &tasks, &shutdown);
+        let extender = config.scheduling.probe.as_ref().map(start);
+        let context = WebhookContext { client: client.clone(), flavor, minimums, extender: extender.clone(), now };
+        let webhooks = serve_webhooks(config.webhooks, context, &mut registry, &tasks, &shutdown)?;
+        let driver = Driver::start(client.clone(), flavor, minimums, config.node_labels, now, &tasks, &shutdown);
+        let driver = if config.snapshots { driver } else { driver.without_snapshots() };
+        driver.reserve_for_claims(&tasks, &shutdown);
         let identity = process_identity();
-        let election =
-            lease.map(|(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry));
-        run_controllers(driver.controllers(controllers, identity, reconcile_metrics), election, &tasks, &shutdown);
+        let elect = |(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry);
+        let election = config.lease.map(elect);
+        serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
+        let publish = || driver.capacity_publisher(doctor.namespace.clone(), doctor.pod.clone());
+        let publisher = config.publishes_capacity.then(publish);
+        let scheduling = Scheduling::register(config.scheduling, extender, &mut registry);
+        let reconcile_metrics = ReconcileMetrics::register(&mut registry);
+        let controllers = driver.controllers(config.controllers, identity, reconcile_metrics, scheduling, doctor);
+        run_leader_work(LeaderWork { controllers, publisher }, election, &tasks, &shutdown);
 
-        let listener = unix::listen(&csi_socket).await?;
-        tracing::info!(socket = %csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
+        let listener = unix::listen(&config.csi_socket).await?;
+        tracing::info!(socket = %config.csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
         let (routes, token) = (driver.routes(), shutdown.clone());
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
-        metrics.start(Arc::new(registry), AccessReviews::new(client), &tasks, &shutdown);
+        config.metrics.start(Arc::new(registry), AccessReviews::new(client), &tasks, &shutdown);
         let health = admin::health_router(move || {
             driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
         });
-        tasks.spawn("health", async move { Ok(admin::serve(health_probe_bind_address, health, shutdown).await?) });
+        let address = config.health_probe_bind_address;
+        tasks.spawn("health", async move { Ok(admin::serve(address, health, shutdown).await?) });
         Ok(())
     }
+}
+
+/// Serves the web page, unless it is off.
+fn serve_web_page(
+    address: Option<ListenAddress>,
+    driver: &Driver,
+    doctor: &DoctorContext,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) {
+    let Some(address) = address else { return };
+    let page = driver.web_page(doctor, shutdown);
+    tracing::info!(%address, "serving the web page");
+    tasks.spawn("web page", async move { Ok(page.serve(&address).await?) });
+}
+
+/// Returns what the controller of checks has to know of this process. An empty namespace is that of the service
+/// account, an empty name that of the host.
+fn doctor_context(config: &Config, client: &Client) -> DoctorContext {
+    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let namespace = given(&config.pod_namespace).unwrap_or_else(|| client.default_namespace().to_owned());
+    let pod = given(&config.pod_name).unwrap_or_else(host_name);
+    let marks = |webhooks: &WebhookConfig| webhooks.capacity_resource != CapacityResource::None;
+    let mode = match config.scheduling.mode {
+        Some(SchedulingMode::Extender) => Mode::Extender,
+        None if config.webhooks.as_ref().is_some_and(marks) => Mode::Extender,
+        Some(SchedulingMode::Capacity) | None => Mode::Capacity,
+    };
+    DoctorContext::new(namespace, pod, mode, config.publishes_capacity)
 }
 
 /// Starts the webhooks that the configuration asks for, and serves them.
@@ -82,20 +117,46 @@ fn serve_webhooks(
     Ok(Some(webhooks))
 }
 
-/// Runs the controllers while this process is the leader; always where there is no leader election.
-fn run_controllers(controllers: Controllers, election: Option<Election>, tasks: &Tasks, shutdown: &CancellationToken) {
+/// The work of one replica at a time.
+#[derive(Clone)]
+struct LeaderWork {
+    controllers: Controllers,
+    publisher: Option<CapacityPublisher>,
+}
+
+impl LeaderWork {
+    /// Runs all of it until `term` is cancelled.
+    async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
+        let controllers = Box::pin(self.controllers.run(term.clone()));
+        match self.publisher {
+            Some(publisher) => tokio::try_join!(controllers, publisher.run(term)).map(drop),
+            None => controllers.await,
+        }
+    }
+}
+
+/// Runs the work of the leader while this process is it; always where there is no leader election.
+fn run_leader_work(work: LeaderWork, election: Option<Election>, tasks: &Tasks, shutdown: &CancellationToken) {
     let shutdown = shutdown.clone();
     match election {
         Some(election) => {
-            tasks.spawn("leader election", election.run(shutdown, move |term| controllers.clone().run(term)));
+            tasks.spawn("leader election", election.run(shutdown, move |term| work.clone().run(term)));
         }
-        None => tasks.spawn("controllers", controllers.run(shutdown)),
+        None => tasks.spawn("controllers", work.run(shutdown)),
     }
 }
 
 /// Returns the holder identity of this process in the Lease and in Events: the name of the pod, and a random number
 /// because the pod's next process must not take itself for the leader that it was.
 fn process_identity() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
-    format!("{}_{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/uuid"))
+    format!("{}_{}", host_name(), read_line("/proc/sys/kernel/random/uuid"))
+}
+
+/// Returns the name of this machine, in a pod mostly that of the pod.
+fn host_name() -> String {
+    read_line("/proc/sys/kernel/hostname")
+}
+
+fn read_line(path: &str) -> String {
+    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

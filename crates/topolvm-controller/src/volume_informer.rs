@@ -8,6 +8,7 @@ use std::future::Future;
 use kube::Api;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
+use topolvm_capacity::Capacity;
 use topolvm_kube::{LogicalVolumeWriter, LogicalVolumes, watch_all};
 use topolvm_runtime::CancellationToken;
 
@@ -23,9 +24,11 @@ pub(crate) struct VolumeInformer {
 }
 
 impl VolumeInformer {
-    /// Returns the informer, and the task that keeps its cache current until `shutdown` is cancelled.
+    /// Returns the informer, and the task that keeps its cache and the reservations current until `shutdown` is
+    /// cancelled.
     pub(crate) fn new(
         api: Api<LogicalVolume>,
+        capacity: Capacity,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         // The sender lives in the task: waiters notice when it ends
@@ -33,6 +36,7 @@ impl VolumeInformer {
         let mut writer = LogicalVolumeWriter::default();
         let informer = Self { cache: writer.as_reader(), changed };
         let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
+            capacity.apply_volume(&event);
             writer.apply(event);
             change.send_replace(());
         });

@@ -15,12 +15,14 @@ mod lookup;
 mod modify;
 mod node_selection;
 mod provisioning;
+mod reserve;
 mod selected_node;
 mod volume;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
 use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
+use topolvm_capacity::{Capacity, VolumeClasses};
 
 pub(crate) use copy::SnapshotRequest;
 pub(crate) use error::{ApiFailure, VolumeError};
@@ -29,6 +31,7 @@ pub(crate) use selected_node::ClaimName;
 pub(crate) use volume::{ContentSource, Volume, VolumeKind};
 
 use crate::node_informer::NodeInformer;
+use crate::pod_claims::PodClaims;
 use crate::volume_informer::{Stopped, VolumeInformer};
 use crate::volume_size::VolumeSize;
 
@@ -39,6 +42,10 @@ pub(crate) struct Volumes {
     pub(crate) flavor: ApiFlavor,
     pub(crate) informer: VolumeInformer,
     pub(crate) nodes: NodeInformer,
+    /// The free bytes of the nodes after what has been promised.
+    pub(crate) capacity: Capacity,
+    /// The pods that wait for several volumes.
+    pub(crate) pods: PodClaims,
     /// The wall clock.
     pub(crate) now: fn() -> jiff::Timestamp,
 }
@@ -58,6 +65,13 @@ pub(crate) struct VolumeRequest {
     pub(crate) claim: Option<ClaimName>,
     /// The source of a copy; `None` for a volume that begins empty.
     pub(crate) source: Option<CopySource>,
+}
+
+impl VolumeRequest {
+    /// Returns the classes that decide which room the volume takes.
+    fn classes(&self) -> VolumeClasses {
+        VolumeClasses::new(&self.device_class, &self.lvcreate_option_class)
+    }
 }
 
 /// The source of a copy, and the access to the copy.

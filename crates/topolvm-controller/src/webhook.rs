@@ -5,7 +5,9 @@
 //!   `topolvm_runtime::tls`.
 //! - `self_managed` makes and renews the certificate where none comes from files.
 //!
-//! Of the rest of the crate only `minimum_allocation` is used.
+//! - `unmarked_pods` tells owners of pods why these did not get the resource.
+//!
+//! Of the rest of the crate only `minimum_allocation` and `scheduling` are used.
 
 mod admission_review;
 mod args;
@@ -20,6 +22,7 @@ mod request_limit;
 mod requested_capacity;
 mod self_managed;
 mod storage_class_informer;
+mod unmarked_pods;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use topolvm_runtime::tls::{ServedCertificate, TlsServer};
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::minimum_allocation::MinimumAllocation;
+use crate::scheduling::ExtenderInformer;
 
 pub use args::WebhookArgs;
 pub use pod::CapacityResource;
@@ -48,6 +52,7 @@ use metrics::WebhookMetrics;
 use pod::PodWebhook;
 use request_limit::RequestLimit;
 use storage_class_informer::StorageClassInformer;
+use unmarked_pods::UnmarkedPods;
 
 /// Connections at most. kube-apiserver opens one for each question that it asks at the same time, and keeps 25 of them;
 /// more than these are answered after each other.
@@ -87,6 +92,9 @@ pub struct WebhookContext {
     pub flavor: ApiFlavor,
     /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
+    /// The state of the scheduler extender, without which pods do not get the resource; `None` where nothing has to be
+    /// proven.
+    pub extender: Option<ExtenderInformer>,
     /// The wall clock.
     pub now: fn() -> Timestamp,
 }
@@ -112,12 +120,17 @@ impl Webhooks {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let WebhookContext { client, flavor, minimums, now } = context;
+        let WebhookContext { client, flavor, minimums, extender, now } = context;
         let metrics = WebhookMetrics::register(registry);
         let request_limit = RequestLimit::default();
         let (classes, task) =
             StorageClassInformer::new(Api::all(client.clone()), flavor, request_limit.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", task);
+        let extender = extender.map(|informer| {
+            let (unmarked_pods, reporting) = UnmarkedPods::new(client.clone(), flavor, shutdown.clone());
+            tasks.spawn("Events of the pod webhook", reporting);
+            (informer, unmarked_pods)
+        });
         let resource = config.capacity_resource;
         let certificate = ServedCertificate::new("webhooks", metrics.expiry.clone());
         let server = match &config.client_authorities {
@@ -131,7 +144,7 @@ impl Webhooks {
             now,
             hooks: Hooks {
                 claims: ClaimWebhook { flavor, classes: classes.clone(), finalizer: config.pvc_finalizer },
-                pods: PodWebhook { client, flavor, minimums, resource, classes, request_limit },
+                pods: PodWebhook { client, flavor, minimums, resource, classes, request_limit, extender },
                 metrics,
                 bodies: Arc::new(Semaphore::new(LARGE_BODIES)),
             },
@@ -179,6 +192,8 @@ impl Webhooks {
             Err("waiting for the file of --webhook-client-ca".to_owned())
         } else if !self.hooks.pods.classes.cache.is_listed() {
             Err("waiting for the list of StorageClasses".to_owned())
+        } else if self.hooks.pods.extender.as_ref().is_some_and(|(informer, _)| !informer.is_listed()) {
+            Err("waiting for the outcome of the extender probe; allow list and watch of its ConfigMap".to_owned())
         } else {
             Ok(())
         }

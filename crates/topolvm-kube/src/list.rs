@@ -11,12 +11,14 @@ use serde::de::DeserializeOwned;
 /// Objects per page, as many as kube's own watcher and kubectl ask for: neither side has to hold a whole large cluster.
 const PAGE: u32 = 500;
 
-/// Lists objects page by page. The next page is asked for when those of the last one have been taken.
+/// Lists objects page by page. The next page is asked for when those of the last one have been taken. `params` may have
+/// a limit of its own, for objects that are large.
 pub fn list_in_pages<K>(api: &Api<K>, params: ListParams) -> impl Stream<Item = kube::Result<K>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    stream::try_unfold(Some(params.limit(PAGE)), move |params| async move {
+    let page = params.limit.unwrap_or(PAGE);
+    stream::try_unfold(Some(params.limit(page)), move |params| async move {
         let Some(params) = params else { return Ok(None) };
         let list = api.list(&params).await?;
         let token = list.metadata.continue_.filter(|token| !token.is_empty());

@@ -66,6 +66,12 @@ impl LogicalVolumes {
         self.0.find(|volume| volume.uid() == id).or_else(|| self.0.find(|volume| volume.volume_id() == Some(id)))
     }
 
+    /// Returns all objects, in no order.
+    #[must_use]
+    pub fn state(&self) -> Vec<Arc<LogicalVolume>> {
+        self.0.state()
+    }
+
     /// Returns the names of all objects, in no order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

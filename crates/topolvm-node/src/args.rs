@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Parser, ValueEnum};
 use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
-use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET};
+use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelection};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
@@ -57,6 +57,11 @@ pub struct Args {
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     kubelet_dir: PathBuf,
 
+    /// Labels of the nodes that have storage, separated by commas, any of which selects a node; empty are all nodes. An
+    /// agent on another node publishes no free space as long as the node has volumes, and then nothing.
+    #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
+    node_labels: NodeSelection,
+
     /// Any value, even "false", makes the agent speak topolvm.cybozu.com instead of topolvm.io.
     #[arg(long = "use-legacy", env = "USE_LEGACY", hide = true, value_name = "ANYTHING")]
     use_legacy: Option<String>,
@@ -106,6 +111,8 @@ pub struct Config<R = SystemRunner> {
     pub embeds_registrar: bool,
     /// Root directory of kubelet.
     pub kubelet_dir: PathBuf,
+    /// Selection of the nodes that have storage.
+    pub node_labels: NodeSelection,
 }
 
 impl TryFrom<Args> for Config {
@@ -132,6 +139,7 @@ impl TryFrom<Args> for Config {
             stage_volumes: args.stage_volumes,
             embeds_registrar: args.embed.contains(&Embed::Registrar),
             kubelet_dir: args.kubelet_dir,
+            node_labels: args.node_labels,
         })
     }
 }

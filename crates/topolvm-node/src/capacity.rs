@@ -15,12 +15,13 @@ use kube::Client;
 use kube::api::Api;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
-use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_api::{ApiFlavor, NodeCapacity, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
 pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
 use lvmd_watch::Receivers;
 use metrics::Gauges;
+use node_annotations::Publication;
 
 use crate::lvmd_client::LvmdClient;
 
@@ -32,6 +33,7 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_s
 pub struct Capacity {
     flavor: ApiFlavor,
     node: String,
+    selection: NodeSelection,
     lvmd: LvmdClient,
     gauges: Gauges,
     device_classes: watch::Sender<DeviceClasses>,
@@ -41,7 +43,14 @@ impl Capacity {
     /// Makes the publisher of the capacity of `node` as `lvmd` reports it. The gauges go to `registry`.
     pub fn new(flavor: ApiFlavor, node: String, lvmd: LvmdClient, registry: &mut Registry) -> Self {
         let device_classes = watch::Sender::new(DeviceClasses::default());
-        Self { gauges: Gauges::register(registry, &node), flavor, node, lvmd, device_classes }
+        let selection = NodeSelection::default();
+        Self { gauges: Gauges::register(registry, &node), flavor, node, selection, lvmd, device_classes }
+    }
+
+    /// Sets the labels that select the nodes that have storage: without one of them there is no free space.
+    #[must_use]
+    pub fn selecting(self, selection: NodeSelection) -> Self {
+        Self { selection, ..self }
     }
 
     /// Subscribes to the state of the device classes, as lvmd reported it last.
@@ -60,7 +69,8 @@ impl Capacity {
         let receivers = Receivers { gauges: self.gauges, device_classes: self.device_classes, capacity, returned };
         tasks.spawn("free space of lvmd", until(shutdown.clone(), lvmd_watch::follow(self.lvmd, receivers, RETRY)));
         tasks.spawn("own Node", node_watch::follow(Api::all(client), self.node.clone(), node, shutdown.clone()));
-        let writing = node_annotations::keep_annotated(nodes_api, self.flavor, self.node, capacities, nodes, RETRY);
+        let publication = Publication { flavor: self.flavor, selection: self.selection, node: self.node };
+        let writing = publication.keep_annotated(nodes_api, capacities, nodes, RETRY);
         tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));
         returns
     }

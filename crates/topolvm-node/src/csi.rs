@@ -4,6 +4,8 @@
 mod agent;
 mod capability;
 mod conditions;
+mod discard;
+mod discard_queue;
 mod error;
 mod expand;
 mod health;

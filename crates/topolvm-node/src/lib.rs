@@ -12,11 +12,15 @@ mod events;
 mod filesystem;
 pub mod lvmd_client;
 pub mod mount;
+mod published_pods;
 pub mod reconcile;
 mod run;
+mod volume_devices;
+mod volume_metrics;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
 pub use filesystem::Filesystem;
+pub use published_pods::PublishedPods;
 pub use run::start;
 pub use volumes::Volumes;

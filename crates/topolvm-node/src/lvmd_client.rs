@@ -58,6 +58,8 @@ pub struct Lv {
     pub number: Option<DeviceNumber>,
     /// State of the LV as LVM's `lv_attr`; `None` if lvmd sends nothing readable.
     pub attr: Option<LvAttr>,
+    /// Bytes that a thin volume uses in its pool; `None` for others, and if lvmd does not send it.
+    pub thin_used_bytes: Option<u64>,
 }
 
 impl LvmdClient {
@@ -162,6 +164,7 @@ impl TryFrom<LogicalVolume> for Lv {
             size_bytes: from_wire(lv.size_bytes)?,
             path: lv.path.into(),
             attr: lv.attr.parse().ok(),
+            thin_used_bytes: lv.thin_used_bytes,
             // No device has major number 0. TopoLVM's lvmd sends it, too, for what LVM reports as -1
             number: (lv.dev_major != 0).then_some(DeviceNumber { major: lv.dev_major, minor: lv.dev_minor }),
             name: lv.name,

@@ -4,9 +4,11 @@
 //! Each step can be interrupted anywhere and repeated: an LV has the UID of its object as name, and lvmd answers a
 //! repeated request for an LV like the first.
 
+mod comparison;
 mod create;
 mod delete;
 mod device_uses;
+mod differences;
 mod error;
 mod expand;
 mod finalizer;
@@ -20,7 +22,7 @@ mod watch;
 mod write_cache;
 
 pub(crate) use device_uses::FindDeviceUses;
+pub use differences::VolumeGauges;
 pub use error::ReconcileError;
-pub use lost::LostVolumes;
 pub use reconciler::Reconciler;
 pub use run::Triggers;

@@ -15,18 +15,23 @@ use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, unix};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, error_chain, unix};
 
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
 use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
-use crate::reconcile::{FindDeviceUses, LostVolumes, Reconciler, Triggers};
+use crate::published_pods::PublishedPods;
+use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
+use crate::volume_devices::VolumeDevices;
 use crate::volumes::Volumes;
 
 /// Directory of the device nodes that versions before 0.33 made.
 const LEGACY_DEVICES: &str = "/dev/topolvm";
+
+/// Name of the directory with the records of pods that have volumes.
+const PODS: &str = "published-pods";
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-node";
@@ -83,31 +88,37 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Config { flavor, node, csi_socket, lvmd, metrics, stage_volumes, embeds_registrar, kubelet_dir } = config;
+    let Config { flavor, node, csi_socket, lvmd, metrics, stage_volumes, embeds_registrar, kubelet_dir, node_labels } =
+        config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let reconcile_metrics = ReconcileMetrics::register(&mut registry);
     let lvmd_shutdown = CancellationToken::new();
     let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
-    let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry);
+    let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels);
     let device_classes = capacity.device_classes();
-    let lost = LostVolumes::register(&mut registry, &node);
+    let gauges = VolumeGauges::register(&mut registry, &node);
 
     let own = LogicalVolumeWriter::default();
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
     let device_uses = FindDeviceUses::new(mounter.clone());
+    let pods = load_published_pods(&csi_socket, &mounter).await;
     let agent =
-        Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes);
+        Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes)
+            .storing_pods(pods);
+    let devices = VolumeDevices::default();
+    let page = agent.volume_metrics(devices.clone()).into_page(registry);
     let (unpublishes, unpublished) = mpsc::unbounded_channel();
     let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
-    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks.clone(), unpublishes);
+    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, unpublishes, shutdown);
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
-    metrics.start(Arc::new(registry), AccessReviews::new(client.clone()), tasks, shutdown);
+    metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
 
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let triggers = Triggers { lvmd_returns, device_classes, unpublished, lost };
-    let reconciler = Reconciler::new(flavor, node, client, lvmd, now).finding_uses(device_uses);
+    let triggers = Triggers { lvmd_returns, device_classes, unpublished, gauges };
+    let reconciler = Reconciler::new(flavor, node, client, lvmd, now);
+    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices);
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
     if embeds_registrar {
         // Last, because kubelet calls back as soon as it sees the socket
@@ -116,16 +127,26 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     Ok(())
 }
 
+/// Loads which pods have volumes from the directory beside the CSI socket, which outlives the agent's container.
+async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> PublishedPods {
+    let mounted = mounter.mount_points().await.inspect_err(|error| {
+        tracing::warn!(error = error_chain(error), "cannot tell which volumes are published still");
+    });
+    PublishedPods::load(csi_socket.with_file_name(PODS), mounted.ok()).await
+}
+
 /// Returns the CSI services of a node. The id of each volume that is unpublished is sent to `unpublishes`.
 fn csi_services<M: Mounter>(
     flavor: ApiFlavor,
     node: String,
     agent: Agent<M>,
     readiness: ReadinessCheck,
-    tasks: Tasks,
+    tasks: &Tasks,
     unpublishes: mpsc::UnboundedSender<String>,
+    shutdown: &CancellationToken,
 ) -> Routes {
-    let calls = NodeService::new(flavor, node, Arc::new(agent), tasks).notifying_unpublished(unpublishes);
+    let calls = NodeService::new(flavor, node, Arc::new(agent), tasks.clone()).notifying_unpublished(unpublishes);
+    tasks.spawn("discards", calls.discard_free_blocks(shutdown.clone()));
     Routes::new(IdentityServer::new(IdentityService::new(flavor, readiness))).add_service(NodeServer::new(calls))
 }
 

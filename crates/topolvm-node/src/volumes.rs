@@ -20,11 +20,11 @@ const FIRST_LIST_DEADLINE: Duration = Duration::from_secs(10);
 /// LogicalVolumes of this node, by CSI volume id.
 #[derive(Clone, Debug)]
 pub struct Volumes {
-    flavor: ApiFlavor,
-    own: LogicalVolumes,
+    pub(crate) flavor: ApiFlavor,
+    pub(crate) own: LogicalVolumes,
     api: Api<LogicalVolume>,
     pub(crate) events: Events,
-    node: String,
+    pub(crate) node: String,
 }
 
 /// Error of looking up a volume.

@@ -1,14 +1,14 @@
 //! Plain HTTP servers for metrics and for the health of a process.
 
 use std::future::ready;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::get;
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+use crate::MetricsPage;
 use crate::http_server::{self, Limit};
 use crate::listen::{Listen, ListenAddress, ListenError};
 
@@ -18,10 +18,10 @@ pub const MOST_CONNECTIONS: usize = 32;
 /// Serves `/metrics` in plain text until `shutdown` is cancelled.
 pub async fn serve_metrics(
     address: Listen,
-    registry: Arc<Registry>,
+    page: impl Into<MetricsPage>,
     shutdown: CancellationToken,
 ) -> Result<(), ListenError> {
-    serve(address, metrics_router(registry), shutdown).await
+    serve(address, metrics_router(page), shutdown).await
 }
 
 /// Serves a router for probes or metrics in plain text until `shutdown` is cancelled.
@@ -49,20 +49,17 @@ pub async fn serve_on(
 }
 
 /// A router that serves `/metrics` in the text format of OpenMetrics.
-pub fn metrics_router(registry: Arc<Registry>) -> Router {
+pub fn metrics_router(page: impl Into<MetricsPage>) -> Router {
+    let page = page.into();
+    Router::new().route("/metrics", get(move || answer_with(page.clone())))
+}
+
+async fn answer_with(page: MetricsPage) -> impl IntoResponse {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Router::new().route(
-        "/metrics",
-        get(move || async move {
-            let mut page = String::new();
-            match prometheus_client::encoding::text::encode(&mut page, &registry) {
-                Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], page),
-                Err(error) => {
-                    (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string())
-                }
-            }
-        }),
-    )
+    match page.render().await {
+        Ok(page) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], page),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string()),
+    }
 }
 
 /// A router for probes: `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with
@@ -84,6 +81,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use prometheus_client::registry::Registry;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpStream;
 

@@ -11,6 +11,7 @@ pub mod http_server;
 mod in_flight;
 pub mod listen;
 mod logging;
+mod metrics_page;
 #[cfg(feature = "tls")]
 pub mod metrics_server;
 mod program;
@@ -25,6 +26,7 @@ pub use backoff::Backoff;
 pub use histogram::doubling_buckets;
 pub use in_flight::{InFlight, Turn};
 pub use logging::{LogArgs, error_chain};
+pub use metrics_page::MetricsPage;
 pub use program::{ConfigError, Program, main};
 pub use retired::RetiredArgs;
 pub use tasks::Tasks;

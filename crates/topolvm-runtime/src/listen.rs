@@ -3,7 +3,7 @@
 mod sockets;
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 pub use sockets::{ListenError, Listeners};
@@ -35,6 +35,13 @@ impl ListenAddress {
     /// This port on every interface.
     pub const fn every_interface(port: u16) -> Self {
         Self { host: None, port }
+    }
+
+    /// Returns whether nobody but this machine, or this pod, can connect.
+    pub fn is_loopback(&self) -> bool {
+        let is_loopback =
+            |host: &str| host.parse::<IpAddr>().map_or(host == "localhost", |address| address.is_loopback());
+        self.host.as_deref().is_some_and(is_loopback)
     }
 }
 
@@ -122,6 +129,18 @@ mod tests {
         let address: ListenAddress = text.parse().unwrap();
         assert_eq!(address.to_string(), shown);
         assert_eq!(shown.parse(), Ok(address));
+    }
+
+    #[rstest]
+    #[case("127.0.0.1:8082", true)]
+    #[case("localhost:8082", true)]
+    #[case("[::1]:8082", true)]
+    #[case(":8082", false)]
+    #[case("0.0.0.0:8082", false)]
+    #[case("[::]:8082", false)]
+    #[case("localhost.example:8082", false)]
+    fn loopback_is_what_only_this_machine_reaches(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(text.parse::<ListenAddress>().unwrap().is_loopback(), expected);
     }
 
     #[rstest]

@@ -14,13 +14,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use clap::ArgAction;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::http_server::Limit;
 use crate::listen::Listen;
 use crate::tls::{Certificate, ServedCertificate, TlsServer};
-use crate::{Tasks, admin, error_chain};
+use crate::{MetricsPage, Tasks, admin, error_chain};
 
 pub use access::{Authorization, Authorizer};
 
@@ -81,20 +80,20 @@ impl MetricsConfig {
     /// Starts to serve until `shutdown` is cancelled. `authorizer` decides about requests over TLS.
     pub fn start(
         self,
-        registry: Arc<Registry>,
+        page: impl Into<MetricsPage>,
         authorizer: impl Authorizer,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) {
-        let end = shutdown.clone();
+        let (page, end) = (page.into(), shutdown.clone());
         let (address, source) = match (self.address, self.secure) {
             (Listen::On(address), Some(source)) => (address, source),
             (address, _) => {
-                tasks.spawn("metrics", async move { Ok(admin::serve_metrics(address, registry, end).await?) });
+                tasks.spawn("metrics", async move { Ok(admin::serve_metrics(address, page, end).await?) });
                 return;
             }
         };
-        let router = require_authorization(admin::metrics_router(registry), authorizer);
+        let router = require_authorization(admin::metrics_router(page), authorizer);
         let certificate = ServedCertificate::new("metrics", Gauge::default());
         if let CertificateSource::Files(directory) = &source {
             let following = certificate.clone().follow_files(directory.clone(), shutdown.clone());

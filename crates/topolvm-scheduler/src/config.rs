@@ -1,14 +1,15 @@
 //! The configuration file: YAML whose keys may be written in any case and whose unknown keys are only warned of,
 //! because that is how files in the field have been read so far.
 
-use std::collections::BTreeMap;
+mod values;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use topolvm_api::DEFAULT_DEVICE_CLASS_KEY;
 use topolvm_runtime::listen::ListenAddress;
 
 use crate::prioritize::Scoring;
+use values::mebibytes;
 
 /// The port of upstream's binary; deployments set 9251.
 const DEFAULT_LISTEN: u16 = 8000;
@@ -25,6 +26,23 @@ pub struct Config {
     pub scoring: Scoring,
     /// Longest request body in bytes.
     pub max_request_bytes: usize,
+    /// Watches the Nodes, so that requests with their names alone can be answered.
+    pub node_cache: bool,
+    /// Watches what has been promised to claims and volumes, and takes it for used.
+    pub reservations: bool,
+    /// Files for HTTPS; none is plain HTTP.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Files in PEM form with which HTTPS is served. They are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Authorities of the clients that may connect; with none all may.
+    pub client_authorities: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -33,6 +51,9 @@ impl Default for Config {
             listen: ListenAddress::every_interface(DEFAULT_LISTEN),
             scoring: Scoring::default(),
             max_request_bytes: mebibytes(DEFAULT_MAX_REQUEST_MIB),
+            node_cache: false,
+            reservations: false,
+            tls: None,
         }
     }
 }
@@ -90,17 +111,16 @@ impl Config {
                 reader.set(&key, &value);
             }
         }
-        if reader.problems.is_empty() {
-            Ok((reader.config, reader.warnings))
-        } else {
-            Err(Error::Invalid { path: path.to_owned(), problems: reader.problems })
-        }
+        reader.finish().map_err(|problems| Error::Invalid { path: path.to_owned(), problems })
     }
 }
 
 #[derive(Default)]
 struct Reader {
     config: Config,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_client_authorities: Option<PathBuf>,
     problems: Vec<String>,
     warnings: Vec<String>,
 }
@@ -108,11 +128,19 @@ struct Reader {
 impl Reader {
     fn set(&mut self, key: &str, value: &Value) {
         let result = match key.to_ascii_lowercase().as_str() {
-            "listen" => listen(value).map(|address| self.config.listen = address),
-            "default-divisor" => divisor(value).map(|divisor| self.config.scoring.default_divisor = divisor),
-            "divisors" => divisors(value).map(|divisors| self.config.scoring.divisors = divisors),
-            "minimum-score" => minimum_score(value).map(|score| self.config.scoring.minimum = score),
-            "max-request-mib" => max_request_mib(value).map(|mib| self.config.max_request_bytes = mebibytes(mib)),
+            "listen" => values::listen(value).map(|address| self.config.listen = address),
+            "default-divisor" => values::divisor(value).map(|divisor| self.config.scoring.default_divisor = divisor),
+            "divisors" => values::divisors(value).map(|divisors| self.config.scoring.divisors = divisors),
+            "minimum-score" => values::minimum_score(value).map(|score| self.config.scoring.minimum = score),
+            "max-request-mib" => {
+                values::max_request_mib(value).map(|mib| self.config.max_request_bytes = mebibytes(mib))
+            }
+            "strategy" => values::strategy(value).map(|strategy| self.config.scoring.strategy = strategy),
+            "tls-cert-file" => values::path(value).map(|path| self.tls_certificate = path),
+            "tls-key-file" => values::path(value).map(|path| self.tls_key = path),
+            "tls-client-ca-file" => values::path(value).map(|path| self.tls_client_authorities = path),
+            "node-cache" => values::boolean(value).map(|node_cache| self.config.node_cache = node_cache),
+            "reservations" => values::boolean(value).map(|reservations| self.config.reservations = reservations),
             "profiling-bind-address" => {
                 if value.as_str() != Some("") {
                     self.warnings.push(format!("{key} has no effect: profiling over HTTP is not supported"));
@@ -128,116 +156,21 @@ impl Reader {
             self.problems.push(format!("{key} {problem}"));
         }
     }
-}
 
-fn listen(value: &Value) -> Result<ListenAddress, String> {
-    let address = value.as_str().and_then(|address| address.parse().ok());
-    address.ok_or_else(|| format!("must be an address such as :8000 or localhost:9251, not {value}"))
-}
-
-fn divisor(value: &Value) -> Result<f64, String> {
-    match value.as_f64() {
-        Some(divisor) if divisor.is_finite() && divisor > 0.0 => Ok(divisor),
-        _ => Err(format!("must be a number greater than 0, not {value}")),
+    /// Returns the configuration with its warnings, or what is wrong.
+    fn finish(mut self) -> Result<(Config, Vec<String>), Vec<String>> {
+        let client_authorities = self.tls_client_authorities;
+        self.config.tls = match (self.tls_certificate, self.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key, client_authorities }),
+            (None, None) if client_authorities.is_none() => None,
+            _ => {
+                self.problems.push("tls-cert-file and tls-key-file must both be set, or no file for TLS".to_owned());
+                None
+            }
+        };
+        if self.problems.is_empty() { Ok((self.config, self.warnings)) } else { Err(self.problems) }
     }
-}
-
-fn divisors(value: &Value) -> Result<BTreeMap<String, f64>, String> {
-    let Some(entries) = value.as_object() else {
-        return Err(format!("must be a mapping from device class to number, not {value}"));
-    };
-    let mut divisors = BTreeMap::new();
-    let mut problems = Vec::new();
-    for (class, value) in entries {
-        let key = if class.is_empty() { DEFAULT_DEVICE_CLASS_KEY } else { class };
-        match divisor(value) {
-            Ok(divisor) => drop(divisors.insert(key.to_owned(), divisor)),
-            Err(problem) => problems.push(format!("of {key} {problem}")),
-        }
-    }
-    if problems.is_empty() { Ok(divisors) } else { Err(problems.join(" and ")) }
-}
-
-fn minimum_score(value: &Value) -> Result<u8, String> {
-    let score = value.as_u64().and_then(|score| u8::try_from(score).ok());
-    score
-        .filter(|score| *score <= Scoring::HIGHEST)
-        .ok_or_else(|| format!("must be a whole number from 0 to {}, not {value}", Scoring::HIGHEST))
-}
-
-fn max_request_mib(value: &Value) -> Result<u64, String> {
-    const LARGEST: u64 = 64 << 10;
-    let mib = value.as_u64().filter(|mib| (1..=LARGEST).contains(mib));
-    mib.ok_or_else(|| format!("must be a whole number of MiB from 1 to {LARGEST}, not {value}"))
-}
-
-fn mebibytes(mib: u64) -> usize {
-    usize::try_from(mib << 20).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<(Config, Vec<String>), String> {
-        Config::parse(Path::new("o.yaml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn an_empty_file_means_defaults() {
-        assert_eq!(parse("# nothing\n").unwrap(), (Config::default(), vec![]));
-        assert_eq!(parse("").unwrap().0.listen.to_string(), ":8000");
-    }
-
-    #[test]
-    fn a_file_of_the_field_is_read() {
-        let (config, warnings) =
-            parse("listen: \"localhost:9251\"\ndefault-divisor: 10\ndivisors:\n  ssd: 5\n  hdd: 2.5\n").unwrap();
-        assert_eq!(config.listen.to_string(), "localhost:9251");
-        let divisors = BTreeMap::from([("hdd".to_owned(), 2.5), ("ssd".to_owned(), 5.0)]);
-        assert_eq!(config.scoring, Scoring { default_divisor: 10.0, divisors, minimum: 0 });
-        assert_eq!(warnings, [""; 0]);
-    }
-
-    #[test]
-    fn keys_are_read_in_any_case_and_the_default_class_has_two_names() {
-        let (config, _) = parse("Listen: :1\ndivisors: {\"\": 3}\n").unwrap();
-        assert_eq!(config.listen.to_string(), ":1");
-        assert_eq!(config.scoring.divisors, BTreeMap::from([("00default".to_owned(), 3.0)]));
-    }
-
-    #[test]
-    fn keys_without_effect_are_warned_of() {
-        let (config, warnings) = parse("profiling-bind-address: \":6060\"\nspare: 1\n").unwrap();
-        assert_eq!(config, Config::default());
-        assert_eq!(
-            warnings,
-            [
-                "profiling-bind-address has no effect: profiling over HTTP is not supported",
-                "unknown key spare has no effect",
-            ]
-        );
-        assert_eq!(parse("profiling-bind-address: \"\"\n").unwrap().1, [""; 0]);
-    }
-
-    #[test]
-    fn every_wrong_value_is_reported() {
-        let text =
-            "listen: 8000\ndefault-divisor: 0\ndivisors: {ssd: -1, hdd: x}\nminimum-score: 11\nmax-request-mib: 0\n";
-        assert_eq!(
-            parse(text).unwrap_err(),
-            "o.yaml: default-divisor must be a number greater than 0, not 0; \
-             divisors of hdd must be a number greater than 0, not \"x\" \
-             and of ssd must be a number greater than 0, not -1; \
-             listen must be an address such as :8000 or localhost:9251, not 8000; \
-             max-request-mib must be a whole number of MiB from 1 to 65536, not 0; \
-             minimum-score must be a whole number from 0 to 10, not 11"
-        );
-    }
-
-    #[test]
-    fn a_file_that_is_no_mapping_is_refused() {
-        assert!(parse("- a\n").unwrap_err().starts_with("o.yaml is not a YAML mapping"));
-        assert!(parse("a: [\n").unwrap_err().starts_with("o.yaml is not a YAML mapping"));
-    }
-}
+mod tests;

@@ -3,156 +3,252 @@
 //! Nodes are kept as the text that kube-scheduler sent: it takes them back as they are, with all fields of its version,
 //! and a big cluster's nodes are never copied.
 
-use std::collections::BTreeMap;
+mod annotations;
+mod pod;
+mod scan;
 
-use bytes::Bytes;
-use serde::de::IgnoredAny;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use topolvm_api::ApiFlavor;
 
-/// Bytes of free or requested space as an annotation has them, by the annotation's name without the prefix.
-pub(crate) type Annotations = BTreeMap<String, String>;
+use crate::binding_pods::PodIdentity;
+use crate::capacity::{Capacity, Requested};
 
-/// `ExtenderArgs`. The Go type has no JSON names, so that kube-scheduler sends `Pod`; other senders write `pod`.
-#[derive(Deserialize)]
-struct Arguments<'a> {
-    #[serde(alias = "Pod")]
-    pod: Option<Object>,
-    #[serde(borrow, alias = "Nodes")]
-    nodes: Option<NodeList<'a>>,
-    #[serde(alias = "NodeNames", alias = "nodeNames")]
-    nodenames: Option<IgnoredAny>,
-}
+use annotations::CapacityAnnotations;
+use pod::Pod;
+use scan::{NodeExtent, ScanError, Scanner};
 
-/// A pod or a node.
-#[derive(Deserialize)]
-struct Object {
-    #[serde(default)]
-    metadata: Metadata,
-}
+/// Size up to which an answer is copied into one piece. Below it many small pieces would take longer to send.
+const COPIED_BYTES: usize = 1 << 20;
 
+/// Metadata of a node.
 #[derive(Default, Deserialize)]
-struct Metadata {
-    name: Option<String>,
-    annotations: Option<Annotations>,
-}
-
-/// `NodeList`, item by item.
-#[derive(Deserialize)]
-struct NodeList<'a> {
-    #[serde(borrow, rename = "apiVersion")]
-    api_version: Option<&'a RawValue>,
+struct Metadata<'a> {
     #[serde(borrow)]
-    kind: Option<&'a RawValue>,
+    name: Option<Name<'a>>,
     #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
+    annotations: Option<CapacityAnnotations<'a>>,
 }
 
 /// A request about a pod and some nodes.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
-    /// Requested bytes by device class.
-    pub(crate) requested: BTreeMap<String, u64>,
-    pub(crate) nodes: Vec<Node<'a>>,
-    /// The text before the first node and after the last.
-    list: [String; 2],
+pub(crate) struct Request {
+    pub(crate) pod: PodIdentity,
+    pub(crate) requested: Requested,
+    pub(crate) candidates: Candidates,
 }
 
-/// A node.
+/// The nodes in question.
 #[derive(Debug)]
-pub(crate) struct Node<'a> {
-    pub(crate) name: String,
-    pub(crate) capacity: Annotations,
-    text: &'a str,
+pub(crate) enum Candidates {
+    /// Whole Node objects, as kube-scheduler sends them with `nodeCacheCapable: false`.
+    Nodes(Nodes),
+    /// Names of Nodes, as with `nodeCacheCapable: true`; a JSON array at this place of the body.
+    Names(Range<usize>),
 }
+
+/// A list of Node objects.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) items: Vec<Node>,
+    /// The text before the first node.
+    head: String,
+}
+
+/// A Node object.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) capacity: Capacity,
+    /// Its place in the body.
+    text: Range<usize>,
+}
+
+/// Name of a Node.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Error of a request that cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the body is not the JSON of an extender request")]
     Json(#[from] serde_json::Error),
+    #[error("the body is not the JSON of an extender request")]
+    Scan(#[from] ScanError),
     #[error("the request has no pod or no nodes")]
     Incomplete,
     /// kube-scheduler sends names where it takes the extender to have a cache of nodes of its own.
     #[error(
         "kube-scheduler sent the names of nodes only, but the free space is in their annotations; \
-         set nodeCacheCapable: false for this extender in the KubeSchedulerConfiguration"
+         set nodeCacheCapable: false for this extender in the KubeSchedulerConfiguration, or node-cache: true in the \
+         configuration of topolvm-scheduler"
     )]
     NamesOnly,
+    /// The cache of Nodes is empty yet. kube-scheduler tries again.
+    #[error(
+        "topolvm-scheduler has not listed the Nodes yet; it needs the API server, and the right to list and watch Nodes"
+    )]
+    NotListed,
+    /// The objects that reserve are not known yet. kube-scheduler tries again.
+    #[error(
+        "topolvm-scheduler has not listed claims, LogicalVolumes and StorageClasses yet; it needs the API server, and \
+         the right to list and watch them"
+    )]
+    ReservationsNotListed,
 }
 
-impl<'a> Request<'a> {
-    /// Reads a request body.
-    pub(crate) fn parse(flavor: ApiFlavor, body: &'a [u8]) -> Result<Self, Error> {
-        let Arguments { pod, nodes, nodenames } = serde_json::from_slice(body)?;
-        let pod = pod.ok_or(Error::Incomplete)?;
-        let list = match (nodes, nodenames) {
-            (Some(nodes), _) => nodes,
-            (None, Some(_)) => return Err(Error::NamesOnly),
+/// Reads a request while its body arrives. When the last byte is there, all but that has been read.
+#[derive(Debug)]
+pub(crate) struct RequestReader {
+    flavor: ApiFlavor,
+    scanner: Scanner,
+    items: Vec<Node>,
+    failure: Option<Error>,
+}
+
+impl RequestReader {
+    pub(crate) fn new(flavor: ApiFlavor) -> Self {
+        Self { flavor, scanner: Scanner::default(), items: Vec::new(), failure: None }
+    }
+
+    /// Reads on; `body` is everything so far.
+    pub(crate) fn advance(&mut self, body: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.read_on(body).err();
+        }
+    }
+
+    fn read_on(&mut self, body: &[u8]) -> Result<(), Error> {
+        self.scanner.advance(body)?;
+        for node in self.scanner.parts.nodes_found.drain(..) {
+            self.items.push(Node::parse(self.flavor, body, node)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the request whose body has arrived whole.
+    pub(crate) fn finish(self, body: &[u8]) -> Result<Request, Error> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let parts = self.scanner.finish()?;
+        let pod: Pod<'_> = serde_json::from_slice(text_of(body, &parts.pod.ok_or(Error::Incomplete)?))?;
+        let candidates = match (parts.nodes, parts.names) {
+            (Some(list), _) => {
+                let is_list = text_of(body, &list).starts_with(b"{")
+                    && parts.items.is_none_or(|items| text_of(body, &items).starts_with(b"["));
+                if !is_list {
+                    return Err(Error::Incomplete);
+                }
+                let head = head_of_list(body, parts.list_fields);
+                Candidates::Nodes(Nodes { items: self.items, head })
+            }
+            (None, Some(names)) => Candidates::Names(names),
             (None, None) => return Err(Error::Incomplete),
         };
-        let requested = with_prefix(flavor, pod.metadata.annotations)
-            .into_iter()
-            // What is no number is not ours
-            .filter_map(|(class, bytes)| Some((class, bytes.parse().ok()?)))
-            .collect();
-        let frame = list.frame();
-        let nodes = list.items.into_iter().flatten().map(|text| Node::parse(flavor, text));
-        Ok(Self { requested, nodes: nodes.collect::<Result<_, _>>()?, list: frame })
+        Ok(Request { pod: pod.identity(), requested: pod.requested(self.flavor), candidates })
     }
 }
 
-impl NodeList<'_> {
-    fn frame(&self) -> [String; 2] {
-        let fields = [("apiVersion", self.api_version), ("kind", self.kind), ("metadata", self.metadata)];
-        let head = fields.iter().fold(String::new(), |head, (name, value)| match value {
-            Some(value) => format!("{head}\"{name}\":{value},"),
-            None => head,
-        });
-        [format!("{{{head}\"items\":["), "]}".to_owned()]
+fn text_of<'a>(body: &'a [u8], place: &Range<usize>) -> &'a [u8] {
+    body.get(place.clone()).unwrap_or_default()
+}
+
+/// Returns a list of Nodes up to its first item.
+fn head_of_list(body: &[u8], mut fields: Vec<(&'static str, Range<usize>)>) -> String {
+    fields.sort_by_key(|(name, _)| *name);
+    let head = fields.iter().fold(String::from("{"), |head, (name, place)| {
+        format!("{head}\"{name}\":{},", String::from_utf8_lossy(text_of(body, place)))
+    });
+    head + "\"items\":["
+}
+
+impl Name<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
-impl<'a> Node<'a> {
-    fn parse(flavor: ApiFlavor, text: &'a RawValue) -> Result<Self, serde_json::Error> {
-        let Object { metadata } = serde_json::from_str(text.get())?;
+/// Reads a list of names.
+pub(crate) fn read_names<'a>(body: &'a [u8], place: &Range<usize>) -> Result<Vec<Name<'a>>, Error> {
+    Ok(serde_json::from_slice(text_of(body, place))?)
+}
+
+impl Node {
+    fn parse(flavor: ApiFlavor, body: &[u8], NodeExtent { whole, metadata }: NodeExtent) -> Result<Self, Error> {
+        if !text_of(body, &whole).starts_with(b"{") {
+            return Err(Error::Incomplete);
+        }
+        let metadata: Option<Metadata<'_>> =
+            metadata.map(|metadata| serde_json::from_slice(text_of(body, &metadata))).transpose()?;
+        let Metadata { name, annotations } = metadata.unwrap_or_default();
         Ok(Self {
-            name: metadata.name.unwrap_or_default(),
-            capacity: with_prefix(flavor, metadata.annotations),
-            text: text.get(),
+            name: name.map(|name| name.0.into_owned()).unwrap_or_default(),
+            capacity: annotations.unwrap_or_default().of(flavor).collect(),
+            text: whole,
         })
     }
 }
 
-fn with_prefix(flavor: ApiFlavor, annotations: Option<Annotations>) -> Annotations {
-    let ours = |(key, value): (String, String)| Some((key.strip_prefix(flavor.capacity_prefix())?.to_owned(), value));
-    annotations.into_iter().flatten().filter_map(ours).collect()
-}
+/// Reasons for which nodes are filtered out, by name.
+pub(crate) type FailedNodes<'a> = BTreeMap<&'a str, String>;
 
-/// The parts of an `ExtenderFilterResult`; nodes are slices of the request's body.
-pub(crate) fn filter_result(
+/// The parts of an `ExtenderFilterResult` with Node objects, which are slices of the request's body.
+pub(crate) fn nodes_result(
     body: &Bytes,
-    request: &Request<'_>,
-    kept: &[&Node<'_>],
-    failed: &BTreeMap<String, String>,
+    nodes: &Nodes,
+    kept: &[&Node],
+    failed: &FailedNodes<'_>,
 ) -> Result<Vec<Bytes>, serde_json::Error> {
-    let [before, after] = &request.list;
-    let mut parts = vec![Bytes::from(format!("{{\"nodes\":{before}"))];
-    for (position, node) in kept.iter().enumerate() {
+    let mut parts = vec![Bytes::from(format!("{{\"nodes\":{}", nodes.head))];
+    for (position, place) in join_neighbours(body, kept).into_iter().enumerate() {
         if position > 0 {
             parts.push(Bytes::from_static(b","));
         }
-        parts.push(body.slice_ref(node.text.as_bytes()));
+        parts.push(body.slice(place));
     }
-    let mut end = after.clone();
+    let mut end = "]}".to_owned();
     if !failed.is_empty() {
         end = format!("{end},\"failedNodes\":{}", serde_json::to_string(failed)?);
     }
     parts.push(Bytes::from(end + "}"));
-    Ok(parts)
+    Ok(copy_if_short(parts))
+}
+
+/// Returns the places of the nodes in the body, as one where nothing but a comma is between two.
+fn join_neighbours(body: &[u8], nodes: &[&Node]) -> Vec<Range<usize>> {
+    let mut places: Vec<Range<usize>> = Vec::new();
+    for node in nodes {
+        match places.last_mut() {
+            Some(last) if body.get(last.end..node.text.start) == Some(b",") => last.end = node.text.end,
+            _ => places.push(node.text.clone()),
+        }
+    }
+    places
+}
+
+fn copy_if_short(parts: Vec<Bytes>) -> Vec<Bytes> {
+    let length = parts.iter().map(Bytes::len).sum();
+    if length > COPIED_BYTES {
+        return parts;
+    }
+    let mut copy = BytesMut::with_capacity(length);
+    for part in &parts {
+        copy.extend_from_slice(part);
+    }
+    vec![copy.freeze()]
+}
+
+/// An `ExtenderFilterResult` with names. kube-scheduler takes a result without `nodenames` for one with Node objects.
+#[derive(Serialize)]
+pub(crate) struct NamesResult<'a> {
+    pub(crate) nodenames: Vec<&'a Name<'a>>,
+    #[serde(rename = "failedNodes", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) failed: FailedNodes<'a>,
 }
 
 /// An `ExtenderFilterResult` that makes kube-scheduler show a reason in the pod's events.
@@ -163,7 +259,7 @@ pub(crate) struct Failure {
 
 /// One element of a `HostPriorityList`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct HostPriority {
-    pub(crate) host: String,
+pub(crate) struct HostPriority<'a> {
+    pub(crate) host: &'a str,
     pub(crate) score: u8,
 }

@@ -1,6 +1,5 @@
 //! The HTTP interface that kube-scheduler calls.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +15,15 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request as HttpRequest, StatusCode};
 use topolvm_api::ApiFlavor;
 use topolvm_runtime::error_chain;
-use topolvm_runtime::http_server::{BodyError, read_body};
+use topolvm_runtime::http_server::{BodyError, read_body_with};
 
 use crate::access_log;
+use crate::answer::Answers;
 use crate::config::Config;
-use crate::extender::{self, Failure, HostPriority, Request, filter_result};
+use crate::extender::{Error, Failure, Request, RequestReader};
 use crate::metrics::Metrics;
-use crate::predicate::check_node;
-use crate::prioritize::Scoring;
+use crate::node_cache::NodeCache;
+use crate::reservations::Reservations;
 
 /// Timeout for the body of a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,101 +33,110 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 struct Extender {
     flavor: ApiFlavor,
-    scoring: Scoring,
     max_request_bytes: usize,
-    metrics: Metrics,
+    answers: Answers,
 }
 
-/// `/predicate`, `/prioritize` and `/status`, for any method.
-pub fn router(flavor: ApiFlavor, config: &Config, metrics: Metrics) -> Router {
+/// Sources of what the extender knows beside requests.
+#[derive(Clone, Debug, Default)]
+pub struct Watches {
+    /// Without it, requests with the names of Nodes alone cannot be answered.
+    pub nodes: Option<NodeCache>,
+    /// Without it, what nodes publish as free is taken for free.
+    pub reservations: Option<Reservations>,
+}
+
+/// `/predicate`, `/prioritize`, `/status` and `/readyz`, for any method.
+pub fn router(flavor: ApiFlavor, config: &Config, watches: Watches, metrics: Metrics) -> Router {
+    let Watches { nodes, reservations } = watches;
     let extender = Arc::new(Extender {
         flavor,
-        scoring: config.scoring.clone(),
         max_request_bytes: config.max_request_bytes,
-        metrics: metrics.clone(),
+        answers: Answers { scoring: config.scoring.clone(), nodes, reservations, metrics: metrics.clone() },
     });
     Router::new()
         .route("/predicate", any(predicate))
         .route("/prioritize", any(prioritize))
         .route("/status", any(|| async { "ok" }))
+        .route("/readyz", any(ready))
         .fallback(|| async { reply(StatusCode::NOT_FOUND, TEXT, "not found") })
         .layer(from_fn_with_state(metrics, access_log::log))
         .with_state(extender)
 }
 
 async fn predicate(State(extender): State<Arc<Extender>>, request: HttpRequest<Body>) -> Response {
-    extender.answer(request, "bad request", Extender::filter).await
+    const BAD_REQUEST: &str = "bad request";
+    let (body, request) = match extender.read(request, BAD_REQUEST).await {
+        Ok(read) => read,
+        Err(refusal) => return refusal,
+    };
+    match extender.answers.filter(&body, &request).await {
+        Ok(parts) => reply_parts(parts),
+        // Of other answers than 200 kube-scheduler shows the status only. After an error it tries again.
+        Err(error @ (Error::NamesOnly | Error::NotListed | Error::ReservationsNotListed)) => {
+            tracing::error!("{error}");
+            match serde_json::to_string(&Failure { error: error.to_string() }) {
+                Ok(failure) => reply(StatusCode::OK, JSON, failure),
+                Err(error) => refuse_request(&error.into(), BAD_REQUEST),
+            }
+        }
+        Err(error) => refuse_request(&error, BAD_REQUEST),
+    }
 }
 
 async fn prioritize(State(extender): State<Arc<Extender>>, request: HttpRequest<Body>) -> Response {
-    extender.answer(request, "Bad Request.", Extender::prioritize).await
+    const BAD_REQUEST: &str = "Bad Request.";
+    let (body, request) = match extender.read(request, BAD_REQUEST).await {
+        Ok(read) => read,
+        Err(refusal) => return refusal,
+    };
+    match extender.answers.prioritize(&body, &request) {
+        Ok(scores) => reply(StatusCode::OK, JSON, scores),
+        Err(error) => refuse_request(&error, BAD_REQUEST),
+    }
+}
+
+/// Answers 200 when requests can be answered, 503 before.
+async fn ready(State(extender): State<Arc<Extender>>) -> Response {
+    match extender.answers.check_ready() {
+        Ok(()) => reply(StatusCode::OK, TEXT, "ok"),
+        Err(error) => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, error.to_string()),
+    }
 }
 
 impl Extender {
-    async fn answer(
-        self: Arc<Self>,
-        request: HttpRequest<Body>,
-        bad_request: &'static str,
-        answer: fn(&Self, &Bytes) -> Result<Response, extender::Error>,
-    ) -> Response {
-        let read = tokio::time::timeout(READ_TIMEOUT, read_body(request.into_body(), self.max_request_bytes)).await;
-        let body = match read {
+    /// Reads a request; returns the answer to one that cannot be read as the error.
+    async fn read(&self, request: HttpRequest<Body>, bad_request: &'static str) -> Result<(Bytes, Request), Response> {
+        let mut reader = RequestReader::new(self.flavor);
+        // A big cluster's nodes are read while they arrive, so that probes and the other requests go on meanwhile
+        let reading = read_body_with(request.into_body(), self.max_request_bytes, |body| reader.advance(body));
+        let body = match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(Ok(body)) => body,
-            Ok(Err(error)) => return refuse(&error, bad_request),
-            Err(_) => return reply(StatusCode::REQUEST_TIMEOUT, TEXT, "the request did not arrive within 30 s"),
+            Ok(Err(error)) => return Err(refuse_body(&error, bad_request)),
+            Err(_) => {
+                return Err(reply(StatusCode::REQUEST_TIMEOUT, TEXT, "the request did not arrive within 30 s"));
+            }
         };
-        // A big cluster's nodes take a while to read; probes and the other requests go on meanwhile
-        let answered = tokio::task::spawn_blocking(move || answer(&self, &body)).await;
-        match answered {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                tracing::warn!(error = error_chain(&error), "request cannot be answered");
-                reply(StatusCode::BAD_REQUEST, TEXT, bad_request)
-            }
-            Err(error) => {
-                tracing::error!(%error, "answering a request failed");
-                reply(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "internal error")
-            }
-        }
+        let request = reader.finish(&body).map_err(|error| refuse_request(&error, bad_request))?;
+        Ok((body, request))
     }
+}
 
-    fn filter(&self, body: &Bytes) -> Result<Response, extender::Error> {
-        let request = match Request::parse(self.flavor, body) {
-            Ok(request) => request,
-            // Of other answers than 200 kube-scheduler shows the status only
-            Err(error @ extender::Error::NamesOnly) => {
-                tracing::error!("{error}");
-                let failure = serde_json::to_string(&Failure { error: error.to_string() })?;
-                return Ok(reply(StatusCode::OK, JSON, failure));
-            }
-            Err(error) => return Err(error),
-        };
-        let mut failed = BTreeMap::new();
-        let mut kept = Vec::with_capacity(request.nodes.len());
-        for node in &request.nodes {
-            let verdict = check_node(&node.capacity, &request.requested);
-            self.metrics.count_verdict(&verdict);
-            match verdict {
-                Ok(()) => kept.push(node),
-                Err(reason) => drop(failed.insert(node.name.clone(), reason.to_string())),
-            }
+/// Returns the answer to a request that cannot be answered.
+fn refuse_request(error: &Error, bad_request: &'static str) -> Response {
+    tracing::warn!(error = error_chain(error), "request cannot be answered");
+    match error {
+        Error::NotListed | Error::ReservationsNotListed => {
+            reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, error.to_string())
         }
-        Ok(reply_parts(filter_result(body, &request, &kept, &failed)?))
-    }
-
-    fn prioritize(&self, body: &Bytes) -> Result<Response, extender::Error> {
-        let request = Request::parse(self.flavor, body)?;
-        let scores = (!request.requested.is_empty()).then(|| {
-            let score = |capacity| self.scoring.score_node(capacity, &request.requested);
-            let nodes = request.nodes.iter();
-            nodes.map(|node| HostPriority { host: node.name.clone(), score: score(&node.capacity) }).collect::<Vec<_>>()
-        });
-        Ok(reply(StatusCode::OK, JSON, serde_json::to_string(&scores)?))
+        Error::Json(_) | Error::Scan(_) | Error::Incomplete | Error::NamesOnly => {
+            reply(StatusCode::BAD_REQUEST, TEXT, bad_request)
+        }
     }
 }
 
 /// Returns the answer to a request whose body could not be read.
-fn refuse(error: &BodyError, bad_request: &'static str) -> Response {
+fn refuse_body(error: &BodyError, bad_request: &'static str) -> Response {
     match error {
         BodyError::Broken => reply(StatusCode::BAD_REQUEST, TEXT, bad_request),
         BodyError::TooLong(limit) => {

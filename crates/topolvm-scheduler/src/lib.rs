@@ -1,20 +1,28 @@
 //! The kube-scheduler extender: keeps pods away from nodes without room for their volumes and prefers nodes with more.
 //!
-//! It knows only what kube-scheduler sends: the capacity annotations of the pod and of the nodes. It does not talk to
-//! the API server.
+//! It knows the capacity annotations of the pod, which kube-scheduler sends, and of the nodes, which kube-scheduler
+//! sends or a watch of the Nodes tells; and, on demand, what has been promised on the nodes and is not used yet.
 
 mod access_log;
+mod answer;
 mod args;
+mod binding_pods;
+mod capacity;
 mod config;
 mod extender;
 mod http;
 mod metrics;
+mod node_cache;
 mod predicate;
 mod prioritize;
+mod reservations;
 mod run;
+mod tls;
 
 pub use args::Args;
-pub use config::Config;
-pub use http::router;
+pub use config::{Config, TlsFiles};
+pub use http::{Watches, router};
 pub use metrics::Metrics;
-pub use prioritize::Scoring;
+pub use node_cache::NodeCache;
+pub use prioritize::{Scoring, Strategy};
+pub use reservations::Reservations;

@@ -1,5 +1,7 @@
 //! Metrics of the extender.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -35,18 +37,26 @@ impl Metrics {
 
     pub(crate) fn observe_request(&self, path: &str, code: u16, seconds: f64) {
         // One series for all that is asked by mistake
-        let known = ["/predicate", "/prioritize", "/status"].into_iter().find(|known| *known == path);
+        let known = ["/predicate", "/prioritize", "/readyz", "/status"].into_iter().find(|known| *known == path);
         let path = known.unwrap_or("other");
         self.duration.get_or_create(&[("path", path.to_owned()), ("code", code.to_string())]).observe(seconds);
     }
 
-    pub(crate) fn count_verdict(&self, verdict: &Result<(), FilterReason>) {
-        let verdict = match verdict {
-            Ok(()) => "fits",
-            Err(FilterReason::NoAnnotation) => "no_capacity_annotation",
-            Err(FilterReason::BadAnnotation(_)) => "bad_capacity_annotation",
-            Err(FilterReason::Full) => "out_of_space",
-        };
-        self.verdicts.get_or_create(&[("verdict", verdict)]).inc();
+    /// Counts the verdicts about the nodes of a request.
+    pub(crate) fn count_verdicts(&self, verdicts: &[Result<(), FilterReason>]) {
+        let mut counts = BTreeMap::<_, u64>::new();
+        for verdict in verdicts {
+            let label = match verdict {
+                Ok(()) => "fits",
+                Err(FilterReason::NoAnnotation) => "no_capacity_annotation",
+                Err(FilterReason::BadAnnotation(_)) => "bad_capacity_annotation",
+                Err(FilterReason::Full) => "out_of_space",
+                Err(FilterReason::UnknownNode) => "unknown_node",
+            };
+            *counts.entry(label).or_default() += 1;
+        }
+        for (label, count) in counts {
+            self.verdicts.get_or_create(&[("verdict", label)]).inc_by(count);
+        }
     }
 }

@@ -1,8 +1,6 @@
 //! Filters nodes by free space.
 
-use std::collections::BTreeMap;
-
-use crate::extender::Annotations;
+use crate::capacity::{Capacity, Free, Requested};
 
 /// Reason for which a node is filtered out. The texts are shown in events and looked for by users' scripts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,15 +12,23 @@ pub(crate) enum FilterReason {
     BadAnnotation(String),
     #[error("out of VG free space")]
     Full,
+    /// kube-scheduler sent the name of a node that the watch has not told yet.
+    #[error("topolvm-scheduler has not seen this Node yet")]
+    UnknownNode,
 }
 
-/// Checks that a node has the requested bytes free in every device class.
-pub(crate) fn check_node(capacity: &Annotations, requested: &BTreeMap<String, u64>) -> Result<(), FilterReason> {
+/// Checks that a node has the requested bytes free in every device class, after those that are promised to others.
+pub(crate) fn check_node(
+    capacity: &Capacity,
+    requested: &Requested,
+    promised: impl Fn(&str) -> u64,
+) -> Result<(), FilterReason> {
     for (class, requested) in requested {
-        let free = capacity.get(class).ok_or(FilterReason::NoAnnotation)?;
-        let free: u64 = free.parse().map_err(|_| FilterReason::BadAnnotation(free.clone()))?;
-        if free < *requested {
-            return Err(FilterReason::Full);
+        match capacity.free(class) {
+            Some(Free::Bytes(free)) if free.saturating_sub(promised(class)) >= *requested => {}
+            Some(Free::Bytes(_)) => return Err(FilterReason::Full),
+            Some(Free::Unreadable(text)) => return Err(FilterReason::BadAnnotation(text.to_string())),
+            None => return Err(FilterReason::NoAnnotation),
         }
     }
     Ok(())
@@ -54,9 +60,9 @@ mod tests {
         #[case] requested: &[(&str, u64)],
         #[case] expected: Result<(), FilterReason>,
     ) {
-        let capacity = capacity.iter().map(|&(class, free)| (class.to_owned(), free.to_owned())).collect();
+        let capacity = capacity.iter().copied().collect();
         let requested = requested.iter().map(|&(class, bytes)| (class.to_owned(), bytes)).collect();
-        assert_eq!(check_node(&capacity, &requested), expected);
+        assert_eq!(check_node(&capacity, &requested, |_| 0), expected);
     }
 
     #[test]

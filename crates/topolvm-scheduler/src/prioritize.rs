@@ -1,12 +1,26 @@
-//! Scores nodes: more free space in the scarcest of the requested device classes is better.
+//! Scores nodes by the free space in the requested device classes: more is better, or less is.
 
 use std::collections::BTreeMap;
 
-use crate::extender::Annotations;
+use crate::capacity::{Capacity, Free, Requested};
 
-/// Formula from free space to score: `min(10, max(0, log2(capacity >> 30 / divisor)))`, cut to a whole number.
+/// The order in which nodes with room for a pod are preferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// More free space is better, so that volumes are spread over the nodes.
+    #[default]
+    Spread,
+    /// Less space that is left beside the pod's volumes is better, so that nodes are filled one after the other and the
+    /// others keep room for large volumes.
+    Binpack,
+}
+
+/// Formula from free space to score: `min(10, max(0, log2(capacity >> 30 / divisor)))`, cut to a whole number; with
+/// [`Strategy::Binpack`] ten less that of the capacity that is left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scoring {
+    /// The nodes that are preferred.
+    pub strategy: Strategy,
     /// GiB that score 0 in a class without a divisor of its own; greater than 0.
     pub default_divisor: f64,
     /// The same by device class, the default class as `00default`.
@@ -17,7 +31,7 @@ pub struct Scoring {
 
 impl Default for Scoring {
     fn default() -> Self {
-        Self { default_divisor: 1.0, divisors: BTreeMap::new(), minimum: 0 }
+        Self { strategy: Strategy::default(), default_divisor: 1.0, divisors: BTreeMap::new(), minimum: 0 }
     }
 }
 
@@ -30,26 +44,38 @@ impl Scoring {
         self.divisors.get(class).copied().unwrap_or(self.default_divisor)
     }
 
-    /// Returns the score of free bytes.
-    pub fn score(&self, free_bytes: u64, divisor: f64) -> u8 {
-        if free_bytes == 0 {
-            return 0;
-        }
-        let ratio = gibibytes(free_bytes) / divisor;
-        // The largest whole n with 2^n <= ratio is log2 cut to a whole number, without rounding
-        let score = (1..=Self::HIGHEST).rev().find(|&score| f64::from(1_u32 << score) <= ratio);
-        score.unwrap_or(0).max(self.minimum)
+    /// Returns the score of free bytes, of which so many are requested.
+    pub fn score(&self, free_bytes: u64, requested_bytes: u64, divisor: f64) -> u8 {
+        let score = match self.strategy {
+            _ if free_bytes == 0 => return 0,
+            Strategy::Spread => logarithm(free_bytes, divisor),
+            Strategy::Binpack => match free_bytes.checked_sub(requested_bytes) {
+                Some(left) => Self::HIGHEST - logarithm(left, divisor),
+                None => 0,
+            },
+        };
+        score.max(self.minimum)
     }
 
-    /// Returns the score of a node: the lowest of the requested classes that it has, 0 if it has none. An annotation
-    /// that is no number counts as no space.
-    pub(crate) fn score_node(&self, capacity: &Annotations, requested: &BTreeMap<String, u64>) -> u8 {
-        let scores = requested.keys().filter_map(|class| {
-            let free = capacity.get(class)?.parse().unwrap_or(0);
-            Some(self.score(free, self.divisor(class)))
+    /// Returns the score of a node, after what is promised to others: the lowest of the requested classes that it has,
+    /// 0 if it has none. An annotation that is no number counts as no space.
+    pub(crate) fn score_node(&self, capacity: &Capacity, requested: &Requested, promised: impl Fn(&str) -> u64) -> u8 {
+        let scores = requested.iter().filter_map(|(class, requested)| {
+            let free = match capacity.free(class)? {
+                Free::Bytes(free) => free.saturating_sub(promised(class)),
+                Free::Unreadable(_) => 0,
+            };
+            Some(self.score(free, *requested, self.divisor(class)))
         });
         scores.min().unwrap_or(0)
     }
+}
+
+/// Returns log2 of a number of bytes in GiB, divided by `divisor`, as a whole number from 0 to [`Scoring::HIGHEST`].
+fn logarithm(bytes: u64, divisor: f64) -> u8 {
+    let ratio = gibibytes(bytes) / divisor;
+    // The largest whole n with 2^n <= ratio is log2 cut to a whole number, without rounding
+    (1..=Scoring::HIGHEST).rev().find(|&score| f64::from(1_u32 << score) <= ratio).unwrap_or(0)
 }
 
 /// Whole GiB. Counts of 2^32 GiB and more are beyond every score with a sensible divisor.
@@ -86,8 +112,28 @@ mod tests {
         #[case] at_least_one: u8,
     ) {
         let scoring = |minimum| Scoring { minimum, ..Scoring::default() };
-        assert_eq!(scoring(0).score(free, divisor), documented);
-        assert_eq!(scoring(1).score(free, divisor), at_least_one);
+        assert_eq!(scoring(0).score(free, 0, divisor), documented);
+        assert_eq!(scoring(1).score(free, 0, divisor), at_least_one);
+    }
+
+    #[rstest]
+    #[case::nothing_is_left(8 * GIB, 8 * GIB, 1.0, 10)]
+    #[case::less_than_the_divisor_is_left(10 * GIB, 8 * GIB, 4.0, 10)]
+    #[case::two_gib_are_left(10 * GIB, 8 * GIB, 1.0, 9)]
+    #[case::much_is_left(129 * GIB, GIB, 1.0, 3)]
+    #[case::more_than_counts_is_left(u64::MAX, GIB, 1.0, 0)]
+    #[case::it_does_not_fit(7 * GIB, 8 * GIB, 1.0, 0)]
+    #[case::no_space(0, 0, 1.0, 0)]
+    fn with_binpack_what_leaves_less_scores_higher(
+        #[case] free: u64,
+        #[case] requested: u64,
+        #[case] divisor: f64,
+        #[case] expected: u8,
+    ) {
+        let scoring = |minimum| Scoring { strategy: Strategy::Binpack, minimum, ..Scoring::default() };
+        assert_eq!(scoring(0).score(free, requested, divisor), expected);
+        let at_least_one = if free == 0 { 0 } else { expected.max(1) };
+        assert_eq!(scoring(1).score(free, requested, divisor), at_least_one);
     }
 
     #[rstest]
@@ -98,8 +144,8 @@ mod tests {
     #[case::no_number(&[("a", "137438953472"), ("b", "foo")], 0)]
     fn a_node_scores_by_its_scarcest_requested_class(#[case] capacity: &[(&str, &str)], #[case] expected: u8) {
         let scoring = Scoring { divisors: BTreeMap::from([("a".to_owned(), 2.0)]), ..Scoring::default() };
-        let capacity = capacity.iter().map(|&(class, free)| (class.to_owned(), free.to_owned())).collect();
+        let capacity = capacity.iter().copied().collect();
         let requested = BTreeMap::from([("a".to_owned(), GIB), ("b".to_owned(), GIB)]);
-        assert_eq!(scoring.score_node(&capacity, &requested), expected);
+        assert_eq!(scoring.score_node(&capacity, &requested, |_| 0), expected);
     }
 }

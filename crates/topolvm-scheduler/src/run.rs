@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
+use topolvm_runtime::http_server::Limit;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, Tasks, admin};
 
 use crate::args::Args;
 use crate::config::Config;
-use crate::http::router;
+use crate::http::{Watches, router};
 use crate::metrics::Metrics;
+use crate::node_cache::NodeCache;
+use crate::reservations::Reservations;
+use crate::tls;
 
 /// Connections at the same time: kube-scheduler asks about one pod after the other, and binds others meanwhile.
 const MOST_CONNECTIONS: usize = 128;
@@ -49,14 +53,48 @@ impl Program for Args {
         let Settings { flavor, config, metrics_address } = settings;
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
+        let tls = config.tls.clone().map(|files| tls::start(files, &mut registry, &tasks, &shutdown)).transpose()?;
         let registry = Arc::new(registry);
-        let router = router(flavor, &config, metrics);
+        let watches = start_watches(flavor, &config, &tasks, &shutdown).await?;
+        let router = router(flavor, &config, watches, metrics);
         tracing::info!(listen = %config.listen, group = %flavor, "serving kube-scheduler");
         let stopping = shutdown.clone();
         tasks.spawn("extender", async move {
-            Ok(admin::serve_on(&config.listen, MOST_CONNECTIONS, router, stopping).await?)
+            match tls {
+                Some(tls) => {
+                    let limit = Limit::of(MOST_CONNECTIONS);
+                    tls.serve(config.listen.listen().await?, limit, router, stopping).await;
+                }
+                None => admin::serve_on(&config.listen, MOST_CONNECTIONS, router, stopping).await?,
+            }
+            Ok(())
         });
         tasks.spawn("metrics", async move { Ok(admin::serve_metrics(metrics_address, registry, shutdown).await?) });
         Ok(())
     }
+}
+
+/// Starts the watches that the configuration asks for.
+async fn start_watches(
+    flavor: ApiFlavor,
+    config: &Config,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Watches> {
+    let mut watches = Watches::default();
+    if !config.node_cache && !config.reservations {
+        return Ok(watches);
+    }
+    let client = topolvm_kube::client(concat!("topolvm-scheduler/", env!("CARGO_PKG_VERSION"))).await?;
+    if config.node_cache {
+        let (nodes, task) = NodeCache::watch(client.clone(), flavor, shutdown.clone());
+        tasks.spawn("watch of Nodes", task);
+        watches.nodes = Some(nodes);
+    }
+    if config.reservations {
+        #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
+        let now = jiff::Timestamp::now;
+        watches.reservations = Some(Reservations::start(&client, flavor, now, tasks, shutdown));
+    }
+    Ok(watches)
 }

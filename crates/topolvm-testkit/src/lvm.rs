@@ -121,7 +121,7 @@ impl FakeLvm {
 
     /// Removes a volume from a group: an external change for the program under test.
     pub fn remove_volume(&self, vg: &str, name: &str) {
-        self.change_group(vg, |group| group.volumes.remove(name));
+        self.change_group(vg, |group| group.remove(name));
     }
 
     /// Changes a volume in place: opens it, deactivates it, breaks it.

@@ -98,6 +98,7 @@ impl Right {
             Some(index) => SIDECARS.get(index..=index).unwrap_or_default(),
             None if name == "topolvm-sidecars" => &SIDECARS,
             None if name == "node" => &["topolvm-node"],
+            None if name == "scheduler" => &["topolvm-scheduler"],
             None => &["topolvm-controller"],
         }
     }

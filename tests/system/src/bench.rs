@@ -1,6 +1,7 @@
 //! Measurements and their goals. A goal is reported, never asserted by a test: machines are noisy.
 
 pub mod agent;
+pub mod capacity;
 pub mod cluster;
 pub mod create;
 pub mod images;
@@ -9,6 +10,7 @@ pub mod lvmd;
 mod memory;
 mod metrics;
 pub mod scheduler;
+pub mod volume_metrics;
 
 use std::fmt;
 

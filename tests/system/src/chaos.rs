@@ -17,7 +17,6 @@ mod objects;
 mod outage;
 mod plan;
 mod programs;
-mod random;
 mod remap;
 mod report;
 mod run;

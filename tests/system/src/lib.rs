@@ -3,15 +3,21 @@
 
 pub mod audit;
 pub mod bench;
+pub mod browser;
 pub mod chaos;
 pub mod chart;
+pub mod fake_node;
 pub mod fresh_cluster;
 pub mod kustomization;
 pub mod lvm_settings;
 pub mod manifests;
+pub mod monitoring;
 pub mod objects;
 pub mod plugin;
 pub mod product_images;
+mod random;
 pub mod sanity;
 pub mod scenario;
+pub mod scheduling;
 pub mod shared;
+pub mod web_page;

@@ -114,3 +114,36 @@ pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
         },
     })
 }
+
+/// Returns a StatefulSet of three pods, each with claims of 10 and 5 GiB of the StorageClass `vault-storage`.
+pub fn vault(namespace: &str, container: &Value) -> Value {
+    let claim = |name: &str, size: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "vault-storage",
+                "resources": {"requests": {"storage": size}},
+            },
+        })
+    };
+    let mut container = container.clone();
+    if let Some(members) = container.as_object_mut() {
+        let mounts =
+            json!([{"name": "data", "mountPath": "/vault/data"}, {"name": "audit", "mountPath": "/vault/audit"}]);
+        members.insert("volumeMounts".to_owned(), mounts);
+    }
+    let labels = json!({"app": "vault"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "vault", "namespace": namespace},
+        "spec": {
+            "replicas": 3, "serviceName": "vault", "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            // Nobody renews the Leases of nodes without a kubelet
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]},
+            },
+            "volumeClaimTemplates": [claim("data", "10Gi"), claim("audit", "5Gi")],
+        },
+    })
+}

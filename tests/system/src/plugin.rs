@@ -19,18 +19,39 @@ pub struct Answer {
     pub errors: String,
 }
 
-/// Returns the command `kubectl topolvm` with a kubeconfig, without arguments.
-pub fn command(cluster: &Cluster, kubeconfig: &Path) -> Result<Command> {
+/// Returns the search path on which kubectl and the plugin are.
+fn search_path(cluster: &Cluster) -> Result<String> {
     let programs = TopolvmSpec::nodes(0)?.programs;
     let path = programs.to_str().context("the path of the programs is not UTF-8")?;
     ensure!(programs.join("kubectl-topolvm").is_file(), "no kubectl-topolvm: run cargo build --workspace --bins first");
-    let kubectl = cluster.tool("kubectl");
     // The plugin runs kubectl in its turn
-    let tools = kubectl.parent().and_then(Path::to_str).context("the path of kubectl is not UTF-8")?.to_owned();
-    let mut command = cluster.command(kubectl);
+    let kubectl = cluster.tool("kubectl");
+    let tools = kubectl.parent().and_then(Path::to_str).context("the path of kubectl is not UTF-8")?;
+    Ok(format!("{path}:{tools}:/usr/sbin:/usr/bin:/sbin:/bin"))
+}
+
+/// Returns the command `kubectl topolvm` with a kubeconfig, without arguments.
+pub fn command(cluster: &Cluster, kubeconfig: &Path) -> Result<Command> {
+    let mut command = cluster.command(cluster.tool("kubectl"));
     command.arg("topolvm").stdin(Stdio::null());
-    command.env("KUBECONFIG", kubeconfig).env("PATH", format!("{path}:{tools}:/usr/sbin:/usr/bin:/sbin:/bin"));
+    command.env("KUBECONFIG", kubeconfig).env("PATH", search_path(cluster)?);
     Ok(command)
+}
+
+/// Returns a shell that runs a script as the administrator of a cluster, with kubectl and the plugin on the search
+/// path.
+pub fn shell(cluster: &Cluster, script: &str) -> Result<Command> {
+    let mut command = cluster.command("sh");
+    command.args(["-euc", script]).stdin(Stdio::null());
+    command.env("KUBECONFIG", cluster.inner_kubeconfig()).env("PATH", search_path(cluster)?);
+    Ok(command)
+}
+
+/// Has a shell run a line, as an administrator who copies what the plugin has printed.
+pub fn run_line(cluster: &Cluster, line: &str) -> Result<()> {
+    let output = shell(cluster, line)?.output().context("run sh")?;
+    ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// Runs `kubectl topolvm` with these arguments and a kubeconfig.
@@ -38,6 +59,23 @@ pub fn run(cluster: &Cluster, kubeconfig: &Path, arguments: &[&str]) -> Result<A
     let output = command(cluster, kubeconfig)?.args(arguments).output().context("run kubectl topolvm")?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Answer { is_success: output.status.success(), text: text(&output.stdout), errors: text(&output.stderr) })
+}
+
+/// Runs `kubectl topolvm` as administrator; a failure is an error with its output.
+pub fn run_successfully(cluster: &Cluster, arguments: &[&str]) -> Result<Answer> {
+    let answer = run(cluster, &cluster.inner_kubeconfig(), arguments)?;
+    ensure!(answer.is_success, "{arguments:?}: {answer:?}");
+    Ok(answer)
+}
+
+/// Runs the commands that `doctor` prints, as they are and in their order, and returns them.
+pub fn run_printed_commands(cluster: &Cluster) -> Result<Vec<String>> {
+    let report = run(cluster, &cluster.inner_kubeconfig(), &["doctor"])?;
+    ensure!(!report.is_success, "{report:?}");
+    let printed = report.text.lines().filter_map(|line| line.trim().strip_prefix("run: "));
+    let commands: Vec<_> = printed.map(str::to_owned).collect();
+    commands.iter().try_for_each(|command| run_line(cluster, command))?;
+    Ok(commands)
 }
 
 /// Runs the plugin as an administrator with `-o json` and parses its output, whatever the exit status.

@@ -1,5 +1,6 @@
 //! Programs of others that the test bed needs: fetched or built once, kept in the [`Cache`].
 
+mod browser;
 mod debian;
 mod go_programs;
 mod golang;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use sha2::{Digest as _, Sha256};
 
+pub use self::browser::{Chromium, axe, chromium};
 pub use self::go_programs::{
     CertManager, Helm, KubernetesTools, actionlint, cert_manager, csi_sanity, helm, kubernetes_tools,
 };
@@ -126,6 +128,13 @@ pub fn containerd() -> Result<Containerd> {
 pub fn shellcheck() -> Result<PathBuf> {
     debian::install_missing(&Cache::open()?, &[("shellcheck", "shellcheck")])?;
     find_program("shellcheck").context("no shellcheck although the package is installed")
+}
+
+/// Returns the directory of `prometheus` and `promtool`, of Debian. That Prometheus finds no targets in Kubernetes: it
+/// is built without the clients of clouds.
+pub fn prometheus() -> Result<PathBuf> {
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    Ok(unpacked(architecture, &["prometheus"])?.join("usr/bin"))
 }
 
 /// Returns a static busybox for images.

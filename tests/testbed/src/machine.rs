@@ -46,6 +46,11 @@ pub fn missing_for_go_programs() -> Option<String> {
     missing_go("helm is needed", "helm3 and helm4")
 }
 
+/// Returns the reason for which no packages of Debian can be unpacked here; `None` when nothing is known to be missing.
+pub fn missing_for_packages() -> Option<String> {
+    missing_programs(&["apt-get", "dpkg-deb"], "Prometheus is unpacked from Debian's package")
+}
+
 fn missing_go(need: &str, programs: &str) -> Option<String> {
     (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
         .then(|| format!("{need}: install Go 1.21 or newer, or set TESTBED_BIN to a directory with {programs}"))

@@ -1,5 +1,6 @@
 //! The parts of the user documentation that say what the code knows: flags, configuration keys, calls and metrics.
 
+mod alerts;
 mod flags;
 mod metrics;
 mod protocol;
@@ -29,6 +30,7 @@ pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
         flags_only("docs/topolvm-node.md", topolvm_node::Args::command())?,
         flags_only("docs/topolvm-controller.md", topolvm_controller::Args::command())?,
         flags_only("docs/topolvm-scheduler.md", topolvm_scheduler::Args::command())?,
+        (alerts::PAGE, document(alerts::PAGE, &[("alerts", alerts::of_rules()?)])?),
         (PLUGIN, document(PLUGIN, &[("flags", flags::of_commands(kubectl_topolvm::Args::command()))])?),
     ])
 }

@@ -6,18 +6,32 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("device-mapper", &[]),
     ("memory", &[]),
     ("topolvm-api", &[]),
     ("topolvm-proto", &[]),
     ("lvm", &["device-mapper"]),
     ("topolvm-runtime", &["memory"]),
+    ("topolvm-doctor", &["topolvm-api"]),
     ("topolvm-kube", &["topolvm-api", "topolvm-runtime"]),
-    ("kubectl-topolvm", &["topolvm-api"]),
-    ("topolvm-scheduler", &["topolvm-api", "topolvm-runtime"]),
+    ("topolvm-capacity", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
+    ("kubectl-topolvm", &["topolvm-api", "topolvm-doctor"]),
+    ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("lvmd", &["lvm", "topolvm-proto", "topolvm-runtime"]),
-    ("topolvm-controller", &["topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    (
+        "topolvm-controller",
+        &[
+            "topolvm-api",
+            "topolvm-capacity",
+            "topolvm-doctor",
+            "topolvm-kube",
+            "topolvm-proto",
+            "topolvm-runtime",
+            "topolvm-ui",
+        ],
+    ),
+    ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-node", &["lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("topolvm-testkit", &["lvm", "topolvm-api"]),
 ];

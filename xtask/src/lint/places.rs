@@ -25,7 +25,12 @@ const PLACES: [Place; 6] = [
     Place {
         paths: &["std::process::Command", "tokio::process::Command"],
         packages: &[],
-        files: &["lvm/src/system", "topolvm-node/src/mount/", "kubectl-topolvm/src/install/rendering.rs"],
+        files: &[
+            "lvm/src/system",
+            "topolvm-node/src/mount/",
+            "kubectl-topolvm/src/install/rendering.rs",
+            "kubectl-topolvm/src/ui/browser.rs",
+        ],
         advice: "start LVM through lvm::CommandRunner and other programs in the mount module of the agent",
     },
     Place {
@@ -55,7 +60,7 @@ const PLACES: [Place; 6] = [
             "tokio::spawn",
             "tokio::task::spawn",
         ],
-        packages: &["lvm", "topolvm-api"],
+        packages: &["lvm", "topolvm-api", "topolvm-doctor"],
         files: &["lvm/src/system", "lvm/src/group_lock"],
         advice: "this crate is pure: take the value as a parameter, and leave tasks to the caller",
     },

@@ -65,6 +65,11 @@ impl Source {
     pub(crate) fn is_product(&self) -> bool {
         self.file.starts_with("crates/") && self.package() != "topolvm-testkit"
     }
+
+    /// Returns true for files that are compiled for tests only.
+    pub(crate) fn is_test(&self) -> bool {
+        is_test(&self.file)
+    }
 }
 
 fn read_directory(top: &Path, directory: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
@@ -86,7 +91,7 @@ fn read_directory(top: &Path, directory: &Path, sources: &mut Vec<Source>) -> an
     Ok(())
 }
 
-/// Returns true for files that are compiled for tests only.
+/// Returns true for paths of files that are compiled for tests only.
 fn is_test(file: &str) -> bool {
     file.contains("/tests/") || file.ends_with("/tests.rs")
 }

@@ -1,110 +1,96 @@
-//! The state of the cluster that the checks look at, read once.
+//! Reads the state of the cluster, each kind of object once.
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, EXTENDER_PROBE, LogicalVolume};
+use topolvm_doctor::{Facts, LEASE, ReadError, Workload, unproven_reason};
 
-use super::rights::{self, Right};
-use super::webhooks::{self, Backend};
-use super::workloads::{LEASE, Role, Workload, list_workloads};
+use super::answer::fact;
+use super::{metrics, rights, snapshots, webhooks};
 use crate::connection::Cluster;
 use crate::request::{RequestResult, get, list, list_all};
-use crate::server_version::{self, Version};
+use crate::server_version;
 
-/// State of the cluster; each part is an error if it could not be read.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(super) flavor: ApiFlavor,
-    /// Namespace of our programs.
-    pub(super) namespace: String,
-    pub(super) now: Timestamp,
-    /// Major and minor version, and as the API server spells it.
-    pub(super) version: RequestResult<Version>,
-    /// Of both API groups.
-    pub(super) definitions: RequestResult<Vec<CustomResourceDefinition>>,
-    pub(super) drivers: RequestResult<Vec<CSIDriver>>,
-    pub(super) csi_nodes: RequestResult<Vec<CSINode>>,
-    pub(super) nodes: RequestResult<Vec<Node>>,
-    pub(super) workloads: RequestResult<Vec<Workload>>,
-    /// Of the controllers, in any namespace.
-    pub(super) leases: RequestResult<Vec<Lease>>,
-    /// Of csi-provisioner for our driver, in any namespace.
-    pub(super) provisioner_leases: RequestResult<Vec<Lease>>,
-    pub(super) webhooks: RequestResult<Vec<MutatingWebhookConfiguration>>,
-    /// Services of the webhooks.
-    pub(super) backends: Vec<Backend>,
-    pub(super) classes: RequestResult<Vec<StorageClass>>,
-    pub(super) namespaces: RequestResult<Vec<Namespace>>,
-    pub(super) rights: RequestResult<Vec<Right>>,
+/// Reads all facts about the installation whose programs are in `namespace`.
+pub(super) async fn read(cluster: &Cluster, namespace: &str, now: Timestamp) -> Facts {
+    let mut facts = Facts::empty(cluster.flavor, namespace, now);
+    Box::pin(read_installation(cluster, &mut facts)).await;
+    Box::pin(read_volumes(cluster, &mut facts)).await;
+    Box::pin(snapshots::read(&cluster.client, &mut facts)).await;
+    facts.unproven = fact(unproven(&cluster.client, namespace).await);
+    let webhooks = facts.webhooks.as_deref().unwrap_or_default();
+    facts.backends = webhooks::backends(cluster, namespace, webhooks).await;
+    facts.rights = fact(rights::review(cluster, namespace, &facts.service_accounts()).await);
+    facts.metrics = metrics::read(&cluster.client, namespace, facts.pods.as_deref().unwrap_or_default()).await;
+    facts
 }
 
-impl Facts {
-    pub(super) async fn read(cluster: &Cluster, namespace: &str, now: Timestamp) -> Self {
-        let mut facts = Box::pin(Self::list_objects(cluster, namespace, now)).await;
-        let webhooks = facts.webhooks.as_deref().unwrap_or_default();
-        facts.backends = webhooks::backends(cluster, namespace, webhooks).await;
-        facts.rights = rights::review(cluster, namespace, &facts.service_accounts()).await;
-        facts
-    }
+/// Reads the programs, what they are registered with, and the nodes.
+async fn read_installation(cluster: &Cluster, facts: &mut Facts) {
+    let client = &cluster.client;
+    // As csi-provisioner makes a name of that of the driver
+    let provisioner = cluster.flavor.driver_name().replace('.', "-");
+    let programs = async {
+        futures::join!(
+            server_version::read(client),
+            definitions(client),
+            list_workloads(client),
+            leases(client, LEASE),
+            leases(client, &provisioner),
+        )
+    };
+    // The types of the fields name the kinds
+    let objects = async {
+        futures::join!(list_all(client), list_all(client), list_all(client), list_all(client), list_all(client))
+    };
+    let (programs, (nodes, csi_nodes, drivers, webhooks, namespaces)) = futures::join!(programs, objects);
+    let (version, definitions, workloads, leases, provisioner_leases) = programs;
+    (facts.version, facts.definitions) = (fact(version), fact(definitions));
+    facts.workloads = fact(workloads);
+    (facts.leases, facts.provisioner_leases) = (fact(leases), fact(provisioner_leases));
+    (facts.nodes, facts.csi_nodes, facts.drivers) = (fact(nodes), fact(csi_nodes), fact(drivers));
+    (facts.webhooks, facts.namespaces) = (fact(webhooks), fact(namespaces));
+}
 
-    /// Reads what needs no other object; there are no backends and no rights yet.
-    async fn list_objects(cluster: &Cluster, namespace: &str, now: Timestamp) -> Self {
-        let (client, flavor) = (&cluster.client, cluster.flavor);
-        // As csi-provisioner makes a name of that of the driver
-        let provisioner = flavor.driver_name().replace('.', "-");
-        let installed = async {
-            futures::join!(
-                server_version::read(client),
-                definitions(client),
-                list_all::<CSIDriver>(client),
-                list_all::<CSINode>(client),
-                list_workloads(client),
-                leases(client, LEASE),
-                leases(client, &provisioner),
-            )
-        };
-        // The types of the fields name the kinds
-        let objects = async { futures::join!(list_all(client), list_all(client), list_all(client), list_all(client)) };
-        let (installed, (nodes, webhooks, classes, namespaces)) = futures::join!(installed, objects);
-        let (version, definitions, drivers, csi_nodes, workloads, leases, provisioner_leases) = installed;
-        Self {
-            flavor,
-            namespace: namespace.to_owned(),
-            now,
-            version,
-            definitions,
-            drivers,
-            csi_nodes,
-            nodes,
-            workloads,
-            leases,
-            provisioner_leases,
-            webhooks,
-            backends: Vec::new(),
-            classes,
-            namespaces,
-            rights: Ok(Vec::new()),
-        }
-    }
+/// Reads pods, claims and volumes, in this order: what is bound or made meanwhile must not look as if it was not.
+async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
+    let client = &cluster.client;
+    let (pods, classes, events) = futures::join!(list_all(client), list_all(client), creation_events(client));
+    facts.pods = fact(pods);
+    (facts.classes, facts.creation_events) = (fact(classes), fact(events));
+    let (claims, capacities) = futures::join!(list_all(client), list_all(client));
+    (facts.claims, facts.capacities) = (fact(claims), fact(capacities));
+    facts.persistent = fact(list_all(client).await);
+    let volumes = Api::<LogicalVolume>::all_with(client.clone(), &cluster.flavor);
+    facts.volumes = match fact(list(&volumes, &cluster.flavor, "").await) {
+        // The check of the definitions says so
+        Err(ReadError::Absent { .. }) => Ok(Vec::new()),
+        volumes => volumes,
+    };
+}
 
-    /// Returns the service account of each program, that of our manifests where no workload runs it.
-    fn service_accounts(&self) -> [(Role, String); 2] {
-        [Role::Controller, Role::Node].map(|role| {
-            let mut ours = self.workloads_of(role).unwrap_or_default().into_iter();
-            (role, ours.next().map_or_else(|| role.program().to_owned(), |workload| workload.account.clone()))
-        })
-    }
+/// Reads the reason for which the controllers say that kube-scheduler does not call the extender.
+async fn unproven(client: &Client, namespace: &str) -> RequestResult<Option<String>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    Ok(get(&api, EXTENDER_PROBE).await?.as_ref().and_then(unproven_reason))
+}
 
-    pub(super) fn workloads_of(&self, role: Role) -> RequestResult<Vec<&Workload>> {
-        let workloads = self.workloads.as_ref().map_err(Clone::clone)?;
-        let is_ours = |workload: &&Workload| workload.role == role && workload.namespace == self.namespace;
-        Ok(workloads.iter().filter(is_ours).collect())
-    }
+/// Lists the Events of controllers whose pods could not be created.
+async fn creation_events(client: &Client) -> RequestResult<Vec<Event>> {
+    list(&Api::all(client.clone()), &(), "reason=FailedCreate").await
+}
+
+/// Lists the Deployments and DaemonSets of all namespaces that run our programs.
+async fn list_workloads(client: &Client) -> RequestResult<Vec<Workload>> {
+    // One after the other, so that of two missing rights always the same is named
+    let deployments = list_all::<Deployment>(client).await?;
+    let sets = list_all::<DaemonSet>(client).await?;
+    let deployments = deployments.into_iter().filter_map(Workload::of_deployment);
+    Ok(deployments.chain(sets.into_iter().filter_map(Workload::of_daemon_set)).collect())
 }
 
 /// Lists the Leases of this name, of all namespaces.

@@ -4,8 +4,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use topolvm_api::ApiFlavor;
+use topolvm_doctor::{LEASE, Right, Role};
 
-use super::workloads::{LEASE, Role};
 use crate::connection::Cluster;
 use crate::request::{self, RequestResult};
 
@@ -29,15 +29,6 @@ const NEEDED: [(Role, &str, &str, &[&str]); 10] = [
     (Role::Node, "", "nodes", &["list", "patch", "watch"]),
     (Role::Node, "events.k8s.io", "events", &["create"]),
 ];
-
-/// A right that a program needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Right {
-    pub(super) account: String,
-    /// `patch logicalvolumes.topolvm.io/status`.
-    pub(super) what: String,
-    pub(super) is_allowed: bool,
-}
 
 /// Asks the API server about all rights.
 pub(super) async fn review(

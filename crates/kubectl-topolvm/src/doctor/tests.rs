@@ -1,277 +1,36 @@
-//! A sound installation, and each fault in it.
+//! The report as text and as JSON.
 
-use rstest::rstest;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
-use topolvm_api::{ApiFlavor, crd};
+use topolvm_api::ApiFlavor::TopoLvm;
+use topolvm_doctor::{Facts, ReadError};
 
-use super::rights::Right;
-use super::webhooks::{Backend, selects};
-use super::workloads::{Role, Workload};
 use super::*;
 
 /// 2026-01-01T01:00:00Z
 const NOW: Timestamp = Timestamp::constant(1_767_229_200, 0);
 
-fn of<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
-}
-
-fn established(flavor: ApiFlavor) -> Value {
-    let mut definition = serde_json::to_value(crd(flavor)).unwrap();
-    definition["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
-    definition
-}
-
-fn certificate(not_after: (i32, u8, u8)) -> String {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["x".to_owned()]).unwrap();
-    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-    params.not_after = rcgen::date_time_ymd(not_after.0, not_after.1, not_after.2);
-    params.self_signed(&key).unwrap().pem()
-}
-
-fn configuration(bundle: &str, selector: &Value) -> Value {
-    json!({"metadata": {"name": "topolvm-hook"}, "webhooks": [{
-        "name": "pod-hook.topolvm.io", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "failurePolicy": "Fail",
-        "namespaceSelector": selector,
-        "clientConfig": {
-            "service": {"namespace": "topolvm-system", "name": "topolvm-controller", "path": "/pod/mutate"},
-            "caBundle": k8s_openapi::ByteString(bundle.as_bytes().to_vec()),
-        },
-    }]})
-}
-
-fn lease(namespace: &str, name: &str, renewed: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": renewed},
-    })
-}
-
-fn workload(role: Role, namespace: &str, ready: i32) -> Workload {
-    let name = format!("deployment/{}", role.program());
-    let (account, namespace) = (role.program().to_owned(), namespace.to_owned());
-    Workload { role, name, namespace, wanted: 2, ready, account }
-}
-
-fn class(parameters: &Value, mode: &str) -> Value {
-    json!({
-        "metadata": {"name": "fast"}, "provisioner": "topolvm.io", "parameters": parameters, "volumeBindingMode": mode,
-    })
-}
-
-fn sound() -> Facts {
-    Facts {
-        flavor: TopoLvm,
-        namespace: "topolvm-system".to_owned(),
-        now: NOW,
-        version: Ok((1, 36, "v1.36.0".to_owned())),
-        definitions: Ok(vec![of(established(TopoLvm))]),
-        drivers: Ok(vec![of(json!({
-            "metadata": {"name": "topolvm.io"},
-            "spec": {
-                "attachRequired": false, "podInfoOnMount": true, "storageCapacity": true,
-                "volumeLifecycleModes": ["Persistent"],
-            },
-        }))]),
-        csi_nodes: Ok(vec![of(json!({
-            "metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n1"}]},
-        }))]),
-        nodes: Ok(vec![
-            of(json!({"metadata": {
-                "name": "n1", "finalizers": ["topolvm.io/node"],
-                "annotations": {"capacity.topolvm.io/00default": "5", "capacity.topolvm.io/ssd": "5"},
-            }})),
-            of(json!({"metadata": {"name": "without-storage"}})),
-        ]),
-        workloads: Ok(vec![workload(Role::Controller, "topolvm-system", 2), workload(Role::Node, "topolvm-system", 2)]),
-        leases: Ok(vec![of(lease("topolvm-system", "topolvm", "2026-01-01T00:59:55.000000Z"))]),
-        provisioner_leases: Ok(vec![of(lease("topolvm-system", "topolvm-io", "2026-01-01T00:59:55.000000Z"))]),
-        webhooks: Ok(Vec::new()),
-        backends: Vec::new(),
-        classes: Ok(vec![of(class(&json!({"topolvm.io/device-class": "ssd"}), "WaitForFirstConsumer"))]),
-        namespaces: Ok(["kube-system", "topolvm-system"]
-            .map(|name| of(json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}})))
-            .into()),
-        rights: Ok(vec![right(true)]),
-    }
-}
-
-fn right(is_allowed: bool) -> Right {
-    let what = "patch nodes".to_owned();
-    Right { account: "topolvm-node".to_owned(), what, is_allowed }
-}
-
-/// With the webhook of the extender, whose certificate ends then.
-fn extender(facts: &mut Facts, not_after: (i32, u8, u8), selector: &Value, ready: Option<usize>) {
-    facts.drivers.as_mut().unwrap()[0].spec.storage_capacity = Some(false);
-    facts.webhooks = Ok(vec![of(configuration(&certificate(not_after), selector))]);
-    let (namespace, name) = ("topolvm-system".to_owned(), "topolvm-controller".to_owned());
-    facts.backends = vec![Backend { namespace, name, ready: Ok(ready) }];
-}
-
-fn exempt() -> Value {
-    json!({"matchExpressions": [
-        {"key": "topolvm.io/webhook", "operator": "NotIn", "values": ["ignore"]},
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "topolvm-system"]},
-    ]})
-}
-
 #[test]
-fn a_sound_installation_has_nothing_wrong() {
-    let report = report(&sound());
-    assert_eq!(report.result, Outcome::Ok, "{}", format_table(&report));
-    assert_eq!(report.checks.len(), 11);
-    assert!(format_table(&report).ends_with("11 checks: 11 ok, 0 warn, 0 fail, 0 unknown\n"));
-    let mut facts = sound();
-    extender(&mut facts, (2027, 1, 1), &exempt(), Some(1));
-    let report = super::report(&facts);
-    assert_eq!(report.result, Outcome::Ok, "{}", format_table(&report));
-}
-
-#[rstest]
-#[case("api-server", Outcome::Fail, "v1.30.1", "upgrade Kubernetes", |facts: &mut Facts| facts.version = Ok((1, 30,
-    "v1.30.1".to_owned())))]
-#[case("crd", Outcome::Fail, "is not defined", "base/crd.yaml", |facts: &mut Facts| {
-    facts.definitions = Ok(vec![of(established(Legacy))]);
-})]
-#[case("crd", Outcome::Warn, "lacks status.conditions, selectable .spec.nodeName", "base/crd.yaml",
-    |facts: &mut Facts| {
-    let mut other = established(TopoLvm);
-    let version = &mut other["spec"]["versions"][0];
-    version["selectableFields"] = json!([{"jsonPath": ".status.volumeID"}]);
-    let status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"].as_object_mut().unwrap();
-    status.remove("conditions");
-    facts.definitions = Ok(vec![of(other)]);
-})]
-#[case("crd", Outcome::Fail, "not served", "describe crd", |facts: &mut Facts| {
-    facts.definitions.as_mut().unwrap()[0].status = None;
-})]
-#[case("api-groups", Outcome::Warn, "both API groups", "docs/switching.md", |facts: &mut Facts| {
-    facts.definitions.as_mut().unwrap().push(of(established(Legacy)));
-})]
-#[case("csidriver", Outcome::Fail, "there is no CSIDriver", "csidriver.yaml",
-    |facts: &mut Facts| facts.drivers = Ok(Vec::new()))]
-#[case("csidriver", Outcome::Fail, "attachRequired is not false", "delete csidriver", |facts: &mut Facts| {
-    facts.drivers.as_mut().unwrap()[0].spec.attach_required = None;
-})]
-#[case("csidriver", Outcome::Fail, "storageCapacity is not true", "kubectl patch csidriver", |facts: &mut Facts| {
-    facts.drivers.as_mut().unwrap()[0].spec.storage_capacity = Some(false);
-})]
-#[case("csidriver", Outcome::Fail, "Persistent, Ephemeral", "delete csidriver", |facts: &mut Facts| {
-    let modes = ["Persistent", "Ephemeral"].map(str::to_owned).to_vec();
-    facts.drivers.as_mut().unwrap()[0].spec.volume_lifecycle_modes = Some(modes);
-})]
-#[case("owner", Outcome::Fail, "deployment/topolvm-controller in the namespace other", "remove it",
-    |facts: &mut Facts| {
-    facts.workloads.as_mut().unwrap().push(workload(Role::Controller, "other", 1));
-})]
-#[case("owner", Outcome::Fail, "Helm release in the namespace other", "remove that release", |facts: &mut Facts| {
-    let annotations = [("meta.helm.sh/release-namespace".to_owned(), "other".to_owned())];
-    facts.drivers.as_mut().unwrap()[0].metadata.annotations = Some(annotations.into());
-})]
-#[case("owner", Outcome::Fail, "csi-provisioner in the namespace other", "remove it", |facts: &mut Facts| {
-    facts.provisioner_leases = Ok(vec![of(lease("other", "topolvm-io", "2026-01-01T00:59:55.000000Z"))]);
-})]
-#[case("node-agents", Outcome::Fail, "node n1: the driver is not registered", "lvmd run on node n1",
-    |facts: &mut Facts| {
-    facts.csi_nodes = Ok(Vec::new());
-})]
-#[case("node-agents", Outcome::Fail, "node n1: it publishes no free space", "lvmd run on node n1", |facts: &mut Facts| {
-    facts.nodes.as_mut().unwrap()[0].metadata.annotations = None;
-})]
-#[case("node-agents", Outcome::Fail, "node n1: its Node has no finalizer", "lvmd run on node n1", |facts: &mut Facts| {
-    facts.nodes.as_mut().unwrap()[0].metadata.finalizers = None;
-})]
-#[case("node-agents", Outcome::Fail, "1 of 2 pods are ready", "describe", |facts: &mut Facts| {
-    facts.workloads = Ok(vec![workload(Role::Node, "topolvm-system", 1)]);
-})]
-#[case("node-agents", Outcome::Warn, "no node has storage", "start topolvm-node", |facts: &mut Facts| {
-    (facts.nodes, facts.csi_nodes) = (Ok(Vec::new()), Ok(Vec::new()));
-})]
-#[case("controller", Outcome::Fail, "there is no Lease topolvm", "start topolvm-controller",
-    |facts: &mut Facts| facts.leases = Ok(Vec::new()))]
-#[case("controller", Outcome::Fail, "has not renewed it for 600 s", "start topolvm-controller", |facts: &mut Facts| {
-    facts.leases = Ok(vec![of(lease("topolvm-system", "topolvm", "2026-01-01T00:50:00.000000Z"))]);
-})]
-#[case("controller", Outcome::Fail, "no controller holds the Lease", "start topolvm-controller", |facts: &mut Facts| {
-    facts.leases.as_mut().unwrap()[0].spec.as_mut().unwrap().holder_identity = Some(String::new());
-})]
-#[case("controller", Outcome::Warn, "1 of 2 replicas are ready", "describe", |facts: &mut Facts| {
-    facts.workloads = Ok(vec![workload(Role::Controller, "topolvm-system", 1)]);
-})]
-#[case("webhooks", Outcome::Fail, "the caBundle has expired on 2025-01-01", "docs/webhooks.md", |facts: &mut Facts| {
-    extender(facts, (2025, 1, 1), &exempt(), Some(1));
-})]
-#[case("webhooks", Outcome::Warn, "the caBundle expires on 2026-01-10", "docs/webhooks.md", |facts: &mut Facts| {
-    extender(facts, (2026, 1, 10), &exempt(), Some(1));
-})]
-#[case("webhooks", Outcome::Fail, "which does not exist", "service.yaml", |facts: &mut Facts| {
-    extender(facts, (2027, 1, 1), &exempt(), None);
-})]
-#[case("webhooks", Outcome::Fail, "has no ready endpoint", "--enable-webhooks", |facts: &mut Facts| {
-    extender(facts, (2027, 1, 1), &exempt(), Some(0));
-})]
-#[case("webhook-exemptions", Outcome::Fail, "takes part in the namespace kube-system", "topolvm.io/webhook=ignore",
-    |facts: &mut Facts| {
-    extender(facts, (2027, 1, 1), &json!({}), Some(1));
-})]
-#[case("storage-classes", Outcome::Fail, "the filesystem \"zfs\" cannot be made", "make the StorageClass fast anew",
-    |facts: &mut Facts| {
-    facts.classes = Ok(vec![of(class(&json!({"csi.storage.k8s.io/fstype": "zfs"}), "WaitForFirstConsumer"))]);
-})]
-#[case("storage-classes", Outcome::Fail, "no node has the device class \"hdd\"", "one of ssd", |facts: &mut Facts| {
-    facts.classes = Ok(vec![of(class(&json!({"topolvm.io/device-class": "hdd"}), "WaitForFirstConsumer"))]);
-})]
-#[case("storage-classes", Outcome::Fail, "mkfs option", "make the StorageClass fast anew", |facts: &mut Facts| {
-    facts.classes = Ok(vec![of(class(&json!({"topolvm.io/mkfs-options": "-F"}), "WaitForFirstConsumer"))]);
-})]
-#[case("storage-classes", Outcome::Warn, "\"topolvm.io/clas\" is not known", "make the StorageClass fast anew",
-    |facts: &mut Facts| {
-    facts.classes = Ok(vec![of(class(&json!({"topolvm.io/clas": "x"}), "WaitForFirstConsumer"))]);
-})]
-#[case("storage-classes", Outcome::Warn, "bound before it is known", "WaitForFirstConsumer", |facts: &mut Facts| {
-    facts.classes = Ok(vec![of(class(&json!({}), "Immediate"))]);
-})]
-#[case("storage-classes", Outcome::Warn, "no StorageClass", "storageclass.yaml",
-    |facts: &mut Facts| facts.classes = Ok(Vec::new()))]
-#[case("rights", Outcome::Fail, "topolvm-system/topolvm-node may not patch nodes", "rbac.yaml", |facts: &mut Facts| {
-    facts.rights = Ok(vec![right(false)]);
-})]
-fn each_fault_is_named_by_its_check_alone(
-    #[case] check: &str,
-    #[case] result: Outcome,
-    #[case] found: &str,
-    #[case] remedy: &str,
-    #[case] fault: fn(&mut Facts),
-) {
-    let mut facts = sound();
-    fault(&mut facts);
-    let report = report(&facts);
-    let text = format_table(&report);
-    let answer = report.checks.iter().find(|answer| answer.name == check).unwrap();
-    assert_eq!(answer.result, result, "{text}");
-    assert_eq!(report.has_failed(), result == Outcome::Fail);
-    let named = answer.findings.iter().any(|finding| {
-        finding.found.contains(found) && finding.remedy.as_ref().is_some_and(|text| text.contains(remedy))
-    });
-    assert!(named, "{text}");
-    // Only a missing definition is the business of two
-    let others: Vec<_> =
-        report.checks.iter().filter(|answer| answer.name != check && answer.result != Outcome::Ok).collect();
-    assert!(others.is_empty(), "{others:?}");
+fn people_read_findings_remedies_commands_and_the_reason() {
+    let mut facts = Facts::empty(TopoLvm, "topolvm-system", NOW);
+    let driver = json!({"metadata": {"name": "topolvm.io"}, "spec": {"attachRequired": false, "podInfoOnMount": true}});
+    facts.drivers = Ok(vec![serde_json::from_value(driver).unwrap()]);
+    let text = format_table(&examine(&facts));
+    let line = text.lines().position(|line| line.starts_with("fail      csidriver ")).unwrap();
+    let lines: Vec<_> = text.lines().skip(line).take(4).map(str::trim).collect();
+    let patch = r#"[{"op":"add","path":"/spec/storageCapacity","value":true}]"#;
+    assert!(lines[0].contains("kube-scheduler does not know of free space"), "{text}");
+    assert!(lines[1].starts_with("to do: "), "{text}");
+    assert_eq!(lines[2], format!("run: kubectl patch csidriver topolvm.io --type=json -p '{patch}'"));
+    assert!(lines[3].starts_with("why: "), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("24 checks: "), "{text}");
 }
 
 #[test]
 fn what_one_may_not_read_is_unknown_and_names_the_right() {
-    let mut facts = sound();
-    let error = RequestError::Forbidden { verb: "list", resource: "csinodes.storage.k8s.io".to_owned() };
-    facts.csi_nodes = Err(error);
-    let report = report(&facts);
-    assert_eq!((report.result, report.has_failed()), (Outcome::Unknown, false));
+    let mut facts = Facts::empty(TopoLvm, "topolvm-system", NOW);
+    let resource = "csinodes.storage.k8s.io".to_owned();
+    facts.csi_nodes = Err(ReadError::Forbidden { verb: "list", resource });
+    let report = examine(&facts);
     let json: Value = serde_json::from_str(&render(ReportFormat::Json, &report).unwrap()).unwrap();
     let answer = json["checks"].as_array().unwrap().iter().find(|check| check["name"] == "node-agents").unwrap();
     let expected = json!([{
@@ -279,20 +38,4 @@ fn what_one_may_not_read_is_unknown_and_names_the_right() {
         "remedy": "run doctor as somebody who may list csinodes.storage.k8s.io, or get this right",
     }]);
     assert_eq!((&answer["result"], &answer["findings"]), (&json!("unknown"), &expected));
-}
-
-#[test]
-fn selectors_are_read_as_the_api_server_reads_them() {
-    let labels = [("a".to_owned(), "1".to_owned())].into();
-    for (selector, expected) in [
-        (json!({}), true),
-        (json!({"matchLabels": {"a": "1"}}), true),
-        (json!({"matchLabels": {"a": "2"}}), false),
-        (json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}), true),
-        (json!({"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}), true),
-        (json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}), false),
-        (json!({"matchExpressions": [{"key": "b", "operator": "Exists"}]}), false),
-    ] {
-        assert_eq!(selects(&of(selector.clone()), &labels), expected, "{selector}");
-    }
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use super::options::{Certificates, Lvmd, Options, Scheduling, volume_groups};
+use super::options::{Certificates, Lvmd, NODE_LABEL, Options, Scheduling, volume_groups};
 use super::{InstallError, manifests};
 use crate::output::ReportFormat;
+
+/// Component with the web page.
+const UI: &str = "ui";
 
 /// Flags that change options.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -23,11 +26,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     lvmd_config: Option<PathBuf>,
 
-    /// How pods come to nodes with room [default: capacity].
-    #[arg(long, value_enum, value_name = "HOW")]
-    scheduling: Option<Scheduling>,
+    /// How pods find a node with room [default: capacity].
+    #[arg(long, alias = "scheduling", value_enum, value_name = "MODE")]
+    scheduling_mode: Option<Scheduling>,
 
-    /// Who makes the certificate of the webhook, with --scheduling=extender [default: self-managed].
+    /// Who makes the certificate of the webhook, with --scheduling-mode=extender [default: self-managed].
     #[arg(long, value_enum, value_name = "WHO")]
     certificates: Option<Certificates>,
 
@@ -47,6 +50,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     node_selector: Vec<(String, String)>,
 
+    /// Run on nodes with the label topolvm.io/storage=enabled or superedge.io/local.pv=topolvm alone, as
+    /// docs/node-selection.md explains it: --component node-label.
+    #[arg(long)]
+    node_label: bool,
+
     /// Name of the StorageClass that is made [default: topolvm-provisioner].
     #[arg(long, value_name = "NAME", conflicts_with = "no_storage_class")]
     storage_class: Option<String>,
@@ -54,6 +62,10 @@ pub(crate) struct Flags {
     /// Make no StorageClass.
     #[arg(long)]
     no_storage_class: bool,
+
+    /// Serve the read-only web page that kubectl topolvm ui opens, or stop serving it [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    ui: Option<bool>,
 
     /// Component of deploy/manifests to add, such as secure-metrics; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(manifests::components()))]
@@ -80,12 +92,16 @@ impl Flags {
             (None, None) => (options.volume_group, options.lvmd_config),
             named => named,
         };
+        let mut components = if self.component.is_empty() { options.components } else { self.component };
+        if self.node_label && !components.iter().any(|component| component == NODE_LABEL) {
+            components.push(NODE_LABEL.to_owned());
+        }
         let selector: BTreeMap<_, _> = self.node_selector.into_iter().collect();
         Ok(Options {
             lvmd,
             volume_group,
             lvmd_config,
-            scheduling: self.scheduling.unwrap_or(options.scheduling),
+            scheduling: self.scheduling_mode.unwrap_or(options.scheduling),
             certificates: self.certificates.unwrap_or(options.certificates),
             legacy: legacy || options.legacy,
             image: self.image.or(options.image),
@@ -93,9 +109,19 @@ impl Flags {
             replicas: self.controller_replicas.or(options.replicas),
             node_selector: if selector.is_empty() { options.node_selector } else { selector },
             storage_class: if self.no_storage_class { None } else { self.storage_class.or(options.storage_class) },
-            components: if self.component.is_empty() { options.components } else { self.component },
+            components: with_web_page(components, self.ui),
+            trial: options.trial,
         })
     }
+}
+
+/// Returns the components with that of the web page, or without it.
+fn with_web_page(mut components: Vec<String>, ui: Option<bool>) -> Vec<String> {
+    if let Some(is_on) = ui {
+        components.retain(|name| name != UI);
+        components.extend(is_on.then(|| UI.to_owned()));
+    }
+    components
 }
 
 /// Flags of a run of `install` or `upgrade`: dry runs, checks that are left out, timeout, output format.
@@ -135,6 +161,22 @@ pub(crate) struct RunFlags {
     pub(super) output: ReportFormat,
 }
 
+impl RunFlags {
+    /// Returns the flags of a run for `trial`.
+    pub(crate) fn for_trial(timeout: u64, skip_node_checks: bool, no_smoke_test: bool) -> Self {
+        Self {
+            render: false,
+            dry_run: false,
+            diff: false,
+            adopt: false,
+            skip_node_checks,
+            no_smoke_test,
+            timeout,
+            output: ReportFormat::default(),
+        }
+    }
+}
+
 /// Parses the name of a volume group: letters, digits and `+_.-`, as LVM allows.
 fn volume_group(text: &str) -> Result<String, String> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "+_.-".contains(c);
@@ -144,7 +186,7 @@ fn volume_group(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn directory(text: &str) -> Result<String, String> {
+pub(crate) fn directory(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     if !path.starts_with('/') {
         return Err("kubelet's directory is an absolute path, and not the root directory".to_owned());
@@ -152,13 +194,15 @@ fn directory(text: &str) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("a label is KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
     use super::*;
 
     #[test]
@@ -169,6 +213,42 @@ mod tests {
         let flags = Flags { no_storage_class: true, lvmd: Some(Lvmd::Daemonset), ..Flags::default() };
         let changed = flags.onto(false, recorded.clone()).unwrap();
         assert_eq!(changed, Options { lvmd: Lvmd::Daemonset, storage_class: None, ..recorded });
+    }
+
+    #[test]
+    fn the_node_label_is_a_component() {
+        let flags = |component: &[&str]| Flags {
+            node_label: true,
+            component: component.iter().map(|&name| name.to_owned()).collect(),
+            ..Flags::default()
+        };
+        for (component, expected) in
+            [(&[][..], &["node-label"][..]), (&["node-label", "webhooks"], &["node-label", "webhooks"])]
+        {
+            assert_eq!(flags(component).onto(false, Options::default()).unwrap().components, expected);
+        }
+    }
+
+    #[test]
+    fn the_scheduling_mode_has_its_earlier_flag_too() {
+        for flag in ["--scheduling-mode=extender", "--scheduling=extender"] {
+            let flags = Flags::from_arg_matches(
+                &Flags::augment_args(Command::new("install")).get_matches_from(["install", flag]),
+            );
+            let options = flags.unwrap().onto(false, Options::default()).unwrap();
+            assert_eq!(options.scheduling, Scheduling::Extender, "{flag}");
+        }
+    }
+
+    #[test]
+    fn the_web_page_is_turned_on_and_off_beside_other_components() {
+        let recorded = Options { components: vec!["secure-metrics".to_owned()], ..Options::default() };
+        let on = Flags { ui: Some(true), ..Flags::default() }.onto(false, recorded.clone()).unwrap();
+        assert_eq!(on.components, ["secure-metrics", "ui"]);
+        assert_eq!(Flags { ui: Some(true), ..Flags::default() }.onto(false, on.clone()).unwrap(), on);
+        assert_eq!(Flags::default().onto(false, on.clone()).unwrap(), on);
+        assert_eq!(Flags { ui: Some(false), ..Flags::default() }.onto(false, on).unwrap(), recorded);
+        assert!(manifests::components().contains(&UI));
     }
 
     #[test]

@@ -42,6 +42,13 @@ pub(super) fn write(directory: &Path, options: &Options) -> io::Result<PathBuf> 
         fs::write(top.join("storageclass.json"), storage_class(name, options).to_string())?;
         resources.push("storageclass.json".to_owned());
     }
+    for (number, object) in
+        options.trial.iter().flat_map(|trial| trial.objects(NAMESPACE, options.flavor())).enumerate()
+    {
+        let file = format!("trial-{number}.json");
+        fs::write(top.join(&file), object.to_string())?;
+        resources.push(file);
+    }
     let mut all: Vec<String> = options.components.clone();
     // It rewrites what the others have made
     all.extend(options.legacy.then(|| "legacy".to_owned()));

@@ -5,10 +5,17 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, NodeSelection, STORAGE_LABEL, SUPEREDGE_LABEL};
+
+use super::loop_file::{self, LoopFile};
 
 /// Root directory of kubelet in the manifests.
 pub(super) const KUBELET: &str = "/var/lib/kubelet";
+
+/// Component that selects nodes by labels.
+pub(super) const NODE_LABEL: &str = "node-label";
+/// Volume group in the manifests.
+const VOLUME_GROUP: &str = "myvg1";
 
 /// Place of lvmd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -64,6 +71,9 @@ pub(crate) struct Options {
     pub(crate) node_selector: BTreeMap<String, String>,
     pub(crate) storage_class: Option<String>,
     pub(crate) components: Vec<String>,
+    /// The volume group of `kubectl topolvm trial`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trial: Option<LoopFile>,
 }
 
 impl Default for Options {
@@ -81,6 +91,7 @@ impl Default for Options {
             node_selector: BTreeMap::new(),
             storage_class: Some("topolvm-provisioner".to_owned()),
             components: Vec::new(),
+            trial: None,
         }
     }
 }
@@ -92,10 +103,34 @@ impl Options {
 
     /// Returns the configuration of lvmd, if it is another than the manifests'.
     pub(super) fn lvmd_yaml(&self) -> Option<String> {
-        let of_group = |group: &String| {
+        let of_group = |group: &str| {
             format!("device-classes:\n- name: ssd\n  volume-group: {group}\n  default: true\n  spare-gb: 10\n")
         };
-        self.lvmd_config.clone().or_else(|| self.volume_group.as_ref().map(of_group))
+        let own = self.lvmd_config.clone().or_else(|| self.volume_group.as_deref().map(of_group));
+        let Some(trial) = &self.trial else { return own };
+        let own = own.unwrap_or_else(|| of_group(VOLUME_GROUP));
+        // One that cannot be added to was refused when the trial was asked for
+        Some(trial.add_class(&own).unwrap_or(own))
+    }
+
+    /// Returns why the device class of the trial cannot be added to the configuration of lvmd.
+    pub(crate) fn trial_problem(&self) -> Option<String> {
+        let trial = self.trial.as_ref()?;
+        let own = Self { trial: None, ..self.clone() }.lvmd_yaml();
+        own.and_then(|own| trial.add_class(&own).err())
+    }
+
+    /// Returns the labels that select the nodes of agents and lvmd, beside `node_selector`.
+    pub(super) fn node_labels(&self) -> NodeSelection {
+        let [ours, superedge] = [STORAGE_LABEL, SUPEREDGE_LABEL].map(|(key, value)| format!("{key}={value}"));
+        let is_used = self.components.iter().any(|component| component == NODE_LABEL);
+        // It is parsed in a test
+        if is_used { format!("{ours},{superedge}").parse().unwrap_or_default() } else { NodeSelection::default() }
+    }
+
+    /// Returns the StorageClass with which the smoke test makes its volume.
+    pub(super) fn smoke_test_class(&self) -> Option<&str> {
+        if self.trial.is_some() { Some(loop_file::NAME) } else { self.storage_class.as_deref() }
     }
 
     pub(super) fn kubelet(&self) -> &str {
@@ -103,18 +138,20 @@ impl Options {
     }
 }
 
-/// Returns the volume groups of all device classes in a configuration of lvmd.
+/// Returns the volume groups that nodes must have, those of device classes that are not optional, in a configuration of
+/// lvmd.
 pub(super) fn volume_groups(text: &str) -> Result<Vec<String>, String> {
     let config: Value = serde_saphyr::from_str(text).map_err(|error| format!("no YAML: {error}"))?;
     let classes = config.get("device-classes").and_then(Value::as_array);
-    let groups: Vec<_> = classes
-        .into_iter()
-        .flatten()
-        .filter_map(|class| class.get("volume-group").and_then(Value::as_str).map(str::to_owned))
-        .collect();
-    if groups.is_empty() {
+    let with_group = classes.into_iter().flatten().filter_map(|class| {
+        let is_optional = class.get("optional").and_then(Value::as_bool).unwrap_or_default();
+        Some((class.get("volume-group")?.as_str()?.to_owned(), is_optional))
+    });
+    let with_group: Vec<_> = with_group.collect();
+    if with_group.is_empty() {
         return Err("no device class with a volume group; `lvmd check-config FILE` says what is wrong".to_owned());
     }
+    let groups = with_group.into_iter().filter(|(_, is_optional)| !is_optional).map(|(group, _)| group).collect();
     Ok(groups)
 }
 
@@ -129,9 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn the_labels_of_the_component_are_those_that_the_checks_look_for() {
+        let options = Options { components: vec![NODE_LABEL.to_owned()], ..Options::default() };
+        let labels = format!("{}={},{}={}", STORAGE_LABEL.0, STORAGE_LABEL.1, SUPEREDGE_LABEL.0, SUPEREDGE_LABEL.1);
+        let component = include_str!("../../../../deploy/manifests/components/node-label/kustomization.yaml");
+        assert_eq!(component.matches(&format!("value: \"{labels}\"")).count(), 2);
+        assert_eq!(options.node_labels(), labels.parse().unwrap());
+        assert!(Options::default().node_labels().is_everything());
+    }
+
+    #[test]
     fn the_volume_groups_of_a_configuration_are_those_of_its_classes() {
         let options = Options { volume_group: Some("fast".to_owned()), ..Options::default() };
         assert_eq!(volume_groups(&options.lvmd_yaml().unwrap()).unwrap(), ["fast"]);
+        let optional = "device-classes: [{volume-group: a, optional: true}, {volume-group: b, optional: false}]";
+        assert_eq!(volume_groups(optional).unwrap(), ["b"]);
         assert!(volume_groups("device-classes: []").is_err());
         assert!(volume_groups("{").is_err());
     }

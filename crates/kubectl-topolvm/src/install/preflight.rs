@@ -9,18 +9,19 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::ApiFlavor;
+use topolvm_doctor::OLDEST;
 
 use super::InstallError;
 use super::object::{ObjectId, is_ours};
 use super::record::Record;
 use super::rendering::Rendering;
 use crate::request;
-use crate::server_version::{self, OLDEST};
+use crate::server_version;
 
 /// Access reviews at the same time.
 const CONCURRENCY: usize = 4;
 /// API that csi-snapshotter watches.
-const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
+pub(crate) const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
 
 /// Runs all checks of the cluster; the error names every problem.
 pub(crate) async fn check(
@@ -31,7 +32,7 @@ pub(crate) async fn check(
     adopts: bool,
 ) -> Result<(), InstallError> {
     let version = server_version::read(client).await?;
-    if server_version::is_too_old(&version) {
+    if topolvm_doctor::is_too_old(&version) {
         let (spelled, (major, minor)) = (version.2, OLDEST);
         let problem = format!("the API server is {spelled}; upgrade Kubernetes to {major}.{minor} or later");
         return Err(InstallError::Unfit(vec![problem]));
@@ -113,7 +114,11 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
     let versions: BTreeSet<_> = rendering.ids().into_iter().map(|id| id.api_version).collect();
     for version in versions.iter().filter(|version| version.contains('/')) {
         if !is_served(client, version).await? {
-            let of_whom = if version.starts_with("cert-manager.io/") { "; install cert-manager first" } else { "" };
+            let of_whom = match version.split('/').next() {
+                Some("cert-manager.io") => "; install cert-manager first",
+                Some("monitoring.coreos.com") => "; install the Prometheus operator first",
+                Some(_) | None => "",
+            };
             problems.push(format!("the API server does not serve {version}{of_whom}"));
         }
     }

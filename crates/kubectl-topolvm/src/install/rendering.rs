@@ -49,7 +49,8 @@ impl Rendering {
         self.objects.iter().map(ObjectId::of).collect()
     }
 
-    /// Returns the volume groups of lvmd's device classes; none if its configuration is on the host.
+    /// Returns the volume groups that nodes must have for lvmd's device classes; none if its configuration is on the
+    /// host.
     pub(crate) fn volume_groups(&self) -> Vec<String> {
         let config = self.objects.iter().find(|object| {
             let id = ObjectId::of(object);

@@ -21,3 +21,10 @@ pub(crate) struct UninstallFlags {
     #[arg(long, short, value_enum, default_value_t)]
     pub(super) output: ReportFormat,
 }
+
+impl UninstallFlags {
+    /// Returns the flags of a removal of everything.
+    pub(crate) const fn all(timeout: u64) -> Self {
+        Self { keep_volumes: false, dry_run: false, timeout, output: ReportFormat::Table }
+    }
+}

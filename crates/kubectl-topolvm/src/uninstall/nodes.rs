@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, HAS_VOLUMES_LABEL};
 
 use crate::install::InstallError;
 use crate::install::apply::wait_until;
@@ -81,12 +81,14 @@ fn operations(node: &Node, flavor: ApiFlavor) -> Vec<Value> {
     if let Some(index) = node.finalizers().iter().position(|finalizer| finalizer == flavor.node_finalizer()) {
         remove("finalizers", &index.to_string(), flavor.node_finalizer());
     }
-    for (key, value) in node.annotations().iter().filter(|(key, _)| key.starts_with(flavor.capacity_prefix())) {
+    for (key, value) in node.annotations().iter().filter(|(key, _)| flavor.is_capacity_annotation(key)) {
         remove("annotations", key, value);
     }
-    // kubelet makes it when the driver is registered, and leaves it
-    if let Some(value) = node.labels().get(flavor.topology_key()) {
-        remove("labels", flavor.topology_key(), value);
+    // kubelet makes the first when the driver is registered, and leaves it; the other is the controller's
+    for key in [flavor.topology_key(), HAS_VOLUMES_LABEL.0] {
+        if let Some(value) = node.labels().get(key) {
+            remove("labels", key, value);
+        }
     }
     operations
 }
@@ -102,8 +104,13 @@ mod tests {
         let node: Node = from_value(json!({"metadata": {
             "name": "n",
             "finalizers": ["other.io/x", "topolvm.io/node"],
-            "annotations": {"capacity.topolvm.io/ssd": "1", "capacity.topolvm.cybozu.com/ssd": "2", "a": "b"},
-            "labels": {"topology.topolvm.io/node": "n", "kubernetes.io/os": "linux"},
+            "annotations": {
+                "capacity.topolvm.io/ssd": "1", "topolvm.io/lvcreate-option-class-capacity": "{}",
+                "capacity.topolvm.cybozu.com/ssd": "2", "a": "b",
+            },
+            "labels": {
+                "topology.topolvm.io/node": "n", "topolvm.io/has-volumes": "true", "kubernetes.io/os": "linux",
+            },
         }}))
         .unwrap();
         let mut object = serde_json::to_value(&node).unwrap();

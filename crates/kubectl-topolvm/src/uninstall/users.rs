@@ -13,7 +13,7 @@ use crate::request::{self, RequestError};
 const SHOWN: usize = 20;
 
 /// Lists volumes, and claims that wait for one, as lines for people.
-pub(super) async fn list(client: &Client, flavor: ApiFlavor) -> Result<Vec<String>, InstallError> {
+pub(crate) async fn list(client: &Client, flavor: ApiFlavor) -> Result<Vec<String>, InstallError> {
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
     let volumes = match request::list(&volumes, &flavor, "").await {
         // A removal that was interrupted has removed the definition

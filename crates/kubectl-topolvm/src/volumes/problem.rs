@@ -1,29 +1,18 @@
-//! Problems of a volume, with their remedies.
+//! Problems of a volume, with their remedies: those that the LogicalVolume alone tells, then those of its claim and its
+//! PersistentVolume.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use serde::Serialize;
-use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, lost_message};
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_doctor::{VolumeProblem, find_volume_problem, is_overdue};
 
 use super::index::Index;
-use super::{Binding, phase, readiness};
+use super::{Binding, phase};
 
-/// Time that a change may take before it is a problem.
-const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(2);
-/// gRPC code RESOURCE_EXHAUSTED, with which lvmd reports too little free space.
-const RESOURCE_EXHAUSTED: i32 = 8;
-
-/// A problem with its remedy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Problem {
-    pub(crate) what: String,
-    pub(crate) remedy: String,
-}
-
-fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
-    Problem { what: what.into(), remedy: remedy.into() }
+fn problem(what: impl Into<String>, remedy: impl Into<String>) -> VolumeProblem {
+    VolumeProblem::new(what, remedy)
 }
 
 /// Returns the first problem of a volume, from the disk upwards: a problem below explains those above.
@@ -32,34 +21,11 @@ pub(super) fn find_problem(
     index: &Index<'_>,
     binding: Binding<'_>,
     now: Timestamp,
-) -> Option<Problem> {
-    let is_old = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) > GRACE_PERIOD);
+) -> Option<VolumeProblem> {
+    let is_old = |since: Option<&Time>| is_overdue(since, now);
     let Some(volume) = binding.volume else { return missing_volume_problem(binding, is_old) };
-    let node = volume.spec.node_name.as_str();
-    if !index.has_node(node) {
-        return Some(problem(
-            format!("its Node {node} is not in the cluster"),
-            "bring the node back under this name, or give its data up as docs/node-maintenance.md says",
-        ));
-    }
-    if volume.is_lost() {
-        let text = lost_message(volume);
-        let (what, remedy) = text.split_once("; ").unwrap_or((&text, "restore the LV, or delete the claim"));
-        return Some(problem(what, remedy));
-    }
-    if volume.is_deleting() {
-        return is_old(volume.metadata.deletion_timestamp.as_ref()).then(|| deletion_problem(flavor, volume));
-    }
-    if let Some((code, message)) = volume.failure() {
-        return Some(failure_problem(volume, code, message));
-    }
-    if readiness(volume) != Readiness::VolumeReady && is_old(volume.metadata.creation_timestamp.as_ref()) {
-        return Some(problem(
-            format!("topolvm-node on node {node} has not done yet what the LogicalVolume asks for"),
-            format!("see that topolvm-node and lvmd run on node {node} and what they log"),
-        ));
-    }
-    binding_problem(volume, binding, is_old)
+    let own = find_volume_problem(flavor, volume, index.has_node(&volume.spec.node_name), now);
+    if own.is_some() || volume.is_deleting() { own } else { binding_problem(volume, binding, is_old) }
 }
 
 /// Returns the problem of the claim or PersistentVolume of an existing volume.
@@ -67,7 +33,7 @@ fn binding_problem(
     volume: &LogicalVolume,
     binding: Binding<'_>,
     is_old: impl Fn(Option<&Time>) -> bool,
-) -> Option<Problem> {
+) -> Option<VolumeProblem> {
     if let Some(persistent) = binding.persistent {
         return persistent_problem(persistent, is_old);
     }
@@ -89,7 +55,7 @@ fn binding_problem(
 }
 
 /// Returns the problem of the PersistentVolume of an existing volume.
-fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
+fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Time>) -> bool) -> Option<VolumeProblem> {
     let name = persistent.name_any();
     match persistent_phase(persistent) {
         "Released" if policy(persistent) == "Retain" => Some(problem(
@@ -112,7 +78,7 @@ fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Tim
 }
 
 /// Returns the problem of a claim or PersistentVolume without a LogicalVolume.
-fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<Problem> {
+fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<VolumeProblem> {
     if let Some(persistent) = binding.persistent {
         return Some(problem(
             "its LogicalVolume is gone",
@@ -140,42 +106,6 @@ fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -
                 for a pod needs one",
         )
     })
-}
-
-fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> Problem {
-    let (name, node) = (volume.name(), &volume.spec.node_name);
-    if !volume.has_finalizer(flavor.logical_volume_finalizer()) {
-        let holders = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-        return problem(
-            format!("it is deleted, and something else holds the object: {holders}"),
-            "see to it that whoever has put this finalizer takes it off",
-        );
-    }
-    if volume.annotation(flavor.pending_deletion()).is_some() {
-        return problem(
-            format!("it is deleted, and its annotation {} keeps the agent away", flavor.pending_deletion()),
-            format!("take the annotation off: kubectl annotate logicalvolume {name} {}-", flavor.pending_deletion()),
-        );
-    }
-    problem(
-        format!("it is deleted, and topolvm-node on node {node} has not removed the LV"),
-        format!(
-            "see kubectl topolvm events for the reason (who still uses it, for instance), and that topolvm-node runs \
-                on node {node}"
-        ),
-    )
-}
-
-fn failure_problem(volume: &LogicalVolume, code: i32, message: &str) -> Problem {
-    let node = &volume.spec.node_name;
-    let class = if volume.spec.device_class.is_empty() { "default" } else { &volume.spec.device_class };
-    let what = if volume.volume_id().is_some() { "it could not grow" } else { "it could not be made" };
-    let remedy = if code == RESOURCE_EXHAUSTED {
-        format!("free space in the device class {class} of node {node}, extend its volume group, or ask for less")
-    } else {
-        format!("do what the message says; lvmd and topolvm-node on node {node} log more")
-    };
-    problem(format!("{what}: {message}"), remedy)
 }
 
 fn persistent_phase(persistent: &PersistentVolume) -> &str {

@@ -43,9 +43,14 @@ pub(super) const CLASS_NAME: Key =
 pub(super) const VOLUME_GROUP: Key = key(
     "volume-group",
     "",
-    "where its volumes live. It must exist before lvmd starts. One thick class and any number of thin ones, each with \
-     a pool of its own, can \
-     share it",
+    "where its volumes live. It must exist before lvmd starts, unless the class is `optional`. One thick class and any \
+     number of thin ones, each with a pool of its own, can share it",
+);
+pub(super) const OPTIONAL: Key = key(
+    "optional",
+    "false",
+    "whether a machine may lack the volume group. lvmd then starts without it, and offers the class while the group is \
+     there: one file for machines with different disks",
 );
 pub(super) const DEFAULT: Key =
     key("default", "false", "whether requests without a class mean this one; at most one class");
@@ -89,8 +94,19 @@ impl Key {
     pub const FILE: &[Self] =
         &[SOCKET_NAME, DEVICE_CLASSES, OPTION_CLASSES, ALLOWED_UIDS, ALLOWED_GIDS, LVM_COMMAND_PREFIX];
     /// The keys of a device class.
-    pub const DEVICE_CLASS: &[Self] =
-        &[CLASS_NAME, VOLUME_GROUP, DEFAULT, SPARE_GB, STRIPE, STRIPE_SIZE, LVCREATE_OPTIONS, WIPE, TYPE, THIN_POOL];
+    pub const DEVICE_CLASS: &[Self] = &[
+        CLASS_NAME,
+        VOLUME_GROUP,
+        OPTIONAL,
+        DEFAULT,
+        SPARE_GB,
+        STRIPE,
+        STRIPE_SIZE,
+        LVCREATE_OPTIONS,
+        WIPE,
+        TYPE,
+        THIN_POOL,
+    ];
     /// The keys of a thin pool.
     pub const THIN_POOL: &[Self] = &[POOL_NAME, OVERPROVISION_RATIO];
     /// The keys of a class of lvcreate options.

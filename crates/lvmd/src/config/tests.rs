@@ -43,6 +43,7 @@ lvcreate-option-classes:
     let ssd = DeviceClass {
         name: "ssd".to_owned(),
         volume_group: "vg-ssd".parse().unwrap(),
+        optional: false,
         thin_pool: None,
         default: true,
         spare: 5 << 30,
@@ -55,8 +56,8 @@ lvcreate-option-classes:
     assert_eq!(**config.classes.get("").unwrap(), ssd);
     let hdd = config.classes.get("hdd_1.x").unwrap();
     assert_eq!((hdd.spare, hdd.default, &hdd.striping), (10 << 30, false, &None));
-    assert_eq!(&**config.classes.options("mirrored").unwrap(), ["--type=raid1"]);
-    assert_eq!(config.classes.options("other"), None);
+    assert_eq!(config.classes.option_class("mirrored").unwrap().options, ["--type=raid1"]);
+    assert_eq!(config.classes.option_class("other"), None);
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn of_option_classes_with_one_name_the_last_counts() {
          options: [two]}]",
     )
     .unwrap();
-    assert_eq!(&**config.classes.options("o").unwrap(), ["two"]);
+    assert_eq!(config.classes.option_class("o").unwrap().options, ["two"]);
 }
 
 #[rstest]

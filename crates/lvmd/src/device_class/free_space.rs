@@ -63,6 +63,13 @@ impl DeviceClass {
         Ok(pool.overprovision.apply(found.size).saturating_sub(promised).saturating_sub(self.spare))
     }
 
+    /// Returns the bytes of a thick class's spare that are not free in the group, because others took them. 0 while
+    /// physical volumes are missing.
+    pub fn used_spare(&self, group: &VolumeGroup) -> u64 {
+        let is_kept = self.thin_pool.is_none() && group.missing_pvs == 0;
+        if is_kept { self.spare.saturating_sub(group.free) } else { 0 }
+    }
+
     /// Returns the bytes that are free in the group, less the spare of a thick class, whatever can be created of them.
     /// 0 while physical volumes are missing.
     pub fn group_free_bytes(&self, group: &VolumeGroup) -> u64 {

@@ -1,10 +1,10 @@
 //! Creates volumes. `lvcreate`'s arguments are put together in `lvm`'s `LvmCommand::create`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use lvm::{Host, Layout, LogicalVolume, LvName, NewVolume, Tag, VolumeGroup};
+use lvm::{Host, Layout, LogicalVolume, NewVolume, VolumeGroup};
 
+use super::creation::{CreateVolume, Creation};
 use super::group::Group;
 use super::locate::not_in_place;
 use super::preconditions::{
@@ -16,68 +16,70 @@ use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::tags;
 
-/// A volume that a client wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateVolume {
-    /// Its name.
-    pub name: LvName,
-    /// The device class; empty for the default class.
-    pub device_class: String,
-    /// The option class; empty for the settings of the device class.
-    pub option_class: String,
-    /// Size in bytes, a multiple of 512; it is rounded up to whole extents.
-    pub bytes: u64,
-    /// Tags to put on it.
-    pub tags: Vec<Tag>,
-}
-
 impl<R: Host> Engine<R> {
     /// Creates a volume. Returns an existing volume of this name if it is large enough: the answer to an earlier
     /// request was lost.
     pub async fn create(&self, wanted: CreateVolume) -> Result<LogicalVolume, Error> {
         let class = self.class(&wanted.device_class)?;
-        let options = match wanted.option_class.as_str() {
+        let option_class = match wanted.option_class.as_str() {
             "" => None,
-            name => match self.classes().options(name) {
-                Some(options) => Some(Arc::clone(options)),
+            name => match self.classes().option_class(name) {
+                Some(class) => Some(Arc::clone(class)),
                 None => return Err(Error::UnknownOptionClass(name.to_owned())),
             },
         };
         let group = self.group(&class.volume_group)?;
         self.check_not_created_elsewhere(&group, &wanted.name)?;
-        self.with_lock(group, async move |engine, group| {
-            engine.create_in_group(&group, &class, &wanted, options.as_deref()).await
+        let place = group.creations.push(Creation { wanted, class, option_class });
+        self.with_lock(group, async move |engine, group| match place.leave() {
+            Some(volume) => Ok(volume),
+            None => engine.create_in_group(&group, &place.change).await,
         })
         .await
     }
 
-    async fn create_in_group(
-        &self,
-        group: &Group,
-        class: &DeviceClass,
-        wanted: &CreateVolume,
-        options: Option<&[String]>,
-    ) -> Result<LogicalVolume, Error> {
-        // An option class takes the place of all lvcreate options of the device class.
-        let (striping, options, layout) = match options {
-            Some(options) => (None, options, Cow::Owned(Layout::parse(options, None))),
-            None => (class.striping.as_ref(), class.lvcreate_options.as_slice(), Cow::Borrowed(&class.layout)),
-        };
-        let size = |known: &VolumeGroup| round_up_to_extents(known, wanted.bytes, layout.step());
-        let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| find_mismatch(class, existing, size(known));
-        let known = match self.prepare_name(group, |volume| class.owns(volume), &wanted.name, mismatch).await? {
+    async fn create_in_group(&self, group: &Group, creation: &Arc<Creation>) -> Result<LogicalVolume, Error> {
+        let mut known = match self.prepare_creation(group, creation).await? {
             NameState::Exists(existing) => return Ok(*existing),
             NameState::Free(known) => known,
         };
+        if let Some(batch) = self.plan_batch(group, creation, &known) {
+            if let Some(created) = self.create_batch(group, batch).await {
+                return Ok(created);
+            }
+            known = match self.prepare_creation(group, creation).await? {
+                NameState::Exists(existing) => return Ok(*existing),
+                NameState::Free(known) => known,
+            };
+        }
+        self.create_alone(group, creation, &known).await
+    }
+
+    /// Makes the name of a new volume free, or returns the existing volume that is the wanted one.
+    async fn prepare_creation(&self, group: &Group, creation: &Creation) -> Result<NameState, Error> {
+        let Creation { wanted, class, .. } = creation;
+        let step = creation.layout().step();
+        let size = |known: &VolumeGroup| round_up_to_extents(known, wanted.bytes, step);
+        let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| find_mismatch(class, existing, size(known));
+        self.prepare_name(group, |volume| class.owns(volume), &wanted.name, mismatch).await
+    }
+
+    async fn create_alone(
+        &self,
+        group: &Group,
+        creation: &Creation,
+        known: &VolumeGroup,
+    ) -> Result<LogicalVolume, Error> {
+        let Creation { wanted, class, .. } = creation;
         let making = self.inner.instance.new_making_tag()?;
         let volume = NewVolume {
             vg: &group.name,
             pool: class.thin_pool.as_ref().map(|pool| &pool.name),
             name: &wanted.name,
-            bytes: check_space(class, &layout, &known, wanted.bytes)?,
+            bytes: check_space(class, creation.layout(), known, wanted.bytes)?,
             tags: &tags::of_new_volume(&wanted.tags, &making, None, class.wipe.filter(|_| class.thin_pool.is_none()))?,
-            striping,
-            options,
+            striping: creation.striping(),
+            options: creation.options(),
         };
         let create = || self.inner.lvm.create(&volume, &making);
         let created = self.create_with_retry(group, volume.pool, &wanted.name, create).await?;
@@ -89,7 +91,7 @@ impl<R: Host> Engine<R> {
 }
 
 /// Returns the size in bytes after rounding. Fails if LVM cannot create a volume of that size in the class.
-fn check_space(class: &DeviceClass, layout: &Layout, group: &VolumeGroup, bytes: u64) -> Result<u64, Error> {
+pub(super) fn check_space(class: &DeviceClass, layout: &Layout, group: &VolumeGroup, bytes: u64) -> Result<u64, Error> {
     check_no_missing_pvs(group)?;
     check_pool_zeroes(class, group)?;
     check_pool_accepts_volumes(class, group)?;

@@ -84,6 +84,11 @@ impl DeviceSnapshot {
         &self.fills
     }
 
+    /// Returns whether the kernel ignores discards in a thin pool: `discards=ignore` of lvmthin(7), in dm-thin's words.
+    pub(super) fn ignores_discards(&self, pool: &str) -> bool {
+        self.conditions.get(pool).is_some_and(|condition| condition.split(' ').any(|word| word == "ignore_discard"))
+    }
+
     /// Says whether the cached report is still up to date, from this snapshot and the one at the time of the report.
     /// What was odd then and stays so is no change.
     pub(super) fn compare(&self, before: &Self, cached: Option<&VolumeGroup>) -> Freshness {
@@ -128,4 +133,24 @@ pub(super) fn newest_version(vg_uuid: &str, headers: &[HeaderRead]) -> Option<Ve
 /// meanwhile.
 fn any_changed<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String, V>) -> bool {
     now.iter().any(|(key, value)| before.get(key).is_some_and(|before| before != value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_ignores_discards_is_known_by_the_kernels_word() {
+        for (condition, expected) in [
+            ("rw ignore_discard queue_if_no_space - 1024", true),
+            ("rw discard_passdown queue_if_no_space - 1024", false),
+            ("rw no_discard_passdown queue_if_no_space - 1024", false),
+            ("inactive", false),
+        ] {
+            let conditions = [("pool".to_owned(), condition.to_owned())].into();
+            let snapshot = DeviceSnapshot { conditions, ..DeviceSnapshot::default() };
+            assert_eq!(snapshot.ignores_discards("pool"), expected, "{condition}");
+            assert!(!snapshot.ignores_discards("another"), "{condition}");
+        }
+    }
 }

@@ -15,10 +15,16 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
+use super::change_queue::ChangeQueue;
+use super::creation::Creation;
 use super::device_snapshot::{DeviceSnapshot, Freshness, is_version_of, newest_version};
+use super::growth::Growth;
 use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
 use super::wipe_progress::WipeProgress;
 use crate::error::Error;
+
+/// Bytes in a sector of device-mapper.
+const SECTOR: u64 = 512;
 
 /// One volume group.
 #[derive(Debug)]
@@ -35,6 +41,10 @@ pub(super) struct Group {
     /// Notified when LVM has reported on the group.
     pub(super) refreshed: Notify,
     pub(super) wipe_progress: WipeProgress,
+    /// The creations that wait for the lock.
+    pub(super) creations: ChangeQueue<Creation>,
+    /// The growths that wait for the lock.
+    pub(super) growths: ChangeQueue<Growth>,
 }
 
 #[derive(Debug)]
@@ -95,6 +105,8 @@ impl Group {
             refresh_needed: Notify::new(),
             refreshed: Notify::new(),
             wipe_progress: WipeProgress::default(),
+            creations: ChangeQueue::default(),
+            growths: ChangeQueue::default(),
         };
         group.store_report(report);
         group
@@ -240,6 +252,11 @@ impl Group {
         freshness
     }
 
+    /// Returns whether a thin pool ignores discards, as far as its device has told.
+    pub(super) fn ignores_discards(&self, pool: &str) -> bool {
+        self.cache.read().devices.ignores_discards(pool)
+    }
+
     /// Returns the kernel's status of a volume's device; `None` when it has none.
     pub(super) async fn device_status<D: Devices>(
         &self,
@@ -254,6 +271,24 @@ impl Group {
     /// Returns the devices of the machine's volumes by their names in device-mapper.
     pub(super) async fn mapped_devices<D: Devices>(&self, devices: &Arc<D>) -> io::Result<HashMap<String, Device>> {
         self.ask_device_mapper(devices, Devices::mapped).await
+    }
+
+    /// Returns the bytes that these thin volumes use in their pools, by name, without those that have no device.
+    pub(super) async fn thin_usage<D: Devices>(
+        &self,
+        devices: &Arc<D>,
+        group: Arc<VolumeGroup>,
+        volumes: Vec<LogicalVolume>,
+    ) -> io::Result<HashMap<Box<str>, u64>> {
+        self.ask_device_mapper(devices, move |devices| {
+            let mut usage = HashMap::new();
+            for volume in volumes {
+                let sectors = devices.status(&group, &volume)?.and_then(|status| status.mapped_sectors);
+                usage.extend(sectors.map(|sectors| (volume.name, sectors.saturating_mul(SECTOR))));
+            }
+            Ok(usage)
+        })
+        .await
     }
 
     /// Asks device-mapper in a thread of its own, one question at a time, with a timeout.

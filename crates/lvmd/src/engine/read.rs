@@ -1,6 +1,7 @@
 //! Answers questions about volumes and free space from the cache. LVM is asked only when device-mapper cannot say which
 //! devices there are, or when no cached group has the volume.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
@@ -31,6 +32,17 @@ impl<R: Host> Engine<R> {
             set_device(volume, &known.name, devices.as_ref());
         }
         Ok(volumes)
+    }
+
+    /// Returns the bytes that the thin ones of these volumes of a class use in their pool, by name. Volumes that are
+    /// not active are left out, and all while device-mapper does not answer.
+    pub async fn thin_usage(&self, class: &str, volumes: &[LogicalVolume]) -> HashMap<Box<str>, u64> {
+        let thin: Vec<_> =
+            volumes.iter().filter(|volume| volume.attr.is_thin() && volume.device.is_some()).cloned().collect();
+        let group = self.class(class).and_then(|class| self.group(&class.volume_group));
+        let Ok(group) = group else { return HashMap::new() };
+        let Some(known) = group.cached().filter(|_| !thin.is_empty()) else { return HashMap::new() };
+        group.thin_usage(&self.devices(), known, thin).await.unwrap_or_default()
     }
 
     /// Returns a volume by class and name: from the place of the class, from another cached group, or from any other

@@ -31,7 +31,9 @@ impl<R: Host> Engine<R> {
                 self.resume_suspended(group).await;
             }
             Err(lvm::Error::GroupNotFound(vg)) => {
-                tracing::error!(%vg, "volume group not found; its capacity is 0");
+                if self.classes().requires(&vg) || group.cached().is_some() {
+                    tracing::error!(%vg, "volume group not found; its capacity is 0");
+                }
                 self.store_report(group, None);
             }
             Err(error) => {

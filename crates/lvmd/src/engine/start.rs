@@ -57,8 +57,9 @@ pub enum StartError {
 }
 
 impl<R: Host> Engine<R> {
-    /// Checks that LVM works and that every class has its volume group and thin pool, then starts the background tasks
-    /// of each volume group. These first remove the volumes that an earlier process of this instance left unfinished.
+    /// Checks that LVM works and that every class that is not optional has its volume group and thin pool, then starts
+    /// the background tasks of each volume group. These first remove the volumes that an earlier process of this
+    /// instance left unfinished.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
@@ -87,16 +88,18 @@ impl<R: Host> Engine<R> {
         Ok(engine)
     }
 
-    /// Replaces the device classes if each of the new ones has its volume group and thin pool; otherwise changes
-    /// nothing. Volumes of a class that is no longer configured stay, and can be found, grown and removed.
+    /// Replaces the device classes if each of the new ones has its volume group, without which only an optional one can
+    /// be, and thin pool; otherwise changes nothing. Volumes of a class that is no longer configured stay, and can be
+    /// found, grown and removed.
     pub async fn reconfigure(&self, classes: DeviceClasses) -> Result<(), StartError> {
         let tracked = self.groups();
         let used = classes.volume_groups();
         let new: Vec<_> = used.iter().filter(|group| !tracked.contains_key(*group)).cloned().collect();
-        let mut found = Vec::new();
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
         for result in self.inner.lvm.volume_groups(&new).await {
             match result {
                 Ok(group) => found.push(group),
+                Err(lvm::Error::GroupNotFound(vg)) if !classes.requires(&vg) => missing.push(vg),
                 Err(lvm::Error::GroupNotFound(vg)) => return Err(no_volume_group(&classes, vg)),
                 Err(error) => return Err(StartError::Lvm(error)),
             }
@@ -106,7 +109,10 @@ impl<R: Host> Engine<R> {
             match self.current(group).await {
                 Ok(group) => check_thin_pools(&classes, &group)?,
                 Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
-                Err(_) => return Err(no_volume_group(&classes, group.name.clone())),
+                Err(_) if classes.requires(&group.name) => {
+                    return Err(no_volume_group(&classes, group.name.clone()));
+                }
+                Err(_) => {}
             }
         }
         for group in &found {
@@ -116,6 +122,10 @@ impl<R: Host> Engine<R> {
         for group in found {
             self.track_group(group);
         }
+        for vg in missing {
+            tracing::warn!(%vg, "volume group not found; its optional device classes are offered when it is there");
+            self.track(vg, None);
+        }
         *self.inner.classes.write() = Arc::new(classes);
         self.publish();
         Ok(())
@@ -123,11 +133,17 @@ impl<R: Host> Engine<R> {
 
     /// Puts a volume group that LVM has just reported into the cache and keeps it there, unless it is there already.
     pub(super) fn track_group(&self, reported: VolumeGroup) {
-        let group = match self.inner.groups.write().entry(reported.name.clone()) {
+        self.track(reported.name.clone(), Some(reported));
+    }
+
+    /// Does the same for a group that the machine may lack.
+    fn track(&self, vg: VgName, reported: Option<VolumeGroup>) {
+        let group = match self.inner.groups.write().entry(vg.clone()) {
             Entry::Occupied(_) => return,
             Entry::Vacant(entry) => {
-                storage_health::log_missing_pvs(&reported.name, 0, reported.missing_pvs);
-                Arc::clone(entry.insert(Arc::new(Group::new(reported.name.clone(), Some(reported)))))
+                let missing_pvs = reported.as_ref().map_or(0, |group| group.missing_pvs);
+                storage_health::log_missing_pvs(&vg, 0, missing_pvs);
+                Arc::clone(entry.insert(Arc::new(Group::new(vg, reported))))
             }
         };
         let shutdown = || self.inner.shutdown.clone();

@@ -26,6 +26,8 @@ pub(crate) struct GroupStatus {
     pub(crate) is_stale: bool,
     /// Number of missing physical volumes in the last report.
     pub(crate) missing_pvs: u64,
+    /// Number of thin pools of device classes that ignore discards.
+    pub(crate) pools_ignoring_discards: u64,
 }
 
 /// Device classes on top of LVM. Clones share everything.
@@ -54,14 +56,16 @@ impl<R> Clone for Engine<R> {
 }
 
 impl<R: Host> Engine<R> {
-    /// Returns the capacity of all device classes. A missing volume group has none.
+    /// Returns the capacity of all device classes. A missing volume group has none; an optional class without its group
+    /// is left out.
     pub fn capacity(&self) -> Capacity {
-        let groups = self.groups();
+        let (groups, classes) = (self.groups(), self.classes());
         let capacity_of = |class: &Arc<DeviceClass>| {
             let group = groups.get(&class.volume_group).and_then(|group| group.cached());
-            ClassCapacity::of(class, group.as_deref())
+            let is_offered = group.is_some() || !class.optional;
+            is_offered.then(|| ClassCapacity::of(class, &classes, group.as_deref()))
         };
-        Capacity { classes: self.classes().iter().map(capacity_of).collect() }
+        Capacity { classes: classes.iter().filter_map(capacity_of).collect() }
     }
 
     /// Streams the capacity of all device classes: now, and after each change until the shutdown begins.
@@ -82,12 +86,18 @@ impl<R: Host> Engine<R> {
 
     /// Returns the state of the cache of each volume group.
     pub(crate) fn group_status(&self) -> Vec<GroupStatus> {
-        let groups = self.groups();
+        let (groups, classes) = (self.groups(), self.classes());
+        let ignoring_discards = |group: &Arc<Group>| {
+            let pools = classes.iter().filter(|class| class.volume_group == group.name);
+            let pools = pools.filter_map(|class| class.thin_pool.as_ref());
+            pools.map(|pool| u64::from(group.ignores_discards(pool.name.as_str()))).sum()
+        };
         let status = |group: &Arc<Group>| GroupStatus {
             name: group.name.clone(),
             age: group.age(),
             is_stale: group.stale_reason().is_some(),
             missing_pvs: group.cached().map_or(0, |group| group.missing_pvs),
+            pools_ignoring_discards: ignoring_discards(group),
         };
         groups.values().map(status).collect()
     }

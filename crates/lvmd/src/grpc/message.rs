@@ -1,9 +1,11 @@
 //! Checks request messages and turns them into the engine's types, and the engine's types into answers.
 
+use std::collections::HashMap;
+
 use lvm::{LogicalVolume, LvName, Tag};
 use topolvm_proto::lvmd as proto;
 
-use crate::capacity::{Capacity, ClassCapacity};
+use crate::capacity::{Capacity, ClassCapacity, LayoutCapacity};
 use crate::engine::{CreateSnapshot, CreateVolume};
 use crate::error::InvalidRequest;
 use crate::tags;
@@ -86,7 +88,17 @@ pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
         tags: volume.tags.into_iter().map(String::from).collect(),
         path: volume.path.into(),
         attr: volume.attr.to_string(),
+        thin_used_bytes: None,
     }
+}
+
+/// Converts a list of volumes, with the bytes that the thin ones among them use in their pool.
+pub(super) fn volumes(volumes: Vec<LogicalVolume>, thin_usage: &HashMap<Box<str>, u64>) -> Vec<proto::LogicalVolume> {
+    let with_usage = |listed: LogicalVolume| {
+        let thin_used_bytes = thin_usage.get(&listed.name).copied();
+        proto::LogicalVolume { thin_used_bytes, ..volume(listed) }
+    };
+    volumes.into_iter().map(with_usage).collect()
 }
 
 pub(super) fn watch_response(capacity: &Capacity) -> proto::WatchResponse {
@@ -113,5 +125,11 @@ fn watch_item(class: &ClassCapacity) -> proto::WatchItem {
             size_bytes: thin.size,
             attr: thin.attr.map(|attr| attr.to_string()).unwrap_or_default(),
         }),
+        option_classes: class.layouts.iter().map(option_class_item).collect(),
     }
+}
+
+fn option_class_item(capacity: &LayoutCapacity) -> proto::OptionClassItem {
+    let LayoutCapacity { option_class, free_bytes, stripes, images } = capacity.clone();
+    proto::OptionClassItem { lvcreate_option_class: option_class, free_bytes, stripes, images }
 }

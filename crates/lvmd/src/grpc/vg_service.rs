@@ -21,12 +21,14 @@ impl<R: Host> VgService for VgApi<R> {
     async fn get_lv_list(&self, request: Request<GetLvListRequest>) -> Result<Response<GetLvListResponse>, Status> {
         let GetLvListRequest { device_class, name } = request.into_inner();
         let volumes = if name.is_empty() {
-            self.0.list(&device_class).await?
+            let listed = self.0.list(&device_class).await?;
+            let thin_usage = self.0.thin_usage(&device_class, &listed).await;
+            message::volumes(listed, &thin_usage)
         } else {
             let name = message::checked_name(name)?;
-            self.0.find(&device_class, &name).await?.into_iter().collect()
+            self.0.find(&device_class, &name).await?.into_iter().map(message::volume).collect()
         };
-        Ok(Response::new(GetLvListResponse { volumes: volumes.into_iter().map(message::volume).collect() }))
+        Ok(Response::new(GetLvListResponse { volumes }))
     }
 
     async fn get_free_bytes(

@@ -51,7 +51,7 @@ type Gauge<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 /// Names and values of the labels of an item.
 type Labels = Vec<(&'static str, String)>;
 
-const GROUP_GAUGES: [Gauge<GroupStatus>; 3] = [
+const GROUP_GAUGES: [Gauge<GroupStatus>; 4] = [
     ("volume_group_age_seconds", "Time since LVM was last asked about a volume group", |group| {
         Some(group.age.as_secs_f64())
     }),
@@ -61,6 +61,9 @@ const GROUP_GAUGES: [Gauge<GroupStatus>; 3] = [
     ("volume_group_missing_physical_volumes", "Physical volumes of a volume group that LVM does not find", |group| {
         Some(float(group.missing_pvs))
     }),
+    ("volume_group_pools_ignoring_discards", "Thin pools of device classes that ignore discards", |group| {
+        Some(float(group.pools_ignoring_discards))
+    }),
 ];
 
 const WIPE_GAUGES: [Gauge<WipeStatus>; 2] = [
@@ -68,10 +71,13 @@ const WIPE_GAUGES: [Gauge<WipeStatus>; 2] = [
     ("wiping_bytes", "What is still to be wiped before it can be given away", |entry| Some(float(entry.bytes))),
 ];
 
-const CLASS_GAUGES: [Gauge<ClassCapacity>; 5] = [
+const CLASS_GAUGES: [Gauge<ClassCapacity>; 6] = [
     ("device_class_size_bytes", "Size of the volume group of a device class", |class| Some(float(class.size))),
     ("device_class_available_bytes", "What may still be given away in a device class", |class| {
         Some(float(class.free_bytes))
+    }),
+    ("device_class_used_spare_bytes", "Part of the spare of a thick device class that is not free any more", |class| {
+        class.thin.is_none().then(|| float(class.used_spare))
     }),
     ("device_class_volumes", "Logical volumes in a device class", |class| Some(float(class.volumes))),
     ("device_class_thin_data_percent", "How full the thin pool of a device class is", |class| {

@@ -112,6 +112,21 @@ async fn a_file_that_cannot_work_changes_nothing_until_it_is_right() {
 }
 
 #[tokio::test]
+async fn device_classes_that_would_count_space_twice_are_not_taken_and_the_metric_says_so() {
+    let mut following = Following::start();
+    let thin = |name| {
+        format!("{{name: {name}, volume-group: vg, type: thin, thin-pool: {{name: p, overprovision-ratio: 2}}}}")
+    };
+    for more in ["{name: two, volume-group: vg}".to_owned(), format!("{}, {}", thin("two"), thin("three"))] {
+        let failure =
+            following.write(&format!("device-classes: [{{name: one, volume-group: vg}}, {more}]")).await.failure;
+        assert!(failure.as_ref().is_some_and(|failure| failure.contains("belongs to device class")), "{failure:?}");
+        assert_eq!(following.metric("successful"), "0");
+    }
+    following.applied.try_recv().unwrap_err();
+}
+
+#[tokio::test]
 async fn device_classes_that_cannot_be_used_are_tried_again_at_the_next_reading() {
     let mut following = Following::start();
     *following.answer.lock().await = Err("there is no volume group vg2");

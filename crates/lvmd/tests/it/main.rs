@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a panic is the right answer")]
 
+mod burst;
 mod embedded;
 mod external_changes;
 mod former_classes;
@@ -11,6 +12,7 @@ mod metrics;
 mod model;
 mod moved_classes;
 mod node;
+mod optional_classes;
 mod program;
 mod removal;
 mod service;

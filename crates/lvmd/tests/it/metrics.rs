@@ -6,7 +6,7 @@ use lvm::Lvm;
 use lvmd::{EngineMetrics, LvmMetrics, Metered};
 use prometheus_client::registry::Registry;
 use tokio::time::sleep;
-use topolvm_testkit::lvm::{FakeLvm, Fault};
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 use crate::node::{GIB, Node};
 
@@ -34,6 +34,22 @@ async fn a_group_that_lvm_cannot_be_asked_about_is_stale_and_grows_old() {
     assert!(value(&node, "topolvm_lvmd_volume_group_age_seconds{volume_group=\"vg-ssd\"}") >= 100.0);
 }
 
+/// LVM's words, with which it ends with 5, about a name that two volume groups have.
+const TWO_OF_ONE_NAME: &str = "WARNING: VG name vg-ssd is used by VGs p9XfaK and asplef.
+  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.
+  Multiple VGs found with the same name: skipping vg-ssd
+  Use --select vg_uuid=<uuid> in place of the VG name.";
+
+#[tokio::test(start_paused = true)]
+async fn a_group_of_whose_name_there_is_a_second_one_is_stale_and_not_gone() {
+    let node = Node::start().await;
+    node.lvm.fail_always("fullreport", Fault::says(TWO_OF_ONE_NAME));
+    node.lvm.extend_group("vg-ssd", GIB);
+    node.notice().await;
+    assert!(value(&node, "topolvm_lvmd_volume_group_stale{volume_group=\"vg-ssd\"}") > 0.5);
+    assert!(value(&node, "topolvm_lvmd_device_class_size_bytes{device_class=\"ssd\"}") > 0.5);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_room_in_a_class_is_told_without_a_process() {
     let node = Node::start_thin().await;
@@ -45,6 +61,31 @@ async fn the_room_in_a_class_is_told_without_a_process() {
     let told = ["size_bytes", "available_bytes", "volumes", "thin_data_percent"].map(of_thin);
     let gib = f64::from(1 << 30);
     assert_eq!(told.map(|value| value.to_string()), [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string()));
+    assert_eq!(node.lvm.processes(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_part_of_the_spare_that_others_took_is_told() {
+    let node = Node::start().await;
+    let used = || value(&node, "topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"}").to_string();
+    node.create("ssd", "a", 9 * GIB).await.unwrap();
+    assert_eq!(used(), "0");
+    node.lvm.add_volume("vg-ssd", "theirs", FakeVolume::thick(GIB / 4));
+    node.notice().await;
+    assert_eq!(used(), (GIB / 4).to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_that_ignore_discards_are_told_without_a_process() {
+    let node = Node::start_thin().await;
+    let ignoring =
+        || value(&node, "topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"}").to_string();
+    node.notice().await;
+    assert_eq!(ignoring(), "0");
+    node.lvm.edit_volume("vg", "pool2", |pool| pool.discards = "ignore_discard");
+    node.notice().await;
+    let before = node.lvm.processes();
+    assert_eq!(ignoring(), "1");
     assert_eq!(node.lvm.processes(), before);
 }
 

@@ -34,6 +34,23 @@ async fn a_thin_volume_lives_in_the_pool_of_its_class() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_list_of_a_class_tells_what_thin_volumes_take_in_their_pool() {
+    let node = Node::start_thin().await;
+    for name in ["a", "inactive"] {
+        node.create("thin", name, GIB).await.unwrap();
+    }
+    node.create("thick", "b", GIB).await.unwrap();
+    node.lvm.edit_volume("vg", "a", |volume| volume.mapped_sectors = 2048);
+    node.lvm.edit_volume("vg", "inactive", |volume| volume.active = false);
+    let used = async |class: &str| {
+        let listed = node.list(class).await.unwrap();
+        listed.into_iter().map(|volume| (volume.name, volume.thin_used_bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(used("thin").await, [("a".to_owned(), Some(MIB)), ("inactive".to_owned(), None)]);
+    assert_eq!(used("thick").await, [("b".to_owned(), None)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pool_promises_its_size_times_its_ratio_less_the_spare_and_not_an_extent_more() {
     let node = Node::start_thin().await;
     assert_eq!(node.free("thin").await.unwrap(), 5 * GIB);
@@ -180,6 +197,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
         size_bytes: 20 * GIB,
         thin_pool,
         volume_group_free_bytes: free_bytes,
+        ..WatchItem::default()
     };
     let pool = ThinPoolItem {
         data_percent: 12.5,

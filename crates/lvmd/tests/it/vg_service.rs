@@ -5,10 +5,10 @@ use std::time::Duration;
 use rstest::rstest;
 use tokio::time::sleep;
 use tonic::Code;
-use topolvm_proto::lvmd::Empty;
+use topolvm_proto::lvmd::{CreateLvRequest, Empty, OptionClassItem};
 use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 
-use crate::node::{GIB, Node, code};
+use crate::node::{GIB, Node, THIN_CONFIG, code, create_request};
 
 #[tokio::test(start_paused = true)]
 async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
@@ -178,4 +178,47 @@ async fn what_is_free_and_what_can_be_made_of_it_are_told_apart() {
     assert_eq!((message.free_bytes, message.items[0].free_bytes), (8 * GIB - EXTENT, 8 * GIB - EXTENT));
     assert_eq!(message.items[0].volume_group_free_bytes, 16 * GIB);
     assert_eq!(node.free("raid").await.unwrap(), 8 * GIB - EXTENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_are_told_the_largest_volume_of_each_option_class_with_another_layout() {
+    let options = "lvcreate-option-classes: [{name: ahead, options: [--readahead=8]}, {name: mirrored, options: \
+         [--type=raid1]}, {name: striped, options: [-i2]}]";
+    let config =
+        format!("device-classes: [{{name: plain, volume-group: vg-hdd, default: true, spare-gb: 4}}]\n{options}");
+    let node = Node::start().await.restart(&config).await;
+    let processes = node.lvm.processes();
+    assert_eq!(
+        layouts(&node).await,
+        [vec![
+            layout("", 16 * GIB, 1, 1),
+            layout("mirrored", 8 * GIB - EXTENT, 1, 2),
+            layout("striped", 16 * GIB, 2, 2)
+        ]]
+    );
+    assert_eq!(node.lvm.processes(), processes);
+    let mirrored = |name, size| CreateLvRequest {
+        lvcreate_option_class: "mirrored".to_owned(),
+        ..create_request("plain", name, size)
+    };
+    assert_eq!(code(node.create_with(mirrored("a", 8 * GIB)).await), Code::ResourceExhausted);
+    node.create_with(mirrored("a", 8 * GIB - EXTENT)).await.unwrap();
+    assert_eq!(
+        layouts(&node).await,
+        [vec![layout("", 0, 1, 1), layout("mirrored", 0, 1, 2), layout("striped", 0, 2, 2)]]
+    );
+    // A pool gives all volumes the same
+    let node = Node::start_thin().await.restart(&format!("{THIN_CONFIG}{options}")).await;
+    let told: Vec<_> = layouts(&node).await.iter().map(Vec::len).collect();
+    assert_eq!(told, [3, 0, 0]);
+}
+
+fn layout(option_class: &str, free_bytes: u64, stripes: u64, images: u64) -> OptionClassItem {
+    OptionClassItem { lvcreate_option_class: option_class.to_owned(), free_bytes, stripes, images }
+}
+
+/// The option classes of each device class in the first message of Watch.
+async fn layouts(node: &Node) -> Vec<Vec<OptionClassItem>> {
+    let message = node.vg.clone().watch(Empty {}).await.unwrap().into_inner().message().await.unwrap().unwrap();
+    message.items.into_iter().map(|item| item.option_classes).collect()
 }

@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use topolvm_runtime::grpc::{RpcMetrics, serve};
 use topolvm_runtime::unix;
-use topolvm_testkit::lvm::FakeVolume;
+use topolvm_testkit::lvm::{EXTENT, FakeVolume};
 
 use crate::node::{GIB, MANAGED, Node};
 
@@ -269,8 +269,17 @@ async fn watch_is_a_stream_of_free_bytes_and_items() {
     let item = |class: &str, free, size| {
         [(1, Field::Number(free)), (2, text(class)), (3, Field::Number(size)), (100, Field::Number(free))]
     };
-    assert_eq!(read(ssd.clone().into()), item("ssd", 9 * GIB, 10 * GIB));
-    assert_eq!(read(hdd.clone().into()), item("hdd", 20 * GIB, 20 * GIB));
+    let [ssd, hdd] = [ssd, hdd].map(|item| read(item.clone().into()));
+    assert_eq!(ssd[..4], item("ssd", 9 * GIB, 10 * GIB));
+    assert_eq!(hdd[..4], item("hdd", 20 * GIB, 20 * GIB));
+    // Ours, as field 100 is: whoever does not know the field leaves it out
+    let [(101, Field::Bytes(own)), (101, Field::Bytes(mirrored)), (101, Field::Bytes(_))] = &hdd[4..] else {
+        panic!("{hdd:?}")
+    };
+    let layout = |free, stripes, images| [(2, free), (3, stripes), (4, images)].map(|(at, n)| (at, Field::Number(n)));
+    assert_eq!(read(own.clone().into()), layout(20 * GIB, 2, 2));
+    let mirrored = read(mirrored.clone().into());
+    assert_eq!((&mirrored[0], &mirrored[1..]), (&(1, text("mirrored")), &layout(10 * GIB - EXTENT, 1, 2)[..]));
 
     client.call("/proto.LVService/CreateLV", &[(1, text("a")), (6, Field::Number(GIB))]).await.unwrap();
     let second = read(stream.message().await.unwrap().unwrap());

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tonic::{Code, Request, Response, Status};
 use topolvm_api::ApiFlavor;
+use topolvm_capacity::Exemption;
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::controller_get_volume_response::VolumeStatus;
 use topolvm_proto::csi::controller_server::Controller;
@@ -29,7 +30,7 @@ use crate::volumes::{Page, Volume, VolumeError, VolumeKind, Volumes};
 #[derive(Clone)]
 pub(crate) struct ControllerService {
     flavor: ApiFlavor,
-    minimums: MinimumAllocation,
+    pub(crate) minimums: MinimumAllocation,
     /// True if snapshots and copies are enabled.
     pub(crate) snapshots: bool,
     volumes: Volumes,
@@ -136,20 +137,25 @@ impl Controller for ControllerService {
         &self,
         request: Request<pb::GetCapacityRequest>,
     ) -> Result<Response<pb::GetCapacityResponse>, Status> {
-        let GetCapacity { device_class, scope, minimum_volume_size } =
+        let GetCapacity { classes, scope, minimum_volume_size } =
             GetCapacity::parse(request.get_ref(), self.flavor, self.minimums);
-        let nodes = self.synced_nodes()?;
-        let free = match scope {
-            CapacityScope::Cluster => nodes.total_free_bytes(&device_class),
-            CapacityScope::Segment(segment) => nodes.free_bytes(&segment, &device_class),
-            CapacityScope::Elsewhere => 0,
+        self.synced_nodes()?;
+        let (capacity, none) = (&self.volumes.capacity, Exemption::default());
+        let (free, largest) = match scope {
+            CapacityScope::Cluster => {
+                let largest = capacity.with_most_free_bytes(&classes, &none).map_or(0, |node| node.free);
+                (capacity.total_free_bytes(&classes), Some(largest))
+            }
+            // What is free on one node is the size of the largest volume
+            CapacityScope::Segment(segment) => (capacity.free_bytes(&segment, &classes, &none).unwrap_or(0), None),
+            CapacityScope::Elsewhere => (0, None),
         };
         // Less than the smallest volume counts as nothing: every request is raised to that before the volume is made
         let usable = if free < minimum_volume_size { 0 } else { free };
         Ok(Response::new(pb::GetCapacityResponse {
             available_capacity: signed_bytes(usable),
+            maximum_volume_size: largest.map(signed_bytes),
             minimum_volume_size: Some(signed_bytes(minimum_volume_size)),
-            ..pb::GetCapacityResponse::default()
         }))
     }
 

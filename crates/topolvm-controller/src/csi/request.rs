@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptionError, MkfsOptions};
+use topolvm_capacity::VolumeClasses;
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, GetCapacityRequest,
@@ -102,8 +103,8 @@ pub(crate) fn volume_context(parameters: &HashMap<String, String>, flavor: ApiFl
     parameters.get(key).map(|options| (key.to_owned(), options.clone())).into_iter().collect()
 }
 
-/// Parses the parameters of a VolumeAttributesClass: the class of lvcreate options and no other, because it changes no
-/// capacity, so that the scheduler's choice of a node stays right.
+/// Parses the parameters of a VolumeAttributesClass: the class of lvcreate options and no other. A device class would
+/// make the scheduler's choice of a node wrong, which goes by the StorageClass alone.
 pub(crate) fn parse_mutable_parameters(
     parameters: &HashMap<String, String>,
     flavor: ApiFlavor,
@@ -144,8 +145,7 @@ impl ExpandVolume {
 /// The parsed request of `GetCapacity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GetCapacity {
-    /// Empty is the default class.
-    pub(crate) device_class: String,
+    pub(crate) classes: VolumeClasses,
     pub(crate) scope: CapacityScope,
     /// Bytes of the smallest volume that can be requested.
     pub(crate) minimum_volume_size: u64,
@@ -168,7 +168,10 @@ impl GetCapacity {
     pub(crate) fn parse(request: &GetCapacityRequest, flavor: ApiFlavor, minimums: MinimumAllocation) -> Self {
         Self {
             minimum_volume_size: minimum_volume_size(request, minimums),
-            device_class: parameter(&request.parameters, flavor.device_class_parameter()),
+            classes: VolumeClasses::new(
+                &parameter(&request.parameters, flavor.device_class_parameter()),
+                &parameter(&request.parameters, flavor.lvcreate_option_class_parameter()),
+            ),
             scope: request.accessible_topology.as_ref().map_or(CapacityScope::Cluster, |topology| {
                 node_segment(flavor, topology)
                     .map_or(CapacityScope::Elsewhere, |value| CapacityScope::Segment(value.to_owned()))

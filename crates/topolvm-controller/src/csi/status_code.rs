@@ -54,8 +54,11 @@ impl GrpcCode for VolumeError {
             // TopoLVM answers, the claim would stay with the wrong node for ever.
             Self::NoNodeWithClass { .. }
             | Self::InsufficientCapacity { .. }
+            | Self::NoRoomForPod { .. }
+            | Self::NoRoomBesideOthers { .. }
             | Self::SourceNotAccessible { .. }
-            | Self::NodeBeingDeleted { .. } => Code::ResourceExhausted,
+            | Self::NodeBeingDeleted { .. }
+            | Self::NodeNotSelected { .. } => Code::ResourceExhausted,
             // CSI names this code for a volume that is to be smaller than its source
             Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::CreateFailed { code, is_copy, .. } => create_failure_code(Code::from_i32(*code), *is_copy),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ArgAction;
 
-use crate::time_span::parse_duration;
+use crate::time_span::{parse_duration, parse_duration_or_zero};
 
 /// The settings of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
@@ -28,4 +28,9 @@ pub(crate) struct ControllerSettings {
     /// How often to look for such LogicalVolumes.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) cleanup_interval: Duration,
+
+    /// How often to run the checks of kubectl topolvm doctor that need nothing but objects of the API server; 0 turns
+    /// them off.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration_or_zero)]
+    pub(crate) doctor_interval: Duration,
 }

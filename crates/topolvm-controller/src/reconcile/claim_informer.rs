@@ -1,29 +1,26 @@
-//! The PersistentVolumeClaim informer: one watch feeds the cache and the work queues of all controllers.
+//! The PersistentVolumeClaim informer: the cache and the work queues of all controllers, fed by the one watch of
+//! claims.
 //!
-//! Whole objects are watched, because their status says what waits for kubelet, and one watch is less traffic than two.
 //! Cached are only the claims of this driver, and of them only the fields that the controllers read.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
-use topolvm_kube::{Cache, CacheWriter, has_finalizer, watch_all};
-use topolvm_runtime::CancellationToken;
+use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
 use super::claim::{PROVISIONER, provisioner, selected_node};
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
+use crate::claim_watch::{ClaimWatch, Subscription};
 
-/// The watch of claims, with the cache and the work queues that it feeds.
+/// The cache and the work queues that the watch of claims feeds.
 pub(super) struct ClaimInformer {
-    /// Keeps the cache current until the process, or this replica's term as leader, ends.
-    pub(super) watch: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
+    /// Keeps the cache current until it is dropped, when this replica's term as leader ends.
+    pub(super) subscription: Subscription,
     /// The claims that are of this driver or may be.
     pub(super) cache: Cache<PersistentVolumeClaim>,
     /// The events of claims, as far as they are about the size of filesystems.
@@ -33,14 +30,14 @@ pub(super) struct ClaimInformer {
 }
 
 impl ClaimInformer {
-    /// Makes the informer, whose watch ends when `end` is cancelled.
-    pub(super) fn new(client: Client, policy: FinalizerPolicy, end: CancellationToken) -> Self {
+    /// Makes the informer.
+    pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy) -> Self {
         let flavor = policy.flavor;
         let mut writer = CacheWriter::default();
         let (cache, store) = (writer.as_reader(), writer.as_reader());
         let (resize_sender, resizes) = mpsc::unbounded_channel();
         let (removal_sender, finalizer_removals) = mpsc::unbounded_channel();
-        let watch = watch_all("PersistentVolumeClaims", Api::all(client), end, move |event| {
+        let subscription = claims.subscribe(move |event| {
             if let Some(resize) = ResizeEvent::from_event(flavor, &event) {
                 // Nobody listens only when everything ends
                 drop(resize_sender.send(resize));
@@ -57,7 +54,7 @@ impl ClaimInformer {
                 drop(removal_sender.send(ObjectRef::from_obj(&**claim)));
             }
         });
-        Self { watch: Box::pin(watch), cache, resizes, finalizer_removals }
+        Self { subscription, cache, resizes, finalizer_removals }
     }
 }
 

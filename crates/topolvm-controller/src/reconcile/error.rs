@@ -5,6 +5,10 @@
 pub(super) enum ReconcileError {
     #[error("cannot {action} {object}")]
     Api { action: &'static str, object: String, source: Box<kube::Error> },
+    #[error("cannot {action} {object}: the API server does not answer")]
+    Timeout { action: &'static str, object: String },
+    #[error("cannot watch {what}; allow list and watch of it in the role of this service account")]
+    Watch { what: &'static str, source: kube::runtime::watcher::Error },
     #[error("the claims have not been listed yet")]
     ClaimsNotListed,
 }

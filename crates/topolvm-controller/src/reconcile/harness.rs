@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Api;
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, NodeSelection};
+use topolvm_capacity::{Capacity, MinimumAllocation};
 use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use super::{ControllerSettings, Controllers, EventPublisher};
+use topolvm_doctor::Mode;
+
+use super::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use crate::claim_watch::ClaimWatch;
 use crate::node_informer::NodeInformer;
+use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 
 /// The defaults of the flags.
@@ -20,6 +25,8 @@ pub(super) const DEFAULTS: ControllerSettings = ControllerSettings {
     pvc_finalizer: false,
     stale_period: Duration::from_hours(24),
     cleanup_interval: Duration::from_mins(10),
+    // What others test is not disturbed by its requests
+    doctor_interval: Duration::ZERO,
 };
 
 pub(super) struct Harness {
@@ -36,12 +43,39 @@ impl Harness {
     }
 
     pub(super) fn start_as(server: &ApiServer, flavor: ApiFlavor, settings: ControllerSettings) -> Self {
+        Self::start_with(server, flavor, settings, |_, _, _, _| Scheduling::default())
+    }
+
+    /// Starts the controllers where nodes are selected by labels.
+    pub(super) fn start_selecting(server: &ApiServer, flavor: ApiFlavor, selection: NodeSelection) -> Self {
+        Self::start_all(server, flavor, DEFAULTS, selection, |_, _, _, _| Scheduling::default())
+    }
+
+    /// Starts the controllers with what `scheduling` makes.
+    pub(super) fn start_with(
+        server: &ApiServer,
+        flavor: ApiFlavor,
+        settings: ControllerSettings,
+        scheduling: impl FnOnce(&Client, &mut Registry, &Tasks, &CancellationToken) -> Scheduling,
+    ) -> Self {
+        Self::start_all(server, flavor, settings, NodeSelection::default(), scheduling)
+    }
+
+    fn start_all(
+        server: &ApiServer,
+        flavor: ApiFlavor,
+        settings: ControllerSettings,
+        selection: NodeSelection,
+        scheduling: impl FnOnce(&Client, &mut Registry, &Tasks, &CancellationToken) -> Scheduling,
+    ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let mut controllers = Self::controllers(server, flavor, now, &tasks, &shutdown);
+        let mut controllers = Self::controllers_selecting(server, flavor, selection, now, &tasks, &shutdown);
         controllers.settings = settings;
         let mut registry = Registry::default();
         controllers.metrics = ReconcileMetrics::register(&mut registry);
+        controllers.doctor = controllers.doctor.register(&mut registry);
+        controllers.scheduling = scheduling(&server.client(), &mut registry, &tasks, &shutdown);
         tasks.spawn("controllers", controllers.run(shutdown.clone()));
         Self { server: server.clone(), tasks, shutdown, registry }
     }
@@ -54,14 +88,33 @@ impl Harness {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Controllers {
+        Self::controllers_selecting(server, flavor, NodeSelection::default(), now, tasks, shutdown)
+    }
+
+    fn controllers_selecting(
+        server: &ApiServer,
+        flavor: ApiFlavor,
+        selection: NodeSelection,
+        now: fn() -> Timestamp,
+        tasks: &Tasks,
+        shutdown: &CancellationToken,
+    ) -> Controllers {
         let client = server.client();
-        let (nodes, node_task) = NodeInformer::new(Api::all(client.clone()), flavor, shutdown.clone());
-        let (volumes, volume_task) = VolumeInformer::new(Api::all_with(client.clone(), &flavor), shutdown.clone());
+        let capacity = Capacity::new(flavor, MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 }, now);
+        let (nodes, node_task) =
+            NodeInformer::new(Api::all(client.clone()), flavor, selection, capacity.clone(), shutdown.clone());
+        let (volumes, volume_task) =
+            VolumeInformer::new(Api::all_with(client.clone(), &flavor), capacity.clone(), shutdown.clone());
+        let claims = ClaimWatch::default();
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
+        tasks.spawn("claims", claims.clone().run(client.clone(), capacity, shutdown.clone()));
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         let events = EventPublisher::new(client.clone(), "me".to_owned());
-        Controllers { client, flavor, settings: DEFAULTS, nodes, volumes, events, metrics, now }
+        let scheduling = Scheduling::default();
+        let doctor = DoctorContext::new("system".to_owned(), "me".to_owned(), Mode::Capacity, false);
+        let settings = DEFAULTS;
+        Controllers { client, flavor, settings, nodes, volumes, claims, events, metrics, scheduling, doctor, now }
     }
 
     /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when

@@ -11,13 +11,14 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt};
 use topolvm_api::LogicalVolume;
+use topolvm_capacity::NodeMeta;
 use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_annotation};
 
 use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
 use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::work_queue::reconcile_all;
-use crate::node_informer::{NodeMeta, awaits_finalizer};
+use crate::node_informer::awaits_finalizer;
 
 /// The controller of deleted Nodes.
 pub(super) struct NodeDeletion {

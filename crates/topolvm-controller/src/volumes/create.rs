@@ -9,7 +9,7 @@ use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec
 use super::delete::{Deletion, exact_version};
 use super::error::ApiFailure;
 use super::existing::{Existing, compare_existing};
-use super::{Volume, VolumeError, VolumeRequest, Volumes, api_error};
+use super::{ClaimName, Volume, VolumeError, VolumeRequest, Volumes, api_error};
 
 impl Volumes {
     /// Creates the volume unless it exists, and waits until its node has provisioned it. When the node cannot, the
@@ -88,15 +88,21 @@ impl Volumes {
         request: &VolumeRequest,
         deadline: Instant,
     ) -> Result<Option<LogicalVolume>, VolumeError> {
-        let node = match self.choose_node(request, deadline).await {
-            Ok(node) => node,
+        let reserved = match self.choose_node(request, deadline).await {
+            // Until the watch tells of the object, requests at the same time see what is promised to this one
+            Ok(node) => self.reserve(request, &node).await.map(|(hold, claim)| (node, hold, claim)),
+            Err(error) => Err(error),
+        };
+        let (node, hold, claim) = match reserved {
+            Ok(reserved) => reserved,
             // The volume itself may be what fills the nodes: a repeated request must find it
             Err(error) => return self.read(&request.name).await?.map_or(Err(error), |_| Ok(None)),
         };
-        let object = self.build_object(request, node);
+        let object = self.build_object(request, node, claim);
         let params = PostParams { field_manager: Some(CREATED_BY.to_owned()), ..PostParams::default() };
         match self.api().create(&params, &object).await {
             Ok(object) => {
+                hold.created();
                 tracing::info!(
                     name = request.name,
                     node = object.spec.node_name,
@@ -117,7 +123,7 @@ impl Volumes {
 
     /// Builds the object to create. It has the finalizer and the label from the start, so that the node agent can begin
     /// with the LV at once; TopoLVM's agent adds both itself, one after the other.
-    fn build_object(&self, request: &VolumeRequest, node_name: String) -> LogicalVolume {
+    fn build_object(&self, request: &VolumeRequest, node_name: String, claim: Option<ClaimName>) -> LogicalVolume {
         let source = request.source.as_ref();
         let mut object = LogicalVolume::new(
             self.flavor,
@@ -131,11 +137,13 @@ impl Volumes {
                 access_type: source.map_or("", |source| source.access.as_str()).to_owned(),
             },
         );
-        object.metadata.annotations = source.map(|source| {
-            let id = (source.id.annotation(self.flavor).to_owned(), source.id.id().to_owned());
-            let filesystem = source.filesystem.clone().map(|value| (self.flavor.filesystem().to_owned(), value));
-            std::iter::once(id).chain(filesystem).collect()
-        });
+        let claim = claim.map(|claim| (self.flavor.claim(), format!("{}/{}", claim.namespace, claim.name)));
+        let id = source.map(|source| (source.id.annotation(self.flavor), source.id.id().to_owned()));
+        let filesystem =
+            source.and_then(|source| source.filesystem.clone()).map(|value| (self.flavor.filesystem(), value));
+        let annotations = [claim, id, filesystem].into_iter().flatten();
+        let annotations: BTreeMap<_, _> = annotations.map(|(key, value)| (key.to_owned(), value)).collect();
+        object.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
         object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);
         object.metadata.labels = Some(BTreeMap::from([(CREATED_BY_LABEL.to_owned(), CREATED_BY.to_owned())]));
         object

@@ -30,8 +30,22 @@ pub(crate) enum VolumeError {
          bytes"
     )]
     InsufficientCapacity { device_class: String, wanted: u64, node: String, free: u64 },
+    #[error(
+        "node {node} has {free} bytes of device class {device_class:?} free, and the volumes of pod {pod} that it does \
+         not have yet want {wanted} together; none of them is made there"
+    )]
+    NoRoomForPod { pod: String, node: String, device_class: String, wanted: u64, free: u64 },
+    #[error(
+        "node {node} has {free} bytes of device class {device_class:?} free beside the volumes that are being made \
+         there, and {wanted} are wanted"
+    )]
+    NoRoomBesideOthers { node: String, device_class: String, wanted: u64, free: u64 },
     #[error("node {node} is being deleted; no volume is made there")]
     NodeBeingDeleted { node: String },
+    #[error(
+        "node {node} has no label that selects it for storage any more; it keeps its volumes and takes no new ones"
+    )]
+    NodeNotSelected { node: String },
     #[error("node {node} cannot make the volume: {message}")]
     CreateFailed {
         node: String,

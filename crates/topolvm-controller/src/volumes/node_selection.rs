@@ -1,7 +1,8 @@
 //! Chooses the node of a new volume: the one that the scheduler has selected, else one with enough free space.
 //!
 //! What the nodes publish is a moment old, and a node itself knows better whether it has room. So a node that the
-//! scheduler has selected is asked whatever it publishes.
+//! scheduler has selected is asked whatever it publishes. What has been promised to other volumes is not free; what has
+//! been promised to this one is.
 
 use tokio::time::Instant;
 
@@ -11,13 +12,13 @@ impl Volumes {
     /// Chooses the node on which a new volume is created.
     pub(super) async fn choose_node(&self, request: &VolumeRequest, deadline: Instant) -> Result<String, VolumeError> {
         match &request.placement {
-            Placement::Nodes { first, others } if others.is_empty() => self.refuse_deleted_node(first),
+            Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(first),
             Placement::Nodes { first, others } => {
                 self.wait_nodes_listed(deadline).await?;
                 match self.first_node_with_capacity(request, first, others)? {
                     node if node == *first => Ok(node),
                     other => match self.narrow_to_selected_node(request).await? {
-                        Placement::Nodes { first, others } if others.is_empty() => self.refuse_deleted_node(&first),
+                        Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(&first),
                         Placement::Nodes { .. } | Placement::Anywhere => Ok(other),
                     },
                 }
@@ -38,12 +39,16 @@ impl Volumes {
         }
     }
 
-    fn refuse_deleted_node(&self, node: &str) -> Result<String, VolumeError> {
+    /// Refuses a node that is being deleted, or that is not selected any more.
+    fn refuse_closed_node(&self, node: &str) -> Result<String, VolumeError> {
         let node = node.to_owned();
-        if self.nodes.is_being_deleted(&node) { Err(VolumeError::NodeBeingDeleted { node }) } else { Ok(node) }
+        if self.nodes.is_being_deleted(&node) {
+            return Err(VolumeError::NodeBeingDeleted { node });
+        }
+        if self.nodes.takes_no_volumes(&node) { Err(VolumeError::NodeNotSelected { node }) } else { Ok(node) }
     }
 
-    /// Returns the first node in the caller's order that publishes enough free space; if none does the first, which
+    /// Returns the first node in the caller's order that has enough free space; if none does the first, which
     /// then says why not. external-provisioner sends all nodes in the same order whenever it asks for a claim that is
     /// bound immediately: were it always the first, a full one would keep the claim for ever.
     fn first_node_with_capacity(
@@ -52,20 +57,26 @@ impl Volumes {
         first: &str,
         others: &[String],
     ) -> Result<String, VolumeError> {
-        let has_capacity = |node: &&str| self.nodes.free_bytes(node, &request.device_class) >= request.size.bytes;
+        let (own, classes) = (self.capacity.exempt_volume(&request.name), request.classes());
+        let free = |node: &str| self.capacity.free_bytes(node, &classes, &own).unwrap_or(0);
+        let has_capacity = |node: &&str| free(node) >= request.size.bytes;
         let mut candidates = std::iter::once(first)
             .chain(others.iter().map(String::as_str))
-            .filter(|node| !self.nodes.is_being_deleted(node))
+            .filter(|node| !self.nodes.is_being_deleted(node) && !self.nodes.takes_no_volumes(node))
             .peekable();
         let preferred = candidates.peek().copied();
         let node = candidates.find(has_capacity).or(preferred);
-        node.map(str::to_owned).ok_or_else(|| VolumeError::NodeBeingDeleted { node: first.to_owned() })
+        match node {
+            Some(node) => Ok(node.to_owned()),
+            None => self.refuse_closed_node(first),
+        }
     }
 
-    /// Returns the node of the cluster with the most free bytes of the device class.
+    /// Returns the node of the cluster with the most free bytes for volumes of these classes.
     fn node_with_most_free_bytes(&self, request: &VolumeRequest) -> Result<String, VolumeError> {
         let (device_class, wanted) = (request.device_class.clone(), request.size.bytes);
-        match self.nodes.with_most_free_bytes(&device_class) {
+        let own = self.capacity.exempt_volume(&request.name);
+        match self.capacity.with_most_free_bytes(&request.classes(), &own) {
             None => Err(VolumeError::NoNodeWithClass { device_class }),
             Some(node) if node.free < wanted => {
                 Err(VolumeError::InsufficientCapacity { device_class, wanted, node: node.name, free: node.free })

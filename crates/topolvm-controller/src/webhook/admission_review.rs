@@ -90,6 +90,8 @@ pub(crate) struct AdmissionRequest {
     /// The namespace of the object; empty when neither request nor object names one.
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// True if the object is not kept, so that nothing may happen because of it.
+    pub(crate) is_dry_run: bool,
     /// `None` when the request is not the creation of the resource.
     pub(crate) object: Option<Object>,
 }
@@ -112,6 +114,7 @@ struct Request<'a> {
     operation: String,
     name: Option<String>,
     namespace: Option<String>,
+    dry_run: Option<bool>,
     #[serde(borrow)]
     object: Option<&'a RawValue>,
 }
@@ -125,7 +128,7 @@ impl AdmissionRequest {
         }
         let request = request.ok_or(ReviewError::NoRequest)?;
         let object = if request.is_creation_of(resource) { Some(request.parse_object(resource)?) } else { None };
-        let Request { uid, name, namespace, .. } = request;
+        let Request { uid, name, namespace, dry_run, .. } = request;
         // The namespace becomes part of a request's path
         let namespace = namespace.or_else(|| object.as_ref()?.namespace().cloned()).unwrap_or_default();
         if !namespace.is_empty() && !object_name::is_valid(&namespace) {
@@ -138,7 +141,7 @@ impl AdmissionRequest {
                 return Err(ReviewError::Malformed(what));
             }
         }
-        Ok(Self { api_version, uid, namespace, name, object })
+        Ok(Self { api_version, uid, namespace, name, is_dry_run: dry_run.unwrap_or(false), object })
     }
 
     /// Builds the response as JSON; an error is the reason why there is no decision. `warning` is shown to the user.

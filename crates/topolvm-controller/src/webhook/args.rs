@@ -6,6 +6,7 @@ use topolvm_runtime::ConfigError;
 use topolvm_runtime::listen::Listen;
 
 use super::{CapacityResource, Certificates, SelfManaged, WebhookConfig};
+use crate::scheduling::SchedulingMode;
 
 /// The flags of the admission webhooks.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,17 +29,46 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     webhook_client_ca: String,
 
-    /// What a pod gets as the resource topolvm.io/capacity; the annotations with the sizes are the same.
-    #[arg(long, value_name = "WHAT", default_value = "marker")]
-    pod_capacity_resource: CapacityResource,
+    /// What a pod gets as the resource topolvm.io/capacity; the annotations with the sizes are the same [default:
+    /// marker, and none with --scheduling-mode=capacity].
+    #[arg(long, value_name = "WHAT")]
+    pod_capacity_resource: Option<CapacityResource>,
 
     #[command(flatten)]
     self_managed: SelfManaged,
 }
 
 impl WebhookArgs {
-    /// `None` when there are no webhooks to serve. `pvc_finalizer` is whether claims get a finalizer.
-    pub(crate) fn config(self, pvc_finalizer: bool) -> Result<Option<WebhookConfig>, ConfigError> {
+    /// Returns the namespace of the Service and of what belongs to it; empty is that of this pod.
+    pub(crate) fn namespace(&self) -> String {
+        self.self_managed.namespace.clone()
+    }
+
+    /// Returns what pods get in this scheduling mode, where one is chosen.
+    fn capacity_resource(&self, mode: Option<SchedulingMode>) -> Result<CapacityResource, ConfigError> {
+        let contradiction = |mode: &str, other: &str| {
+            let message = format!(
+                "--scheduling-mode={mode} and --pod-capacity-resource contradict each other; leave out \
+                 --pod-capacity-resource, or say --scheduling-mode={other}"
+            );
+            Err(ConfigError::new(message))
+        };
+        match (mode, self.pod_capacity_resource) {
+            (Some(SchedulingMode::Capacity), None | Some(CapacityResource::None)) => Ok(CapacityResource::None),
+            (Some(SchedulingMode::Capacity), Some(_)) => contradiction("capacity", "extender"),
+            (Some(SchedulingMode::Extender), Some(CapacityResource::None)) => contradiction("extender", "capacity"),
+            (Some(SchedulingMode::Extender) | None, resource) => Ok(resource.unwrap_or_default()),
+        }
+    }
+
+    /// Returns the configuration; `None` when there are no webhooks to serve. `pvc_finalizer` is whether claims get a
+    /// finalizer.
+    pub(crate) fn config(
+        self,
+        mode: Option<SchedulingMode>,
+        pvc_finalizer: bool,
+    ) -> Result<Option<WebhookConfig>, ConfigError> {
+        let capacity_resource = self.capacity_resource(mode)?;
         let has_directory = !self.cert_dir.is_empty();
         if !self.enable_webhooks.unwrap_or(has_directory) {
             return Ok(None);
@@ -57,7 +87,7 @@ impl WebhookArgs {
             address,
             certificates,
             client_authorities: Some(self.webhook_client_ca).filter(|path| !path.is_empty()).map(PathBuf::from),
-            capacity_resource: self.pod_capacity_resource,
+            capacity_resource,
             pvc_finalizer,
         }))
     }

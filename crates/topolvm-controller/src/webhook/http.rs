@@ -145,7 +145,7 @@ impl Hooks {
     async fn decide(&self, request: &AdmissionRequest) -> Result<(Decision, Option<String>), MutateError> {
         match &request.object {
             None => Ok((Decision::Unchanged, None)),
-            Some(Object::Pod(pod)) => self.pods.mutate(&request.namespace, pod).await,
+            Some(Object::Pod(pod)) => self.pods.mutate(&request.namespace, pod, request.is_dry_run).await,
             Some(Object::Claim(claim)) => Ok((self.claims.mutate(claim).await?, None)),
         }
     }

@@ -29,10 +29,46 @@ pub(crate) struct SentObject<S> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Metadata {
     pub(crate) namespace: Option<String>,
     pub(crate) annotations: Option<AnyObject>,
     pub(crate) finalizers: Option<Finalizers>,
+    pub(crate) owner_references: Option<Controller>,
+}
+
+/// The owner that controls an object, if it has one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Controller(pub(crate) Option<Owner>);
+
+/// An owner of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Owner {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    controller: Option<bool>,
+}
+
+impl Owner {
+    /// Returns whether no text of it is longer than the API server allows.
+    fn is_short(&self) -> bool {
+        [&self.api_version, &self.kind, &self.name, &self.uid].iter().all(|text| text.len() <= object_name::MAX_LENGTH)
+    }
+}
+
+impl<'de> Deserialize<'de> for Controller {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut controller = None;
+        for_each_element(deserializer, |owner: Owner| {
+            if owner.controller == Some(true) && owner.is_short() {
+                controller = Some(owner);
+            }
+        })?;
+        Ok(Self(controller))
+    }
 }
 
 /// A new pod.
@@ -303,6 +339,20 @@ mod tests {
             let wanted: ClaimSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(wanted, typed.into(), "{spec}");
         }
+    }
+
+    #[test]
+    fn the_owner_that_controls_is_kept_unless_it_is_too_long() {
+        let owner = |name: &str, controller: Option<bool>| {
+            let kind = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "u"});
+            let mut owner = kind.as_object().unwrap().clone();
+            owner.extend([("name".to_owned(), json!(name)), ("controller".to_owned(), json!(controller))]);
+            owner
+        };
+        let read = |list: Value| serde_json::from_value::<Controller>(list).unwrap().0.map(|owner| owner.name);
+        let list = json!([owner("a", None), owner("b", Some(true)), owner("c", Some(false))]);
+        assert_eq!(read(list), Some("b".to_owned()));
+        assert_eq!(read(json!([owner(&"x".repeat(1 << 20), Some(true))])), None);
     }
 
     #[test]

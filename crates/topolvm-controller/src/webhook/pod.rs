@@ -2,25 +2,29 @@
 //! extender.
 //!
 //! It writes the annotation `capacity.topolvm.io/CLASS` for each device class, and the resource `topolvm.io/capacity`
-//! on the first container; [`PodWebhook::build_patch`] has both.
+//! on the first container, unless kube-scheduler has yet to be proven to call the extender: with the resource the pod
+//! would be pending until then. [`PodWebhook::build_patch`] has both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use json_patch::Patch;
 use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
 use topolvm_api::ApiFlavor;
+use topolvm_capacity::ClassParameters;
 
 use super::admission_review::{Decision, MutateError};
 use super::objects::{ClaimSpec, Container, MAX_VOLUMES, Pod, PodVolumes, ResourceRequirements};
 use super::patch::set_members;
 use super::request_limit::RequestLimit;
-use super::requested_capacity::{ClassParameters, RequestedCapacity};
+use super::requested_capacity::RequestedCapacity;
 use super::storage_class_informer::StorageClassInformer;
+use super::unmarked_pods::UnmarkedPods;
 use crate::minimum_allocation::MinimumAllocation;
+use crate::scheduling::{ExtenderInformer, ExtenderState};
 
 /// Claims of one pod that are read at the same time, so that a pod with many does not keep others waiting.
 const CONCURRENT_READS: usize = 8;
@@ -47,6 +51,8 @@ pub(crate) struct PodWebhook {
     pub(crate) resource: CapacityResource,
     pub(crate) classes: StorageClassInformer,
     pub(crate) request_limit: RequestLimit,
+    /// The state of the extender, and the queue of pods without the resource; `None` where nothing has to be proven.
+    pub(crate) extender: Option<(ExtenderInformer, UnmarkedPods)>,
 }
 
 /// A claim of the pod.
@@ -59,8 +65,14 @@ enum PodClaim {
 }
 
 impl PodWebhook {
-    /// Decides about a new pod in this namespace, and returns a warning for the user if there is one.
-    pub(crate) async fn mutate(&self, namespace: &str, pod: &Pod) -> Result<(Decision, Option<String>), MutateError> {
+    /// Decides about a new pod in this namespace, and returns a warning for the user if there is one. A dry run leaves
+    /// no Event.
+    pub(crate) async fn mutate(
+        &self,
+        namespace: &str,
+        pod: &Pod,
+        is_dry_run: bool,
+    ) -> Result<(Decision, Option<String>), MutateError> {
         let spec = pod.spec.as_ref().ok_or(MutateError::Incomplete("spec"))?;
         let Some(container) = spec.containers.as_ref().and_then(|containers| containers.0.as_ref()) else {
             return Ok((Decision::Denied("pod has no containers"), None));
@@ -76,10 +88,28 @@ impl PodWebhook {
             format!("topolvm: of the volumes of this pod only {MAX_VOLUMES} are counted for the choice of a node")
         });
         let decision = match self.requested_capacity(namespace, volumes).await? {
-            Some(capacity) if !capacity.is_empty() => Decision::Patched(self.build_patch(pod, container, &capacity)),
+            Some(capacity) if !capacity.is_empty() => {
+                let container = self.check_extender(namespace, pod, is_dry_run).then_some(container);
+                Decision::Patched(self.build_patch(pod, container, &capacity))
+            }
             Some(_) | None => Decision::Unchanged,
         };
         Ok((decision, warning))
+    }
+
+    /// Returns whether a pod with the resource can be scheduled. The owner of one that does not get it is told why.
+    fn check_extender(&self, namespace: &str, pod: &Pod, is_dry_run: bool) -> bool {
+        let Some((informer, unmarked_pods)) = &self.extender else { return true };
+        match informer.state() {
+            ExtenderState::Proven => true,
+            ExtenderState::NotProven(reason) => {
+                if !is_dry_run {
+                    let owner = pod.metadata.owner_references.as_ref().and_then(|owners| owners.0.as_ref());
+                    unmarked_pods.report(namespace, owner, reason);
+                }
+                false
+            }
+        }
     }
 
     /// Adds up what the volumes will take; `None` when one of them exists already, so that the pod can run on its node
@@ -143,15 +173,21 @@ impl PodWebhook {
         }
     }
 
-    /// Builds the patch that injects annotations and resource into the pod.
-    fn build_patch(&self, pod: &Pod, container: &Container, capacity: &RequestedCapacity) -> Patch {
+    /// Builds the patch that injects annotations into the pod, and the resource into its first container if that is
+    /// given.
+    fn build_patch(&self, pod: &Pod, container: Option<&Container>, capacity: &RequestedCapacity) -> Patch {
         let sizes: Map<String, Value> = capacity
             .iter()
             .map(|(class, bytes)| (self.flavor.capacity_annotation(class), bytes.to_string().into()))
             .collect();
         let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
         let mut operations = set_members(annotations, pod.metadata.annotations.is_some(), sizes);
+        operations.extend(container.into_iter().flat_map(|container| self.set_resource(container, capacity)));
+        Patch(operations)
+    }
 
+    /// Returns the operations that set the resource of a container.
+    fn set_resource(&self, container: &Container, capacity: &RequestedCapacity) -> Vec<PatchOperation> {
         let amount = match self.resource {
             CapacityResource::Bytes => capacity.total_in_whole_gib().to_string(),
             CapacityResource::Marker | CapacityResource::None => "1".to_owned(),
@@ -162,15 +198,14 @@ impl PodWebhook {
         match &container.resources {
             None => {
                 let both = ["limits", "requests"].map(|kind| (kind.to_owned(), amount.clone().into()));
-                operations.extend(set_members(path, false, Map::from_iter(both)));
+                set_members(path, false, Map::from_iter(both))
             }
-            Some(ResourceRequirements { requests, limits }) => {
-                for (kind, amounts) in [("limits", limits), ("requests", requests)] {
-                    let path = path.with_trailing_token(kind);
-                    operations.extend(set_members(path, amounts.is_some(), amount.clone()));
-                }
-            }
+            Some(ResourceRequirements { requests, limits }) => [("limits", limits), ("requests", requests)]
+                .into_iter()
+                .flat_map(|(kind, amounts)| {
+                    set_members(path.with_trailing_token(kind), amounts.is_some(), amount.clone())
+                })
+                .collect(),
         }
-        Patch(operations)
     }
 }

@@ -2,38 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::storage::v1::StorageClass;
-use topolvm_api::{ApiFlavor, GIB, ParseQuantityError, parse_bytes};
+use topolvm_api::{GIB, ParseQuantityError, parse_bytes};
+use topolvm_capacity::ClassParameters;
 
 use super::objects::ClaimSpec;
-use crate::minimum_allocation::{MinimumAllocation, VolumeMode, filesystem_parameter};
+use crate::minimum_allocation::{MinimumAllocation, VolumeMode};
 
 /// The bytes that count for a claim without a size.
 const DEFAULT_SIZE: u64 = GIB;
-
-/// The parameters of a StorageClass of this driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClassParameters {
-    /// Empty is the node's default class.
-    device_class: String,
-    /// Empty is the node's default.
-    filesystem: String,
-}
-
-impl ClassParameters {
-    /// Reads a StorageClass; `None` when it is of another driver.
-    pub(crate) fn from_class(flavor: ApiFlavor, class: &StorageClass) -> Option<Self> {
-        if class.provisioner != flavor.driver_name() {
-            return None;
-        }
-        let parameters = class.parameters.as_ref();
-        let device_class = parameters.and_then(|parameters| parameters.get(flavor.device_class_parameter()));
-        Some(Self {
-            device_class: device_class.cloned().unwrap_or_default(),
-            filesystem: filesystem_parameter(parameters.into_iter().flatten()).to_owned(),
-        })
-    }
-}
 
 /// Bytes by device class; the empty name is the node's default class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +30,7 @@ impl RequestedCapacity {
         let requested = requested.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_SIZE);
         let mode = if claim.is_block { VolumeMode::Block } else { VolumeMode::Filesystem(class.filesystem.clone()) };
         let bytes = requested.max(minimums.for_mode(&mode));
-        let sum = self.by_class.entry(class.device_class.clone()).or_default();
+        let sum = self.by_class.entry(class.classes.device_class.to_string()).or_default();
         *sum = sum.saturating_add(bytes);
         self.in_whole_gib = self.in_whole_gib.saturating_add(whole_gib(bytes)).min(MAX_WHOLE_GIB);
         Ok(())
@@ -87,6 +63,7 @@ fn whole_gib(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use topolvm_api::ApiFlavor;
     use topolvm_testkit::fixtures::{claim, storage_class};
 
     use super::*;

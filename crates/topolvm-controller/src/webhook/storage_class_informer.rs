@@ -8,12 +8,12 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::{Api, ResourceExt as _};
 use topolvm_api::ApiFlavor;
+use topolvm_capacity::ClassParameters;
 use topolvm_kube::{Cache, CacheWriter, watch_all};
 use topolvm_runtime::CancellationToken;
 
 use super::object_name;
 use super::request_limit::RequestLimit;
-use super::requested_capacity::ClassParameters;
 use crate::minimum_allocation::is_filesystem_parameter;
 
 /// Annotation of the class that claims without one get.

@@ -5,9 +5,13 @@ use tonic::Code;
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi::{GetCapacityRequest, Topology, VolumeCapability};
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::fixtures::node;
+use topolvm_testkit::fixtures::{logical_volume, node, storage_class};
 
-use crate::harness::{GIB, Harness, MIB, block, mount, refusal, topology};
+use crate::harness::{
+    GIB, Harness, MIB, block, create, mount, on_nodes, refusal, sized, topology, volume, with_parameter,
+};
+
+const OPTION_CLASS: &str = "topolvm.io/lvcreate-option-class";
 
 #[tokio::test(start_paused = true)]
 async fn free_space_is_told_of_the_cluster_or_of_one_node() {
@@ -18,6 +22,33 @@ async fn free_space_is_told_of_the_cluster_or_of_one_node() {
     assert_eq!(harness.free("ssd", Some(topology("n1"))).await, 0);
     assert_eq!(harness.free("", Some(topology("n9"))).await, 0);
     assert_eq!(harness.free("", Some(Topology::default())).await, 0);
+}
+
+/// The agent of n2 is TopoLVM's, which tells nothing of option classes.
+#[tokio::test(start_paused = true)]
+async fn an_option_class_has_the_room_that_its_layout_leaves() {
+    let harness = Harness::new().await;
+    harness.api.apply_json(node("n1").capacity("", 9).copies("", "mirrored", 4, 2).build());
+    harness.until_free("", 29 * GIB).await;
+    let told = async |topology: Option<Topology>| {
+        let request = GetCapacityRequest {
+            parameters: [(OPTION_CLASS.to_owned(), "mirrored".to_owned())].into(),
+            accessible_topology: topology,
+            ..GetCapacityRequest::default()
+        };
+        let answer = harness.csi.clone().get_capacity(request).await.unwrap().into_inner();
+        (u64::try_from(answer.available_capacity).unwrap() / GIB, answer.maximum_volume_size.map(|bytes| bytes >> 30))
+    };
+    assert_eq!(told(Some(topology("n1"))).await, (4, None));
+    assert_eq!(told(Some(topology("n2"))).await, (20, None));
+    assert_eq!(told(None).await, (24, Some(20)));
+    // The first node that has room for both copies, though n1 has room for one
+    harness.claim("1", None, true);
+    let request = with_parameter(sized(volume("pvc-1"), 5 * GIB, 0), OPTION_CLASS, "mirrored");
+    drop(harness.beside(create(harness.csi.clone(), on_nodes(request, &["n1", "n2"]))));
+    harness.api.wait_for_requests("create", "logicalvolumes", 1).await;
+    harness.until_free("", 24 * GIB).await;
+    assert_eq!(harness.object("pvc-1")["spec"]["nodeName"], "n2");
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,4 +118,84 @@ async fn less_than_the_smallest_volume_is_nothing(
     }
     assert_eq!(told("n2").await, (smallest, smallest));
     assert_eq!(told("n1").await, (0, smallest));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_promised_to_claims_and_volumes_is_not_free() {
+    let harness = Harness::new().await;
+    harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
+    harness.claim("1", Some("n1"), false);
+    harness.until_free("", 29 * GIB).await;
+    harness.api.apply_json(logical_volume("pvc-2").sized("2Gi").build());
+    harness.until_free("", 27 * GIB).await;
+    assert_eq!(harness.free("", Some(topology("n1"))).await, 7 * GIB);
+    // The volume of the claim is the same promise
+    harness.api.apply_json(logical_volume("pvc-1").build());
+    harness.api.delete("logicalvolumes", "", "pvc-2");
+    harness.until_free("", 29 * GIB).await;
+    harness.api.edit("logicalvolumes", "", "pvc-1", |volume| {
+        volume["status"] = serde_json::json!({"code": 8, "message": "full"});
+    });
+    harness.until_free("", 30 * GIB).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_controller_knows_what_is_promised() {
+    let api = ApiServer::new();
+    api.apply_json(node("n1").capacity("", 10).build());
+    let before = Harness::on(&api, ApiFlavor::TopoLvm);
+    before.claim("1", Some("n1"), false);
+    api.apply_json(logical_volume("pvc-2").sized("2Gi").build());
+    let after = Harness::on(&api, ApiFlavor::TopoLvm);
+    for harness in [before, after] {
+        harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
+        harness.synced().await;
+        harness.until_free("", 7 * GIB).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_refused_because_of_its_own_reservation() {
+    let harness = Harness::with_agent().await;
+    harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
+    let class = storage_class("class").immediate().build();
+    harness.claim("1", Some("n2"), false);
+    harness.api.apply_json(class);
+    harness.until_free("", 29 * GIB).await;
+    let request = || sized(volume("pvc-1"), 20 * GIB, 0);
+    assert_eq!(harness.create(request()).await.unwrap().accessible_topology, [topology("n2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_node_with_room_is_one_that_has_promised_less() {
+    let harness = Harness::new().await;
+    harness.claim("1", None, true);
+    harness.api.apply_json(logical_volume("pvc-0").sized("8Gi").build());
+    harness.until_free("", 22 * GIB).await;
+    let request = sized(on_nodes(volume("pvc-1"), &["n1", "n2"]), 3 * GIB, 0);
+    drop(harness.beside(create(harness.csi.clone(), request)));
+    harness.until_free("", 19 * GIB).await;
+    assert_eq!(harness.free("", Some(topology("n2"))).await, 17 * GIB);
+}
+
+/// All are asked for before the watch has told of the first.
+#[tokio::test(start_paused = true)]
+async fn volumes_that_are_created_at_once_never_take_more_of_a_node_than_there_is() {
+    let harness = Harness::new().await;
+    let creations = (0..6).map(|number| {
+        let request = sized(volume(&format!("pvc-{number}")), 6 * GIB, 0);
+        harness.beside(create(harness.csi.clone(), request))
+    });
+    let creations: Vec<_> = creations.collect();
+    harness.api.wait_for_requests("create", "logicalvolumes", 4).await;
+    harness.until_free("", 6 * GIB).await;
+    let mut nodes: Vec<_> = harness
+        .api
+        .list_json("logicalvolumes")
+        .iter()
+        .map(|volume| volume["spec"]["nodeName"].as_str().unwrap().to_owned())
+        .collect();
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n2", "n2", "n2"]);
+    drop(creations);
 }

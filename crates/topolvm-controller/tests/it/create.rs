@@ -42,6 +42,22 @@ async fn the_object_has_all_that_the_node_agent_needs_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_object_names_the_claim_that_the_watch_or_the_request_knows() {
+    let harness = Harness::with_agent().await;
+    harness.claim("1", Some("n1"), false);
+    harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
+    harness.until_free("", 29 * GIB).await;
+    let named = with_parameter(on_nodes(volume("pvc-2"), &["n1"]), "csi.storage.k8s.io/pvc/namespace", "shop");
+    let named = with_parameter(named, "csi.storage.k8s.io/pvc/name", "data");
+    for request in [on_nodes(volume("pvc-1"), &["n1"]), named, on_nodes(volume("pvc-3"), &["n1"])] {
+        harness.create(request).await.unwrap();
+    }
+    let claims = ["pvc-1", "pvc-2", "pvc-3"]
+        .map(|name| harness.object(name)["metadata"]["annotations"]["topolvm.io/claim"].clone());
+    assert_eq!(json!(claims), json!(["default/data-1", "shop/data", null]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_write_and_no_waiting_makes_a_volume() {
     let harness = Harness::with_agent().await;
     harness.api.clear_requests();

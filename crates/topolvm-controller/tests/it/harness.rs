@@ -67,7 +67,15 @@ impl Harness {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
-        let driver = Driver::start(client, flavor, minimums, next_second, &tasks, &shutdown);
+        let driver = Driver::start(
+            client,
+            flavor,
+            minimums,
+            topolvm_api::NodeSelection::default(),
+            next_second,
+            &tasks,
+            &shutdown,
+        );
         Self {
             api: api.clone(),
             csi: ControllerClient::new(driver.routes().prepare()),

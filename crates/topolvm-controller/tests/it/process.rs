@@ -58,6 +58,15 @@ fn times_with_which_two_replicas_could_lead_end_it_with_64() {
     assert!(message.contains("--leader-election-renew-deadline"), "{message}");
 }
 
+#[test]
+fn flags_of_two_scheduling_modes_end_it_with_64_and_say_how_to_choose() {
+    let flags = ["--scheduling-mode=capacity", "--enable-webhooks", "--pod-capacity-resource=marker"];
+    let output = command(&flags).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("contradict each other; leave out --pod-capacity-resource"), "{message}");
+}
+
 /// A kubeconfig with the address of an API server that is not there.
 pub(crate) fn nobody_listens(dir: &Path) -> PathBuf {
     kubeconfig(dir, "127.0.0.1:1")

@@ -1,5 +1,7 @@
 //! The webhooks over a fake API server, and questions to ask them.
 
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use http::{Request, StatusCode};
 use k8s_openapi::ByteString;
@@ -7,7 +9,10 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_controller::{CapacityResource, Certificates, MinimumAllocation, WebhookConfig, WebhookContext, Webhooks};
+use topolvm_controller::{
+    CapacityResource, Certificates, ExtenderInformer, MinimumAllocation, ProbeSettings, WebhookConfig, WebhookContext,
+    Webhooks,
+};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::storage_class;
@@ -41,10 +46,32 @@ impl WebhookHarness {
         flavor: ApiFlavor,
         pvc_finalizer: bool,
     ) -> Self {
+        Self::start(api, capacity_resource, flavor, pvc_finalizer, false).await
+    }
+
+    /// With the class `topolvm`, where the extender has to be proven before pods get the resource.
+    pub(crate) async fn with_probe() -> Self {
+        let api = ApiServer::new();
+        api.apply_json(storage_class("topolvm").build());
+        Self::start(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false, true).await
+    }
+
+    async fn start(
+        api: ApiServer,
+        capacity_resource: CapacityResource,
+        flavor: ApiFlavor,
+        pvc_finalizer: bool,
+        has_probe: bool,
+    ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
-        let context = WebhookContext { client: api.client(), flavor, minimums, now: || jiff::Timestamp::UNIX_EPOCH };
+        let mut registry = Registry::default();
+        let probe = ProbeSettings { namespace: "topolvm-system".to_owned(), interval: Duration::from_secs(1) };
+        let extender =
+            has_probe.then(|| ExtenderInformer::start(&api.client(), &probe, &mut registry, &tasks, &shutdown));
+        let now = || jiff::Timestamp::UNIX_EPOCH;
+        let context = WebhookContext { client: api.client(), flavor, minimums, extender: extender.clone(), now };
         let config = WebhookConfig {
             address: ":0".parse().unwrap(),
             client_authorities: None,
@@ -52,11 +79,11 @@ impl WebhookHarness {
             capacity_resource,
             pvc_finalizer,
         };
-        let mut registry = Registry::default();
         let webhooks = Webhooks::start(context, &config, &mut registry, &tasks, &shutdown).unwrap();
         let harness = Self { api, webhooks, registry };
         while harness.webhooks.ready() != Err("waiting for the certificate of the webhooks".to_owned())
             || harness.api.count("watch", "storageclasses") == 0
+            || extender.as_ref().is_some_and(|extender| !extender.is_listed())
         {
             tokio::task::yield_now().await;
         }

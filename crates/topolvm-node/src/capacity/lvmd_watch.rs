@@ -2,8 +2,8 @@
 
 use futures::TryStreamExt as _;
 use tokio::sync::{mpsc, watch};
-use topolvm_api::NodeCapacity;
-use topolvm_proto::lvmd::WatchResponse;
+use topolvm_api::{LayoutCapacity, NodeCapacity};
+use topolvm_proto::lvmd::{OptionClassItem, WatchResponse};
 use topolvm_runtime::Backoff;
 
 use super::device_classes::{DeviceClass, DeviceClasses};
@@ -80,14 +80,26 @@ async fn follow_stream(lvmd: &LvmdClient, mut publish: impl FnMut(WatchResponse)
     }
 }
 
-/// Returns the free bytes of each device class: of a thin class those that may still be promised.
+/// Returns the free bytes of each device class, of a thin class those that may still be promised, and those of option
+/// classes with other layouts. TopoLVM's lvmd tells nothing of the latter.
 fn node_capacity(reading: &WatchResponse) -> NodeCapacity {
     let mut capacity = NodeCapacity::default();
     capacity.set("", reading.free_bytes);
-    for class in reading.items.iter().map(DeviceClass::from) {
+    for item in &reading.items {
+        let class = DeviceClass::from(item);
         capacity.set(&class.name, class.free_bytes);
+        let default = Some("").filter(|_| class.name == reading.default_class);
+        for name in [class.name.as_str()].into_iter().chain(default) {
+            set_layouts(&mut capacity, name, &item.option_classes);
+        }
     }
     capacity
+}
+
+fn set_layouts(capacity: &mut NodeCapacity, device_class: &str, option_classes: &[OptionClassItem]) {
+    for &OptionClassItem { ref lvcreate_option_class, free_bytes: free, stripes, images } in option_classes {
+        capacity.set_layout(device_class, lvcreate_option_class, LayoutCapacity { free, stripes, images });
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
-use topolvm_api::{ApiFlavor, NodeCapacity};
+use topolvm_api::{ApiFlavor, NodeCapacity, NodeSelection, NodeState};
 use topolvm_kube::{add_finalizer, json_patch};
 use topolvm_runtime::{Backoff, error_chain};
 
@@ -29,43 +29,78 @@ struct PatchError {
     source: kube::Error,
 }
 
-/// Keeps the capacity annotations of the Node up to date, and our finalizer on it. Ends when one of the two senders
-/// is gone.
-///
-/// A patch is computed against the Node as the watch shows it. If that is older than our own last write, its event is
-/// still to come, and the loop runs again.
-pub(super) async fn keep_annotated(
-    api: Api<Node>,
-    flavor: ApiFlavor,
-    name: String,
-    mut capacities: watch::Receiver<Option<NodeCapacity>>,
-    mut nodes: watch::Receiver<Option<NodeMetadata>>,
-    mut backoff: Backoff,
-) {
-    loop {
-        let capacity = capacities.borrow_and_update().clone();
-        let node = nodes.borrow_and_update().clone();
-        let written = match (capacity, node) {
-            (Some(capacity), Some(node)) => patch_node(&api, flavor, &name, &capacity, &node).await,
-            (None, _) | (_, None) => Ok(false),
-        };
-        let pause = match written {
-            Ok(is_written) => {
-                backoff.reset();
-                if is_written {
-                    tokio::time::sleep(WRITE_INTERVAL).await;
+/// The publication of a node's capacity.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) flavor: ApiFlavor,
+    pub(super) selection: NodeSelection,
+    /// Name of the Node.
+    pub(super) node: String,
+}
+
+impl Publication {
+    /// Keeps the capacity annotations of the Node up to date, and our finalizer on it. Ends when one of the two senders
+    /// is gone.
+    ///
+    /// A patch is computed against the Node as the watch shows it. If that is older than our own last write, its event
+    /// is still to come, and the loop runs again.
+    pub(super) async fn keep_annotated(
+        self,
+        api: Api<Node>,
+        mut capacities: watch::Receiver<Option<NodeCapacity>>,
+        mut nodes: watch::Receiver<Option<NodeMetadata>>,
+        mut backoff: Backoff,
+    ) {
+        loop {
+            let capacity = capacities.borrow_and_update().clone();
+            let node = nodes.borrow_and_update().clone();
+            let written = match (capacity, node) {
+                (Some(capacity), Some(node)) => self.patch_node(&api, &capacity, &node).await,
+                (None, _) | (_, None) => Ok(false),
+            };
+            let pause = match written {
+                Ok(is_written) => {
+                    backoff.reset();
+                    if is_written {
+                        tokio::time::sleep(WRITE_INTERVAL).await;
+                    }
+                    None
                 }
-                None
+                Err(error) => {
+                    let (node, error) = (&self.node, error_chain(&error));
+                    tracing::warn!(node, error, "cannot publish the node's capacity; trying again");
+                    Some(backoff.fail())
+                }
+            };
+            if wait_for_change(&mut capacities, &mut nodes, pause).await.is_err() {
+                return;
             }
-            Err(error) => {
-                let error = error_chain(&error);
-                tracing::warn!(node = name, error, "cannot publish the node's capacity; trying again");
-                Some(backoff.fail())
-            }
-        };
-        if wait_for_change(&mut capacities, &mut nodes, pause).await.is_err() {
-            return;
         }
+    }
+
+    /// Writes what differs between the capacity and the Node. Returns whether anything did.
+    async fn patch_node(
+        &self,
+        api: &Api<Node>,
+        capacity: &NodeCapacity,
+        node: &NodeMetadata,
+    ) -> Result<bool, PatchError> {
+        let name = &self.node;
+        let Some(node_patch) = NodePatch::new(self.flavor, &self.selection, capacity, node) else {
+            return Ok(false);
+        };
+        let failed = |action| move |source| PatchError { action, source };
+        if !node_patch.finalizer.is_empty() {
+            let patch = json_patch(node_patch.finalizer);
+            api.patch_metadata(name, &PatchParams::default(), &patch).await.map_err(failed("add the finalizer"))?;
+        }
+        if let Some(annotations) = node_patch.annotations {
+            api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(annotations))
+                .await
+                .map_err(failed("change the annotations"))?;
+            tracing::debug!(node = name, ?capacity, "published the node's capacity");
+        }
+        Ok(true)
     }
 }
 
@@ -88,31 +123,6 @@ async fn wait_for_change(
     }
 }
 
-/// Writes what differs between the capacity and the Node. Returns whether anything did.
-async fn patch_node(
-    api: &Api<Node>,
-    flavor: ApiFlavor,
-    name: &str,
-    capacity: &NodeCapacity,
-    node: &NodeMetadata,
-) -> Result<bool, PatchError> {
-    let Some(node_patch) = NodePatch::new(flavor, capacity, node) else {
-        return Ok(false);
-    };
-    let failed = |action| move |source| PatchError { action, source };
-    if !node_patch.finalizer.is_empty() {
-        let patch = json_patch(node_patch.finalizer);
-        api.patch_metadata(name, &PatchParams::default(), &patch).await.map_err(failed("add the finalizer"))?;
-    }
-    if let Some(annotations) = node_patch.annotations {
-        api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(annotations))
-            .await
-            .map_err(failed("change the annotations"))?;
-        tracing::debug!(node = name, ?capacity, "published the node's capacity");
-    }
-    Ok(true)
-}
-
 /// Patches that a Node needs.
 #[derive(Debug, PartialEq, Eq)]
 struct NodePatch {
@@ -124,32 +134,45 @@ struct NodePatch {
 
 impl NodePatch {
     /// Computes the patches; `None` if nothing is to be written. A Node that is being deleted is left alone: a new
-    /// finalizer would be refused, and nobody should schedule onto it.
-    fn new(flavor: ApiFlavor, capacity: &NodeCapacity, node: &NodeMetadata) -> Option<Self> {
-        if node.metadata.deletion_timestamp.is_some() {
+    /// finalizer would be refused, and nobody should schedule onto it. So is one that has neither a selecting label nor
+    /// volumes: the controller takes off what this agent has written before.
+    fn new(flavor: ApiFlavor, selection: &NodeSelection, capacity: &NodeCapacity, node: &NodeMetadata) -> Option<Self> {
+        let state = selection.state(node.metadata.labels.as_ref());
+        if node.metadata.deletion_timestamp.is_some() || state == NodeState::Excluded {
             return None;
         }
         let node_patch = Self {
             finalizer: add_finalizer(&node.metadata, flavor.node_finalizer()),
-            annotations: annotations_patch(flavor, capacity, node),
+            annotations: annotations_patch(flavor, state, capacity, node),
         };
         (!node_patch.finalizer.is_empty() || node_patch.annotations.is_some()).then_some(node_patch)
     }
 }
 
 /// Returns a merge patch of the annotations that differ. Those of classes that are gone are removed, or the scheduler
-/// would go on using them.
-fn annotations_patch(flavor: ApiFlavor, capacity: &NodeCapacity, node: &NodeMetadata) -> Option<Value> {
+/// would go on using them. A node that takes no volumes has no free bytes.
+fn annotations_patch(
+    flavor: ApiFlavor,
+    state: NodeState,
+    capacity: &NodeCapacity,
+    node: &NodeMetadata,
+) -> Option<Value> {
     let empty = BTreeMap::new();
     let present = node.metadata.annotations.as_ref().unwrap_or(&empty);
-    let wanted = capacity.to_annotations(flavor);
+    let mut wanted = capacity.to_annotations(flavor);
+    if state != NodeState::Selected {
+        wanted.retain(|key, _| key.starts_with(flavor.capacity_prefix()));
+        for bytes in wanted.values_mut() {
+            "0".clone_into(bytes);
+        }
+    }
     let changed = wanted
         .iter()
         .filter(|(key, value)| present.get(*key) != Some(value))
         .map(|(key, value)| (key.clone(), Value::from(value.as_str())));
     let gone = present
         .keys()
-        .filter(|key| key.starts_with(flavor.capacity_prefix()) && !wanted.contains_key(*key))
+        .filter(|key| flavor.is_capacity_annotation(key) && !wanted.contains_key(*key))
         .map(|key| (key.clone(), Value::Null));
     let patch: serde_json::Map<_, _> = changed.chain(gone).collect();
     (!patch.is_empty()).then(|| json!({"metadata": {"annotations": patch}}))
@@ -157,6 +180,7 @@ fn annotations_patch(flavor: ApiFlavor, capacity: &NodeCapacity, node: &NodeMeta
 
 #[cfg(test)]
 mod tests {
+    use topolvm_api::LayoutCapacity;
     use topolvm_testkit::ApiServer;
 
     use super::*;
@@ -165,6 +189,10 @@ mod tests {
 
     fn node(metadata: &Value) -> NodeMetadata {
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).unwrap()
+    }
+
+    fn new_patch(capacity: &NodeCapacity, node: &NodeMetadata) -> Option<NodePatch> {
+        NodePatch::new(FLAVOR, &NodeSelection::default(), capacity, node)
     }
 
     fn operations(patch: Value) -> Vec<PatchOperation> {
@@ -188,7 +216,8 @@ mod tests {
         let (capacities, changed) = watch::channel(None);
         let (nodes, node_changed) = watch::channel(Some(node(&metadata)));
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_secs(1));
-        let keeping = keep_annotated(Api::all(api.client()), FLAVOR, "n1".into(), changed, node_changed, backoff);
+        let publication = Publication { flavor: FLAVOR, selection: NodeSelection::default(), node: "n1".to_owned() };
+        let keeping = publication.keep_annotated(Api::all(api.client()), changed, node_changed, backoff);
         let burst = async {
             for free in 1..=20 {
                 capacities.send_replace(Some(capacity(&[("ssd", free)])));
@@ -206,11 +235,8 @@ mod tests {
 
     #[test]
     fn a_fresh_node_gets_all_annotations_and_the_finalizer() {
-        let node_patch = NodePatch::new(
-            FLAVOR,
-            &capacity(&[("", 5), ("ssd", 7)]),
-            &node(&json!({"name": "n1", "resourceVersion": "3"})),
-        );
+        let node_patch =
+            new_patch(&capacity(&[("", 5), ("ssd", 7)]), &node(&json!({"name": "n1", "resourceVersion": "3"})));
         let expected = NodePatch {
             finalizer: operations(json!([
                 {"op": "test", "path": "/metadata/resourceVersion", "value": "3"},
@@ -232,7 +258,7 @@ mod tests {
                 "capacity.topolvm.cybozu.com/old": "1", "note": "keep",
             },
         }));
-        let node_patch = NodePatch::new(FLAVOR, &capacity(&[("", 5), ("ssd", 8)]), &node);
+        let node_patch = new_patch(&capacity(&[("", 5), ("ssd", 8)]), &node);
         let expected = NodePatch {
             finalizer: Vec::new(),
             annotations: Some(json!({"metadata": {"annotations": {
@@ -243,28 +269,74 @@ mod tests {
     }
 
     #[test]
+    fn what_option_classes_have_is_in_the_same_patch_and_goes_with_the_last_of_them() {
+        let mut with_options = capacity(&[("", 5)]);
+        for (name, free, images) in [("", 5, 1), ("mirrored", 2, 2)] {
+            with_options.set_layout("", name, LayoutCapacity { free, stripes: 1, images });
+        }
+        let bare = json!({"name": "n1", "finalizers": ["topolvm.io/node"], "annotations": {"note": "keep"}});
+        let patch = new_patch(&with_options, &node(&bare)).unwrap().annotations.unwrap();
+        let expected =
+            r#"{"00default":{"":{"free":5,"stripes":1,"images":1},"mirrored":{"free":2,"stripes":1,"images":2}}}"#;
+        let annotations = json!({
+            "capacity.topolvm.io/00default": "5", "topolvm.io/lvcreate-option-class-capacity": expected,
+        });
+        assert_eq!(patch, json!({"metadata": {"annotations": annotations}}));
+
+        let written = json!({"name": "n1", "finalizers": ["topolvm.io/node"], "annotations": annotations});
+        assert_eq!(new_patch(&with_options, &node(&written)), None);
+        let patch = new_patch(&capacity(&[("", 5)]), &node(&written)).unwrap().annotations;
+        let gone = json!({"topolvm.io/lvcreate-option-class-capacity": null});
+        assert_eq!(patch, Some(json!({"metadata": {"annotations": gone}})));
+    }
+
+    #[test]
     fn nothing_is_written_when_nothing_changed() {
         let node = node(&json!({
             "name": "n1", "finalizers": ["topolvm.io/node"], "annotations": {"capacity.topolvm.io/00default": "5"},
         }));
-        assert_eq!(NodePatch::new(FLAVOR, &capacity(&[("", 5)]), &node), None);
+        assert_eq!(new_patch(&capacity(&[("", 5)]), &node), None);
     }
 
     #[test]
     fn a_node_that_is_being_deleted_is_left_alone() {
         let node = node(&json!({"name": "n1", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        assert_eq!(NodePatch::new(FLAVOR, &capacity(&[("", 5)]), &node), None);
+        assert_eq!(new_patch(&capacity(&[("", 5)]), &node), None);
     }
 
     #[test]
     fn a_finalizer_of_somebody_else_is_kept() {
         let node = node(&json!({"name": "n1", "resourceVersion": "9", "finalizers": ["other/one"]}));
         assert_eq!(
-            NodePatch::new(FLAVOR, &capacity(&[]), &node).unwrap().finalizer,
+            new_patch(&capacity(&[]), &node).unwrap().finalizer,
             operations(json!([
                 {"op": "test", "path": "/metadata/resourceVersion", "value": "9"},
                 {"op": "add", "path": "/metadata/finalizers/-", "value": "topolvm.io/node"},
             ]))
         );
+    }
+
+    #[test]
+    fn a_node_that_lost_its_label_has_no_room_while_it_has_volumes_and_is_left_alone_afterwards() {
+        let selection: NodeSelection = "topolvm.io/storage=enabled".parse().unwrap();
+        let mut with_options = capacity(&[("", 5), ("ssd", 7)]);
+        for (name, free) in [("", 5), ("mirrored", 2)] {
+            with_options.set_layout("", name, LayoutCapacity { free, stripes: 1, images: 1 });
+        }
+        let patch = |labels: &Value, annotations: &Value| {
+            let node = node(&json!({
+                "name": "n1", "finalizers": ["topolvm.io/node"], "labels": labels, "annotations": annotations,
+            }));
+            NodePatch::new(FLAVOR, &selection, &with_options, &node).and_then(|patch| patch.annotations)
+        };
+        let before = json!({"capacity.topolvm.io/ssd": "7", "topolvm.io/lvcreate-option-class-capacity": "{}"});
+        let none = json!({"metadata": {"annotations": {
+            "capacity.topolvm.io/00default": "0", "capacity.topolvm.io/ssd": "0",
+            "topolvm.io/lvcreate-option-class-capacity": null,
+        }}});
+        assert_eq!(patch(&json!({"topolvm.io/has-volumes": "true"}), &before), Some(none));
+        assert_eq!(patch(&json!({}), &before), None);
+        let selected = patch(&json!({"topolvm.io/storage": "enabled"}), &before).unwrap();
+        assert_eq!(selected["metadata"]["annotations"]["capacity.topolvm.io/00default"], "5");
     }
 }

@@ -8,9 +8,13 @@ use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
 
 use super::CsiError;
+use super::discard_queue::DiscardQueue;
 use crate::capacity::DeviceClasses;
 use crate::lvmd_client::{Lv, LvmdClient};
 use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
+use crate::published_pods::PublishedPods;
+use crate::volume_devices::VolumeDevices;
+use crate::volume_metrics::VolumeMetrics;
 use crate::volumes::Volumes;
 
 /// Carries out the calls of the CSI Node service on this machine.
@@ -28,6 +32,8 @@ pub struct Agent<M> {
     /// Messages about volumes whose recorded filesystem was missing when they were to be mounted, by volume id. Calls
     /// about the health of a volume start no process, and read them here.
     pub(super) missing_filesystems: Mutex<HashMap<String, String>>,
+    pub(super) discards: DiscardQueue,
+    pub(super) published_pods: PublishedPods,
 }
 
 impl<M: Mounter> Agent<M> {
@@ -51,6 +57,31 @@ impl<M: Mounter> Agent<M> {
             stages,
             hung_paths: HungPaths::default(),
             missing_filesystems: Mutex::default(),
+            discards: DiscardQueue::default(),
+            published_pods: PublishedPods::default(),
+        }
+    }
+
+    /// Has the agent store there to which pods volumes are published.
+    #[must_use]
+    pub fn storing_pods(self, published_pods: PublishedPods) -> Self {
+        Self { published_pods, ..self }
+    }
+
+    /// Makes the metrics of the volumes, whose devices are found in `devices`.
+    pub(crate) fn volume_metrics(&self, devices: VolumeDevices) -> VolumeMetrics<M>
+    where
+        M: Clone,
+    {
+        VolumeMetrics {
+            flavor: self.volumes.flavor,
+            node: self.volumes.node.clone(),
+            volumes: self.volumes.own.clone(),
+            devices,
+            device_classes: self.device_classes.clone(),
+            published_pods: self.published_pods.clone(),
+            hung_paths: self.hung_paths.clone(),
+            mounter: self.mounter.clone(),
         }
     }
 

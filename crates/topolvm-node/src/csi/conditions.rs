@@ -152,7 +152,8 @@ mod tests {
     use crate::capacity::ThinPool;
 
     fn lv(attr: &str) -> Lv {
-        Lv { name: "v".to_owned(), path: "/dev/vg/v".into(), size_bytes: 1, number: None, attr: attr.parse().ok() }
+        let (name, attr) = ("v".to_owned(), attr.parse().ok());
+        Lv { name, path: "/dev/vg/v".into(), size_bytes: 1, number: None, attr, thin_used_bytes: None }
     }
 
     #[rstest]

@@ -9,7 +9,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
 use topolvm_proto::csi::node_server::Node;
 use topolvm_proto::csi::node_service_capability::{Rpc, Type, rpc};
-use topolvm_runtime::{InFlight, Tasks};
+use topolvm_runtime::{CancellationToken, InFlight, Tasks};
 use tracing::Instrument as _;
 
 use super::request::{
@@ -57,6 +57,14 @@ impl<M: Mounter> NodeService<M> {
     #[must_use]
     pub(crate) fn notifying_unpublished(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
         Self { unpublished: Some(unpublished), ..self }
+    }
+
+    /// Discards the free blocks of new filesystems in the background, until the shutdown begins.
+    pub fn discard_free_blocks(
+        &self,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + use<M> {
+        Arc::clone(&self.agent).discard_free_blocks(shutdown)
     }
 
     /// Sends the id of a volume that was unpublished or unstaged.

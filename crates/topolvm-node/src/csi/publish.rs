@@ -12,13 +12,23 @@ use super::volume::{Volume, WantedFilesystem};
 use super::{Agent, CsiError};
 use crate::filesystem::Filesystem;
 use crate::mount::{
-    FILE_DEADLINE, MountError, MountOptions, Mounter, PathKind, kubelet_paths, run_blocking, target_path,
+    FILE_DEADLINE, MkfsOptions, MountError, MountOptions, Mounter, PathKind, filesystem_commands, kubelet_paths,
+    run_blocking, target_path,
 };
 
 impl<M: Mounter> Agent<M> {
-    /// Publishes a volume at the target path of the request.
-    pub(super) async fn publish(&self, request: PublishVolume) -> Result<(), CsiError> {
-        let PublishVolume { id, staging, target, access, exclusive } = request;
+    /// Publishes a volume at the target path of the request, and stores to which pod.
+    pub(super) async fn publish(&self, mut request: PublishVolume) -> Result<(), CsiError> {
+        let (id, target, pod) = (request.id.clone(), request.target.clone(), request.pod.take());
+        self.publish_volume(request).await?;
+        if let Some(pod) = pod {
+            self.published_pods.insert(&id, &target, pod).await;
+        }
+        Ok(())
+    }
+
+    async fn publish_volume(&self, request: PublishVolume) -> Result<(), CsiError> {
+        let PublishVolume { id, staging, target, access, exclusive, pod: _ } = request;
         if self.stages && staging.is_none() {
             return Err(CsiError::NoStagingPath(id));
         }
@@ -76,6 +86,10 @@ impl<M: Mounter> Agent<M> {
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
         self.mounter.grow_filesystem(volume.node, target, filesystem).await?;
+        let is_left = |options: &MkfsOptions| filesystem_commands::leaves_discard(filesystem, options);
+        if prepared == Prepared::Formatted && wanted.mkfs_options.as_ref().is_ok_and(is_left) {
+            self.discards.push(target);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The conformance suite sends requests with a made-up volume and one field missing, and wants `InvalidArgument`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use topolvm_api::ApiFlavor;
@@ -10,6 +11,7 @@ use topolvm_proto::csi::volume_capability::AccessType;
 
 use super::capability::{Access, parse_capability};
 use super::error::RequestError;
+use crate::published_pods::PodInfo;
 
 /// A parsed `NodeStageVolume` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) struct PublishVolume {
     pub(crate) access: Access,
     /// The volume may be published at one target path only.
     pub(crate) exclusive: bool,
+    /// The pod, if the caller names it.
+    pub(crate) pod: Option<PodInfo>,
 }
 
 /// A parsed `NodeGetVolumeStats` request.
@@ -74,7 +78,8 @@ impl PublishVolume {
         };
         let mkfs_options = request.volume_context.get(flavor.mkfs_options_parameter());
         let (access, exclusive) = parse_capability(request.volume_capability, request.readonly, mkfs_options)?;
-        Ok(Self { id, staging, target, access, exclusive })
+        let pod = parse_pod(&request.volume_context);
+        Ok(Self { id, staging, target, access, exclusive, pod })
     }
 }
 
@@ -141,6 +146,12 @@ impl ExpandVolume {
         let access_type = request.volume_capability.and_then(|capability| capability.access_type);
         Ok(Self { id, path, staging, required_bytes, is_block: matches!(access_type, Some(AccessType::Block(_))) })
     }
+}
+
+/// Parses the pod, which kubelet names where the CSIDriver says `podInfoOnMount`.
+fn parse_pod(context: &HashMap<String, String>) -> Option<PodInfo> {
+    let (name, uid) = (context.get("csi.storage.k8s.io/pod.name")?, context.get("csi.storage.k8s.io/pod.uid")?);
+    Some(PodInfo { name: name.clone(), uid: uid.clone() })
 }
 
 fn parse_present(field: &'static str, value: String) -> Result<String, RequestError> {

@@ -16,6 +16,7 @@ impl<M: Mounter> Agent<M> {
         self.unmount_leftover_staging(target).await;
         self.unmount_all(target).await?;
         run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
+        self.published_pods.remove(id, target).await;
         if is_file_name(id) {
             // Versions before 0.33 made device nodes of their own
             let leftover = self.legacy_devices.join(id);
@@ -29,6 +30,7 @@ impl<M: Mounter> Agent<M> {
     /// Unmounts all layers at a path. The mount table is read and not the path: a filesystem whose disk has failed
     /// answers every access with an error.
     pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), CsiError> {
+        self.discards.cancel(target).await;
         for _ in 0..MAX_LAYERS {
             if self.mounter.mounts_at(target).await?.is_empty() {
                 break;

@@ -70,31 +70,53 @@ impl Programs {
     }
 
     /// Runs a program to its end, whatever its exit status.
-    #[expect(clippy::disallowed_methods, reason = "this is the mount module's one place that starts processes")]
     pub(super) async fn run(&self, command: &CommandLine) -> Result<Output, MountError> {
-        let program = self.paths.get(command.program).ok_or(MountError::NoTool(command.program))?;
+        let output = self.run_until(command, std::future::pending()).await?;
+        let stopped = || MountError::Spawn { command: command.to_string(), source: io::ErrorKind::Interrupted.into() };
+        output.ok_or_else(stopped)
+    }
+
+    /// Runs a program to its end, whatever its exit status, and kills it when `stop` is ready: then returns `None`.
+    pub(super) async fn run_until(
+        &self,
+        command: &CommandLine,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Output>, MountError> {
         let failed = |source| MountError::Spawn { command: command.to_string(), source };
         // Its own, and empty, so that no name without a slash means a file of the node. It goes when the program has
         // ended
         let directory = tempfile::tempdir().map_err(failed)?;
+        let mut child = self.spawn(command, directory.path())?;
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(command.limit, wait_for_output(&mut child)) => Some(ended),
+            () = stop => None,
+        };
+        if let Some(Ok(output)) = ended {
+            return output.map(Some).map_err(failed);
+        }
+        let hung_task = kill_child(child).await;
+        if ended.is_none() && hung_task.is_none() {
+            return Ok(None);
+        }
+        Err(MountError::TooSlow { command: command.to_string(), limit: command.limit, hung_task })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the mount module's one place that starts processes")]
+    fn spawn(&self, command: &CommandLine, directory: &Path) -> Result<Child, MountError> {
+        let program = self.paths.get(command.program).ok_or(MountError::NoTool(command.program))?;
         tracing::debug!(command = %command, "starting");
         let child = tokio::process::Command::new(program)
             .args(&command.args)
             .env_clear()
             .env("PATH", SEARCH_PATH)
             .env("LC_ALL", "C")
-            .current_dir(directory.path())
+            .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn();
-        let mut child = child.map_err(failed)?;
-        if let Ok(output) = tokio::time::timeout(command.limit, wait_for_output(&mut child)).await {
-            return output.map_err(failed);
-        }
-        let hung_task = kill_child(child).await;
-        Err(MountError::TooSlow { command: command.to_string(), limit: command.limit, hung_task })
+        child.map_err(|source| MountError::Spawn { command: command.to_string(), source })
     }
 
     /// Runs a program; an exit status other than 0 is an error.
@@ -189,6 +211,14 @@ mod tests {
         let programs = Programs::find(&["sleep"]);
         let command = CommandLine::new("sleep", Duration::from_millis(20), &[], Path::new("1000"));
         assert!(matches!(programs.run(&command).await, Err(MountError::TooSlow { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_killed_when_nobody_needs_it_any_more() {
+        let programs = Programs::find(&["sleep"]);
+        let command = CommandLine::new("sleep", Duration::from_mins(1), &[], Path::new("1000"));
+        let stop = tokio::time::sleep(Duration::from_millis(20));
+        assert_eq!(programs.run_until(&command, stop).await.unwrap().map(|output| output.status), None);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use super::{MkfsOptions, MountError};
 use crate::filesystem::Filesystem;
 
 /// Programs that are run. `btrfstune` and `btrfs` come with mkfs.btrfs, `xfs_growfs` with mkfs.xfs.
-pub(super) const PROGRAMS: [&str; 10] = [
+pub(super) const PROGRAMS: [&str; 11] = [
     "blkid",
     "wipefs",
     "mkfs.ext4",
@@ -20,12 +20,15 @@ pub(super) const PROGRAMS: [&str; 10] = [
     "mkfs.btrfs",
     "btrfs",
     "btrfstune",
+    "fstrim",
 ];
 
 /// Deadline of a command that reads or writes a superblock.
 const SHORT: Duration = Duration::from_secs(30);
-/// Deadline of mkfs, which discards the whole device first, and of growing, which writes a bitmap per 128 MiB.
+/// Deadline of mkfs, which may discard the whole device first, and of growing, which writes a bitmap per 128 MiB.
 const LONG: Duration = Duration::from_mins(10);
+/// Deadline of discarding all free blocks, for which nobody waits.
+const DISCARD: Duration = Duration::from_hours(1);
 /// Deadline of a check. A filesystem on which the kernel has found an error is read as a whole.
 const CHECK: Duration = Duration::from_mins(30);
 
@@ -64,8 +67,31 @@ pub(super) fn mkfs(device: &Path, filesystem: Filesystem, options: &MkfsOptions)
         Filesystem::Xfs => ("mkfs.xfs", &[]),
         Filesystem::Btrfs => ("mkfs.btrfs", &[]),
     };
-    let args: Vec<&str> = own.iter().copied().chain(options.as_slice().iter().map(String::as_str)).collect();
+    let own = own.iter().chain(nodiscard_options(filesystem, options)).copied();
+    let args: Vec<&str> = own.chain(options.as_slice().iter().map(String::as_str)).collect();
     CommandLine::new(program, LONG, &args, device)
+}
+
+/// Returns the options with which mkfs does not discard the device first; none if those of the StorageClass may say
+/// whether it does.
+fn nodiscard_options(filesystem: Filesystem, options: &MkfsOptions) -> &'static [&'static str] {
+    let (theirs, own): (&[&str], &[&str]) = match filesystem {
+        // mke2fs(8): of several -E the last one counts
+        Filesystem::Ext4 => (&["-E", "-K"], &["-E", "nodiscard"]),
+        Filesystem::Xfs => (&["-K"], &["-K"]),
+        Filesystem::Btrfs => (&["-K", "--nodiscard"], &["-K"]),
+    };
+    if options.as_slice().iter().any(|option| theirs.contains(&option.as_str())) { &[] } else { own }
+}
+
+/// Returns whether mkfs with these options leaves it to [`fstrim`] to discard free blocks.
+pub(crate) fn leaves_discard(filesystem: Filesystem, options: &MkfsOptions) -> bool {
+    !nodiscard_options(filesystem, options).is_empty()
+}
+
+/// Discards the free blocks of a mounted filesystem. That a device cannot discard is no failure.
+pub(super) fn fstrim(target: &Path) -> CommandLine {
+    CommandLine::new("fstrim", DISCARD, &["--quiet-unsupported"], target)
 }
 
 /// Checks and repairs a filesystem that is not mounted. xfs and btrfs check themselves when they are mounted; their
@@ -174,11 +200,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Filesystem::Ext4, "mkfs.ext4 -F -m0 -L a /dev/x")]
-    #[case(Filesystem::Xfs, "mkfs.xfs -L a /dev/x")]
-    #[case(Filesystem::Btrfs, "mkfs.btrfs -L a /dev/x")]
+    #[case(Filesystem::Ext4, "mkfs.ext4 -F -m0 -E nodiscard -L a /dev/x")]
+    #[case(Filesystem::Xfs, "mkfs.xfs -K -L a /dev/x")]
+    #[case(Filesystem::Btrfs, "mkfs.btrfs -K -L a /dev/x")]
     fn options_come_before_the_device(#[case] filesystem: Filesystem, #[case] expected: &str) {
         let options = MkfsOptions::parse(filesystem.as_str(), "-L a").unwrap();
         assert_eq!(mkfs(Path::new("/dev/x"), filesystem, &options).to_string(), expected);
+        assert!(leaves_discard(filesystem, &options));
+    }
+
+    #[rstest]
+    #[case(Filesystem::Ext4, "-E stride=16", "mkfs.ext4 -F -m0 -E stride=16 /dev/x")]
+    #[case(Filesystem::Xfs, "-K", "mkfs.xfs -K /dev/x")]
+    #[case(Filesystem::Btrfs, "-K", "mkfs.btrfs -K /dev/x")]
+    fn options_of_the_storage_class_decide_what_is_discarded(
+        #[case] filesystem: Filesystem,
+        #[case] theirs: &str,
+        #[case] expected: &str,
+    ) {
+        let options = MkfsOptions::parse(filesystem.as_str(), theirs).unwrap();
+        assert_eq!(mkfs(Path::new("/dev/x"), filesystem, &options).to_string(), expected);
+        assert!(!leaves_discard(filesystem, &options));
     }
 }

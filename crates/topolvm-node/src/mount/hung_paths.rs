@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -9,10 +10,10 @@ use super::hung_task::WeakHungTask;
 use super::{HungTask, MountError};
 
 /// Paths at which a thread waits for a disk. kubelet measures each volume every minute; without this cache, each time
-/// another thread would hang.
-#[derive(Debug, Default)]
+/// another thread would hang. Clones share it.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HungPaths {
-    paths: Mutex<HashMap<PathBuf, WeakHungTask>>,
+    paths: Arc<Mutex<HashMap<PathBuf, WeakHungTask>>>,
 }
 
 impl HungPaths {
@@ -28,9 +29,19 @@ impl HungPaths {
         }
         let result = call.await;
         if let Err(MountError::Hung { hung_task, .. }) = &result {
-            self.paths.lock().insert(path.to_owned(), hung_task.downgrade());
+            self.insert(path.to_owned(), hung_task);
         }
         result
+    }
+
+    /// Stores a path at which a task hangs.
+    pub(crate) fn insert(&self, path: PathBuf, hung_task: &HungTask) {
+        self.paths.lock().insert(path, hung_task.downgrade());
+    }
+
+    /// Returns whether a task still hangs at a path.
+    pub(crate) fn is_hung(&self, path: &Path) -> bool {
+        self.get(path).is_some()
     }
 
     /// Returns the task that still hangs at a path.

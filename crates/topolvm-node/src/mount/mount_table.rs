@@ -1,5 +1,6 @@
 //! The mount table of this process, proc_pid_mountinfo(5).
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use procfs::process::MountInfo;
 
 use super::device::{self, PathKind};
 use super::{DeviceNumber, MountError};
+use crate::filesystem::Filesystem;
 
 /// Path of the mount table.
 const TABLE: &str = "/proc/self/mountinfo";
@@ -60,6 +62,26 @@ pub(super) fn find_targets(device: DeviceNumber) -> Result<Vec<PathBuf>, MountEr
     Ok(read_mount_table()?.into_iter().filter(is_there).map(|info| unescape_path(&info.mount_point)).collect())
 }
 
+/// Lists the devices whose filesystem is mounted, each with one of the paths at which its root is.
+pub(super) fn list_mounted_devices() -> Result<HashMap<DeviceNumber, PathBuf>, MountError> {
+    let table = read_table()?;
+    // One line at a time, because a node with many pods has thousands
+    let lines = parse_lines(&table).filter(|info| info.as_ref().map_or(true, is_of_volume));
+    let device = |info: MountInfo| Some((parse_mount(&info)?.device, unescape_path(&info.mount_point)));
+    lines.filter_map(|info| info.map(device).transpose()).collect()
+}
+
+/// Lists the paths at which something is mounted.
+pub(super) fn list_mount_points() -> Result<HashSet<PathBuf>, MountError> {
+    let table = read_table()?;
+    parse_lines(&table).map(|info| info.map(|info| unescape_path(&info.mount_point))).collect()
+}
+
+/// Returns whether a mount shows the root of a filesystem that a volume can have.
+fn is_of_volume(info: &MountInfo) -> bool {
+    Filesystem::parse(&info.fs_type).is_ok() && is_filesystem_root(info)
+}
+
 /// Resolves links in a path as the mount table shows it; `None` if its parent directory does not exist.
 ///
 /// Only the parent directory is accessed: the path itself may be a mount whose filesystem has failed, and then every
@@ -75,15 +97,18 @@ fn resolve_parent(target: &Path) -> Result<Option<PathBuf>, MountError> {
 
 /// Reads and parses the mount table.
 fn read_mount_table() -> Result<Vec<MountInfo>, MountError> {
-    let table = std::fs::read(TABLE).map_err(|error| MountError::io("read", Path::new(TABLE), error))?;
-    parse_mount_table(&table)
+    parse_lines(&read_table()?).collect()
 }
 
-/// Parses the mount table.
-fn parse_mount_table(table: &[u8]) -> Result<Vec<MountInfo>, MountError> {
+fn read_table() -> Result<Vec<u8>, MountError> {
+    std::fs::read(TABLE).map_err(|error| MountError::io("read", Path::new(TABLE), error))
+}
+
+/// Parses the lines of the mount table.
+fn parse_lines(table: &[u8]) -> impl Iterator<Item = Result<MountInfo, MountError>> {
     // A path that is no UTF-8 is not kubelet's, and must not hide the others
     let lines = table.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-    lines.filter(|line| !line.is_empty()).map(|line| MountInfo::from_line(line).map_err(MountError::Table)).collect()
+    lines.filter(|line| !line.is_empty()).map(|line| MountInfo::from_line(line).map_err(MountError::Table))
 }
 
 /// Returns whether the filesystem of a mount is one in which device nodes lie.
@@ -165,9 +190,9 @@ mod tests {
     fn a_path_that_is_no_text_hides_no_other() {
         let ours = "36 35 253:3 / /mnt/a rw - ext4 /dev/vg/lv rw\n";
         let table = [b"35 1 0:5 / /mnt/\xff rw - tmpfs none rw\n".as_slice(), ours.as_bytes()].concat();
-        let paths: Vec<_> = parse_mount_table(&table).unwrap().into_iter().map(|info| info.mount_point).collect();
+        let paths: Vec<_> = parse_lines(&table).map(|info| info.unwrap().mount_point).collect();
         assert_eq!(paths, [Path::new("/mnt/a")]);
-        assert!(parse_mount_table(b"nonsense").is_err());
+        assert!(parse_lines(b"nonsense").all(|info| info.is_err()));
     }
 
     #[test]

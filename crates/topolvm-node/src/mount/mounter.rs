@@ -1,10 +1,13 @@
 //! The port to the machine: what the CSI Node service needs of mounts, filesystems and block devices.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use topolvm_runtime::CancellationToken;
+
 use super::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, FilesystemUsage, MkfsOptions, Mount, MountError, MountOptions,
-    OpenDevice, PathKind,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, MkfsOptions, Mount, MountError,
+    MountOptions, OpenDevice, PathKind, UsageBatch,
 };
 use crate::filesystem::Filesystem;
 
@@ -108,6 +111,28 @@ pub trait Mounter: Send + Sync + 'static {
         filesystem: Filesystem,
     ) -> impl Future<Output = Result<(), MountError>> + Send;
 
+    /// Discards the free blocks of the filesystem that is mounted at a path. Returns early, when the mount is not in
+    /// use for it any more, after `stop` was cancelled.
+    fn discard_free_blocks(
+        &self,
+        target: &Path,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = Result<(), MountError>> + Send;
+
     /// Returns space and inodes of the filesystem mounted at a path.
     fn filesystem_usage(&self, path: &Path) -> impl Future<Output = Result<FilesystemUsage, MountError>> + Send;
+
+    /// Returns space and inodes of the filesystems mounted at these paths, without those that fail. Waits a second at
+    /// most for one whose disk hangs.
+    fn filesystem_usages(&self, paths: Vec<PathBuf>) -> impl Future<Output = UsageBatch> + Send;
+
+    /// Lists the devices whose filesystem is mounted, each with one of the paths at which its root directory is.
+    fn mounted_devices(&self) -> impl Future<Output = Result<HashMap<DeviceNumber, PathBuf>, MountError>> + Send;
+
+    /// Lists the paths at which something is mounted or bound.
+    fn mount_points(&self) -> impl Future<Output = Result<HashSet<PathBuf>, MountError>> + Send;
+
+    /// Returns the I/O statistics of all block devices. Opens no device.
+    fn disk_statistics(&self)
+    -> impl Future<Output = Result<HashMap<DeviceNumber, DiskStatistics>, MountError>> + Send;
 }

@@ -1,17 +1,20 @@
 //! The [`Mounter`] of the real machine: mount(2), /proc, and the programs of filesystems.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use topolvm_runtime::CancellationToken;
 
 use super::blocking::{FILE_DEADLINE, run_blocking};
 use super::command::{CommandLine, Programs, failed_command};
 use super::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, FilesystemUsage, MkfsOptions, Mount, MountError, MountOptions,
-    Mounter, OpenDevice, PathKind, device, device_uses, filesystem_commands, mount_table,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, MkfsOptions, Mount, MountError,
+    MountOptions, Mounter, OpenDevice, PathKind, UsageBatch, device, device_uses, disk_statistics, filesystem_commands,
+    mount_table, usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -210,7 +213,31 @@ impl Mounter for SystemMounter {
         }
     }
 
+    async fn discard_free_blocks(&self, target: &Path, stop: &CancellationToken) -> Result<(), MountError> {
+        let command = filesystem_commands::fstrim(target);
+        match self.programs.run_until(&command, stop.cancelled()).await? {
+            Some(output) if !output.status.success() => Err(failed_command(&command, &output)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     async fn filesystem_usage(&self, path: &Path) -> Result<FilesystemUsage, MountError> {
         run_blocking(FILE_DEADLINE, path, device::filesystem_usage).await
+    }
+
+    async fn filesystem_usages(&self, paths: Vec<PathBuf>) -> UsageBatch {
+        usage_batch::measure_all(paths, usage_batch::PATIENCE, device::filesystem_usage).await
+    }
+
+    async fn mounted_devices(&self) -> Result<HashMap<DeviceNumber, PathBuf>, MountError> {
+        run_blocking(FILE_DEADLINE, Path::new("/"), |_| mount_table::list_mounted_devices()).await
+    }
+
+    async fn mount_points(&self) -> Result<HashSet<PathBuf>, MountError> {
+        run_blocking(FILE_DEADLINE, Path::new("/"), |_| mount_table::list_mount_points()).await
+    }
+
+    async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {
+        run_blocking(FILE_DEADLINE, Path::new("/"), |_| disk_statistics::read()).await
     }
 }

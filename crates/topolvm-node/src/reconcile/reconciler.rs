@@ -12,6 +12,7 @@ use super::write_cache::WriteCache;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
 use crate::lvmd_client::LvmdClient;
+use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Reconciler {
     /// True or false by UID for LVs that are lost or not, where the objects may not say so yet.
     pub(super) lost: Mutex<HashMap<String, bool>>,
     pub(super) device_uses: Option<FindDeviceUses>,
+    /// Devices of the volumes, for their metrics.
+    pub(super) devices: VolumeDevices,
 }
 
 impl Reconciler {
@@ -53,6 +56,7 @@ impl Reconciler {
             answered_requests: Mutex::default(),
             lost: Mutex::default(),
             device_uses: None,
+            devices: VolumeDevices::default(),
         }
     }
 
@@ -60,6 +64,12 @@ impl Reconciler {
     #[must_use]
     pub(crate) fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
         Self { device_uses: Some(device_uses), ..self }
+    }
+
+    /// Has the reconciler store the devices of volumes there whenever it lists LVs.
+    #[must_use]
+    pub(crate) fn storing_devices(self, devices: VolumeDevices) -> Self {
+        Self { devices, ..self }
     }
 
     /// Reconciles one object: adds the finalizer, creates, grows, or removes its LV.

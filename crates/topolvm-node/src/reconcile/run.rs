@@ -10,13 +10,14 @@ use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_and_reconcile};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-use super::{LostVolumes, ReconcileError, Reconciler, watch};
+use super::{ReconcileError, Reconciler, VolumeGauges, watch};
 use crate::capacity::DeviceClasses;
 
 /// Concurrency for each device class, and the back-off of retries.
 const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {
-    // lvmd does one change per volume group at a time: with a few that wait for its lock, it is never idle
-    concurrency: 4,
+    // lvmd does one change per volume group at a time, and up to eight that wait for its lock together: with twice as
+    // many there is always a next batch
+    concurrency: 16,
     // lvmd's return ends the pauses early
     backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
@@ -30,8 +31,8 @@ pub struct Triggers {
     pub device_classes: channel::Receiver<DeviceClasses>,
     /// Ids of volumes that were unpublished, so that they may be removed now.
     pub unpublished: mpsc::UnboundedReceiver<String>,
-    /// Gauge of lost volumes.
-    pub lost: LostVolumes,
+    /// Gauges of volumes that are not as they should be.
+    pub gauges: VolumeGauges,
 }
 
 impl Reconciler {
@@ -51,7 +52,7 @@ impl Reconciler {
         };
         let own = writer.as_reader();
         let all = own.clone();
-        let Triggers { lvmd_returns, device_classes, unpublished, lost } = signals;
+        let Triggers { lvmd_returns, device_classes, unpublished, gauges } = signals;
         let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
         let all = own.clone();
         let removable = UnboundedReceiverStream::new(unpublished).filter_map(move |id| {
@@ -68,7 +69,7 @@ impl Reconciler {
         let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class.clone());
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = reconcile_changes(queue, WORK_QUEUE, class, step, log_failure);
-        let comparing = shutdown.run_until_cancelled(self.detect_lost_volumes(&own, device_classes, &lost, &changed));
+        let comparing = shutdown.run_until_cancelled(self.compare_with_lvm(&own, device_classes, &gauges, &changed));
         let watching =
             watch::follow(self.api.clone(), selection, &self.node, writer, changed.clone(), shutdown.clone());
         Box::pin(watch_and_reconcile(watching, async {

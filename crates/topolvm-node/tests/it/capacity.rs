@@ -14,7 +14,7 @@ use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
-use topolvm_testkit::lvm::FakeLvm;
+use topolvm_testkit::lvm::{EXTENT, FakeLvm};
 
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 
@@ -55,6 +55,15 @@ impl Agent {
     /// Waits until the capacity annotations are these, and nothing else is said about capacity.
     async fn until_annotated(&self, expected: &Value) {
         self.api.until("nodes", "", "n1", |node| (capacity(node?) == *expected).then_some(())).await;
+    }
+
+    /// Waits until this is what is said about option classes.
+    async fn until_option_classes(&self, expected: Option<&Value>) {
+        let said = |node: &Value| -> Option<Value> {
+            let text = node.pointer("/metadata/annotations/topolvm.io~1lvcreate-option-class-capacity")?.as_str()?;
+            serde_json::from_str(text).ok()
+        };
+        self.api.until("nodes", "", "n1", |node| (said(node?).as_ref() == expected).then_some(())).await;
     }
 
     fn metrics(&self) -> String {
@@ -126,6 +135,28 @@ async fn lvmd_may_restart_and_classes_that_are_gone_lose_their_annotations() {
     let metrics = agent.metrics();
     assert!(!metrics.contains("hdd"), "{metrics}");
     assert!(metrics.contains("topolvm_lvmd_connected{node=\"n1\"} 1"), "{metrics}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn option_classes_with_another_layout_have_an_annotation_as_long_as_there_are_any() {
+    let agent = Agent::start(with_node());
+    agent.lvm.add_group(VG, 10 * GIB, 2);
+    let lvmd = agent
+        .lvmd(&format!(
+            "{ONE_CLASS}lvcreate-option-classes: [{{name: mirrored, options: [--type=raid1]}}, {{name: ahead, options: \
+             [--readahead=8]}}]"
+        ))
+        .await;
+    let layouts = json!({
+        "": {"free": 10 * GIB, "stripes": 1, "images": 1},
+        "mirrored": {"free": 5 * GIB - EXTENT, "stripes": 1, "images": 2},
+    });
+    agent.until_option_classes(Some(&json!({"00default": layouts, "ssd": layouts}))).await;
+    agent.until_annotated(&json!({"00default": gib(10), "ssd": gib(10)})).await;
+    lvmd.stop().await;
+    let _lvmd = agent.lvmd(ONE_CLASS).await;
+    agent.until_option_classes(None).await;
     agent.stop().await;
 }
 

@@ -54,6 +54,7 @@ impl Agent {
             stage_volumes: false,
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),
+            node_labels: topolvm_api::NodeSelection::default(),
         };
         start(config, api.client(), Machine::new(&lvm), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown, metrics }

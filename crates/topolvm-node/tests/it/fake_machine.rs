@@ -1,7 +1,7 @@
 //! A machine whose block devices are the volumes of a fake LVM and whose mounts are in memory. Directories and files at
 //! target paths are real, in a temporary directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, FilesystemUsage, HungTask, MkfsOptions, Mount, MountError,
-    MountOptions, Mounter, OpenDevice, PathKind,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, HungTask, MkfsOptions, Mount,
+    MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch,
 };
+use topolvm_runtime::CancellationToken;
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
 
 /// The machine. Clones are the same machine.
@@ -22,6 +23,10 @@ pub(crate) struct Machine {
     state: Arc<Mutex<State>>,
     /// mkfs waits while this is false.
     mkfs_may_end: watch::Sender<bool>,
+    /// The paths where free blocks are being discarded.
+    discarding: watch::Sender<Option<PathBuf>>,
+    /// Discarding waits while this is false.
+    discard_may_end: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +49,10 @@ struct State {
     done: Vec<String>,
     /// Number of times that mkfs has begun.
     mkfs_begun: usize,
+    /// The end of discarding free blocks.
+    discards: Vec<&'static str>,
+    /// I/O of devices, by minor number.
+    statistics: BTreeMap<u32, DiskStatistics>,
 }
 
 /// A mount.
@@ -61,7 +70,28 @@ pub(crate) struct Mounted {
 impl Machine {
     /// A machine with the volumes of this LVM, all blank.
     pub(crate) fn new(lvm: &FakeLvm) -> Self {
-        Self { lvm: lvm.clone(), state: Arc::default(), mkfs_may_end: watch::Sender::new(true) }
+        Self {
+            lvm: lvm.clone(),
+            state: Arc::default(),
+            mkfs_may_end: watch::Sender::new(true),
+            discarding: watch::Sender::new(None),
+            discard_may_end: watch::Sender::new(true),
+        }
+    }
+
+    /// Lets discarding take its time from now on.
+    pub(crate) fn hold_discards(&self) {
+        self.discard_may_end.send_replace(false);
+    }
+
+    /// Waits until free blocks are being discarded at a path.
+    pub(crate) async fn discard_begun(&self, target: &Path) {
+        self.discarding.subscribe().wait_for(|path| path.as_deref() == Some(target)).await.unwrap();
+    }
+
+    /// The end of discarding each time: `discarded` or `stopped`.
+    pub(crate) fn discards(&self) -> Vec<&'static str> {
+        self.state().discards.clone()
     }
 
     /// Lets something lie on a device, such as `/dev/vg/lv`.
@@ -84,6 +114,11 @@ impl Machine {
     /// The link at one volume's path leads to the device of another from now on, as when udev has stopped.
     pub(crate) fn mislead(&self, path: &Path, other: &Path) {
         self.state().stale.insert(path.to_owned(), other.to_owned());
+    }
+
+    /// Sets the I/O statistics of the device with this minor number.
+    pub(crate) fn set_statistics(&self, minor: u32, statistics: DiskStatistics) {
+        self.state().statistics.insert(minor, statistics);
     }
 
     /// The disk below a path fails.
@@ -361,6 +396,19 @@ impl Mounter for Machine {
         Ok(())
     }
 
+    async fn discard_free_blocks(&self, target: &Path, stop: &CancellationToken) -> Result<(), MountError> {
+        self.discarding.send_replace(Some(target.to_owned()));
+        let mut may_end = self.discard_may_end.subscribe();
+        let ended = tokio::select! {
+            _ended = may_end.wait_for(|may_end| *may_end) => "discarded",
+            () = stop.cancelled() => "stopped",
+        };
+        assert!(self.top(target).is_some(), "it is unmounted later");
+        self.state().discards.push(ended);
+        self.discarding.send_replace(None);
+        Ok(())
+    }
+
     async fn filesystem_usage(&self, path: &Path) -> Result<FilesystemUsage, MountError> {
         let device = self.top(path).unwrap().device;
         let total_bytes = self.filesystem_bytes(&device);
@@ -372,5 +420,34 @@ impl Mounter for Machine {
             used_inodes: 11,
             free_inodes: 89,
         })
+    }
+
+    async fn filesystem_usages(&self, paths: Vec<PathBuf>) -> UsageBatch {
+        let mut batch = UsageBatch::default();
+        for path in paths {
+            let hanging = self.state().hanging.get(&path).cloned();
+            if let Some(hung_task) = hanging {
+                batch.hung.push((path, hung_task));
+            } else {
+                let usage = self.filesystem_usage(&path).await.unwrap();
+                batch.usages.push((path, usage));
+            }
+        }
+        batch
+    }
+
+    async fn mounted_devices(&self) -> Result<HashMap<DeviceNumber, PathBuf>, MountError> {
+        let mounts = self.mounts().into_iter().filter(|mount| mount.filesystem.is_some());
+        Ok(mounts.filter_map(|mount| Some((self.device(&mount.device)?.number, mount.target))).collect())
+    }
+
+    async fn mount_points(&self) -> Result<HashSet<PathBuf>, MountError> {
+        Ok(self.mounts().into_iter().map(|mount| mount.target).collect())
+    }
+
+    async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {
+        let state = self.state();
+        let number = |minor| DeviceNumber { major: 253, minor };
+        Ok(state.statistics.iter().map(|(&minor, &statistics)| (number(minor), statistics)).collect())
     }
 }

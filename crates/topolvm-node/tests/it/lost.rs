@@ -1,13 +1,14 @@
-//! Logical volumes that somebody removed or renamed by hand.
+//! Logical volumes that somebody removed, renamed or deactivated by hand, and such as have lost their object.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
-use topolvm_node::capacity::DeviceClasses;
-use topolvm_node::reconcile::{LostVolumes, Triggers};
+use topolvm_node::capacity::{DeviceClass, DeviceClasses};
+use topolvm_node::reconcile::{Triggers, VolumeGauges};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::FakeVolume;
 
@@ -27,13 +28,13 @@ impl Running {
     fn start(cluster: &Cluster) -> Self {
         let mut registry = Registry::default();
         let (device_classes, shutdown) = (watch::Sender::new(DeviceClasses::default()), CancellationToken::new());
-        let lost = LostVolumes::register(&mut registry, "n1");
+        let gauges = VolumeGauges::register(&mut registry, "n1");
         let metrics = ReconcileMetrics::register(&mut registry);
         let signals = Triggers {
             lvmd_returns: mpsc::channel(1).1,
             device_classes: device_classes.subscribe(),
             unpublished: mpsc::unbounded_channel().1,
-            lost,
+            gauges,
         };
         let reconciler = Arc::new(reconciler(&cluster.api, cluster.lvmd.client()));
         let tasks = Tasks::new(shutdown.clone());
@@ -52,10 +53,25 @@ impl Running {
     }
 
     fn lost(&self) -> String {
+        self.gauge("lost")
+    }
+
+    fn gauge(&self, name: &str) -> String {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
-        let line = page.lines().find(|line| line.starts_with("topolvm_lost_volumes{node=\"n1\"}")).unwrap();
-        line.rsplit(' ').next().unwrap().to_owned()
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("topolvm_{name}_volumes{{node=\"n1\"}} ")));
+        line.unwrap().to_owned()
+    }
+
+    /// Waits for a comparison that has this value.
+    async fn until_gauge(&self, name: &str, value: &str) {
+        let reached = async {
+            while self.gauge(name) != value {
+                self.tell();
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
     }
 }
 
@@ -145,4 +161,41 @@ async fn a_volume_that_is_being_deleted_is_not_lost() {
     running.tell();
     until(&cluster, "pvc-2", "VolumeLost").await;
     assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("1", 1));
+}
+
+#[tokio::test]
+async fn volumes_without_an_object_and_such_as_are_not_active_are_counted_until_they_are_not() {
+    const KNOWN: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+    const ORPHAN: &str = "7c1d2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+    let cluster = Cluster::start().await;
+    cluster.api.apply_json(fresh("pvc-1").uid(KNOWN).build());
+    // Somebody else's, as its name tells
+    cluster.lvm.add_volume(VG, "theirs", FakeVolume::thick(GIB));
+    let running = Running::start(&cluster);
+    until(&cluster, "pvc-1", "VolumeReady").await;
+    let activate = |active| cluster.lvm.edit_volume(VG, KNOWN, |volume| volume.active = active);
+    activate(false);
+    cluster.lvm.add_volume(VG, ORPHAN, FakeVolume::thick(GIB));
+    running.until_gauge("orphaned", "1").await;
+    assert_eq!((running.gauge("inactive").as_str(), running.lost().as_str()), ("1", "0"));
+    activate(true);
+    cluster.lvm.remove_volume(VG, ORPHAN);
+    running.until_gauge("orphaned", "0").await;
+    assert_eq!(running.gauge("inactive"), "0");
+}
+
+#[tokio::test]
+async fn volumes_without_an_object_are_counted_in_classes_of_which_no_object_is() {
+    let cluster = Cluster::with(TWO_CLASSES).await;
+    cluster.lvm.add_volume("slow", "7c1d2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", FakeVolume::thick(GIB));
+    let running = Running::start(&cluster);
+    let class = |name: &str| DeviceClass { name: name.to_owned(), group_bytes: GIB, thin_pool: None, free_bytes: GIB };
+    let classes = DeviceClasses { is_connected: true, classes: vec![class("ssd"), class("hdd")], default_class: None };
+    running.device_classes.send_replace(classes);
+    let counted = async {
+        while running.gauge("orphaned") != "1" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! The whole agent over real unix sockets: started, served, interrupted.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code;
@@ -13,7 +15,6 @@ use topolvm_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
     NodeUnpublishVolumeRequest, ProbeRequest,
 };
-use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -28,54 +29,68 @@ use crate::node::capability;
 const GIB: u64 = 1 << 30;
 
 /// The agent of node `n1`.
-struct Agent {
-    dir: TempDir,
-    lvm: FakeLvm,
-    machine: Machine,
+pub(crate) struct Agent {
+    pub(crate) dir: TempDir,
+    pub(crate) lvm: FakeLvm,
+    pub(crate) machine: Machine,
+    /// Address of the metrics.
+    pub(crate) metrics: SocketAddr,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
 
 impl Agent {
-    async fn start(api: &ApiServer) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    pub(crate) async fn start(api: &ApiServer) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        let machine = Machine::new(&lvm);
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api).await
+    }
+
+    /// Ends it in order, and starts it again on the same machine.
+    pub(crate) async fn restart(self, api: &ApiServer) -> Self {
+        self.shutdown.cancel();
+        self.tasks.wait().await.unwrap();
+        Self::start_on(self.dir, self.lvm, self.machine, api).await
+    }
+
+    async fn start_on(dir: TempDir, lvm: FakeLvm, machine: Machine, api: &ApiServer) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let machine = Machine::new(&lvm);
+        let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let config = Config {
             flavor: ApiFlavor::TopoLvm,
             node: "n1".to_owned(),
             csi_socket: dir.path().join("csi.sock"),
             lvmd: LvmdConfig::<FakeLvm>::Socket(dir.path().join("lvmd.sock")),
-            metrics: MetricsConfig::plain(Listen::Off),
+            metrics: MetricsConfig::plain(metrics.to_string().parse().unwrap()),
             stage_volumes: false,
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),
+            node_labels: topolvm_api::NodeSelection::default(),
         };
         start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();
-        Self { dir, lvm, machine, tasks, shutdown }
+        Self { dir, lvm, machine, metrics, tasks, shutdown }
     }
 
-    async fn lvmd(&self) -> LvmdProcess {
+    pub(crate) async fn lvmd(&self) -> LvmdProcess {
         let lvmd = LvmdProcess::start(&self.lvm, ONE_CLASS).await;
         lvmd.listen(&self.dir.path().join("lvmd.sock")).await
     }
 
-    async fn csi(&self) -> Channel {
+    pub(crate) async fn csi(&self) -> Channel {
         let socket = self.dir.path().join("csi.sock");
         let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).unwrap();
         endpoint.connect().await.unwrap()
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
         assert!(!self.dir.path().join("csi.sock").exists());
     }
 }
 
-async fn until_ready(api: &ApiServer, name: &str) -> Value {
+pub(crate) async fn until_ready(api: &ApiServer, name: &str) -> Value {
     let status = |object: Option<&Value>| without_conditions(object?).filter(|status| status.get("volumeID").is_some());
     api.until(LV, "", name, status).await
 }

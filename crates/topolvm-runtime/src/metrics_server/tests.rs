@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::HeaderValue;
 use clap::Parser;
+use prometheus_client::registry::Registry;
 use rstest::rstest;
 use rustls::RootCertStore;
 use rustls::client::ClientConfig;

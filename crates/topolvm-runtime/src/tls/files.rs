@@ -11,16 +11,26 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
 impl ServedCertificate {
-    /// Serves `tls.crt` and `tls.key` of a directory, and what they are changed to, until `shutdown` is cancelled.
-    /// Files that are not there yet, or that do not fit together, change nothing and are logged.
+    /// Serves `tls.crt` and `tls.key` of a directory, like [`Self::follow_key_pair`].
     pub async fn follow_files(self, directory: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut files = Files::watch([CERTIFICATE, KEY].map(|name| directory.join(name)));
+        self.follow_key_pair(directory.join(CERTIFICATE), directory.join(KEY), shutdown).await
+    }
+
+    /// Serves a certificate and its private key, and what the files are changed to, until `shutdown` is cancelled.
+    /// Files that are not there yet, or that do not fit together, change nothing and are logged.
+    pub async fn follow_key_pair(
+        self,
+        certificate: PathBuf,
+        key: PathBuf,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut files = Files::watch([certificate.clone(), key.clone()]);
         loop {
-            match load(&directory).await {
+            match load(&certificate, &key).await {
                 Ok(certificate) => self.serve(certificate),
                 Err(error) => tracing::warn!(
-                    directory = %directory.display(), error = crate::error_chain(&error),
-                    "no new certificate for the {}; tls.crt and tls.key are read again when they change", self.purpose()
+                    certificate = %certificate.display(), key = %key.display(), error = crate::error_chain(&error),
+                    "no new certificate for the {}; both files are read again when they change", self.purpose()
                 ),
             }
             if shutdown.run_until_cancelled(files.changed()).await.is_none() {
@@ -30,11 +40,10 @@ impl ServedCertificate {
     }
 }
 
-async fn load(directory: &Path) -> Result<Certificate, CertificateError> {
-    let read = async |name: &str| {
-        let path = directory.join(name);
-        let content = tokio::fs::read(&path).await;
+async fn load(certificate: &Path, key: &Path) -> Result<Certificate, CertificateError> {
+    let read = async |path: &Path| {
+        let content = tokio::fs::read(path).await;
         content.map_err(|source| CertificateError::Read { path: path.display().to_string(), source })
     };
-    Certificate::from_pem(&read(CERTIFICATE).await?, &read(KEY).await?)
+    Certificate::from_pem(&read(certificate).await?, &read(key).await?)
 }

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_scheduler::{Config, Metrics, router};
+use topolvm_scheduler::{Config, Metrics, Watches, router};
 use topolvm_testkit::Log;
 use tower::ServiceExt as _;
 
@@ -25,7 +25,8 @@ async fn a_request_is_logged_with_the_fields_that_log_pipelines_know(
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();
-    let router = router(ApiFlavor::TopoLvm, &Config::default(), Metrics::register(&mut Registry::default()));
+    let router =
+        router(ApiFlavor::TopoLvm, &Config::default(), Watches::default(), Metrics::register(&mut Registry::default()));
     let mut request = Request::get(url)
         .header("host", "localhost:9251")
         .header("user-agent", "kube-scheduler/v1.33")

@@ -5,7 +5,7 @@ use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_scheduler::{Config, Metrics, router};
+use topolvm_scheduler::{Config, Metrics, Watches, router};
 use tower::ServiceExt as _;
 
 use crate::support::{node, pod, post, post_to, request};
@@ -40,7 +40,8 @@ async fn other_paths_are_not_found(#[case] path: &str) {
 #[case(Method::POST)]
 #[tokio::test]
 async fn the_status_is_ok_for_any_method(#[case] method: Method) {
-    let router = router(ApiFlavor::TopoLvm, &Config::default(), Metrics::register(&mut Registry::default()));
+    let router =
+        router(ApiFlavor::TopoLvm, &Config::default(), Watches::default(), Metrics::register(&mut Registry::default()));
     let request = Request::builder().method(method.clone()).uri("/status").body(axum::body::Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -90,7 +91,7 @@ async fn a_body_that_does_not_arrive_is_given_up_after_half_a_minute() {
 #[tokio::test]
 async fn requests_and_verdicts_are_counted() {
     let mut registry = Registry::default();
-    let router = router(ApiFlavor::TopoLvm, &Config::default(), Metrics::register(&mut registry));
+    let router = router(ApiFlavor::TopoLvm, &Config::default(), Watches::default(), Metrics::register(&mut registry));
     let nodes = [node("a", &[("ssd", "0")]), node("b", &[("ssd", "1073741824")])];
     let body = request(&pod(&[("ssd", 1)]), &nodes).to_string();
     for path in ["/predicate", "/nowhere"] {

@@ -20,14 +20,16 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[rstest]
-#[case("scheduler-options.yaml", "localhost:9251")]
-#[case("../deploy/manifests/components/scheduler-daemonset/scheduler-options.yaml", "localhost:9251")]
-#[case("../deploy/manifests/components/scheduler-deployment/scheduler-options.yaml", ":9251")]
-fn the_options_are_those_that_they_say(#[case] file: &str, #[case] listen: &str) {
+#[case("scheduler-options.yaml", "localhost:9251", false)]
+#[case("../deploy/manifests/components/scheduler-daemonset/scheduler-options.yaml", "localhost:9251", true)]
+#[case("../deploy/manifests/components/scheduler-deployment/scheduler-options.yaml", ":9251", true)]
+fn the_options_are_those_that_they_say(#[case] file: &str, #[case] listen: &str, #[case] does_watch: bool) {
     let divisors = BTreeMap::from([("hdd".to_owned(), 10.0), ("ssd".to_owned(), 1.0)]);
     let expected = Config {
         listen: listen.parse().unwrap(),
         scoring: Scoring { divisors, ..Scoring::default() },
+        node_cache: does_watch,
+        reservations: does_watch,
         ..Config::default()
     };
     assert_eq!(Config::load(&example(file)).unwrap(), expected);

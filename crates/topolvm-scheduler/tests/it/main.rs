@@ -4,7 +4,9 @@
 mod access_log;
 mod bodies;
 mod examples;
+mod names;
 mod predicate;
 mod prioritize;
 mod program;
+mod reservations;
 mod support;

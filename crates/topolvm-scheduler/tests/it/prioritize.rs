@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::json;
 use topolvm_api::ApiFlavor;
-use topolvm_scheduler::{Config, Scoring};
+use topolvm_scheduler::{Config, Scoring, Strategy};
 
 use crate::support::{answer, node, pod, post, post_to, request};
 
@@ -32,6 +32,16 @@ async fn settings_change_the_score() {
     let request = request(&pod(&[("ssd", 1)]), &nodes).to_string();
     let (_, body) = post_to(ApiFlavor::TopoLvm, &config, "/prioritize", request).await;
     assert_eq!(body, r#"[{"host":"big","score":1},{"host":"small","score":1}]"#);
+}
+
+#[tokio::test]
+async fn with_binpack_the_fuller_node_scores_higher() {
+    let scoring = Scoring { strategy: Strategy::Binpack, ..Scoring::default() };
+    let config = Config { scoring, ..Config::default() };
+    let nodes = [node("big", &[("ssd", "137438953472")]), node("small", &[("ssd", "2147483648")])];
+    let request = request(&pod(&[("ssd", 1)]), &nodes).to_string();
+    let (_, body) = post_to(ApiFlavor::TopoLvm, &config, "/prioritize", request).await;
+    assert_eq!(body, r#"[{"host":"big","score":4},{"host":"small","score":10}]"#);
 }
 
 #[tokio::test]

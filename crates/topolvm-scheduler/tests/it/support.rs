@@ -1,11 +1,12 @@
 //! Sending requests to the router.
 
+use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_scheduler::{Config, Metrics, router};
+use topolvm_scheduler::{Config, Metrics, Watches, router};
 use tower::ServiceExt as _;
 
 pub(crate) async fn post(path: &str, body: impl Into<Body>) -> (StatusCode, String) {
@@ -18,7 +19,11 @@ pub(crate) async fn post_to(
     path: &str,
     body: impl Into<Body>,
 ) -> (StatusCode, String) {
-    let router = router(flavor, config, Metrics::register(&mut Registry::default()));
+    post_to_router(router(flavor, config, Watches::default(), Metrics::register(&mut Registry::default())), path, body)
+        .await
+}
+
+pub(crate) async fn post_to_router(router: Router, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
     let response = router.oneshot(Request::post(path).body(body.into()).unwrap()).await.unwrap();
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -27,7 +32,15 @@ pub(crate) async fn post_to(
 
 /// The answer as JSON; anything but 200 fails the test.
 pub(crate) async fn answer(path: &str, request: &Value) -> Value {
-    let (status, body) = post(path, request.to_string()).await;
+    as_json(post(path, request.to_string()).await)
+}
+
+/// The answer of a router with watches as JSON; anything but 200 fails the test.
+pub(crate) async fn answer_of_router(router: &Router, path: &str, request: &Value) -> Value {
+    as_json(post_to_router(router.clone(), path, request.to_string()).await)
+}
+
+fn as_json((status, body): (StatusCode, String)) -> Value {
     assert_eq!(status, StatusCode::OK, "{body}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }

@@ -138,6 +138,7 @@ const NAMESPACED: &[BuiltIn] = &[
     ("", "Service", "services", true, &[]),
     ("apps", "DaemonSet", "daemonsets", true, &[]),
     ("apps", "Deployment", "deployments", true, &[]),
+    ("apps", "ReplicaSet", "replicasets", true, &[]),
     ("coordination.k8s.io", "Lease", "leases", false, &[]),
     (
         "events.k8s.io",

@@ -61,32 +61,36 @@ impl State {
         if volume.wiped < volume.bytes() {
             group.removed_unwiped.push(name.to_owned());
         }
-        for dependent in group.dependents(name) {
-            group.volumes.remove(&dependent);
-        }
-        group.volumes.remove(name);
-        // Thin snapshots forget where they came from.
-        for volume in group.volumes.values_mut().filter(|volume| volume.origin.as_deref() == Some(name)) {
-            volume.origin = None;
-        }
+        group.remove(name);
         Ok(format!("Logical volume \"{name}\" successfully removed."))
     }
 
     pub(super) fn lvchange(&mut self, args: &[&str]) -> Result {
-        let (options, vg, name) = match args {
-            [options @ .., "-S", selection, vg] => match self.find_group(vg)?.select(selection)? {
-                Some(name) => (options, *vg, name.to_owned()),
-                None => return Ok(String::new()),
-            },
-            [options @ .., target] => {
-                let (vg, name) = split_path(target)?;
-                (options, vg, name.to_owned())
+        let (options, targets) = split_options(args);
+        if let ["-S", selection, vg] = targets {
+            let selected = self.find_group(vg)?.select(selection)?.map(str::to_owned);
+            return selected.map_or_else(|| Ok(String::new()), |name| self.change_volume(options, vg, &name));
+        }
+        if targets.is_empty() {
+            return Err(CommandError::usage("Invalid arguments"));
+        }
+        // LVM changes those that it finds
+        let mut said = Vec::new();
+        let mut failed = None;
+        for target in targets {
+            let (vg, name) = split_path(target)?;
+            match self.change_volume(options, vg, name) {
+                Ok(text) => said.push(text),
+                Err(error) => failed = Some(error),
             }
-            [] => return Err(CommandError::usage("Invalid arguments")),
-        };
+        }
+        failed.map_or_else(|| Ok(said.join("\n  ")), Err)
+    }
+
+    fn change_volume(&mut self, options: &[&str], vg: &str, name: &str) -> Result {
         let target = format!("{vg}/{name}");
         let group = self.changeable(vg)?;
-        let Some(volume) = group.volumes.get_mut(&name) else {
+        let Some(volume) = group.volumes.get_mut(name) else {
             return Err(CommandError::failed(format!("Failed to find logical volume \"{target}\"")));
         };
         if matches!(options, ["-a", "y", "-K"]) {
@@ -145,6 +149,19 @@ impl State {
         group.seqno += 1;
         Ok(group)
     }
+}
+
+/// Splits the arguments of `lvchange` into its options and what it is to change.
+fn split_options<'a>(args: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
+    let mut options = 0;
+    while let Some(option) = args.get(options) {
+        options += match *option {
+            "--addtag" | "--deltag" | "-a" => 2,
+            "--refresh" | "-K" => 1,
+            _ => break,
+        };
+    }
+    args.split_at(options.min(args.len()))
 }
 
 /// Parses a size as `4096b`, a multiple of 512 bytes.

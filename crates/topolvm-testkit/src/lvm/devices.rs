@@ -11,8 +11,13 @@ use lvm::{
     Wipeable,
 };
 
-use super::FakeLvm;
 use super::wipe::Held;
+use super::{FakeLvm, FakeVolume};
+
+/// Returns what the kernel says of a device beside its fill, in the words of dm-thin where they matter.
+fn condition(volume: &FakeVolume) -> String {
+    format!("{} {}", volume.attr.get(8..9).unwrap_or_default(), volume.discards)
+}
 
 impl Devices for FakeLvm {
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
@@ -33,8 +38,8 @@ impl Devices for FakeLvm {
         Ok(volume.filter(|volume| volume.active).map(|volume| DeviceStatus {
             open_count: u32::from(volume.open) + u32::from(volume.held),
             fill: volume.attr.starts_with('t').then_some((volume.data_percent, volume.metadata_percent)),
-            mapped_sectors: None,
-            condition: volume.attr.get(8..9).unwrap_or_default().to_owned(),
+            mapped_sectors: volume.attr.starts_with('V').then_some(volume.mapped_sectors),
+            condition: condition(volume),
         }))
     }
 

@@ -62,6 +62,10 @@ pub struct FakeVolume {
     pub wiped_by: Option<Wipe>,
     /// First byte of its device that cannot be written: it and all after it are I/O errors.
     pub broken_at: Option<u64>,
+    /// The treatment of discards by a thin pool, in the word of dm-thin.
+    pub discards: &'static str,
+    /// Sectors of a thin volume that are mapped in its pool.
+    pub mapped_sectors: u64,
     /// Usage of the data of a thin pool, in percent.
     pub data_percent: f64,
     /// Usage of the metadata of a thin pool, in percent.
@@ -88,6 +92,8 @@ impl FakeVolume {
             wiped: 0,
             wiped_by: None,
             broken_at: None,
+            discards: "discard_passdown",
+            mapped_sectors: 0,
             data_percent: 0.0,
             metadata_percent: 0.0,
         }
@@ -174,6 +180,17 @@ impl Group {
     pub(super) fn free_extents_of(&self, pv: u32) -> u64 {
         let (pvs, free) = (u64::from(self.pvs), self.free_extents());
         free / pvs + u64::from(u64::from(pv) < free % pvs)
+    }
+
+    /// Removes a volume with those that depend on it. Thin snapshots forget where they came from.
+    pub(super) fn remove(&mut self, name: &str) {
+        for dependent in self.dependents(name) {
+            self.volumes.remove(&dependent);
+        }
+        self.volumes.remove(name);
+        for volume in self.volumes.values_mut().filter(|volume| volume.origin.as_deref() == Some(name)) {
+            volume.origin = None;
+        }
     }
 
     /// Returns the volumes that are removed with this one.

@@ -1,45 +1,116 @@
-//! Measures the memory of topolvm-scheduler after requests about many nodes, as kube-scheduler sends them for each pod.
+//! Measures topolvm-scheduler: how long requests about many nodes take, as kube-scheduler sends them for each pod, and
+//! how much memory it has after them.
 
-use std::io::{Read as _, Write as _};
+mod api_server;
+mod connection;
+mod requests;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
 use testbed::topolvm::TopolvmSpec;
 
-use super::Figure;
 use super::memory::{AT_REST, ResidentMemory};
-use super::metrics;
+use super::{Figure, median};
+use connection::{Connection, Exchange};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["scheduler."];
 
+/// Nodes of the cluster after whose requests the memory is read.
 const NODES: usize = 1000;
+/// Nodes of a cluster of the largest size that Kubernetes supports.
+const MOST_NODES: usize = 5000;
 /// Number of images in the status of each Node, which are most of its bytes: kubelet lists at most 50 by default.
 const IMAGES: usize = 50;
 const PODS: usize = 20;
+/// Repetitions of requests of 150 MB.
+const LARGE_REQUESTS: usize = 7;
 
-/// Starts the program beside this one, sends it filter and prioritize requests for some pods, and reads its memory.
+/// Starts the program beside this one, sends it filter and prioritize requests for some pods, and reads times and
+/// memory.
 pub fn run(directory: &Path) -> Result<Vec<Figure>> {
-    let address = free_address()?;
-    let scheduler = Scheduler::start(directory, address)?;
-    let request = request().to_string();
+    let mut figures = measure_without_cache(directory)?;
+    figures.extend(measure_with_cache(directory)?);
+    Ok(figures)
+}
+
+/// Measures the program as kube-scheduler uses it with `nodeCacheCapable: false`, without a cache of its own.
+fn measure_without_cache(directory: &Path) -> Result<Vec<Figure>> {
+    let scheduler = Scheduler::start(directory, None)?;
+    let mut connection = Connection::open(scheduler.address)?;
+    let request = requests::of_nodes(NODES, IMAGES).to_string();
     for _ in 0..PODS {
         for path in ["/predicate", "/prioritize"] {
-            let answer = post(address, path, &request)?;
-            ensure!(answer.starts_with("HTTP/1.1 200 "), "{path}: {}", answer.lines().next().unwrap_or_default());
+            connection.post(path, &request)?;
         }
     }
     thread::sleep(AT_REST);
-    let resident = ResidentMemory::read(scheduler.0.id())?;
-    let figure = |name, value, goal| Figure { name, value, unit: "MiB", goal };
+    let resident = ResidentMemory::read(scheduler.child.id())?;
+    let small = requests::of_nodes(NODES, 0).to_string();
+    let small = repeat(PODS, || connection.post("/predicate", &small))?;
     Ok(vec![
-        figure("scheduler.rss_mib", resident.mebibytes(), 8.0),
-        figure("scheduler.rss_mib.anon", resident.anonymous_mebibytes(), f64::INFINITY),
+        mebibytes("scheduler.rss_mib", resident.mebibytes(), 8.0),
+        mebibytes("scheduler.rss_mib.anon", resident.anonymous_mebibytes(), f64::INFINITY),
+        milliseconds("scheduler.predicate.1000.ms", small.total, 2.0),
     ])
+}
+
+/// Measures the program with a cache of the Nodes, in the largest cluster.
+fn measure_with_cache(directory: &Path) -> Result<Vec<Figure>> {
+    let api_server = api_server::start(MOST_NODES)?;
+    let scheduler = Scheduler::start(directory, Some(&write_kubeconfig(directory, api_server)?))?;
+    let mut connection = Connection::open(scheduler.address)?;
+    connection.wait_until_ready()?;
+    let names = requests::of_names(MOST_NODES).to_string();
+    connection.post("/predicate", &names)?;
+    let names = repeat(PODS, || connection.post("/predicate", &names))?;
+    let nodes = requests::of_nodes(MOST_NODES, requests::FULL_SIZE_IMAGES).to_string();
+    let bytes_per_node = nodes.len() / MOST_NODES;
+    ensure!(bytes_per_node >= 30 << 10, "a Node has {bytes_per_node} bytes");
+    let large = repeat(LARGE_REQUESTS, || connection.post("/predicate", &nodes))?;
+    let echo = repeat(LARGE_REQUESTS, || connection::echo(nodes.as_bytes()))?;
+    drop(nodes);
+    thread::sleep(AT_REST);
+    let resident = ResidentMemory::read(scheduler.child.id())?;
+    Ok(vec![
+        milliseconds("scheduler.names.5000.ms", names.total, 1.0),
+        milliseconds("scheduler.predicate.5000.ms", large.total, 30.0),
+        milliseconds("scheduler.predicate.5000.transfer_ms", echo.total, f64::INFINITY),
+        milliseconds("scheduler.predicate.5000.wait_ms", large.wait, f64::INFINITY),
+        mebibytes("scheduler.rss_mib.5000", resident.mebibytes(), 8.0),
+        mebibytes("scheduler.rss_mib.5000.anon", resident.anonymous_mebibytes(), f64::INFINITY),
+    ])
+}
+
+fn mebibytes(name: &'static str, value: f64, goal: f64) -> Figure {
+    Figure { name, value, unit: "MiB", goal }
+}
+
+fn milliseconds(name: &'static str, seconds: f64, goal: f64) -> Figure {
+    Figure { name, value: seconds * 1e3, unit: "ms", goal }
+}
+
+/// Returns the medians of the times of several exchanges.
+fn repeat(times: usize, mut exchange: impl FnMut() -> Result<Exchange>) -> Result<Exchange> {
+    let exchanges: Vec<Exchange> = (0..times).map(|_| exchange()).collect::<Result<_>>()?;
+    let median = |time: fn(&Exchange) -> f64| median(exchanges.iter().map(time).collect()).context("no exchange");
+    Ok(Exchange { total: median(|exchange| exchange.total)?, wait: median(|exchange| exchange.wait)? })
+}
+
+/// Writes a kubeconfig for a server that asks for nothing.
+fn write_kubeconfig(directory: &Path, server: SocketAddr) -> Result<PathBuf> {
+    let path = directory.join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a, \
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{}}}}], \
+         clusters: [{{name: a, cluster: {{server: \"http://{server}\"}}}}]}}\n"
+    );
+    fs::write(&path, text).context("write a kubeconfig")?;
+    Ok(path)
 }
 
 /// Returns an address of the loopback interface on which nothing listens.
@@ -49,56 +120,32 @@ fn free_address() -> Result<SocketAddr> {
 }
 
 /// A running topolvm-scheduler. Dropping it kills it.
-struct Scheduler(Child);
+struct Scheduler {
+    child: Child,
+    address: SocketAddr,
+}
 
 impl Scheduler {
+    /// Starts it; with a kubeconfig it has a cache of the Nodes.
     #[expect(clippy::disallowed_methods, reason = "the program is what is measured")]
-    fn start(directory: &Path, address: SocketAddr) -> Result<Self> {
+    fn start(directory: &Path, kubeconfig: Option<&Path>) -> Result<Self> {
+        let address = free_address()?;
         let config = directory.join("scheduler.yaml");
-        fs::write(&config, format!("listen: {address}\n")).context("write the configuration of topolvm-scheduler")?;
+        let text = format!("listen: {address}\nnode-cache: {}\n", kubeconfig.is_some());
+        fs::write(&config, text).context("write the configuration of topolvm-scheduler")?;
         let program = TopolvmSpec::nodes(0)?.programs.join("topolvm-scheduler");
         let mut command = Command::new(&program);
         command.args(["--log-level=warn", "--config"]).arg(config);
-        Ok(Self(command.spawn().with_context(|| format!("start {}", program.display()))?))
+        command.envs(kubeconfig.map(|kubeconfig| ("KUBECONFIG", kubeconfig)));
+        let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        Ok(Self { child, address })
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
         // It may have ended already
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
-}
-
-/// Returns a request with a pod and all nodes, as kube-scheduler sends it to an extender that has no cache of Nodes.
-fn request() -> Value {
-    let pod = json!({"metadata": {"name": "pod", "annotations": {"capacity.topolvm.io/ssd": "1073741824"}}});
-    let nodes: Vec<Value> = (0..NODES).map(node).collect();
-    json!({"Pod": pod, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": null})
-}
-
-fn node(number: usize) -> Value {
-    let image = |image| json!({"names": [format!("localhost/image-{image:02}@sha256:{image:064x}")], "sizeBytes": 1});
-    let images: Vec<Value> = (0..IMAGES).map(image).collect();
-    json!({
-        "metadata": {"name": format!("node-{number}"), "annotations": {"capacity.topolvm.io/ssd": "107374182400"}},
-        "status": {"images": images},
-    })
-}
-
-/// Sends a POST request and returns the whole response, with its headers.
-fn post(address: SocketAddr, path: &str, body: &str) -> Result<String> {
-    let mut connection = metrics::connect(address).context("connect to topolvm-scheduler")?;
-    connection.set_read_timeout(Some(metrics::TIMEOUT)).context("set a timeout")?;
-    let length = body.len();
-    write!(
-        connection,
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .context("send a request to topolvm-scheduler")?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).context("read the answer of topolvm-scheduler")?;
-    Ok(answer)
 }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use system_tests::bench::{Figure, Selector, agent, cluster, create, images, install, lvmd, scheduler};
+use system_tests::bench::{
+    Figure, Selector, agent, capacity, cluster, create, images, install, lvmd, scheduler, volume_metrics,
+};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -33,12 +35,14 @@ struct Part {
     measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 9] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: agent::run },
     Part { families: &scheduler::FAMILIES, measure: |directory, _| scheduler::run(directory) },
+    Part { families: &capacity::FAMILIES, measure: capacity::run },
     Part { families: &cluster::FAMILIES, measure: cluster::run },
+    Part { families: &[volume_metrics::FAMILY], measure: |directory, _| volume_metrics::run(directory) },
     Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
     Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
 ];

@@ -1,14 +1,17 @@
-//! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes.
+//! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes. `make soak ONLY=scheduling`:
+//! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, id};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use system_tests::chaos::{self, Chaos, DisturbanceKind, Settings};
-use testbed::topolvm::{self, Topolvm};
+use system_tests::scheduling::{self, CAPACITY_INTERVAL, Mode};
+use system_tests::{monitoring, product_images};
+use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use testbed::{machine, program};
 
 #[derive(Debug, Parser)]
@@ -32,6 +35,15 @@ struct Args {
     /// This kind of disturbance and nothing else: neither kills nor outages.
     #[arg(long)]
     disturb: Option<DisturbanceKind>,
+    /// How many bursts of pods in each mode.
+    #[arg(long, default_value_t = 20)]
+    bursts: u64,
+    /// Pods of a burst.
+    #[arg(long, default_value_t = 60)]
+    pods: usize,
+    /// Bursts in this mode only.
+    #[arg(long)]
+    mode: Option<Mode>,
     /// Where to leave the logs of a run that failed.
     #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]
     logs: PathBuf,
@@ -40,7 +52,10 @@ struct Args {
 /// A part of the soak: its name, and the function that runs it in an empty directory.
 type Part = (&'static str, fn(&Path, &Args, u64) -> Result<String>);
 
-const PARTS: [Part; 1] = [("csi", csi)];
+const PARTS: [Part; 3] = [("csi", csi), ("scheduling", schedule), ("monitoring", monitor)];
+
+/// Duration for which no alert may fire.
+const SILENCE: Duration = Duration::from_mins(10);
 
 fn main() -> ExitCode {
     if let Some(code) = program::serve() {
@@ -85,4 +100,40 @@ fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome.map(|report| report.to_string())
+}
+
+/// Runs bursts of successive seeds in each mode. Returns the number of those that were not right.
+fn schedule(directory: &Path, args: &Args, seed: u64) -> Result<String> {
+    let spec = TopolvmSpec { sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
+    let Topolvm { cluster, .. } = topolvm::up_with(&directory.join("c"), &spec)?;
+    let modes =
+        args.mode.map_or_else(|| vec![Mode::Capacity, Mode::EmbeddedCapacity, Mode::Extender], |mode| vec![mode]);
+    let run = |mode: Mode| -> Result<usize> {
+        let mut wrong = 0;
+        for seed in seed..seed + args.bursts {
+            let settings = scheduling::Settings { mode, seed, pods: args.pods, claims: 2 };
+            let outcome = scheduling::run_burst(&cluster, &spec, settings)?;
+            println!("{outcome}");
+            wrong += usize::from(!outcome.is_right());
+        }
+        Ok(wrong)
+    };
+    let wrong: Result<usize> =
+        modes.into_iter().map(|mode| mode.run(&cluster, &spec, CAPACITY_INTERVAL, || run(mode))).sum();
+    cluster.down(Some(args.logs.as_path()).filter(|_| !matches!(wrong, Ok(0))))?;
+    let wrong = wrong?;
+    ensure!(wrong == 0, "in {wrong} bursts pods wait although there is room, or nodes were given more than they have");
+    Ok("all bursts are right".to_owned())
+}
+
+/// Uses a healthy cluster, with the product as pods, while Prometheus evaluates the alerts.
+fn monitor(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
+    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
+    let outcome = nodes
+        .first()
+        .context("the cluster has no node")
+        .and_then(|node| monitoring::check_silence(&cluster, node, directory, SILENCE));
+    cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
+    outcome
 }

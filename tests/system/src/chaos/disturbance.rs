@@ -5,9 +5,9 @@ use std::fmt;
 use clap::ValueEnum;
 
 use super::class::Class;
-use super::random::Random;
 use super::remap::Remap;
 use crate::lvm_settings::LVM_SETTINGS;
+use crate::random::Random;
 
 /// Kinds of disturbances of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

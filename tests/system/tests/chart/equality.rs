@@ -15,8 +15,11 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 10] = [
+const PAIRS: [Pair; 14] = [
     ("default", "lvmd", &[]),
+    ("embedded-capacity", "lvmd", &["embedded-capacity"]),
+    ("node-label", "lvmd", &["node-label"]),
+    ("ui", "lvmd", &["ui"]),
     ("embedded", "embedded-lvmd", &[]),
     ("host-lvmd", "systemd-lvmd", &[]),
     ("legacy", "legacy", &[]),
@@ -30,6 +33,7 @@ const PAIRS: [Pair; 10] = [
     ),
     ("scheduler-deployment", "deployment-scheduler", &[]),
     ("legacy-scheduler", "daemonset-scheduler", &["legacy"]),
+    ("monitoring", "lvmd", &["webhooks", "certificate-self-managed", "scheduler-deployment", "monitoring"]),
 ];
 /// Sets of values that no kustomization corresponds to.
 const ALONE: [&str; 1] = ["upstream"];

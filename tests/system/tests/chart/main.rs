@@ -1,12 +1,13 @@
 //! The chart without a cluster: helm renders the objects that kustomize builds, and values that contradict each other
-//! are refused.
+//! are refused. The alert rules and the dashboard without a Prometheus.
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
-    reason = "starts helm and kubectl; reading a member that a JSON value lacks gives null"
+    reason = "starts helm, kubectl and promtool; reading a member that a JSON value lacks gives null"
 )]
 
 mod equality;
+mod monitoring;
 mod names;
 mod objects;
 mod refusals;
@@ -20,6 +21,8 @@ use testbed::{machine, suite};
 
 /// A trial's function, which runs with a version of helm.
 type Body = fn(Helm) -> anyhow::Result<()>;
+/// A trial's function, which needs no helm.
+type Alone = fn() -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let bodies: [(&str, Body); 5] = [
@@ -36,5 +39,13 @@ fn main() -> ExitCode {
             trials.push(Trial::test(format!("{version}_{name}"), trial));
         }
     }
-    suite::on_host_unless(machine::missing_for_go_programs(), trials)
+    let alone: [(&str, Alone); 2] = [
+        ("each_alert_fires_on_its_fault_alone_and_none_in_a_healthy_cluster", monitoring::test_alerts),
+        ("every_query_of_the_dashboard_is_understood", monitoring::check_dashboard),
+    ];
+    for (name, body) in alone {
+        trials.push(Trial::test(name, move || body().map_err(|error| Failed::from(format!("{error:#}")))));
+    }
+    let missing = machine::missing_for_go_programs().or_else(machine::missing_for_packages);
+    suite::on_host_unless(missing, trials)
 }

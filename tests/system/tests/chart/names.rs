@@ -9,7 +9,7 @@ use system_tests::chart::{self, Helm};
 use crate::objects::Objects;
 
 pub(crate) fn check_references(helm: Helm) -> Result<()> {
-    for values in ["default", "embedded", "scheduler-daemonset", "scheduler-deployment"] {
+    for values in ["default", "embedded", "scheduler-daemonset", "scheduler-deployment", "monitoring"] {
         let file = chart::values(values);
         let rendered = chart::render(helm, "mine", "storage", &["--values", &file.to_string_lossy()])?;
         check(&Objects::parse(&rendered)?).context(values)?;

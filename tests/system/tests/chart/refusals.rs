@@ -6,17 +6,35 @@ use system_tests::chart::{self, Helm};
 /// Flag that skips values.schema.json, as people do whose tools cannot read it.
 const WITHOUT_SCHEMA: &str = "--skip-schema-validation";
 const WEBHOOK: &str = "webhook.podMutatingWebhook.enabled=true";
+const TRACKING: &str = "controller.storageCapacityTracking.enabled=true";
 const NO_TRACKING: &str = "controller.storageCapacityTracking.enabled=false";
 
 /// Values, the message of the schema and that of the template, which is only reached without the schema.
 type Contradiction = (&'static [&'static str], Option<&'static str>, Option<&'static str>);
 
-const CONTRADICTIONS: [Contradiction; 19] = [
-    (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook/enabled"), Some("scheduler.enabled: ")),
-    (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook/enabled"), Some("scheduler.enabled: ")),
-    (&[WEBHOOK, NO_TRACKING], Some("/scheduler/enabled"), Some("webhook.podMutatingWebhook.enabled: ")),
+/// Values that contradict the scheduling mode, all with the same message of the template.
+const AGAINST_THE_MODE: [(&[&str], &str); 6] = [
+    (&["scheduling.mode=capacity", WEBHOOK], "/webhook/podMutatingWebhook/enabled"),
+    (&["scheduling.mode=capacity", "scheduler.enabled=true"], "/scheduler/enabled"),
+    (&["scheduling.mode=capacity", "scheduler.external=true"], "/scheduler/external"),
+    (&["scheduling.mode=capacity", NO_TRACKING], "/controller/storageCapacityTracking/enabled"),
+    (&["scheduling.mode=extender", "webhook.podMutatingWebhook.enabled=false"], "/webhook/podMutatingWebhook/enabled"),
+    (&["scheduling.mode=extender", "scheduler.enabled=false"], "/scheduler/enabled"),
+];
+
+const CONTRADICTIONS: [Contradiction; 21] = [
+    // helm 4 leaves out values whose default is none, so that the path ends before them
+    (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
+    (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
+    (&[WEBHOOK, NO_TRACKING], Some("at '/scheduler"), Some("webhook.podMutatingWebhook.enabled: ")),
+    (&["scheduling.mode=both"], Some("/scheduling/mode"), Some("scheduling.mode: ")),
     (
-        &[WEBHOOK, "scheduler.enabled=true"],
+        &["scheduling.mode=extender", TRACKING],
+        Some("/controller/storageCapacityTracking/enabled"),
+        Some("controller.storageCapacityTracking.enabled: "),
+    ),
+    (
+        &[WEBHOOK, "scheduler.enabled=true", TRACKING],
         Some("/controller/storageCapacityTracking/enabled"),
         Some("controller.storageCapacityTracking.enabled: "),
     ),
@@ -61,7 +79,9 @@ const CONTRADICTIONS: [Contradiction; 19] = [
 ];
 
 pub(crate) fn check_refusals(helm: Helm) -> Result<()> {
-    for (values, by_schema, by_template) in CONTRADICTIONS {
+    let against_the_mode =
+        AGAINST_THE_MODE.map(|(values, by_schema)| (values, Some(by_schema), Some("scheduling.mode: the ")));
+    for (values, by_schema, by_template) in CONTRADICTIONS.into_iter().chain(against_the_mode) {
         let mut arguments: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
         if let Some(wanted) = by_schema {
             check(helm, &arguments, wanted)?;

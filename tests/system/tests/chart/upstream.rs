@@ -35,7 +35,10 @@ fn controller(objects: &Objects) -> Result<()> {
     let names = &apart["labelSelector"]["matchExpressions"][1]["values"];
     ensure!(*names == json!(["topolvm"]), "the affinity is a template: {apart}");
     let program = &pod["containers"][0];
-    ensure!(program["args"] == json!(["--skip-node-finalize", "--zap-encoder=console"]), "{program}");
+    ensure!(
+        program["args"] == json!(["--scheduling-mode=capacity", "--skip-node-finalize", "--zap-encoder=console"]),
+        "{program}"
+    );
     ensure!(program["imagePullPolicy"] == "IfNotPresent", "{program}");
     let image = program["image"].as_str().unwrap_or_default();
     ensure!(image.starts_with("registry.example.com/storage/topolvm:1.2.3@sha256:"), "{image}");

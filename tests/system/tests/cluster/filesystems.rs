@@ -42,6 +42,7 @@ fn expand_filesystem(fixture: &Fixture, filesystem: &str, [small, large, largest
     fixture.start_pod("fs", VolumeMode::Filesystem)?;
     check_mount(fixture, "fs", filesystem, "noatime")?;
     check_label(fixture)?;
+    wait_for_discard(fixture)?;
     fixture.write_word("fs", "kept")?;
     let before = fixture.filesystem_mebibytes("fs")?;
     fixture.request_size("fs", large)?;
@@ -123,6 +124,17 @@ fn check_label(fixture: &Fixture) -> Result<()> {
     let label = fixture.node.script(&format!("blkid -p -s LABEL -o value {}", only_device()))?;
     ensure!(label.trim() == LABEL, "the filesystem is called {label:?}");
     Ok(())
+}
+
+/// Waits until blocks of the only volume's device have been discarded, which mkfs is told to leave out: field 12 of the
+/// kernel's Documentation/block/stat.rst.
+fn wait_for_discard(fixture: &Fixture) -> Result<()> {
+    let script = format!(
+        "stat=/sys/dev/block/$(stat -L -c %Hr:%Lr {})/stat; end=$(( SECONDS + 60 )); \
+         until awk '{{exit $12 == 0}}' $stat; do (( SECONDS < end )); sleep 0.2; done",
+        only_device()
+    );
+    fixture.node.script(&script).map(drop)
 }
 
 fn stop_filesystem(fixture: &Fixture) -> Result<()> {

@@ -33,12 +33,11 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let before = Objects::list(shared)?;
     check_unfit_nodes(shared, node, &before)?;
 
-    let answer = run_successfully(shared, &["install"])?;
+    let answer = plugin::run_successfully(&shared.cluster, &["install"])?;
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
-    let doctor = plugin::json(&shared.cluster, &["doctor"])?;
-    ensure!(doctor.get("result").is_some_and(|result| result != "fail"), "{doctor:#}");
-    let again = run_successfully(shared, &["install"])?;
+    check_doctor(shared, node)?;
+    let again = plugin::run_successfully(&shared.cluster, &["install"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
 
     shared.apply(&claim("kept", "topolvm-provisioner", "512Mi", VolumeMode::Filesystem))?;
@@ -51,9 +50,9 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     check_upgrade(shared)?;
 
     // The programs go and come again, and the volume stays
-    run_successfully(shared, &["uninstall", "--keep-volumes"])?;
+    plugin::run_successfully(&shared.cluster, &["uninstall", "--keep-volumes"])?;
     ensure!(shared.kubectl(&["get", "pods", "-n", "topolvm-system", "-o", "name"])?.is_empty(), "pods are left");
-    run_successfully(shared, &["install", "--lvmd=embedded", "--no-smoke-test"])?;
+    plugin::run_successfully(&shared.cluster, &["install", "--lvmd=embedded", "--no-smoke-test"])?;
     ensure!(shared.kubectl(&["exec", "kept", "--", "cat", "/data/file"])?.trim() == "kept", "the file is lost");
     let restarts = shared.value("pod", "kept", ".status.containerStatuses[0].restartCount")?;
     ensure!(restarts == "0", "the pod was started again {restarts} times");
@@ -63,13 +62,43 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), GONE])?;
     let lvs = node.script("lvs --noheadings -o lv_name myvg1")?;
     ensure!(lvs.trim().is_empty(), "an LV is left: {lvs}");
-    run_successfully(shared, &["uninstall"])?;
+    plugin::run_successfully(&shared.cluster, &["uninstall"])?;
     Objects::list(shared)?.ensure_same(&before)?;
     let groups = node.script("vgs --noheadings -o vg_name")?;
     ensure!(groups.contains("myvg1"), "the volume group is gone: {groups}");
-    let nothing = run_successfully(shared, &["uninstall"])?;
+    let nothing = plugin::run_successfully(&shared.cluster, &["uninstall"])?;
     ensure!(nothing.text == "nothing is installed\n", "{nothing:?}");
     Ok(())
+}
+
+/// Checks that `doctor` finds nothing wrong, then a volume group that LVM does not see any more, and then nothing
+/// again.
+fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
+    expect_of_doctor(shared, "ok", "pods are well")?;
+    // The controller has found the same by itself
+    shared.cluster.ready("apiserver", || {
+        let condition = ["get", "configmap", "topolvm-doctor", "-n", "topolvm-system", "-o"];
+        let format = "jsonpath={.data.status} {.data.message}";
+        let said = shared.kubectl(&[&condition[..], &[format]].concat())?;
+        ensure!(said == "True failed: none; warned: none; unknown: none", "the controller says {said:?}");
+        Ok(())
+    })?;
+    node.script("vgrename myvg1 hidden")?;
+    let hidden = expect_of_doctor(shared, "fail", "the volume group of device class ssd is not there");
+    node.script("vgrename hidden myvg1")?;
+    hidden.and_then(|()| expect_of_doctor(shared, "ok", ""))
+}
+
+/// Waits until the worst result of `doctor` is this one, with these words in what the check `storage` has found.
+fn expect_of_doctor(shared: &TestCluster, result: &str, words: &str) -> Result<()> {
+    shared.cluster.ready("apiserver", || {
+        let report = plugin::json(&shared.cluster, &["doctor"])?;
+        ensure!(report["result"] == result, "{report:#}");
+        let mut checks = report["checks"].as_array().into_iter().flatten();
+        let storage = checks.find(|check| check["name"] == "storage").context("no such check")?;
+        ensure!(storage["findings"].to_string().contains(words), "doctor says of the storage: {storage:#}");
+        Ok(())
+    })
 }
 
 /// Checks that unfit nodes are refused with the reason, and that the cluster is as before.
@@ -95,7 +124,7 @@ fn check_unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Res
 /// Upgrades to another build and to lvmd inside the agent, while a pod has its volume.
 fn check_upgrade(shared: &TestCluster) -> Result<()> {
     let image = format!("--image=localhost/topolvm:{OTHER}");
-    let answer = run_successfully(shared, &["upgrade", &image, "--lvmd=embedded"])?;
+    let answer = plugin::run_successfully(&shared.cluster, &["upgrade", &image, "--lvmd=embedded"])?;
     ensure!(answer.text.contains("remove  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     let sets = shared.kubectl(&["get", "daemonsets", "-n", "topolvm-system", "-o", "name"])?;
     ensure!(sets.trim() == "daemonset.apps/topolvm-node", "{sets}");
@@ -111,19 +140,13 @@ fn check_upgrade(shared: &TestCluster) -> Result<()> {
     ])?;
     ensure!(running == format!("localhost/topolvm:{OTHER}"), "{running}");
     // What is not named stays
-    let again = run_successfully(shared, &["upgrade"])?;
+    let again = plugin::run_successfully(&shared.cluster, &["upgrade"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
     Ok(())
 }
 
 fn run(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
     plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), arguments)
-}
-
-fn run_successfully(shared: &TestCluster, arguments: &[&str]) -> Result<Answer> {
-    let answer = run(shared, arguments)?;
-    ensure!(answer.is_success, "{arguments:?}: {answer:?}");
-    Ok(answer)
 }
 
 fn state(shared: &TestCluster) -> String {

@@ -9,6 +9,7 @@
 
 mod claims;
 mod classes;
+mod cloud_disk;
 mod crashes;
 mod devices;
 mod events;
@@ -18,12 +19,14 @@ mod fixture;
 mod health;
 mod helm;
 mod install;
-mod install_page;
 mod job;
 mod legacy;
 mod metrics;
+mod monitoring;
+mod node_label;
 mod nudge;
 mod old_objects;
+mod pages;
 mod permissions;
 mod plugin;
 mod pods;
@@ -31,7 +34,9 @@ mod replicas;
 mod scheduling;
 mod snapshots;
 mod switching;
+mod trial;
 mod upstream_provisioner;
+mod vault;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         snapshots::trials(),
         devices::trials(),
         plugin::trials(),
+        monitoring::trials(),
         examples::trials(),
     ];
     let with_processes = [
@@ -75,7 +81,8 @@ fn main() -> ExitCode {
     let crashes = crashes::ALL.iter();
     trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
-    trials.extend(install_page::trials());
+    trials.extend(vault::trials());
+    trials.extend(pages::trials());
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");

@@ -3,14 +3,18 @@
 use anyhow::{Context as _, Result, ensure};
 use system_tests::manifests::VolumeMode;
 use testbed::size::GIB;
-use testbed::topolvm::{RAID_CLASSES, THIN_CLASS, THIN_VG};
+use testbed::topolvm::{NODE, RAID_CLASSES, THIN_CLASS, THIN_VG};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 2] = [
+    let all: [(&str, Body); 3] = [
         ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", check_metrics),
+        (
+            "a_volume_is_measured_under_the_names_of_its_claim_and_pod_from_its_first_write_to_its_end",
+            check_volume_series,
+        ),
         ("what_is_available_is_told_without_the_spare_to_monitoring_and_to_the_scheduler", check_spare),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -55,8 +59,59 @@ fn check_metrics(fixture: &Fixture) -> Result<()> {
         }
         Ok(())
     })?;
+    wait_for_volume_series(fixture, "written_bytes_total", "measured", "ssd", 1)?;
     fixture.delete_pod_and_claim("measured")?;
     fixture.check_volumes(0)
+}
+
+fn check_volume_series(fixture: &Fixture) -> Result<()> {
+    const WRITTEN: u64 = 8 << 20;
+    fixture.apply_claim("busy", "thin", "64Mi")?;
+    fixture.start_pod("busy", VolumeMode::Filesystem)?;
+    let volume = fixture.volume_name("busy")?;
+    let claim = fixture.value("logicalvolume.topolvm.io", &volume, ".metadata.annotations.topolvm\\.io/claim")?;
+    ensure!(claim == "default/busy", "the LogicalVolume says that it was made for {claim:?}");
+    let wait = |metric: &str, at_least: u64| wait_for_volume_series(fixture, metric, "busy", THIN_CLASS, at_least);
+    let before = wait("written_bytes_total", 1)?;
+    let used = wait("thin_used_bytes", 1)?;
+    fixture.exec_in_pod("busy", "dd if=/dev/urandom of=/data/file bs=1M count=8 conv=fsync")?;
+    wait("written_bytes_total", before + WRITTEN)?;
+    wait("thin_used_bytes", used + WRITTEN / 2)?;
+    wait("writes_completed_total", 1)?;
+    let size = wait("size_bytes", 64 << 20)?;
+    let filesystem = wait("filesystem_size_bytes", 1)?;
+    let available = wait("filesystem_available_bytes", 1)?;
+    ensure!(
+        available + WRITTEN <= filesystem && filesystem <= size,
+        "{available} bytes are available of {filesystem} on {size}"
+    );
+
+    // kubelet names the pod once
+    fixture.node.kill_kept(NODE)?;
+    wait("written_bytes_total", before + WRITTEN)?;
+    fixture.delete_pod_and_claim("busy")?;
+    fixture.cluster.ready("apiserver", || {
+        let page = fixture.node.script("curl -sf http://127.0.0.1:8080/metrics")?;
+        ensure!(!page.contains("persistentvolumeclaim=\"busy\""), "series of a volume that is gone: {page}");
+        Ok(())
+    })?;
+    let records = fixture.node.script("ls /var/lib/kubelet/plugins/topolvm.io/node/published-pods")?;
+    ensure!(records.is_empty(), "records of pods that are gone: {records}");
+    fixture.check_volumes(0)
+}
+
+/// Waits until a series of the volume of a claim, which the pod of this name has, is at least so large. Its value.
+fn wait_for_volume_series(fixture: &Fixture, metric: &str, name: &str, class: &str, at_least: u64) -> Result<u64> {
+    let labels =
+        format!("namespace=\"default\",persistentvolumeclaim=\"{name}\",device_class=\"{class}\",pod=\"{name}\"");
+    let series = format!("topolvm_volume_{metric}{{{labels}}} ");
+    fixture.cluster.ready("apiserver", || {
+        let page = fixture.node.script("curl -sf http://127.0.0.1:8080/metrics")?;
+        let value = page.lines().find_map(|line| line.strip_prefix(&series));
+        let value: u64 = value.with_context(|| format!("no {series}"))?.parse()?;
+        ensure!(value >= at_least, "{series} is {value} and not yet {at_least}");
+        Ok(value)
+    })
 }
 
 fn check_spare(fixture: &Fixture) -> Result<()> {

@@ -7,6 +7,7 @@ use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
+use topolvm_api::SELECTED_NODE;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
@@ -130,15 +131,30 @@ fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
         let on = fixture.value("pod", name, ".spec.nodeName")?;
         ensure!(on == node.name(), "{name} runs on {on}");
     }
+    start_named_pod(fixture, node)?;
     let volumes = node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
-    ensure!(volumes.split_whitespace().count() == roomy.len() + 2, "LVs of the new node: {volumes}");
+    ensure!(volumes.split_whitespace().count() == roomy.len() + 3, "LVs of the new node: {volumes}");
     for name in pods {
         fixture.delete_pod(name)?;
     }
-    for claim in either.iter().chain(&roomy).map(String::as_str).chain(["filling", "large"]) {
+    fixture.delete_pod("named")?;
+    for claim in either.iter().chain(&roomy).map(String::as_str).chain(["filling", "large", "named"]) {
         fixture.delete_claim(claim)?;
     }
     fixture.kubectl(&["delete", "storageclass", "here"]).map(drop)
+}
+
+/// Starts a pod that names its node, which the scheduler does not see, so that an administrator selects the node of its
+/// claim, as docs/limits.md says.
+fn start_named_pod(fixture: &Fixture, node: &Node) -> Result<()> {
+    let mut named = pod("named", "named", VolumeMode::Block);
+    named["spec"]["nodeName"] = json!(node.name());
+    fixture.apply(&claim("named", "waiting", "64Mi", VolumeMode::Block))?;
+    fixture.apply(&named)?;
+    let phase = fixture.value("pvc", "named", ".status.phase")?;
+    ensure!(phase == "Pending", "the claim is {phase} although nobody has selected a node");
+    fixture.kubectl(&["annotate", "pvc", "named", &format!("{SELECTED_NODE}={}", node.name())])?;
+    fixture.wait_ready("named")
 }
 
 /// JSONPath of the free bytes of a node's default device class.

@@ -7,6 +7,7 @@ mod kustomizations;
 mod real_cert_manager;
 mod relay;
 mod renewal;
+mod scheduling_mode;
 
 use std::time::{Duration, Instant};
 

@@ -16,7 +16,9 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
-const CAPACITY: &str = r#"{"metadata":{"annotations":{"capacity.topolvm.io/00default":"1"}}}"#;
+const CAPACITY: &str = r#"{"metadata":{"annotations":
+    {"capacity.topolvm.io/00default":"1","topolvm.io/lvcreate-option-class-capacity":"{}"}}}"#;
+const NO_OPTION_CLASSES: &str = r#"{"metadata":{"annotations":{"topolvm.io/lvcreate-option-class-capacity":null}}}"#;
 const FINALIZER: &str =
     r#"{"metadata":{"finalizers":["topolvm.io/logicalvolume"],"labels":{"app.kubernetes.io/created-by":"x"}}}"#;
 const SIZE: &str = r#"{"status":{"currentSize":"1Gi"}}"#;
@@ -43,7 +45,8 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     let (my_id, your_id) = (volume_id_patch(&uid("my-volume")?), volume_id_patch(&uid("your-volume")?));
     // The API server takes a moment to know a new policy
     fixture.cluster.ready("apiserver", || ensure_refused(&patch(your_node, LABEL)?, "", "a label"))?;
-    for (path, content) in [(my_node, CAPACITY), (&my_volume, FINALIZER), (&my_status, SIZE), (&my_status, &my_id)] {
+    let own = [(my_node, CAPACITY), (my_node, NO_OPTION_CLASSES), (&my_volume, FINALIZER)];
+    for (path, content) in own.into_iter().chain([(my_status.as_str(), SIZE), (&my_status, &my_id)]) {
         let (status, said) = patch(path, content)?;
         ensure!(status == 200, "{path} {content} is refused: {said}");
     }

@@ -12,7 +12,7 @@ use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::sidecars::NAMESPACE;
 
 /// Kinds that other products define.
-const OF_OTHERS: [&str; 3] = ["Certificate", "Issuer", "PodMonitor"];
+const OF_OTHERS: [&str; 5] = ["Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonitor"];
 
 /// Objects of TopoLVM's chart 17.1.0 with the names of ours, with their immutable fields, and lvmd's.
 const UPSTREAM: &str = r#"

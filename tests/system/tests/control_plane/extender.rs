@@ -1,5 +1,5 @@
 //! Checks that kube-scheduler's shipped address and the shipped options of topolvm-scheduler match on every host. A
-//! host is a network namespace and a file /etc/hosts; no API server is called.
+//! host is a network namespace and a file /etc/hosts; no API server can be reached.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,8 @@ const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LOOPBACK: [&str; 2] = ["127.0.0.1", "::1"];
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn check_addresses(_: &Fixture) -> Result<()> {
+fn check_addresses(fixture: &Fixture) -> Result<()> {
+    let kubeconfig = fixture.cluster.inner_kubeconfig();
     let directory = tempfile::tempdir().context("create a directory for network namespaces")?;
     let asked = shipped_address()?;
     let names = ["127.0.0.1 localhost\n", "::1 localhost\n", "127.0.0.1 localhost\n::1 localhost\n", ""];
@@ -30,7 +31,7 @@ fn check_addresses(_: &Fixture) -> Result<()> {
         for (index, names) in names.iter().enumerate() {
             let file = directory.path().join(format!("netns-{index}"));
             let host = Host { netns: NetNs::create(&file)?, hosts: directory.path().join("hosts") };
-            let met = host.boot(names, lacking).and_then(|()| host.check(asked, lacking));
+            let met = host.boot(names, lacking).and_then(|()| host.check(asked, lacking, &kubeconfig));
             host.netns.remove()?;
             met.with_context(|| format!("without {lacking:?}, /etc/hosts: {names:?}"))?;
         }
@@ -66,7 +67,7 @@ impl Host {
 
     /// Checks that the extender of the DaemonSet answers on each loopback address that the host has, so on
     /// kube-scheduler's.
-    fn check(&self, asked: SocketAddr, lacking: Option<&str>) -> Result<()> {
+    fn check(&self, asked: SocketAddr, lacking: Option<&str>, kubeconfig: &Path) -> Result<()> {
         let program = TopolvmSpec::nodes(0)?.programs.join("topolvm-scheduler");
         let options =
             Path::new(REPOSITORY).join("deploy/manifests/components/scheduler-daemonset/scheduler-options.yaml");
@@ -75,9 +76,10 @@ impl Host {
             "--mount",
             "sh",
             "-c",
-            "mount --bind \"$1\" /etc/hosts && exec \"$2\" --log-level=warn --config \"$3\"",
+            "mount --bind \"$1\" /etc/hosts && exec \"$2\" --log-level=error,kube_client=off --config \"$3\"",
             "sh",
         ]);
+        command.env("KUBECONFIG", kubeconfig);
         let mut running = Running::start(command.args([self.hosts.as_path(), &program, &options]))?;
         for ip in LOOPBACK {
             let has_it = lacking.is_none_or(|lacking| lacking.split('/').next() != Some(ip));

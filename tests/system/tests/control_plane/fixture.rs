@@ -51,7 +51,7 @@ pub(crate) fn down() -> Result<()> {
 
 impl Fixture {
     /// Runs `body` with a controller that has these further arguments, and restores the usual one.
-    pub(crate) fn with_controller(&self, arguments: &[&str], body: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn with_controller<T>(&self, arguments: &[&str], body: impl FnOnce() -> Result<T>) -> Result<T> {
         self.cluster.stop(CONTROLLER, GRACE)?;
         topolvm::start_controller(&self.cluster, &spec(arguments)?)?;
         let done = body();

@@ -40,7 +40,8 @@ fn check_rendered(fixture: &Fixture) -> Result<()> {
         (&["--lvmd=embedded"], "overlays/embedded-lvmd"),
         (&["--lvmd=host"], "base"),
         (&["--lvmd=host", "--legacy"], "overlays/legacy"),
-        (&["--lvmd=host", "--scheduling=extender"], "overlays/extender"),
+        (&["--lvmd=host", "--scheduling-mode=extender"], "overlays/extender"),
+        (&["--lvmd=host", "--scheduling-mode=capacity"], "overlays/storage-capacity"),
         (&["--lvmd=host", "--scheduling=extender", "--legacy"], "overlays/legacy-extender"),
         (&["--lvmd=host", "--scheduling=extender", "--certificates=cert-manager"], "overlays/extender-cert-manager"),
     ] {
@@ -63,6 +64,7 @@ fn options(fixture: &Fixture) -> Result<()> {
         "--node-selector=storage=local",
         "--storage-class=fast",
         "--component=secure-metrics",
+        "--component=monitoring",
         "-o",
         "json",
     ];
@@ -78,7 +80,8 @@ fn options(fixture: &Fixture) -> Result<()> {
     ensure!(config.as_str().is_some_and(|text| text.contains("volume-group: fast")), "{config}");
     let controller = &one("Deployment", "topolvm-controller")?["spec"];
     ensure!(controller["replicas"] == 1, "{controller}");
-    ensure!(controller["template"]["spec"]["containers"][0]["args"] == json!(["--enable-webhooks"]), "{controller}");
+    let arguments = json!(["--scheduling-mode=extender", "--enable-webhooks"]);
+    ensure!(controller["template"]["spec"]["containers"][0]["args"] == arguments, "{controller}");
     let pod = &one("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
     ensure!(pod["nodeSelector"] == json!({"storage": "local"}), "{pod}");
     let agent = &pod["containers"][0];
@@ -92,6 +95,7 @@ fn options(fixture: &Fixture) -> Result<()> {
     ensure!(!pod.to_string().contains("/var/lib/kubelet"), "the old directory is left in {pod}");
     ensure!(one("StorageClass", "fast")?["provisioner"] == "topolvm.io", "another provisioner");
     one("ClusterRole", "topolvm-system:metrics-server")?;
+    one("PrometheusRule", "topolvm")?;
     let answer = run(fixture, &["install", "--lvmd=host", "--volume-group=fast", "--render"])?;
     ensure!(!answer.is_success && answer.errors.contains("lvmd on the host has a configuration"), "{answer:?}");
     Ok(())

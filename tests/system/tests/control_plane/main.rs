@@ -4,17 +4,24 @@
 #![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for whoever waits")]
 
 mod access;
+mod burst;
+mod capacity;
 mod chart;
 mod claims;
 mod extender;
 mod fixed;
 mod fixture;
 mod install;
+mod kube_scheduler;
 mod leader;
 mod metrics;
 mod nodes;
+mod placement;
+mod planted;
 mod plugin;
+mod postmortem;
 mod stale;
+mod web_page;
 
 use std::process::ExitCode;
 
@@ -25,22 +32,28 @@ use libtest_mimic::{Failed, Trial};
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let groups: [&[(&str, Body)]; 10] = [
+    let groups: &[&[(&str, Body)]] = &[
         nodes::ALL,
         claims::ALL,
         stale::ALL,
         leader::ALL,
         access::ALL,
+        capacity::ALL,
         metrics::ALL,
         fixed::ALL,
         extender::ALL,
+        burst::ALL,
+        kube_scheduler::ALL,
+        placement::ALL,
         plugin::ALL,
         install::ALL,
     ];
     let shared = groups.concat().into_iter().map(|(name, body)| {
         Trial::test(name, move || fixture::run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });
-    let code = testbed::suite::on_host(shared.chain(chart::trials()).collect());
+    let code = testbed::suite::on_host(
+        shared.chain(chart::trials()).chain(postmortem::trials()).chain(web_page::trials()).collect(),
+    );
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

@@ -262,11 +262,11 @@ fn wait_until_healthy(fixture: &Fixture) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let report = plugin::json(&fixture.cluster, &["doctor"])?;
         let checks = report["checks"].as_array().context("a report without checks")?;
-        ensure!(report["result"] == "ok" && checks.len() == 11, "doctor says: {report:#}");
+        ensure!(report["result"] == "ok" && checks.len() == 24, "doctor says: {report:#}");
         Ok(())
     })?;
     let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &["doctor"])?;
-    ensure!(answer.is_success && answer.text.ends_with("11 ok, 0 warn, 0 fail, 0 unknown\n"), "{answer:?}");
+    ensure!(answer.is_success && answer.text.ends_with("24 ok, 0 warn, 0 fail, 0 unknown\n"), "{answer:?}");
     Ok(())
 }
 

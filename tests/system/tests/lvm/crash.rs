@@ -35,12 +35,13 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// An `lvm` that kills lvmd, which started it, before or after it does the work of one command. It kills once.
-struct Killer {
+/// `lvcreate-late` creates the volume `late`, and `lvchange-several` changes more than one.
+pub(crate) struct Killer {
     dir: tempfile::TempDir,
 }
 
 impl Killer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let killer = Self { dir: tempfile::tempdir().unwrap() };
         let plan = killer.plan();
         // Commands come as lines for LVM's shell, and are run one by one.
@@ -58,7 +59,14 @@ act() {{
 }}
 say() {{ printf '%s\n' "$line" | lvm; }}
 if [ $# -gt 0 ]; then act "$1" lvm "$@"; exit; fi
-while IFS= read -r line; do act "${{line%% *}}" say; done
+while IFS= read -r line; do
+    name=${{line%% *}}
+    case $line in
+        "lvcreate "*" -n late "*) name=lvcreate-late ;;
+        "lvchange "*" myvg1/"*" myvg1/"*) name=lvchange-several ;;
+    esac
+    act "$name" say
+done
 "#,
             plan.display()
         );
@@ -71,11 +79,11 @@ while IFS= read -r line; do act "${{line%% *}}" say; done
         self.dir.path().join("lvm")
     }
 
-    fn plan(&self) -> PathBuf {
+    pub(crate) fn plan(&self) -> PathBuf {
         self.dir.path().join("plan")
     }
 
-    fn start(&self) -> Lvmd {
+    pub(crate) fn start(&self) -> Lvmd {
         Lvmd::start(&format!("lvm-command-prefix: [{}]\n{CLASSES}", self.lvm().display()))
     }
 

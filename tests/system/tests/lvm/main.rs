@@ -8,6 +8,7 @@
     reason = "in a test a panic is the right answer, real programs are tested, and random tests print their seeds"
 )]
 
+mod burst;
 mod contract;
 mod crash;
 mod daemon;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         .chain(thin::TESTS)
         .chain(snapshot::TESTS)
         .chain(crash::TESTS)
+        .chain(burst::TESTS)
         .chain(two_daemons::TESTS)
         .chain(random.iter().copied().flatten())
         .chain(raid::TESTS)

@@ -90,15 +90,18 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: stri
     };
     wait(async {
         let client = lvmd.connect().await;
-        for (name, option_class) in [("m", "mirrored"), ("s", "striped")] {
+        let create = async |name: &str, option_class: &str, bytes| {
             let request = CreateLvRequest {
                 name: name.to_owned(),
                 device_class: "plain".to_owned(),
                 lvcreate_option_class: option_class.to_owned(),
-                size_bytes: signed(64 * MIB),
+                size_bytes: signed(bytes),
                 ..CreateLvRequest::default()
             };
-            client.create_with(request).await.unwrap();
+            client.create_with(request).await
+        };
+        for (name, option_class) in [("m", "mirrored"), ("s", "striped")] {
+            create(name, option_class, 64 * MIB).await.unwrap();
         }
         let before = free();
         // Twice this is more than there is without the spare, though there is room for it.
@@ -110,5 +113,15 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: stri
         client.resize("s", 128 * MIB).await.unwrap();
         assert_eq!(free(), before - 3 * 64 * MIB);
         assert!(free() >= 1 << 30);
+        // What watchers are told of an option class is the largest volume that is made with it
+        let told = client.watch().await.message().await.unwrap().unwrap().items.remove(0).option_classes;
+        let told: Vec<_> = told.iter().map(|told| (told.lvcreate_option_class.as_str(), told.free_bytes)).collect();
+        let [("", plain), ("mirrored", mirrored), ("striped", striped)] = told[..] else { panic!("{told:?}") };
+        assert_eq!((striped, mirrored), (plain, plain / 2 / EXTENT * EXTENT - EXTENT));
+        for (option_class, largest) in [("striped", striped), ("mirrored", mirrored)] {
+            assert_eq!(code(create("x", option_class, largest + EXTENT).await), Code::ResourceExhausted);
+            create("x", option_class, largest).await.unwrap();
+            client.remove("plain", "x").await.unwrap();
+        }
     });
 }

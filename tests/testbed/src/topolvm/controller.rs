@@ -48,6 +48,7 @@ pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) 
     command.arg("--csi-socket").arg(socket);
     // A kubeconfig, unlike a pod, has no namespace of its own
     command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
+    command.env("POD_NAMESPACE", NAMESPACE);
     command.env("KUBECONFIG", controller_kubeconfig(cluster)).envs(spec.environment());
     Ok(command)
 }

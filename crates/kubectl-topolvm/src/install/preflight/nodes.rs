@@ -9,13 +9,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use topolvm_api::DEFAULT_LVMD_SOCKET;
+use topolvm_api::{DEFAULT_LVMD_SOCKET, NodeSelection, NodeState, STORAGE_LABEL};
 
-use crate::install::apply::{create, wait_until};
 use crate::install::options::{Lvmd, Options};
 use crate::install::rendering::Rendering;
-use crate::install::rollout::find_pod_problem;
-use crate::install::{InstallError, print_progress, temporary};
+use crate::install::{InstallError, node_pods, print_progress, temporary};
 use crate::request::RequestError;
 use crate::status;
 
@@ -47,10 +45,16 @@ pub(crate) async fn check(
     limit: Duration,
 ) -> Result<(), InstallError> {
     let labels: Vec<_> = options.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let nodes = ready_nodes(client, &labels.join(",")).await?;
+    let selection = options.node_labels();
+    let nodes = ready_nodes(client, &labels.join(","), &selection).await?;
     if nodes.is_empty() {
         let which = if labels.is_empty() { String::new() } else { format!(" with the labels {}", labels.join(", ")) };
-        let problem = format!("no node{which} is ready; see kubectl get nodes --show-labels");
+        let problem = if selection.is_everything() {
+            format!("no node{which} is ready; see kubectl get nodes --show-labels")
+        } else {
+            let (key, value) = STORAGE_LABEL;
+            format!("no node{which} is selected and ready; select some with kubectl label node NAME {key}={value}")
+        };
         return Err(InstallError::Unfit(vec![problem]));
     }
     print_progress(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
@@ -67,10 +71,11 @@ pub(crate) async fn check(
 }
 
 /// Returns the ready nodes with these labels; on others the pod of a check cannot start.
-async fn ready_nodes(client: &Client, labels: &str) -> Result<Vec<String>, InstallError> {
+async fn ready_nodes(client: &Client, labels: &str, selection: &NodeSelection) -> Result<Vec<String>, InstallError> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default().labels(labels)).await;
     let nodes = nodes.map_err(|error| RequestError::new("list", "nodes".to_owned(), error))?;
-    let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(status::is_ready);
+    let has_pods = |node: &Node| selection.state(node.metadata.labels.as_ref()) != NodeState::Excluded;
+    let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().filter(has_pods).partition(status::is_ready);
     for node in others {
         print_progress(&format!("node {} is not ready and is not looked at", node.name_any()));
     }
@@ -140,34 +145,10 @@ async fn check_node(
     wanted: &Requirements,
     limit: Duration,
 ) -> Result<Vec<String>, InstallError> {
-    let name = create(api, check_pod(node, image)).await?.name_any();
-    let has_ended = |pod: Option<&Pod>| {
-        pod.is_none_or(|pod| {
-            termination_message(pod).is_some() || find_pod_problem(pod).is_some_and(|problem| problem.is_stuck())
-        })
-    };
-    match wait_until(api.clone(), &name, has_ended, limit, format!("the check of node {node}")).await {
-        Ok(Some(pod)) => Ok(match (termination_message(&pod), find_pod_problem(&pod)) {
-            (Some(said), _) => wanted.problems(node, &said),
-            (None, Some(problem)) => vec![format!("node {node}: {problem}")],
-            (None, None) => vec![format!("node {node}: the pod that looks at it has ended without a word")],
-        }),
-        Ok(None) => Ok(vec![format!("node {node}: somebody has deleted the pod that looks at it")]),
-        Err(InstallError::Slow { what, seconds }) => {
-            let pod = api.get_opt(&name).await.ok().flatten();
-            let why = pod.as_ref().and_then(find_pod_problem).map(|problem| problem.to_string());
-            let why = why.unwrap_or_else(|| "its pod has not ended".to_owned());
-            Ok(vec![format!("{what} takes more than {seconds} s: {why}; or say --skip-node-checks")])
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the termination message of the pod's container, once it has ended.
-fn termination_message(pod: &Pod) -> Option<String> {
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let ended = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
-    Some(ended.message.clone().unwrap_or_default())
+    Ok(match node_pods::run(api, node, check_pod(node, image), "the check", limit).await? {
+        Ok(outcome) => wanted.problems(node, &outcome.message),
+        Err(problem) => vec![format!("{problem}; or say --skip-node-checks")],
+    })
 }
 
 /// Returns the pod of a check, which sees the processes of the node, with them its mounts and LVM, and changes nothing.

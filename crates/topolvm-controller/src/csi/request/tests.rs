@@ -227,12 +227,14 @@ fn capacity_is_asked_of_the_cluster_or_of_one_segment(
     #[case] scope: CapacityScope,
 ) {
     let request = GetCapacityRequest {
-        parameters: [("topolvm.io/device-class".to_owned(), "ssd".to_owned())].into(),
+        parameters: [("topolvm.io/device-class", "ssd"), ("topolvm.io/lvcreate-option-class", "raid")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
         accessible_topology: topology
             .map(|(key, value)| Topology { segments: [(key.to_owned(), value.to_owned())].into() }),
         ..GetCapacityRequest::default()
     };
-    let expected = GetCapacity { device_class: "ssd".to_owned(), scope, minimum_volume_size: 8 << 20 };
+    let expected = GetCapacity { classes: VolumeClasses::new("ssd", "raid"), scope, minimum_volume_size: 8 << 20 };
     assert_eq!(GetCapacity::parse(&request, FLAVOR, MINIMUMS), expected);
 }
 

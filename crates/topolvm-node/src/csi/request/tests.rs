@@ -43,8 +43,21 @@ fn an_unset_filesystem_type_is_ext4_and_readonly_comes_first() {
             mkfs_options: Ok(MkfsOptions::default()),
         },
         exclusive: false,
+        pod: None,
     };
     assert_eq!(read(publish()), Ok(expected));
+}
+
+#[test]
+fn the_pod_is_the_one_that_kubelet_names() {
+    let context =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let named = [("csi.storage.k8s.io/pod.name", "web-0"), ("csi.storage.k8s.io/pod.uid", "u")];
+    let request = csi::NodePublishVolumeRequest { volume_context: context(&named), ..publish() };
+    let pod = PodInfo { name: "web-0".to_owned(), uid: "u".to_owned() };
+    assert_eq!(read(request).unwrap().pod, Some(pod));
+    let request = csi::NodePublishVolumeRequest { volume_context: context(&named[..1]), ..publish() };
+    assert_eq!(read(request).unwrap().pod, None);
 }
 
 #[test]

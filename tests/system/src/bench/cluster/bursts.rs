@@ -59,7 +59,7 @@ const BURSTS: [Burst; 3] = [
         bound_max: ("csi.bound.60.max_ms", 27000.0),
         volume_p50: "csi.volume.60.p50_ms",
         volume_max: "csi.volume.60.max_ms",
-        ratio: ("csi.bound.60.ratio_to_lvcreate", 1.5),
+        ratio: ("csi.bound.60.ratio_to_lvcreate", 1.2),
     },
 ];
 

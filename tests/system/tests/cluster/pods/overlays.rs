@@ -50,6 +50,7 @@ fn use_embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path)
     shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
     start_kube_scheduler(shared, node, "scheduler-config.yaml")?;
     wait_for_webhook(shared)?;
+    wait_for_proof(shared)?;
     run_scenario(shared, node, TopoLvm)?;
     let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
     ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
@@ -155,6 +156,16 @@ fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Resu
         format!("--authorization-kubeconfig={SCHEDULER_KUBECONFIG}"),
     ];
     node.spawn_kept(KUBE_SCHEDULER, arguments, &BTreeMap::new())
+}
+
+/// Waits until kube-scheduler is proven to call the extender, so that pods get the resource.
+fn wait_for_proof(shared: &TestCluster) -> Result<()> {
+    shared.cluster.ready("apiserver", || {
+        let outcome = ["get", "configmap", "topolvm-extender-probe", "-n", NAMESPACE];
+        let proven = shared.kubectl(&[&outcome[..], &["-o", r"jsonpath={.data.extender-proven}"]].concat())?;
+        ensure!(proven == "true", "the extender is not proven to be called: {proven:?}");
+        Ok(())
+    })
 }
 
 /// Waits until the API server trusts the certificate that the controller has created.

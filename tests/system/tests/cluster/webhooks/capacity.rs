@@ -1,5 +1,5 @@
 //! Annotations and resources of pods with claims and generic ephemeral volumes, with each setting of
-//! `--pod-capacity-resource`.
+//! `--pod-capacity-resource`, and with each scheduling mode.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use testbed::topolvm::{self, CONTROLLER};
 use topolvm_api::ApiFlavor;
 
 use super::bed::{Bed, CLASS, NAMESPACE};
+use super::scheduling_mode;
 
 const MIB: u64 = 1 << 20;
 const RESOURCE: &str = "topolvm.io/capacity";
@@ -57,7 +58,8 @@ pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
         cluster.ready(CONTROLLER, || bed.dry_run_create(&pod_with_all_volumes()))?;
         check(bed, &pod_with_all_volumes(), if amount.is_some() { &sizes } else { &[] }, amount)?;
     }
-    Ok(())
+    spec.controller_arguments.pop();
+    scheduling_mode::check_modes(bed, &spec)
 }
 
 fn check_rounding(bed: &Bed) -> Result<()> {

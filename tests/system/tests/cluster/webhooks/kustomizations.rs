@@ -1,5 +1,6 @@
 //! Builds all kustomizations in `deploy/manifests` with kubectl and validates them with a real API server.
 
+mod monitoring;
 mod pods;
 mod references;
 mod webhooks;
@@ -31,15 +32,19 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 11] = [
+const COMPONENTS: [&str; 15] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
+    "embedded-capacity",
     "legacy",
+    "monitoring",
+    "node-label",
     "pvc-finalizer",
     "scheduler-daemonset",
     "scheduler-deployment",
     "secure-metrics",
+    "ui",
     "webhooks",
     "without-snapshots",
     "without-workloads",
@@ -52,6 +57,7 @@ const WEBHOOK_PORT: u64 = 9443;
 
 pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     cert_manager::define_kinds(bed)?;
+    monitoring::define_kinds(bed)?;
     bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
     let mut count = 0;
     let mut try_all = |base: &str, components: &[&[&str]]| -> Result<()> {
@@ -69,7 +75,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
 
     // What is documented, and what an administrator will mix; a component in either order
     let plain: &[&[&str]] =
-        &[&[], &["secure-metrics"], &["webhooks"], &["webhooks", "pvc-finalizer", "secure-metrics"]];
+        &[&[], &["secure-metrics"], &["webhooks"], &["webhooks", "pvc-finalizer", "secure-metrics", "monitoring"]];
     let hooked: &[&[&str]] = &[&[], &["secure-metrics"], &["pvc-finalizer"], &["pvc-finalizer", "secure-metrics"]];
     let older: &[&[&str]] =
         &[&["legacy"], &["legacy", "pvc-finalizer"], &["pvc-finalizer", "legacy", "secure-metrics"]];
@@ -77,8 +83,9 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
+    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     for name in ["systemd-lvmd", "storage-capacity"] {
-        try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"]])?;
+        try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"], &["embedded-capacity", "legacy"]])?;
     }
     for overlay in ["overlays/extender", "overlays/extender-cert-manager"] {
         try_all(overlay, hooked)?;
@@ -102,6 +109,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
         "secure-metrics",
         "scheduler-deployment",
         "without-snapshots",
+        "monitoring",
     ];
     try_all(
         "overlays/lvmd",
@@ -136,6 +144,7 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     objects.check_workloads(base, components)?;
     objects.check_pods()?;
     objects.check_references()?;
+    objects.check_monitors()?;
     if objects.of_kind("MutatingWebhookConfiguration").next().is_some() {
         objects.check_webhooks()?;
     }
@@ -198,7 +207,7 @@ impl Objects<'_> {
             let name = program["name"].as_str().unwrap_or_default();
             // lvmd knows no API group
             ensure!(legacy == (driver.contains("cybozu") && name != "lvmd"), "{program}");
-            let has_account = ["topolvm-controller", "topolvm-node"].contains(&name);
+            let has_account = ["topolvm-controller", "topolvm-node", "topolvm-scheduler"].contains(&name);
             ensure!(has_account == (pod["automountServiceAccountToken"] != json!(false)), "{pod}");
             if has_account {
                 self.find("ServiceAccount", &workload["metadata"]["namespace"], &pod["serviceAccountName"])?;

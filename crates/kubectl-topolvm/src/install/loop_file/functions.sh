@@ -1,0 +1,61 @@
+# Begins attach.sh and remove.sh, which run on the host. DIRECTORY, GROUP and TAG are in the environment.
+set -eu
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C LVM_SUPPRESS_FD_WARNINGS=1
+# As the kernel names the file, without symbolic links
+directory=$(cd "$DIRECTORY" 2>/dev/null && pwd -P || echo "$DIRECTORY")
+file=$directory/$GROUP.img
+# What LVM selects: the group is ours by its tag, and not by its name alone
+ours="vg_name=$GROUP && vg_tags=$TAG"
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+# Prints the words that it reads, in one line.
+join_words() {
+  words=
+  while read -r word; do words="$words${words:+ }$word"; done
+  echo "$words"
+}
+
+# find_loop_device FILE: prints the loop device of a file as the kernel names it.
+find_loop_device() {
+  for backing in /sys/block/loop*/loop/backing_file; do
+    if [ -r "$backing" ] && read -r path <"$backing" && [ "$path" = "$1" ]; then
+      name=${backing#/sys/block/}
+      echo "/dev/${name%%/*}"
+      return
+    fi
+  done
+}
+
+# Prints the names of the LVs in the group.
+list_volumes() {
+  lvm lvs --noheadings -o lv_name -S "$ours" | join_words
+}
+
+# release DEVICE: removes the group if it has no LVs, the physical volume, and the loop device.
+release() {
+  lvm vgremove -qq -S "$ours && lv_count=0" </dev/null
+  if lvm pvs "$1" >/dev/null 2>&1; then
+    lvm pvremove -qq "$1" </dev/null || fail "LVM cannot take $1, on which the volume group $GROUP was"
+  fi
+  if [ -e /etc/lvm/devices/system.devices ]; then
+    lvm lvmdevices -qq --deldev "$1" >/dev/null 2>&1 || :
+  fi
+  losetup -d "$1"
+  # Somebody may have it open for a moment, and the kernel then takes it away after that
+  for _ in 1 2 3 4 5; do
+    [ -e "/sys/block/${1#/dev/}/loop/backing_file" ] || return 0
+    sleep 1
+  done
+  fail "$1 is in use by another program (lsof $1), and still has the file $file"
+}
+
+for tool in lvm losetup truncate stat; do
+  command -v "$tool" >/dev/null || fail "the node has no program $tool; install the packages lvm2," \
+    "util-linux and coreutils"
+done
+# What LVM cannot list must not look like nothing
+lvm vgs >/dev/null || fail "LVM does not work; try vgs on the node"

@@ -1,0 +1,98 @@
+//! Creates or extends several thick logical volumes of one group: the metadata is written for each, but one report
+//! serves all, and one command takes away the tags of new ones.
+
+use super::{Changed, Lvm};
+use crate::report;
+use crate::{CommandRunner, Error, LvName, LvmCommand, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup};
+
+/// Outcome of the creation of several logical volumes.
+#[derive(Debug)]
+#[must_use]
+pub struct CreatedBatch {
+    /// The report that came with it, or the reason why there is none.
+    pub changed: Changed,
+    /// For each volume, in the order of the request: true if it is there and ready. Where it is false LVM may have
+    /// created nothing, or a volume that still carries its tag.
+    pub ready: Vec<bool>,
+}
+
+impl<R: CommandRunner> Lvm<R> {
+    /// Creates logical volumes, each with a tag of its own that says that it is being made, and takes the tags away
+    /// from those of which LVM said that it created them: one that could not be wiped keeps its tag. Why a volume was
+    /// not created is not said; [`create`](Self::create) says it.
+    pub async fn create_batch(&self, vg: &VgName, volumes: &[(NewVolume<'_>, &Tag)]) -> CreatedBatch {
+        let creations: Vec<_> = volumes.iter().map(|(volume, _)| LvmCommand::create(volume)).collect();
+        let created = self.run(&creations).await.map(|output| {
+            let is_created = |(volume, _): &(NewVolume<'_>, &Tag)| says_created(&output, volume);
+            volumes.iter().map(is_created).collect::<Vec<_>>()
+        });
+        self.runner.record_outcome(&creations, created.as_ref().err());
+        let created = match created {
+            Ok(created) => created,
+            Err(error) => return CreatedBatch::unknown(error, volumes.len()),
+        };
+        match self.remove_making_tags(vg, volumes, &created).await {
+            Ok(group) => CreatedBatch::of(group, volumes, &created),
+            Err(error) => CreatedBatch::unknown(error, volumes.len()),
+        }
+    }
+
+    /// Makes logical volumes so many bytes large, multiples of 512, and reports the group, which says which of them
+    /// have become so large. Why one has not is not said; [`resize`](Self::resize) says it.
+    pub async fn resize_batch(&self, vg: &VgName, volumes: &[(&LvName, u64)]) -> Changed {
+        let mut commands: Vec<_> = volumes.iter().map(|(name, bytes)| LvmCommand::extend(vg, name, *bytes)).collect();
+        commands.push(LvmCommand::report([vg]));
+        match self.run_with_report(vg, &commands).await {
+            Ok(group) => Changed { done: Ok(()), group: Some(group) },
+            Err(error) => Changed { done: Err(error), group: None },
+        }
+    }
+
+    /// Takes the tags away from the volumes that were created, and reports the group.
+    async fn remove_making_tags(
+        &self,
+        vg: &VgName,
+        volumes: &[(NewVolume<'_>, &Tag)],
+        created: &[bool],
+    ) -> Result<VolumeGroup, Error> {
+        let made: Vec<_> = volumes.iter().zip(created).filter(|(_, created)| **created).map(|(made, _)| made).collect();
+        if made.is_empty() {
+            return self.volume_group(vg).await;
+        }
+        let names = made.iter().map(|(volume, _)| volume.name);
+        let untag = LvmCommand::remove_tags(vg, names, made.iter().map(|(_, making)| *making));
+        self.run_with_report(vg, &[untag, LvmCommand::report([vg])]).await
+    }
+
+    /// Runs commands, the last of which is a report, and returns the group from that.
+    async fn run_with_report(&self, vg: &VgName, commands: &[LvmCommand]) -> Result<VolumeGroup, Error> {
+        let reported = self.run(commands).await.and_then(|output| {
+            let report = commands.last().map_or("fullreport", LvmCommand::name);
+            let error = |source| Error::Report { command: report.to_owned(), source };
+            let found = report::parse(&output.stdout).map_err(error)?.into_iter().find(|group| group.name == *vg);
+            found.ok_or_else(|| error(ReportError::Absent(vg.clone())))
+        });
+        self.runner.record_outcome(commands, reported.as_ref().err());
+        reported
+    }
+}
+
+impl CreatedBatch {
+    fn of(group: VolumeGroup, volumes: &[(NewVolume<'_>, &Tag)], created: &[bool]) -> Self {
+        let is_ready = |((volume, making), created): (&(NewVolume<'_>, &Tag), &bool)| {
+            *created && group.volume(volume.name.as_str()).is_some_and(|found| !found.has_tag(making))
+        };
+        let ready = volumes.iter().zip(created).map(is_ready).collect();
+        Self { changed: Changed { done: Ok(()), group: Some(group) }, ready }
+    }
+
+    fn unknown(error: Error, volumes: usize) -> Self {
+        Self { changed: Changed { done: Err(error), group: None }, ready: vec![false; volumes] }
+    }
+}
+
+/// Tells whether `lvcreate` said that it created this volume, which it does last.
+fn says_created(output: &Output, volume: &NewVolume<'_>) -> bool {
+    let line = format!("Logical volume \"{}\" created.", volume.name);
+    String::from_utf8_lossy(&output.stdout).lines().any(|said| said.trim() == line)
+}

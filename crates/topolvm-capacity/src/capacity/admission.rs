@@ -1,0 +1,157 @@
+//! Lets the volumes of a pod be made on a node, together or not at all.
+//!
+//! kube-scheduler compares each claim alone with what was free a moment ago, so that nodes are promised to more pods
+//! than they have room for. A pod of which one volume has been made, and another finds no room, can go to no other node
+//! any more. Therefore the first volume of a pod reserves the room of all of them, and others get what is left; a claim
+//! whose pod has no volume yet reserves nothing here, because its pod can go elsewhere.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use tokio::time::Instant;
+
+use super::{Capacity, Hold, State, reserved};
+use crate::published::PublishedNode;
+use crate::reservations::Exemption;
+use crate::totals::Promise;
+use crate::volume_classes::VolumeClasses;
+use crate::volume_key::VolumeKey;
+
+/// A volume that is to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name of its `LogicalVolume`.
+    pub name: String,
+    /// Its classes.
+    pub classes: VolumeClasses,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The node has no room for the volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// The device class of which too little is free.
+    pub device_class: String,
+    /// The bytes that the volumes take together of what is free in it.
+    pub wanted: u64,
+    /// The bytes that are free in it, after what has been promised to volumes that can be nowhere else.
+    pub free: u64,
+}
+
+impl Capacity {
+    /// Returns whether there is a StorageClass of this name and driver.
+    #[must_use]
+    pub fn has_class(&self, name: &str) -> bool {
+        self.read(|state, _| state.reservations.class(name).is_some())
+    }
+
+    /// Returns the volume that CreateVolume will make for a claim; `None` if the claim has its volume, is being
+    /// deleted, or is another driver's.
+    #[must_use]
+    pub fn volume_of_claim(&self, claim: &PersistentVolumeClaim) -> Option<Wanted> {
+        let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
+        self.read(|state, _| {
+            let (classes, bytes) = state.reservations.volume_of_claim(claim)?;
+            Some(Wanted { name, classes, bytes })
+        })
+    }
+
+    /// Reserves for a `LogicalVolume` that is about to be created, until the watch tells of it, and for a while for the
+    /// volumes that its pod needs beside it. Fails if the node does not have room for all of them, unless the room of
+    /// this one has been reserved as that of such a sibling. A volume without siblings that is larger than what the
+    /// node publishes is left to the node to refuse.
+    pub fn admit(&self, node: &str, volume: &Wanted, siblings: &[Wanted]) -> Result<Hold, NoRoom> {
+        let key = volume.key();
+        let mut outcome = Ok(());
+        self.apply(|state, now| {
+            if !state.reservations.is_sibling(&key, node) {
+                outcome = state.reserve_for_siblings(node, volume, siblings, now);
+            }
+            if outcome.is_err() {
+                return true;
+            }
+            state.reservations.begin_creation(key.clone(), volume.promise(node));
+            state.avoidances.end(&key)
+        });
+        outcome.map(|()| Hold::new(self.clone(), key))
+    }
+}
+
+impl Wanted {
+    /// Returns the key of its claim.
+    pub(crate) fn key(&self) -> VolumeKey {
+        VolumeKey::from_name(&self.name)
+    }
+
+    fn promise(&self, node: &str) -> Promise {
+        Promise { node: node.into(), classes: self.classes.clone(), bytes: self.bytes }
+    }
+}
+
+impl State {
+    /// Reserves for the siblings of a volume if there is room for all of them; else has the node avoided.
+    fn reserve_for_siblings(
+        &mut self,
+        node: &str,
+        volume: &Wanted,
+        siblings: &[Wanted],
+        now: Instant,
+    ) -> Result<(), NoRoom> {
+        let all: Vec<Wanted> = std::iter::once(volume).chain(siblings).cloned().collect();
+        if let Some((name, published)) = self.published.find_by_segment(node)
+            && let Err((classes, refused)) = check_room(published, &all, |by| self.committed(name, published, by))
+        {
+            let (name, classes) = (name.to_owned(), classes.clone());
+            if !siblings.is_empty() {
+                self.avoidances.add(&name, &classes, all, now);
+            }
+            return Err(refused);
+        }
+        let siblings = siblings.iter().map(|sibling| (sibling.key(), sibling.promise(node)));
+        self.reservations.add_siblings(siblings, now);
+        Ok(())
+    }
+
+    /// Ends what is avoided for pods that have room on no other node. Returns whether there was any.
+    pub(super) fn end_useless_avoidances(&mut self) -> bool {
+        let Self { published, reservations, avoidances, .. } = self;
+        let own = Exemption::default();
+        avoidances.retain(|pod| {
+            published.iter().any(|(name, node)| {
+                let has_classes = pod.volumes.iter().all(|wanted| node.free(&wanted.classes).is_some());
+                let reserved = |classes: &VolumeClasses| reserved(reservations, name, node, classes, &own);
+                !pod.avoids(name) && has_classes && check_room(node, &pod.volumes, reserved).is_ok()
+            })
+        })
+    }
+
+    fn committed(&self, name: &str, node: &PublishedNode, classes: &VolumeClasses) -> u64 {
+        let committed = self.reservations.committed_on_node(name);
+        committed.fold(0, |sum, (by, bytes)| sum.saturating_add(node.taken(classes, by, bytes)))
+    }
+}
+
+/// Checks that a node has room for all of these volumes beside the bytes that are reserved there. The error has the
+/// classes for which it does not.
+fn check_room<'w>(
+    node: &PublishedNode,
+    all: &'w [Wanted],
+    reserved: impl Fn(&VolumeClasses) -> u64,
+) -> Result<(), (&'w VolumeClasses, NoRoom)> {
+    for classes in all.iter().map(|wanted| &wanted.classes) {
+        let Some(free) = node.free(classes) else { continue };
+        let taken = all.iter().map(|wanted| node.taken(classes, &wanted.classes, wanted.bytes));
+        let wanted = taken.fold(0, u64::saturating_add);
+        if all.len() == 1 && free < wanted {
+            continue;
+        }
+        let free = free.saturating_sub(reserved(classes));
+        if free < wanted {
+            let device_class = classes.device_class.to_string();
+            return Err((classes, NoRoom { device_class, wanted, free }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

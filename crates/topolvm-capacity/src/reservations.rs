@@ -1,0 +1,383 @@
+//! Derives from claims and `LogicalVolume`s which bytes are promised on which node. Pure.
+//!
+//! A volume is counted once: as its `LogicalVolume` from the moment that there is one, before as the request that
+//! creates it, and before that as its claim. Totals are computed anew from what is there after each change, so that the
+//! order of the changes is of no account.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt as _;
+use kube::runtime::watcher::Event;
+use tokio::time::Instant;
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use crate::claim::{PendingClaim, selection_age};
+use crate::landing::{LANDING_TIME, Landings};
+use crate::listing::Listing;
+use crate::minimum_allocation::MinimumAllocation;
+use crate::storage_class::ClassParameters;
+use crate::totals::{Promise, Totals};
+use crate::volume::VolumeBytes;
+use crate::volume_classes::VolumeClasses;
+use crate::volume_key::VolumeKey;
+
+/// The longest time for which a claim reserves without a `LogicalVolume`. external-provisioner asks for one at once; it
+/// repeats a request that failed after five minutes at the latest, and gives the claim back to the scheduler when the
+/// node has no room. Where neither has happened it is gone.
+pub(crate) const CLAIM_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// The time for which the room of a pod's other volumes is kept. external-provisioner asks for all of them at once.
+const SIBLING_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Reservations that do not count for one who asks, because they are his own.
+#[derive(Clone, Debug, Default)]
+pub struct Exemption(Vec<Promise>);
+
+impl Exemption {
+    pub(crate) fn bytes(&self, node: &str, classes: &VolumeClasses) -> u64 {
+        let own = self.0.iter().filter(|promise| &*promise.node == node && promise.classes == *classes);
+        own.fold(0, |sum, promise| sum.saturating_add(promise.bytes))
+    }
+}
+
+/// The claim that waits for a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimOfVolume {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// False as long as the watch has not told that a node is selected for it, for which it waits.
+    pub is_settled: bool,
+}
+
+/// A claim that waits for its volume.
+#[derive(Clone, Debug)]
+struct WaitingClaim {
+    claim: PendingClaim,
+    /// The end of its reservation, if a node is selected.
+    until: Instant,
+}
+
+/// A `LogicalVolume` that is not as large as it should be.
+#[derive(Clone, Debug)]
+struct Volume {
+    promise: Promise,
+    on_disk: u64,
+}
+
+/// A `LogicalVolume` that is about to be created.
+#[derive(Clone, Debug)]
+struct Creation {
+    promise: Promise,
+    /// Set when it has been created: the watch tells of it in a moment.
+    until: Option<Instant>,
+}
+
+/// A volume that a pod needs on the node where another of its volumes is being made: it can be nowhere else.
+#[derive(Clone, Debug)]
+struct Sibling {
+    promise: Promise,
+    until: Instant,
+}
+
+/// The promised bytes, and the objects from which they follow.
+#[derive(Clone, Debug)]
+pub(crate) struct Reservations {
+    flavor: ApiFlavor,
+    minimums: MinimumAllocation,
+    classes: HashMap<Box<str>, ClassParameters>,
+    class_listing: Listing<Box<str>>,
+    claims: HashMap<VolumeKey, WaitingClaim>,
+    claim_listing: Listing<VolumeKey>,
+    /// By name; of all others it is enough to know that they are there.
+    volumes: HashMap<Box<str>, Volume>,
+    volume_keys: HashSet<VolumeKey>,
+    volume_listing: Listing<Box<str>>,
+    creations: HashMap<VolumeKey, Creation>,
+    siblings: HashMap<VolumeKey, Sibling>,
+    landings: Landings,
+    totals: Totals,
+    /// Without the claims of which another node can still be selected.
+    committed: Totals,
+}
+
+impl Reservations {
+    pub(crate) fn new(flavor: ApiFlavor, minimums: MinimumAllocation) -> Self {
+        Self {
+            flavor,
+            minimums,
+            classes: HashMap::new(),
+            class_listing: Listing::default(),
+            claims: HashMap::new(),
+            claim_listing: Listing::default(),
+            volumes: HashMap::new(),
+            volume_keys: HashSet::new(),
+            volume_listing: Listing::default(),
+            creations: HashMap::new(),
+            siblings: HashMap::new(),
+            landings: Landings::default(),
+            totals: Totals::default(),
+            committed: Totals::default(),
+        }
+    }
+
+    /// Returns whether claims, volumes and StorageClasses have been listed once.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.class_listing.is_complete() && self.claim_listing.is_complete() && self.volume_listing.is_complete()
+    }
+
+    /// Returns the StorageClasses of this driver by name.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (&str, &ClassParameters)> {
+        self.classes.iter().map(|(name, class)| (&**name, class))
+    }
+
+    pub(crate) fn apply_class(&mut self, event: &Event<StorageClass>) {
+        match event {
+            Event::Init => self.class_listing.begin(),
+            Event::InitDone => {
+                let listed = self.class_listing.end();
+                self.classes.retain(|name, _| listed.contains(name));
+            }
+            Event::Delete(class) => drop(self.classes.remove(&*class.name_any())),
+            Event::Apply(class) | Event::InitApply(class) => {
+                let name: Box<str> = class.name_any().into();
+                match ClassParameters::from_class(self.flavor, class) {
+                    Some(own) => drop(self.classes.insert(name.clone(), own)),
+                    None => drop(self.classes.remove(&name)),
+                }
+                if matches!(event, Event::InitApply(_)) {
+                    self.class_listing.add(name);
+                }
+            }
+        }
+    }
+
+    /// Takes note of a claim. `wall_now` is what the API server's clock is compared with.
+    pub(crate) fn apply_claim(&mut self, event: &Event<PersistentVolumeClaim>, now: Instant, wall_now: Timestamp) {
+        let key =
+            |claim: &PersistentVolumeClaim| VolumeKey::from_uid(claim.metadata.uid.as_deref().unwrap_or_default());
+        match event {
+            Event::Init => self.claim_listing.begin(),
+            Event::InitDone => {
+                let listed = self.claim_listing.end();
+                self.claims.retain(|key, _| listed.contains(key));
+            }
+            Event::Delete(claim) => {
+                self.claims.remove(&key(claim));
+                self.siblings.remove(&key(claim));
+            }
+            Event::Apply(claim) => self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT),
+            Event::InitApply(claim) => {
+                // This process may be younger than the choice of the node
+                let age = selection_age(claim, wall_now).unwrap_or_default();
+                self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT.saturating_sub(age));
+                self.claim_listing.add(key(claim));
+            }
+        }
+    }
+
+    fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) {
+        let Some(claim) = PendingClaim::from_claim(self.flavor, claim) else {
+            self.claims.remove(&key);
+            return;
+        };
+        // The time counts from the choice of the node, whatever else changes
+        let known = self.claims.get(&key);
+        let is_given_back = claim.node.is_none() && known.is_some_and(|known| known.claim.node.is_some());
+        let until = known.filter(|known| known.claim.node == claim.node).map_or(until, |known| known.until);
+        if is_given_back {
+            self.siblings.remove(&key);
+        }
+        self.claims.insert(key, WaitingClaim { claim, until });
+    }
+
+    pub(crate) fn apply_volume(&mut self, event: &Event<LogicalVolume>, now: Instant) {
+        match event {
+            Event::Init => self.volume_listing.begin(),
+            Event::InitDone => {
+                let listed = self.volume_listing.end();
+                self.volumes.retain(|name, _| listed.contains(name));
+                self.volume_keys = listed.iter().map(|name| VolumeKey::from_name(name)).collect();
+            }
+            Event::Delete(volume) => {
+                self.volumes.remove(volume.name());
+                self.volume_keys.remove(&VolumeKey::from_name(volume.name()));
+                let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
+                self.landings.remove(&volume.spec.node_name, &classes, VolumeBytes::from_object(volume).on_disk);
+            }
+            Event::Apply(volume) => self.set_volume(volume, true, now),
+            Event::InitApply(volume) => {
+                // Of those in the first list nobody knows for how long they have been there
+                let is_later = self.volume_listing.is_complete();
+                self.set_volume(volume, is_later, now);
+                self.volume_listing.add(volume.name().into());
+            }
+        }
+    }
+
+    fn set_volume(&mut self, volume: &LogicalVolume, may_be_fresh: bool, now: Instant) {
+        let bytes = VolumeBytes::from_object(volume);
+        let is_new = self.volume_keys.insert(VolumeKey::from_name(volume.name()));
+        let before = match self.volumes.remove(volume.name()) {
+            Some(known) => known.on_disk,
+            None if is_new && may_be_fresh => 0,
+            None => bytes.on_disk,
+        };
+        let node = volume.spec.node_name.as_str();
+        let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
+        self.landings.add(node, &classes, bytes.on_disk.saturating_sub(before), now);
+        if bytes.may_grow {
+            let promise = Promise { node: node.into(), classes, bytes: bytes.pending };
+            self.volumes.insert(volume.name().into(), Volume { promise, on_disk: bytes.on_disk });
+        }
+    }
+
+    /// Reserves for a `LogicalVolume` that is about to be created.
+    pub(crate) fn begin_creation(&mut self, key: VolumeKey, promise: Promise) {
+        self.creations.insert(key, Creation { promise, until: None });
+    }
+
+    /// Ends the reservation for a creation: at once if it has failed, else when the watch has told of the object.
+    pub(crate) fn end_creation(&mut self, key: &VolumeKey, is_created: bool, now: Instant) {
+        if is_created && let Some(creation) = self.creations.get_mut(key) {
+            creation.until = Some(now + LANDING_TIME);
+        } else {
+            self.creations.remove(key);
+        }
+    }
+
+    /// Takes note of the capacity that a node has published, of those classes in which it makes volumes. While it makes
+    /// volumes of two option classes in one device class nobody knows which of them have taken what, so that these stay
+    /// reserved for the time of their landing.
+    pub(crate) fn publish(&mut self, node: &str, fallen_by: impl Fn(&VolumeClasses) -> u64, now: Instant) {
+        let promises = self.volumes.values().map(|volume| &volume.promise).filter(|promise| &*promise.node == node);
+        let made = self.landings.on_disk().filter(|(landed, ..)| *landed == node).map(|(_, classes, _)| classes);
+        let all: HashSet<VolumeClasses> = promises.map(|promise| &promise.classes).chain(made).cloned().collect();
+        let is_only = |classes: &&VolumeClasses| {
+            all.iter().filter(|other| other.device_class == classes.device_class).count() == 1
+        };
+        for classes in all.iter().filter(is_only) {
+            self.landings.publish(node, classes, fallen_by(classes), now);
+        }
+    }
+
+    /// Computes the totals anew, and returns whether they have changed.
+    pub(crate) fn refresh(&mut self, now: Instant) -> bool {
+        self.landings.expire(now);
+        let keys = &self.volume_keys;
+        let is_awaited = |creation: &Creation| creation.until.is_none_or(|until| now < until);
+        self.creations
+            .retain(|key, creation| is_awaited(creation) && !(creation.until.is_some() && keys.contains(key)));
+        self.siblings.retain(|key, sibling| now < sibling.until && !keys.contains(key));
+        let mut totals = Totals::default();
+        self.volumes.values().for_each(|Volume { promise, .. }| totals.add(promise));
+        for (node, classes, bytes) in self.landings.on_disk() {
+            totals.add(&Promise { node: node.into(), classes: classes.clone(), bytes });
+        }
+        self.landings.published().for_each(|(node, classes, bytes)| totals.subtract(node, classes, bytes));
+        let begun = self.creations.keys().chain(self.siblings.keys().filter(|key| !self.creations.contains_key(key)));
+        begun.filter_map(|key| self.promise_without_volume(key, now)).for_each(|promise| totals.add(&promise));
+        self.committed = totals.clone();
+        let has_begun = |key: &VolumeKey| self.creations.contains_key(key) || self.siblings.contains_key(key);
+        let selected = self.claims.keys().filter(|key| !has_begun(key));
+        selected.filter_map(|key| self.promise_without_volume(key, now)).for_each(|promise| totals.add(&promise));
+        let has_changed = totals != self.totals;
+        self.totals = totals;
+        has_changed
+    }
+
+    /// Returns what is promised to a volume that has no object yet.
+    fn promise_without_volume(&self, key: &VolumeKey, now: Instant) -> Option<Promise> {
+        if self.volume_keys.contains(key) {
+            return None;
+        }
+        if let Some(creation) = self.creations.get(key) {
+            return Some(creation.promise.clone());
+        }
+        if let Some(sibling) = self.siblings.get(key) {
+            return Some(sibling.promise.clone());
+        }
+        let WaitingClaim { claim, .. } = self.claims.get(key).filter(|selected| now < selected.until)?;
+        let class = self.classes.get(&claim.class)?;
+        let bytes = claim.bytes(class, &self.minimums);
+        Some(Promise { node: claim.node.clone()?, classes: class.classes.clone(), bytes })
+    }
+
+    /// Returns the time at which a reservation ends by itself.
+    pub(crate) fn next_end(&self, now: Instant) -> Option<Instant> {
+        let selected = self.claims.values().filter(|waiting| waiting.claim.node.is_some());
+        let claims = selected.map(|selected| selected.until).filter(|until| now < *until);
+        let creations = self.creations.values().filter_map(|creation| creation.until);
+        let siblings = self.siblings.values().map(|sibling| sibling.until).filter(|until| now < *until);
+        claims.chain(creations).chain(siblings).chain(self.landings.next_end()).min()
+    }
+
+    /// Returns whether the room of a volume is reserved because another volume of its pod is being made on the node.
+    pub(crate) fn is_sibling(&self, key: &VolumeKey, node: &str) -> bool {
+        self.siblings.get(key).is_some_and(|sibling| &*sibling.promise.node == node)
+    }
+
+    /// Reserves for the other volumes of a pod of which one is about to be created.
+    pub(crate) fn add_siblings(&mut self, siblings: impl IntoIterator<Item = (VolumeKey, Promise)>, now: Instant) {
+        let until = now + SIBLING_TIMEOUT;
+        self.siblings.extend(siblings.into_iter().map(|(key, promise)| (key, Sibling { promise, until })));
+    }
+
+    /// Iterates over the classes of the volumes of a node that are made, or can be nowhere else, and the bytes of each.
+    pub(crate) fn committed_on_node(&self, node: &str) -> impl Iterator<Item = (&VolumeClasses, u64)> {
+        self.committed.on_node(node)
+    }
+
+    /// Iterates over the classes of the volumes of a node and the bytes that are promised to each.
+    pub(crate) fn on_node(&self, node: &str) -> impl Iterator<Item = (&VolumeClasses, u64)> {
+        self.totals.on_node(node)
+    }
+
+    /// Exempts a volume, as its `LogicalVolume` will be named.
+    pub(crate) fn exempt_volume(&self, name: &str, now: Instant) -> Exemption {
+        let promises = [self.promise_of_volume(name), self.promise_without_volume(&VolumeKey::from_name(name), now)];
+        Exemption(promises.into_iter().flatten().collect())
+    }
+
+    /// Returns a StorageClass of this driver.
+    pub(crate) fn class(&self, name: &str) -> Option<&ClassParameters> {
+        self.classes.get(name)
+    }
+
+    /// Returns the classes and the bytes of the volume that CreateVolume will make for a claim.
+    pub(crate) fn volume_of_claim(&self, claim: &PersistentVolumeClaim) -> Option<(VolumeClasses, u64)> {
+        let claim = PendingClaim::from_claim(self.flavor, claim)?;
+        let class = self.class(&claim.class)?;
+        Some((class.classes.clone(), claim.bytes(class, &self.minimums)))
+    }
+
+    /// Returns the claim that waits for a volume.
+    pub(crate) fn waiting_claim(&self, volume: &str) -> Option<ClaimOfVolume> {
+        let claim = &self.claims.get(&VolumeKey::from_name(volume))?.claim;
+        let binds_immediately = || self.classes.get(&claim.class).is_some_and(|class| !class.waits_for_consumer);
+        let is_settled = claim.node.is_some() || binds_immediately();
+        Some(ClaimOfVolume { namespace: claim.namespace.to_string(), name: claim.name.to_string(), is_settled })
+    }
+
+    /// Exempts the claims of these names.
+    pub(crate) fn exempt_claims(&self, namespace: &str, names: &[&str], now: Instant) -> Exemption {
+        let is_meant = |claim: &PendingClaim| &*claim.namespace == namespace && names.contains(&&*claim.name);
+        let meant: Vec<_> = self.claims.iter().filter(|(_, selected)| is_meant(&selected.claim)).collect();
+        let without_volume = meant.iter().filter_map(|(key, _)| self.promise_without_volume(key, now));
+        let is_theirs = |name: &str| meant.iter().any(|(key, _)| VolumeKey::from_name(name) == **key);
+        let volumes = self.volumes.iter().filter(|(name, _)| !meant.is_empty() && is_theirs(name));
+        Exemption(without_volume.chain(volumes.map(|(_, volume)| volume.promise.clone())).collect())
+    }
+
+    fn promise_of_volume(&self, name: &str) -> Option<Promise> {
+        self.volumes.get(name).map(|volume| volume.promise.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

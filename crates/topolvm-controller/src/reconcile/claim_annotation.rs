@@ -1,0 +1,116 @@
+//! Writes to LogicalVolumes the claims that they were made for, where these were not known when they were created: by
+//! TopoLVM, by an earlier version, or by this one before its watch of claims knew the claim.
+//!
+//! PersistentVolumes are listed only while there are such volumes. One to which no PersistentVolume with a claim
+//! refers is looked for a few times and then left alone, so that a cluster in which nothing happens costs no request.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::{ListParams, PatchParams};
+use tokio::time::MissedTickBehavior;
+use topolvm_api::LogicalVolume;
+use topolvm_kube::{json_patch, list_in_pages, set_annotation};
+use topolvm_runtime::error_chain;
+
+use super::Controllers;
+use super::error::{ReconcileError, none_if_not_found};
+
+/// Time between two searches.
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Searches for the claim of a volume: external-provisioner writes the PersistentVolume right after the volume was
+/// made.
+const MAX_SEARCHES: u32 = 3;
+/// PersistentVolumes in a page.
+const PAGE: u32 = 200;
+
+/// The controller of claim annotations.
+pub(super) struct ClaimAnnotation {
+    pub(super) shared: Controllers,
+}
+
+/// Number of searches in vain, by the UID of the LogicalVolume.
+type Searches = HashMap<String, u32>;
+
+impl ClaimAnnotation {
+    /// Searches now, and then every interval.
+    pub(super) async fn run(self) {
+        // False only when the process ends
+        if !self.shared.volumes.cache.wait_until_listed().await {
+            return;
+        }
+        let mut searches = Searches::new();
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.search(&mut searches).await {
+                tracing::warn!(error = error_chain(&error), "cannot find claims of volumes; trying again later");
+            }
+        }
+    }
+
+    /// Lists the PersistentVolumes, if there are volumes without a claim, and annotates these.
+    async fn search(&self, searches: &mut Searches) -> Result<(), ReconcileError> {
+        let mut wanted = self.volumes_without_claim();
+        let uids: HashSet<&str> = wanted.values().map(|volume| volume.uid()).collect();
+        searches.retain(|uid, _| uids.contains(uid.as_str()));
+        wanted.retain(|_, volume| searches.get(volume.uid()).is_none_or(|&count| count < MAX_SEARCHES));
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
+        let mut found = pin!(list_in_pages(&api, ListParams::default().limit(PAGE)));
+        let unlisted = |error| ReconcileError::api("list", "the PersistentVolumes")(error);
+        while let Some(persistent) = found.try_next().await.map_err(unlisted)? {
+            let Some((id, claim)) = self.claim_of(&persistent) else { continue };
+            let Some(volume) = wanted.remove(id) else { continue };
+            if let Err(error) = self.shared.metrics.observe("claimannotation", self.annotate(&volume, &claim)).await {
+                let volume = volume.name();
+                tracing::warn!(volume, error = error_chain(&error), "cannot write the claim; trying again later");
+            }
+        }
+        for volume in wanted.values() {
+            let count = searches.entry(volume.uid().to_owned()).or_default();
+            *count = count.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Returns the volumes that do not say for which claim they were made, by volume id. Snapshots have none.
+    fn volumes_without_claim(&self) -> HashMap<String, Arc<LogicalVolume>> {
+        let is_wanted = |volume: &LogicalVolume| {
+            !volume.is_snapshot() && !volume.is_deleting() && volume.claim(self.shared.flavor).is_none()
+        };
+        let volumes = self.shared.volumes.cache.state().into_iter().filter(|volume| is_wanted(volume));
+        volumes.filter_map(|volume| Some((volume.volume_id()?.to_owned(), volume))).collect()
+    }
+
+    /// Returns the id of the volume that a PersistentVolume of this driver refers to, and its claim as the annotation
+    /// has it.
+    fn claim_of<'a>(&self, persistent: &'a PersistentVolume) -> Option<(&'a str, String)> {
+        let spec = persistent.spec.as_ref()?;
+        let csi = spec.csi.as_ref().filter(|csi| csi.driver == self.shared.flavor.driver_name())?;
+        let claim = spec.claim_ref.as_ref()?;
+        let (namespace, name) = (claim.namespace.as_deref()?, claim.name.as_deref()?);
+        Some((&csi.volume_handle, format!("{namespace}/{name}")))
+    }
+
+    /// Writes the claim to a LogicalVolume.
+    async fn annotate(&self, volume: &LogicalVolume, claim: &str) -> Result<(), ReconcileError> {
+        let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
+        let patch = json_patch(set_annotation(&volume.metadata, self.shared.flavor.claim(), claim));
+        let written = api.patch(volume.name(), &PatchParams::default(), &patch).await;
+        none_if_not_found(written).map_err(ReconcileError::api("annotate LogicalVolume", volume.name()))?;
+        tracing::debug!(volume = volume.name(), claim, "wrote the claim to the LogicalVolume");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

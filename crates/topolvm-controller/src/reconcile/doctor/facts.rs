@@ -1,0 +1,111 @@
+//! Reads what the checks look at: from the informers where they have it, and else in pages of pruned objects.
+
+use std::fmt::Debug;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity, StorageClass};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use topolvm_api::LogicalVolume;
+use topolvm_doctor::{
+    Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume,
+};
+use topolvm_kube::list_in_pages;
+
+use super::Controllers;
+use super::ReconcileError;
+use crate::scheduling::ExtenderState;
+
+/// Nodes in a page: one may have 30 KB and more.
+const NODES: u32 = 50;
+/// Objects of other kinds in a page.
+const OBJECTS: u32 = 200;
+
+/// Reads the facts of the checks. What may not be read is an error there; any other error ends this.
+pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> {
+    let (client, flavor, context) = (&shared.client, shared.flavor, &shared.doctor);
+    let mut facts = Facts::empty(flavor, &context.namespace, (shared.now)());
+    facts.mode = Some(context.mode);
+    facts.publishes_capacity = context.publishes_capacity;
+    facts.unproven = Ok(shared.scheduling.extender.as_ref().and_then(|extender| match extender.state() {
+        ExtenderState::Proven => None,
+        ExtenderState::NotProven(reason) => Some(reason),
+    }));
+    let unread = ReadError::Failed { message: "the controller does not look at VolumeSnapshots".to_owned() };
+    facts.snapshots = Err(unread);
+    // Pods before claims, and claims before volumes: what is bound or made meanwhile must not look as if it was not
+    let pending = ListParams::default().limit(OBJECTS).fields("status.phase=Pending");
+    facts.pods = list(Api::<Pod>::all(client.clone()), pending, |pod| {
+        pod.metadata.managed_fields = None;
+        true
+    })
+    .await?;
+    let all = || ListParams::default().limit(OBJECTS);
+    facts.classes = list(Api::<StorageClass>::all(client.clone()), all(), |_| true).await?;
+    facts.claims = read_claims(client, &facts).await?;
+    let capacities = Api::<CSIStorageCapacity>::namespaced(client.clone(), &context.namespace);
+    facts.capacities = list(capacities, all(), keep(prune_capacity)).await?;
+    facts.persistent = list(Api::<PersistentVolume>::all(client.clone()), all(), |volume| {
+        prune_persistent_volume(volume);
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        source.is_some_and(|source| source.driver == flavor.driver_name())
+    })
+    .await?;
+    facts.csi_nodes = list(Api::<CSINode>::all(client.clone()), all(), keep(prune_csi_node)).await?;
+    let prune = |node: &mut Node| prune_node(flavor, node);
+    facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
+    facts.volumes = Ok(shared.volumes.cache.state().iter().map(|volume| LogicalVolume::clone(volume)).collect());
+    Ok(facts)
+}
+
+/// Lists the claims of our StorageClasses.
+async fn read_claims(client: &Client, facts: &Facts) -> Result<ReadResult<Vec<PersistentVolumeClaim>>, ReconcileError> {
+    let classes = facts.classes.as_deref().unwrap_or_default();
+    let ours = classes.iter().filter(|class| class.provisioner == facts.flavor.driver_name());
+    let ours: Vec<_> = ours.filter_map(|class| class.metadata.name.as_deref()).collect();
+    let params = ListParams::default().limit(OBJECTS);
+    list(Api::<PersistentVolumeClaim>::all(client.clone()), params, |claim| {
+        prune_claim(claim);
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        class.is_some_and(|class| ours.contains(&class))
+    })
+    .await
+}
+
+/// Returns a function that prunes an object and says that it is read.
+fn keep<K>(prune: impl Fn(&mut K)) -> impl Fn(&mut K) -> bool {
+    move |object| {
+        prune(object);
+        true
+    }
+}
+
+/// Lists objects in pages, and keeps those for which `prune` says so.
+async fn list<K>(
+    api: Api<K>,
+    params: ListParams,
+    prune: impl Fn(&mut K) -> bool,
+) -> Result<ReadResult<Vec<K>>, ReconcileError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let mut found = Vec::new();
+    let mut objects = pin!(list_in_pages(&api, params));
+    loop {
+        match objects.try_next().await {
+            Ok(Some(mut object)) => {
+                if prune(&mut object) {
+                    found.push(object);
+                }
+            }
+            Ok(None) => return Ok(Ok(found)),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                return Ok(Err(ReadError::Forbidden { verb: "list", resource: K::plural(&()).into_owned() }));
+            }
+            Err(error) => return Err(ReconcileError::api("list", K::plural(&()).into_owned())(error)),
+        }
+    }
+}

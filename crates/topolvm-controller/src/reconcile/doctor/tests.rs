@@ -1,0 +1,115 @@
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
+use topolvm_doctor::{Facts, examine, examine_only};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::storage_class;
+
+use super::super::ControllerSettings;
+use super::super::harness::{DEFAULTS, Harness};
+use super::condition::CONFIG_MAP;
+use super::*;
+
+const CHECKED: ControllerSettings = ControllerSettings { doctor_interval: Duration::from_mins(5), ..DEFAULTS };
+
+/// A node with the device class `ssd`, and without a default class.
+fn create_node(server: &ApiServer) {
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": "n1", "annotations": {"capacity.topolvm.io/ssd": "5", "capacity.topolvm.io/00default": "0"},
+            "finalizers": ["topolvm.io/node"],
+        },
+    }));
+    server.apply_json(json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"},
+        "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n1"}]},
+    }));
+}
+
+/// Waits until the condition has this status and these words in its message, and returns the ConfigMap's data.
+async fn wait_for(server: &ApiServer, status: &str, words: &str) -> Value {
+    let is_it = |map: Option<&Value>| {
+        let data = &map?["data"];
+        let says = data["message"].as_str()?.contains(words);
+        (data["status"] == status && says).then(|| data.clone())
+    };
+    server.until("configmaps", "system", CONFIG_MAP, is_it).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_is_a_condition_a_metric_and_an_event_until_it_is_mended() {
+    let server = ApiServer::new();
+    create_node(&server);
+    server.apply_json(storage_class("fast").build());
+    let harness = Harness::start(&server, CHECKED);
+    let data = wait_for(&server, "False", "failed: storage-classes; warned: none; unknown: none").await;
+    let findings = data["findings"].as_str().unwrap();
+    assert!(findings.contains("fail storage-classes: StorageClass fast names no device class"), "{findings}");
+    harness.settle().await;
+    assert!(harness.metrics().contains(r#"topolvm_doctor_findings{check="storage-classes",severity="fail"} 1"#));
+    assert!(harness.events().contains(&("CheckFailed".to_owned(), CONFIG_MAP.to_owned())));
+
+    server
+        .edit("nodes", "", "n1", |node| node["metadata"]["annotations"]["capacity.topolvm.io/00default"] = json!("5"));
+    let data = wait_for(&server, "True", "failed: none; warned: none; unknown: none").await;
+    assert_eq!((&data["findings"], &data["type"]), (&json!(""), &json!("Healthy")));
+    harness.settle().await;
+    assert!(harness.metrics().contains(r#"topolvm_doctor_findings{check="storage-classes",severity="fail"} 0"#));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_while_nothing_changes() {
+    let server = ApiServer::new();
+    create_node(&server);
+    server.apply_json(storage_class("fast").device_class("ssd").build());
+    let harness = Harness::start(&server, CHECKED);
+    wait_for(&server, "True", "failed: none").await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!((server.count("create", "configmaps"), server.count("patch", "configmaps")), (1, 0));
+    assert!(server.count("get", "configmaps") >= 12);
+    assert_eq!(harness.events(), []);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_read_is_unknown_and_other_checks_go_on() {
+    let server = ApiServer::new();
+    create_node(&server);
+    server.apply_json(storage_class("fast").build());
+    server.fail_next("list", "csinodes", 1, 403);
+    let harness = Harness::start(&server, CHECKED);
+    let data = wait_for(&server, "False", "failed: storage-classes; warned: none; unknown: node-agents").await;
+    assert!(data["findings"].as_str().unwrap().contains("you may not list csinodes"), "{data}");
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_of_a_run_that_was_cut_short_is_none() {
+    let server = ApiServer::new();
+    create_node(&server);
+    server.apply_json(storage_class("fast").device_class("ssd").build());
+    server.fail_next("list", "nodes", 3, 500);
+    let harness = Harness::start(&server, CHECKED);
+    wait_for(&server, "True", "failed: none").await;
+    assert!(!harness.metrics().contains("severity=\"unknown\"} 1"));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_of_zero_turns_the_checks_off() {
+    let server = ApiServer::new();
+    create_node(&server);
+    let harness = Harness::start(&server, DEFAULTS);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!((server.count("list", "csinodes"), server.count("get", "configmaps")), (0, 0));
+    harness.end().await;
+}
+
+#[test]
+fn the_checks_are_those_of_the_plugin() {
+    let facts = Facts::empty(ApiFlavor::TopoLvm, "system", jiff::Timestamp::UNIX_EPOCH);
+    let all: Vec<_> = examine(&facts).checks.iter().map(|check| check.name).collect();
+    assert!(CHECKS.iter().all(|name| all.contains(name)), "{all:?}");
+    assert_eq!(examine_only(&facts, &CHECKS).checks.len(), CHECKS.len());
+}

@@ -1,0 +1,123 @@
+//! Names pods that wait for an extender which nobody calls any more.
+//!
+//! A pod keeps the resource `topolvm.io/capacity` that it got in the scheduling mode `extender`: resources of a pod
+//! cannot be changed. After a change to the mode `capacity` no node has the resource, and a pod that was pending then
+//! stays so until it is made anew. An Event on the pod says with which command.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
+use kube::{Api, Resource as _, ResourceExt as _};
+use topolvm_api::ApiFlavor;
+use topolvm_kube::list_in_pages;
+use topolvm_runtime::error_chain;
+
+use super::Controllers;
+use super::error::ReconcileError;
+use super::probe_pod::{Answer, read_answer};
+use crate::scheduling::SchedulingMode;
+
+/// Pause between two searches. kube-scheduler tries a pod again after this time at the latest, too.
+const INTERVAL: Duration = Duration::from_mins(5);
+/// Label of a ReplicaSet's pods with the end of its name, which a Deployment has chosen.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// The controller of marked pods.
+pub(super) struct MarkedPods {
+    pub(super) shared: Controllers,
+}
+
+impl MarkedPods {
+    /// Searches now, and then every interval. Returns at once in any other mode than `capacity`.
+    pub(super) async fn run(self) {
+        if self.shared.scheduling.config.mode != Some(SchedulingMode::Capacity) {
+            return;
+        }
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.shared.metrics.observe("markedpods", self.reconcile()).await {
+                tracing::warn!(error = error_chain(&error), "cannot look for pods with the capacity resource");
+            }
+        }
+    }
+
+    /// Searches for the pods and names each.
+    async fn reconcile(&self) -> Result<(), ReconcileError> {
+        let api: Api<Pod> = Api::all(self.shared.client.clone());
+        let mut pods = pin!(list_in_pages(&api, ListParams::default().fields("status.phase=Pending")));
+        while let Some(pod) = pods.try_next().await.map_err(ReconcileError::api("list", "the pending Pods"))? {
+            if is_waiting(self.shared.flavor, &pod) {
+                self.report(&pod).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn report(&self, pod: &Pod) {
+        let (namespace, name, resource) = (pod.namespace(), pod.name_any(), self.shared.flavor.capacity_resource());
+        let Remedy { owner, command } = remedy(pod);
+        tracing::warn!(namespace, pod = name, owner, command, "a pod waits for an extender that is not used any more");
+        let note = format!(
+            "the pod got the resource {resource} when the scheduling mode was extender, and no node has that; pods \
+             that are made now do not get it. {owner} is made anew with: {command}"
+        );
+        self.shared.events.publish_warning(&pod.object_ref(&()), "CapacityResourceLeft", "Schedule", note).await;
+    }
+}
+
+/// Returns whether the pod is pending because no node has the resource.
+fn is_waiting(flavor: ApiFlavor, pod: &Pod) -> bool {
+    let is_live = pod.metadata.deletion_timestamp.is_none();
+    is_live && matches!(read_answer(flavor, pod), Some(Answer::NotCalled(_)))
+}
+
+/// The object of which a pod is a part, and the command that makes the pod anew.
+#[derive(Debug, PartialEq, Eq)]
+struct Remedy {
+    owner: String,
+    command: String,
+}
+
+/// Returns the owner of a pod, and the command. A pod of a Deployment or DaemonSet is replaced by a restart. A
+/// StatefulSet waits in a restart until its pending pod runs, so that this has to be deleted, as that of any other
+/// controller.
+fn remedy(pod: &Pod) -> Remedy {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let restart = |kind: &str, resource: &str, owner: &str| Remedy {
+        owner: format!("{kind} {owner}"),
+        command: format!("kubectl -n {namespace} rollout restart {resource}/{owner}"),
+    };
+    let delete = |owner: String| Remedy { owner, command: format!("kubectl -n {namespace} delete pod {name}") };
+    let Some(owner) = controller(pod) else {
+        return Remedy {
+            owner: format!("Pod {name}"),
+            command: format!(
+                "kubectl -n {namespace} delete pod {name}, and apply its manifest again without the resource"
+            ),
+        };
+    };
+    match (owner.kind.as_str(), deployment(pod, owner)) {
+        ("ReplicaSet", Some(deployment)) => restart("Deployment", "deployment", deployment),
+        ("DaemonSet", _) => restart("DaemonSet", "daemonset", &owner.name),
+        _ => delete(format!("{} {}", owner.kind, owner.name)),
+    }
+}
+
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
+}
+
+/// Returns the name of the Deployment that has made the ReplicaSet of a pod.
+fn deployment<'a>(pod: &Pod, replica_set: &'a OwnerReference) -> Option<&'a str> {
+    let hash = pod.labels().get(TEMPLATE_HASH)?;
+    replica_set.name.strip_suffix(hash)?.strip_suffix('-').filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::pod;
+
+use super::super::harness::{DEFAULTS, Harness};
+use super::*;
+use crate::scheduling::{Scheduling, SchedulingConfig};
+
+const INSUFFICIENT: &str = "0/1 nodes are available: 1 Insufficient topolvm.io/capacity.";
+
+/// A pending pod of this owner, for this reason.
+fn pending(name: &str, owner: Option<(&str, &str)>, message: &str) -> Value {
+    let mut pod = json!(pod(name).build());
+    pod["metadata"]["labels"] = json!({TEMPLATE_HASH: "5d89b"});
+    if let Some((kind, owner)) = owner {
+        let reference = json!({"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "u", "controller": true});
+        pod["metadata"]["ownerReferences"] = json!([reference]);
+    }
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+    pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
+    pod
+}
+
+async fn start(server: &ApiServer, mode: Option<SchedulingMode>) -> Harness {
+    let config = SchedulingConfig { mode, probe: None };
+    let scheduling = Scheduling { config, ..Scheduling::default() };
+    let harness = Harness::start_with(server, ApiFlavor::TopoLvm, DEFAULTS, |_, _, _, _| scheduling);
+    harness.settle().await;
+    harness
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_mode_capacity_pending_pods_with_the_resource_are_named() {
+    let server = ApiServer::new();
+    server.apply_json(pending("marked", Some(("StatefulSet", "vault")), INSUFFICIENT));
+    server.apply_json(pending("no-memory", None, "0/1 nodes are available: 1 Insufficient memory."));
+    let harness = start(&server, Some(SchedulingMode::Capacity)).await;
+    assert_eq!(harness.events(), [("CapacityResourceLeft".to_owned(), "marked".to_owned())]);
+    let note = server.list_json("events.events.k8s.io")[0]["note"].to_string();
+    assert!(note.contains("StatefulSet vault is made anew with: kubectl -n default delete pod marked"), "{note}");
+    // The same again is counted
+    tokio::time::sleep(INTERVAL).await;
+    harness.settle().await;
+    assert_eq!(server.list_json("events.events.k8s.io")[0]["series"]["count"], 2);
+    harness.end().await;
+}
+
+#[rstest]
+#[case(None)]
+#[case(Some(SchedulingMode::Extender))]
+#[tokio::test(start_paused = true)]
+async fn in_another_mode_nobody_looks_for_them(#[case] mode: Option<SchedulingMode>) {
+    let server = ApiServer::new();
+    server.apply_json(pending("marked", None, INSUFFICIENT));
+    let harness = start(&server, mode).await;
+    assert_eq!((harness.events(), server.count("list", "pods")), (Vec::new(), 0));
+    harness.end().await;
+}
+
+#[rstest]
+#[case::deployment(Some(("ReplicaSet", "web-5d89b")), "Deployment web", "rollout restart deployment/web")]
+#[case::replica_set(Some(("ReplicaSet", "web")), "ReplicaSet web", "delete pod p")]
+#[case::daemon_set(Some(("DaemonSet", "log")), "DaemonSet log", "rollout restart daemonset/log")]
+#[case::stateful_set(Some(("StatefulSet", "vault")), "StatefulSet vault", "delete pod p")]
+#[case::job(Some(("Job", "backup")), "Job backup", "delete pod p")]
+#[case::nobody(None, "Pod p", "delete pod p, and apply its manifest again without the resource")]
+fn each_owner_has_its_command(#[case] of: Option<(&str, &str)>, #[case] owner: &str, #[case] command: &str) {
+    let pod: Pod = serde_json::from_value(pending("p", of, INSUFFICIENT)).unwrap();
+    let expected = Remedy { owner: owner.to_owned(), command: format!("kubectl -n default {command}") };
+    assert_eq!(remedy(&pod), expected);
+}

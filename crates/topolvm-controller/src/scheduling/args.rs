@@ -1,0 +1,67 @@
+//! Flags of the scheduling mode.
+
+use std::time::Duration;
+
+use clap::ArgAction;
+use topolvm_runtime::ConfigError;
+
+use super::SchedulingConfig;
+use crate::time_span::parse_duration;
+
+/// The way in which pods find a node with room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SchedulingMode {
+    /// By storage capacity tracking of Kubernetes; no pod gets the resource topolvm.io/capacity.
+    Capacity,
+    /// By topolvm-scheduler; pods get the resource while kube-scheduler is proven to call topolvm-scheduler.
+    Extender,
+}
+
+/// The settings of the extender probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSettings {
+    /// Namespace of the probe pod and of the ConfigMap with the outcome. Empty is that of this pod.
+    pub namespace: String,
+    /// Pause between two probes while the extender is proven to be called.
+    pub interval: Duration,
+}
+
+/// The flags of the scheduling mode.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct SchedulingArgs {
+    /// How pods find a node with room. Without this flag --pod-capacity-resource alone decides what pods get, and
+    /// nothing is probed.
+    #[arg(long, value_name = "MODE")]
+    pub(crate) scheduling_mode: Option<SchedulingMode>,
+
+    /// With --scheduling-mode=extender: give pods the resource without a proof that kube-scheduler calls
+    /// topolvm-scheduler.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    assume_extender: bool,
+
+    /// How often to probe whether kube-scheduler calls topolvm-scheduler. While it does not, every 15 s at least.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    extender_probe_interval: Duration,
+}
+
+impl SchedulingArgs {
+    /// Returns the configuration. `namespace` is that of the webhooks; `has_webhooks` is false where none are served.
+    pub(crate) fn config(self, has_webhooks: bool, namespace: String) -> Result<SchedulingConfig, ConfigError> {
+        let is_extender = self.scheduling_mode == Some(SchedulingMode::Extender);
+        if is_extender && !has_webhooks {
+            return Err(ConfigError::new(
+                "--scheduling-mode=extender needs the pod webhook, which puts on pods what topolvm-scheduler reads; \
+                 add --enable-webhooks, or say --scheduling-mode=capacity",
+            ));
+        }
+        if self.assume_extender && !is_extender {
+            return Err(ConfigError::new(
+                "--assume-extender belongs to --scheduling-mode=extender; add that, or leave --assume-extender out",
+            ));
+        }
+        let probe = (is_extender && !self.assume_extender)
+            .then_some(ProbeSettings { namespace, interval: self.extender_probe_interval });
+        Ok(SchedulingConfig { mode: self.scheduling_mode, probe })
+    }
+}

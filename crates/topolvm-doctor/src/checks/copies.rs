@@ -1,0 +1,119 @@
+//! Checks of claims that are to be restored from a snapshot or cloned.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube_core::ResourceExt as _;
+use topolvm_api::parse_bytes;
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::objects::{class_of, device_class, full_name, is_unbound};
+use crate::read_error::{ReadError, read};
+use crate::snapshots::Snapshot;
+
+/// Source of a copy.
+struct Source<'a> {
+    /// `VolumeSnapshot shop/before`.
+    name: String,
+    /// The least size of the copy.
+    size: Option<&'a Quantity>,
+    /// The claim of which it is a copy in the end.
+    claim: Option<&'a PersistentVolumeClaim>,
+}
+
+/// Kind, namespace and name of the source of a claim.
+fn reference(claim: &PersistentVolumeClaim) -> Option<(&str, String, &str)> {
+    let spec = claim.spec.as_ref()?;
+    let own = claim.namespace().unwrap_or_default();
+    if let Some(source) = &spec.data_source_ref {
+        let namespace = source.namespace.clone().unwrap_or(own);
+        return Some((&source.kind, namespace, &source.name));
+    }
+    spec.data_source.as_ref().map(|source| (source.kind.as_str(), own, source.name.as_str()))
+}
+
+fn find_claim<'a>(facts: &'a Facts, namespace: &str, name: &str) -> Option<&'a PersistentVolumeClaim> {
+    let is_it =
+        |claim: &&PersistentVolumeClaim| claim.namespace().as_deref() == Some(namespace) && claim.name_any() == name;
+    facts.claims.iter().flatten().find(is_it)
+}
+
+/// Returns the source of a claim; none if it is not there.
+fn find_source<'a>(facts: &'a Facts, kind: &str, namespace: &str, name: &str) -> Option<Source<'a>> {
+    if kind == "PersistentVolumeClaim" {
+        let claim = find_claim(facts, namespace, name)?;
+        let size = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+        return Some(Source { name: format!("claim {namespace}/{name}"), size, claim: Some(claim) });
+    }
+    let is_it = |snapshot: &&Snapshot| {
+        snapshot.metadata.namespace.as_deref() == Some(namespace) && snapshot.metadata.name.as_deref() == Some(name)
+    };
+    let snapshot = facts.snapshots.iter().flatten().find(is_it)?;
+    let origin = snapshot.spec.source.persistent_volume_claim_name.as_deref();
+    Some(Source {
+        name: format!("VolumeSnapshot {namespace}/{name}"),
+        size: snapshot.status.restore_size.as_ref(),
+        claim: origin.and_then(|origin| find_claim(facts, namespace, origin)),
+    })
+}
+
+pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let classes = facts.our_classes()?;
+    let snapshots = read(&facts.snapshots);
+    let mut findings = Vec::new();
+    for claim in read(&facts.claims)?.iter().filter(|claim| is_unbound(claim)) {
+        let Some(class) = class_of(claim, &classes) else { continue };
+        let Some((kind, namespace, name)) = reference(claim) else { continue };
+        if kind == "VolumeSnapshot" {
+            let _all = snapshots.as_ref().map_err(Clone::clone)?;
+        } else if kind != "PersistentVolumeClaim" {
+            // Whatever makes the volume then is not known here
+            continue;
+        }
+        match find_source(facts, kind, &namespace, name) {
+            None => findings.push(Finding::fail(
+                format!("claim {} waits for the {kind} {namespace}/{name}, which does not exist", full_name(claim)),
+                "make the source, or delete the claim",
+            )),
+            Some(source) => findings.extend(find_mismatch(facts, claim, class, &source, &classes)),
+        }
+    }
+    Ok(Finding::ok_if_none(findings, "no claim waits for a copy that cannot be made"))
+}
+
+/// Returns the reason for which the controller refuses the copy.
+fn find_mismatch(
+    facts: &Facts,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    source: &Source<'_>,
+    classes: &[&StorageClass],
+) -> Option<Finding> {
+    let name = full_name(claim);
+    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let wanted = resources.and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    if let (Some(wanted), Some(size)) = (wanted, source.size)
+        && let (Ok(wanted_bytes), Ok(bytes)) = (parse_bytes(wanted), parse_bytes(size))
+        && wanted_bytes < bytes
+    {
+        let found = format!("claim {name} asks for {}, and {} is {}", wanted.0, source.name, size.0);
+        return Some(Finding::fail(found, format!("make the claim anew with at least {}", size.0)));
+    }
+    let Some(original) = source.claim.and_then(|original| class_of(original, classes)) else {
+        let foreign = source.claim.and_then(|original| original.spec.as_ref()?.storage_class_name.as_ref())?;
+        let found =
+            format!("claim {name} is to be a copy of {}, whose StorageClass {foreign} is not ours", source.name);
+        return Some(Finding::fail(found, "copy the data by a pod that has both volumes"));
+    };
+    let (from, to) = (device_class(facts.flavor, original), device_class(facts.flavor, class));
+    (from != to).then(|| {
+        let found = format!(
+            "claim {name} of StorageClass {} is in the device class {to:?}, and {} in {from:?}",
+            class.name_any(),
+            source.name
+        );
+        let remedy = format!("make the claim anew with the StorageClass {}", original.name_any());
+        Finding::fail(found, remedy)
+    })
+}

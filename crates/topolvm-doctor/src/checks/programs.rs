@@ -1,0 +1,150 @@
+//! Checks of agents and controllers, and of the rights of their service accounts.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube_core::ResourceExt;
+use topolvm_api::ApiFlavor;
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::objects::{self, full_name, is_over, node_of};
+use crate::read_error::{ReadError, read};
+use crate::workloads::{LEASE, Role, is_of};
+
+/// Clock skew that is allowed between this machine and the controllers.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// Time that a ready agent has to register the driver and to publish free space.
+const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+/// Duration of a Lease without `leaseDurationSeconds`.
+const LEASE_SECONDS: i32 = 15;
+
+pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let nodes = read(&facts.nodes)?;
+    let registered = facts.registered_nodes()?;
+    let agents = agent_pods(facts);
+    let mut findings = Vec::new();
+    let mut whole = 0;
+    for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
+        let name = node.name_any();
+        match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
+            [] => whole += 1,
+            // It has no storage
+            [_, _, _] if !agents.contains_key(&name) => {}
+            missing => findings.push(Finding::fail(
+                format!("node {name}: {}", missing.join(", ")),
+                remedy_for_node(&name, agents.get(&name)),
+            )),
+        }
+    }
+    for set in facts.workloads_of(Role::Node)?.iter().filter(|set| set.ready < set.wanted) {
+        findings.push(Finding::fail(
+            format!("{}: {} of {} pods are ready", set.name, set.ready, set.wanted),
+            format!("kubectl -n {} describe {}, and see the logs of its pods", facts.namespace, set.name),
+        ));
+    }
+    if whole == 0 && findings.is_empty() {
+        findings.push(Finding::warn(
+            "no node has storage of this driver",
+            "start topolvm-node and lvmd on the nodes that have a volume group",
+        ));
+    }
+    let nodes = if whole == 1 { "1 node is".to_owned() } else { format!("{whole} nodes are") };
+    Ok(Finding::ok_if_none(findings, format!("{nodes} registered with free space")))
+}
+
+fn remedy_for_node(node: &str, agent: Option<&String>) -> String {
+    match agent {
+        Some(pod) => format!(
+            "{pod} runs there: see what it logs, and that the directories of kubelet in the DaemonSet are those of \
+                kubelet on node {node} (its flag --root-dir)"
+        ),
+        None => format!(
+            "see that topolvm-node and lvmd run on node {node}, what they log, and where kubelet looks for plugins"
+        ),
+    }
+}
+
+/// Returns the pods of agents that have been ready for a minute, by their nodes.
+fn agent_pods(facts: &Facts) -> BTreeMap<String, String> {
+    let is_agent = |pod: &&Pod| {
+        let containers = pod.spec.iter().flat_map(|spec| spec.containers.iter());
+        let runs = containers.into_iter().any(|container| is_of(container, Role::Node.program()));
+        pod.namespace().as_ref() == Some(&facts.namespace) && runs && !is_over(pod)
+    };
+    let is_ready = |pod: &&Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut ready = conditions.filter(|one| one.type_ == "Ready" && one.status == "True");
+        ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), SETTLED))
+    };
+    // Who may not list pods is told less
+    let pods = facts.pods.iter().flatten().filter(is_agent).filter(is_ready);
+    pods.filter_map(|pod| Some((node_of(pod)?.to_owned(), full_name(pod)))).collect()
+}
+
+/// Returns what a node lacks of the three things that one with storage has.
+fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'static str> {
+    let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
+    let parts = [
+        (is_registered, "the driver is not registered in its CSINode"),
+        (!objects::device_classes(flavor, node).is_empty(), "it publishes no free space"),
+        (has_finalizer, "its Node has no finalizer of ours"),
+    ];
+    parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()
+}
+
+pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let namespace = &facts.namespace;
+    let mut findings = Vec::new();
+    for deployment in facts.workloads_of(Role::Controller)? {
+        let (name, ready, wanted) = (&deployment.name, deployment.ready, deployment.wanted);
+        let remedy = format!("kubectl -n {namespace} describe {name}, and see the logs of its pods");
+        if ready == 0 {
+            findings.push(Finding::fail(format!("{name}: none of {wanted} replicas is ready"), remedy));
+        } else if ready < wanted {
+            findings.push(Finding::warn(format!("{name}: {ready} of {wanted} replicas are ready"), remedy));
+        }
+    }
+    let leases = read(&facts.leases)?;
+    let lease = leases.iter().find(|lease| lease.namespace().as_ref() == Some(namespace));
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(LEASE_SECONDS);
+    let start =
+        format!("start topolvm-controller, and see in its log whether it may use the Lease {namespace}/{LEASE}");
+    match renewed {
+        None if lease.is_none() => findings.push(Finding::fail(
+            format!("there is no Lease {LEASE} in the namespace {namespace}: no controller has ever led there"),
+            format!("{start}; name another namespace of the programs with -n"),
+        )),
+        Some(renewed) if !holder.is_empty() => {
+            let age = facts.now.duration_since(renewed.0);
+            if age > SignedDuration::from_secs(seconds.into()) + SKEW {
+                let found = format!("{holder} holds the Lease and has not renewed it for {} s", age.as_secs());
+                findings.push(Finding::fail(found, start));
+            } else if findings.is_empty() {
+                findings.push(Finding::ok(format!("{holder} holds the Lease {namespace}/{LEASE}")));
+            }
+        }
+        None | Some(_) => findings.push(Finding::fail("no controller holds the Lease", start)),
+    }
+    Ok(findings)
+}
+
+pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let rights = read(&facts.rights)?;
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for right in rights.iter().filter(|right| !right.is_allowed) {
+        missing.entry(&right.account).or_default().push(&right.what);
+    }
+    let findings = missing.into_iter().map(|(account, what)| {
+        Finding::fail(
+            format!("the service account {}/{account} may not {}", facts.namespace, what.join(", ")),
+            "apply deploy/manifests/base/rbac.yaml, with the namespace and the service accounts of the installation",
+        )
+    });
+    let ok = format!("the service accounts have the {} rights that were asked for", rights.len());
+    Ok(Finding::ok_if_none(findings.collect(), ok))
+}

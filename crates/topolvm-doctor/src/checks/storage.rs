@@ -1,0 +1,143 @@
+//! Checks of what nodes tell of lvmd, volume groups, volumes and thin pools in metrics.
+
+use std::collections::BTreeSet;
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::metrics::{Metrics, Sample};
+use crate::read_error::ReadError;
+
+/// Percentage from which a thin pool is warned of.
+const NEARLY_FULL: f64 = 80.0;
+/// Percentage from which volumes in a thin pool are degraded, as CSI is told too.
+const FULL: f64 = 95.0;
+/// Remedy for a disk that is there and that LVM does not look at: lvmdevices(8), and `global_filter` of lvm.conf(5).
+const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
+    (lvmdevices --adddev DEVICE adds it), or by filter or global_filter of lvm.conf (lvmconfig devices/global_filter)";
+
+#[expect(clippy::unnecessary_wraps, reason = "as a check function is")]
+pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let mut findings = Vec::new();
+    for metrics in &facts.metrics {
+        match &metrics.samples {
+            Ok(samples) => {
+                findings.extend(samples.iter().filter_map(|sample| find_problem(metrics, sample)));
+                findings.extend(find_missing_groups(metrics, samples));
+            }
+            Err(error) => findings.push(Finding::unknown(error)),
+        }
+    }
+    let ok = match facts.metrics.len() {
+        0 => "no metrics of agents in pods are to be had; see those of the programs outside of pods".to_owned(),
+        pods => format!("volume groups and thin pools of {pods} pods are well"),
+    };
+    Ok(Finding::ok_if_none(findings, ok))
+}
+
+/// Returns the device classes whose volume group has no size: LVM does not see it. The size of the group of a thin pool
+/// may be unknown.
+fn find_missing_groups(metrics: &Metrics, samples: &[Sample]) -> Vec<Finding> {
+    let pools = samples.iter().filter(|sample| sample.name == "topolvm_thinpool_size_bytes" && sample.value > 0.0);
+    let pools: BTreeSet<_> = pools.filter_map(|pool| pool.label("device_class")).collect();
+    let sizes = samples.iter().filter(|sample| sample.name == "topolvm_volumegroup_size_bytes" && sample.value <= 0.0);
+    let missing = sizes.filter_map(|sample| sample.label("device_class")).filter(|class| !pools.contains(class));
+    let finding = |class: &str| {
+        Finding::fail(
+            format!("node {}: the volume group of device class {class} is not there", metrics.node),
+            format!(
+                "run vgs on the node: it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}; or name \
+                 another group in lvmd.yaml"
+            ),
+        )
+    };
+    missing.map(finding).collect()
+}
+
+fn find_problem(metrics: &Metrics, sample: &Sample) -> Option<Finding> {
+    let node = &metrics.node;
+    find_pool_problem(node, sample)
+        .or_else(|| find_lvmd_problem(node, sample))
+        .or_else(|| find_group_problem(node, sample))
+        .or_else(|| find_volume_problem(node, sample))
+}
+
+fn find_pool_problem(node: &str, sample: &Sample) -> Option<Finding> {
+    let class = sample.label("device_class").unwrap_or_default();
+    match sample.name.as_str() {
+        "topolvm_thinpool_data_percent" | "topolvm_thinpool_metadata_percent" if sample.value >= NEARLY_FULL => {
+            let what = if sample.name.contains("metadata") { "metadata" } else { "data" };
+            let found =
+                format!("node {node}: the thin pool of device class {class} is {} % full of {what}", sample.value);
+            let remedy = "extend the pool (lvextend, with --poolmetadatasize for metadata), or delete volumes and \
+                snapshots";
+            Some(if sample.value >= FULL { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) })
+        }
+        _ => None,
+    }
+}
+
+fn find_lvmd_problem(node: &str, sample: &Sample) -> Option<Finding> {
+    let class = sample.label("device_class").unwrap_or_default();
+    let is_set = sample.value > 0.0;
+    let finding = match sample.name.as_str() {
+        "topolvm_lvmd_connected" if !is_set => Finding::fail(
+            format!("node {node}: topolvm-node does not reach lvmd"),
+            "see that lvmd runs on the node and what it logs, that both have the same socket, and that lvmd.yaml has \
+             no mistakes, with which lvmd does not start (lvmd check-config FILE)",
+        ),
+        "topolvm_lvmd_device_class_used_spare_bytes" if is_set => Finding::warn(
+            format!("node {node}: {} bytes of the spare of device class {class} are in use", sample.value),
+            "nothing can be made in the class: remove what others have made in its volume group (lvs), extend it \
+             (vgextend), or set another spare-gb in lvmd.yaml",
+        ),
+        "topolvm_lvmd_config_last_reload_successful" if !is_set => Finding::warn(
+            format!("node {node}: lvmd.yaml was changed, and lvmd does not take it"),
+            "lvmd logs what is wrong with it, and lvmd check-config FILE lists it: a mistake, or device classes that \
+             would count space twice because they name one volume group or thin pool. What was there before is in use",
+        ),
+        _ => return None,
+    };
+    Some(finding)
+}
+
+fn find_group_problem(node: &str, sample: &Sample) -> Option<Finding> {
+    let group = sample.label("volume_group").unwrap_or_default();
+    let is_set = sample.value > 0.0;
+    let finding = match sample.name.as_str() {
+        "topolvm_lvmd_volume_group_stale" if is_set => Finding::fail(
+            format!("node {node}: LVM cannot be asked about the volume group {group}"),
+            format!(
+                "run vgs on the node; lvmd logs what LVM says. Of two groups of one name rename one by its UUID (vgs \
+                 -o +vg_uuid; vgrename UUID NAME); {HIDDEN_DISK}"
+            ),
+        ),
+        "topolvm_lvmd_volume_group_missing_physical_volumes" if is_set => Finding::fail(
+            format!("node {node}: {} physical volumes of the volume group {group} are missing", sample.value),
+            format!("bring the disk back; docs/lvmd.md says what can be done without it; {HIDDEN_DISK}"),
+        ),
+        "topolvm_lvmd_volume_group_pools_ignoring_discards" if is_set => Finding::warn(
+            format!("node {node}: {} thin pools of the volume group {group} ignore discards", sample.value),
+            "what is deleted in their volumes is not free again in the pool, whatever fstrim says: lvchange --discards \
+             passdown VG/POOL, while pool and volumes are not active; thin_pool_discards of lvm.conf is for new pools",
+        ),
+        _ => return None,
+    };
+    Some(finding)
+}
+
+fn find_volume_problem(node: &str, sample: &Sample) -> Option<Finding> {
+    let count = sample.value;
+    match sample.name.as_str() {
+        "topolvm_orphaned_volumes" if count > 0.0 => Some(Finding::warn(
+            format!("node {node}: {count} LVs were made for LogicalVolumes that do not exist"),
+            "topolvm-node logs their names. Each may be somebody's data, whose LogicalVolume was deleted without its \
+             finalizer or is to be restored from a backup: read what is in it before you remove it (lvremove)",
+        )),
+        "topolvm_inactive_volumes" if count > 0.0 => Some(Finding::warn(
+            format!("node {node}: {count} LVs of LogicalVolumes that are ready are not active"),
+            "topolvm-node logs their names, and has each activated when a pod uses it. See that LVM activates volumes \
+             at boot (auto_activation_volume_list of lvm.conf), or activate them: lvchange -ay -K VG/LV",
+        )),
+        _ => None,
+    }
+}

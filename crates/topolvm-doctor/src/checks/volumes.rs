@@ -1,0 +1,93 @@
+//! Checks of LogicalVolumes, PersistentVolumes and nodes that belong together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
+use kube_core::ResourceExt;
+use topolvm_api::{LogicalVolume, lost_message};
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::read_error::{ReadError, read};
+
+/// Time in which csi-provisioner makes the PersistentVolume of a volume, and the agent removes a volume.
+const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
+
+pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
+    let volumes = read(&facts.volumes)?;
+    let persistent: Vec<_> =
+        read(&facts.persistent)?.iter().filter_map(|one| Some((one, source(facts, one)?))).collect();
+    let nodes: BTreeSet<_> = read(&facts.nodes)?.iter().map(ResourceExt::name_any).collect();
+    let handles: BTreeSet<_> = persistent.iter().map(|(_, source)| source.volume_handle.as_str()).collect();
+    let names: BTreeSet<_> = persistent.iter().map(|(one, _)| one.name_any()).collect();
+    let is_bound = |volume: &LogicalVolume| {
+        volume.volume_id().is_some_and(|id| handles.contains(id)) || names.contains(volume.name())
+    };
+    let mut findings = Vec::new();
+    for volume in volumes {
+        findings.extend(find_volume_problem(facts, volume, &nodes, is_bound(volume)));
+    }
+    let by_name: BTreeMap<_, _> = volumes.iter().map(|volume| (volume.name(), volume)).collect();
+    let ids: BTreeSet<_> = volumes.iter().filter_map(LogicalVolume::volume_id).collect();
+    for (one, source) in persistent {
+        let is_made = ids.contains(source.volume_handle.as_str()) || by_name.contains_key(one.name_any().as_str());
+        // One that is on its way out loses its volume first
+        if !is_made && is_in_use(one) {
+            let found = format!("PersistentVolume {} has no LogicalVolume", one.name_any());
+            let remedy = "if the LV is still on the node (lvs -o +tags), make the LogicalVolume again from a backup of \
+                the object; otherwise delete claim and PersistentVolume, and restore a backup of the data";
+            findings.push(Finding::fail(found, remedy));
+        }
+    }
+    Ok(Finding::ok_if_none(findings, format!("{} LogicalVolumes belong to something", volumes.len())))
+}
+
+fn source<'a>(facts: &Facts, persistent: &'a PersistentVolume) -> Option<&'a CSIPersistentVolumeSource> {
+    let source = persistent.spec.as_ref()?.csi.as_ref()?;
+    (source.driver == facts.flavor.driver_name()).then_some(source)
+}
+
+fn is_in_use(persistent: &PersistentVolume) -> bool {
+    let phase = persistent.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    persistent.metadata.deletion_timestamp.is_none() && phase != "Released" && phase != "Failed"
+}
+
+fn find_volume_problem(
+    facts: &Facts,
+    volume: &LogicalVolume,
+    nodes: &BTreeSet<String>,
+    is_bound: bool,
+) -> Option<Finding> {
+    let (name, node) = (volume.name(), &volume.spec.node_name);
+    let resource = format!("logicalvolumes.{}", facts.flavor);
+    if !nodes.contains(node) {
+        let found = format!("LogicalVolume {name} is of node {node}, which does not exist");
+        let remedy = format!(
+            "if the node does not come back, delete the claim, or kubectl delete {resource} {name} where it has none; \
+                the controller takes the finalizer off (--stale-period; docs/node-maintenance.md)"
+        );
+        return Some(Finding::warn(found, remedy));
+    }
+    if volume.is_deleting() {
+        return facts.is_older(volume.metadata.deletion_timestamp.as_ref(), ON_THE_WAY).then(|| {
+            let finalizers = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+            let found = format!("LogicalVolume {name} is deleted, and has the finalizers {finalizers} for some time");
+            let remedy = format!(
+                "kubectl describe {resource} {name} says why; topolvm-node on node {node} takes its finalizer off when \
+                    nobody uses the LV and it is removed"
+            );
+            Finding::fail(found, remedy)
+        });
+    }
+    if volume.is_lost() {
+        let found = format!("the LV of LogicalVolume {name} is gone");
+        return Some(Finding::fail(found, lost_message(volume)));
+    }
+    let is_orphan =
+        !is_bound && !volume.is_snapshot() && facts.is_older(volume.metadata.creation_timestamp.as_ref(), ON_THE_WAY);
+    is_orphan.then(|| {
+        let found = format!("no PersistentVolume refers to LogicalVolume {name} on node {node}");
+        Finding::warn(found, format!("if nobody needs its data, delete it: kubectl delete {resource} {name}"))
+    })
+}

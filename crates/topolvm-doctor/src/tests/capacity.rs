@@ -1,0 +1,103 @@
+//! Faults of storage capacity tracking.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{assert_named, assert_sound, class, of, sound, workload};
+use crate::{Facts, Outcome, Role};
+
+/// An installation whose csi-provisioner has these arguments, and the objects that it makes.
+pub(super) fn with_provisioner(arguments: &[&str]) -> Facts {
+    let mut facts = sound();
+    let variables = json!([{"name": "POD_NAME"}, {"name": "NAMESPACE"}]);
+    let container = json!({"name": "csi-provisioner", "args": arguments, "env": variables});
+    facts.workloads.as_mut().unwrap()[0].containers = vec![of(container)];
+    facts.nodes.as_mut().unwrap()[0].metadata.creation_timestamp = of(json!("2026-01-01T00:00:00Z"));
+    facts.classes.as_mut().unwrap()[0].metadata.creation_timestamp = of(json!("2026-01-01T00:00:00Z"));
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "5", "2026-01-01T00:00:00Z"))]);
+    facts
+}
+
+pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> Value {
+    json!({
+        "metadata": {"name": format!("csisc-{node}"), "namespace": "topolvm-system", "managedFields": [
+            {"manager": "csi-provisioner", "time": changed},
+        ]},
+        "storageClassName": class, "capacity": bytes,
+        "nodeTopology": {"matchLabels": {"topology.topolvm.io/node": node}},
+    })
+}
+
+#[rstest]
+#[case::nobody_publishes(Outcome::Fail, "there is no CSIStorageCapacity of node and StorageClass: n1 and fast",
+    "--enable-capacity", |facts: &mut Facts| facts.capacities = Ok(Vec::new()))]
+#[case::no_flag(Outcome::Fail, "it is not told --enable-capacity", "/containers/0/args/-", |facts: &mut Facts| {
+    facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["-v=3".to_owned()]);
+})]
+#[case::no_variables(Outcome::Fail, "it lacks the variable POD_NAME, it lacks the variable NAMESPACE",
+    r#""path":"/spec/template/spec/containers/0/env","value":[{"name":"POD_NAME""#, |facts: &mut Facts| {
+    facts.workloads.as_mut().unwrap()[0].containers[0].env = None;
+})]
+#[case::node_is_gone(Outcome::Warn, "on node n9: the node does not exist", "delete csistoragecapacity csisc-n9",
+    |facts: &mut Facts| {
+    facts.capacities.as_mut().unwrap().push(of(capacity("n9", "fast", "5", "2026-01-01T00:00:00Z")));
+})]
+#[case::class_is_gone(Outcome::Warn, "no StorageClass of ours", "delete csistoragecapacity", |facts: &mut Facts| {
+    facts.capacities.as_mut().unwrap().push(of(capacity("n1", "slow", "5", "2026-01-01T00:00:00Z")));
+})]
+#[case::two(Outcome::Warn, "there is another of the same", "delete csistoragecapacity", |facts: &mut Facts| {
+    facts.capacities.as_mut().unwrap().push(of(capacity("n1", "fast", "5", "2026-01-01T00:00:00Z")));
+})]
+#[case::out_of_date(Outcome::Warn, "says 9 bytes, and the node has 5", "made anew", |facts: &mut Facts| {
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
+})]
+fn a_fault_of_capacity_tracking_is_named(
+    #[case] result: Outcome,
+    #[case] found: &str,
+    #[case] remedy: &str,
+    #[case] fault: fn(&mut Facts),
+) {
+    let mut facts = with_provisioner(&["--enable-capacity", "--capacity-ownerref-level=2"]);
+    assert_sound(&facts);
+    fault(&mut facts);
+    assert_named(&facts, "capacity-tracking", result, found, remedy);
+}
+
+#[test]
+fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
+    let mut facts = with_provisioner(&["--enable-capacity"]);
+    let parameters = json!({"topolvm.io/device-class": "ssd", "topolvm.io/lvcreate-option-class": "linear"});
+    facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);
+    let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
+    let layout = |free: u64| json!({"free": free, "stripes": 1, "images": 1});
+    let layouts = json!({"ssd": {"": layout(5), "linear": layout(9)}}).to_string();
+    annotations.insert("topolvm.io/lvcreate-option-class-capacity".to_owned(), layouts);
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
+    assert_sound(&facts);
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "10", "2026-01-01T00:50:00Z"))]);
+    assert_named(&facts, "capacity-tracking", Outcome::Warn, "says 10 bytes, and the node has 9", "made anew");
+}
+
+#[test]
+fn what_is_just_being_published_is_no_fault_and_a_publisher_of_our_own_needs_no_flag() {
+    let mut facts = with_provisioner(&["--enable-capacity"]);
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:59:00Z"))]);
+    assert_sound(&facts);
+    for embeds in [json!({"args": ["--embed=capacity"]}), json!({"env": [{"name": "EMBED", "value": "capacity"}]})] {
+        let mut controller = embeds;
+        controller["name"] = json!("topolvm-controller");
+        let mut facts = with_provisioner(&[]);
+        facts.workloads.as_mut().unwrap()[0].containers.push(of(controller.clone()));
+        assert_sound(&facts);
+        facts.capacities = Ok(Vec::new());
+        assert_named(&facts, "capacity-tracking", Outcome::Fail, "n1 and fast", "topolvm-controller that leads");
+        let mut facts = with_provisioner(&["--enable-capacity"]);
+        facts.workloads.as_mut().unwrap()[0].containers.push(of(controller));
+        assert_named(&facts, "capacity-tracking", Outcome::Warn, "both csi-provisioner of", "take --enable-capacity");
+    }
+    // Without a publisher somebody has to wait for the objects
+    let mut facts = with_provisioner(&[]);
+    facts.workloads.as_mut().unwrap()[0] = workload(Role::Controller, "topolvm-system", 2);
+    (facts.capacities, facts.provisioner_leases) = (Ok(Vec::new()), Ok(Vec::new()));
+    assert_sound(&facts);
+}

@@ -1,0 +1,47 @@
+//! Lists that are pruned as the controller does it.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use super::capacity::{capacity, with_provisioner};
+use super::pods::claim;
+use super::{faults, of};
+use crate::{examine, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume};
+
+#[test]
+fn what_is_pruned_is_read_by_no_check() {
+    let mut facts = with_provisioner(&["--enable-capacity"]);
+    facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
+    let mut claim: PersistentVolumeClaim =
+        of(claim(&json!({"volume.kubernetes.io/selected-node": "n9", "other": "x"})));
+    claim.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    facts.claims = Ok(vec![claim]);
+    facts.persistent = Ok(vec![of(json!({
+        "metadata": {"name": "v", "labels": {"a": "b"}}, "status": {"phase": "Bound"},
+        "spec": {"csi": {"driver": "topolvm.io", "volumeHandle": "v", "fsType": "xfs"}, "storageClassName": "fast"},
+    }))]);
+    let node = &mut facts.nodes.as_mut().unwrap()[0];
+    let written = |annotation: &str, time: &str| {
+        let fields = json!({"f:metadata": {"f:annotations": {format!("f:{annotation}"): {}, "f:other": {}}}});
+        of(json!({"manager": "agent", "time": time, "fieldsV1": fields}))
+    };
+    node.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    node.metadata.managed_fields = Some(vec![
+        written("capacity.topolvm.io/ssd", "2026-01-01T00:40:00Z"),
+        written("another", "2026-01-01T00:59:59Z"),
+    ]);
+    node.spec = of(json!({"unschedulable": true, "podCIDR": "10.0.0.0/24"}));
+    let report = examine(&facts);
+    let names: Vec<_> = faults(&report).iter().map(|fault| fault.name).collect();
+    assert_eq!(names, ["capacity-tracking", "selected-nodes", "volumes"], "{report:#?}");
+    facts.nodes.as_mut().unwrap().iter_mut().for_each(|node| prune_node(TopoLvm, node));
+    facts.csi_nodes.as_mut().unwrap().iter_mut().for_each(prune_csi_node);
+    facts.claims.as_mut().unwrap().iter_mut().for_each(prune_claim);
+    facts.persistent.as_mut().unwrap().iter_mut().for_each(prune_persistent_volume);
+    facts.capacities.as_mut().unwrap().iter_mut().for_each(prune_capacity);
+    assert_eq!(examine(&facts), report);
+    let node = &facts.nodes.as_ref().unwrap()[0];
+    assert_eq!(node.metadata.managed_fields.as_ref().map(Vec::len), Some(1));
+    assert_eq!((&node.metadata.labels, node.spec.as_ref().unwrap().pod_cidr.as_ref()), (&None, None));
+}

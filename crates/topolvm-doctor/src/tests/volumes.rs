@@ -1,0 +1,267 @@
+//! Faults of volumes, snapshots, nodes, certificates and clocks, and what an older installation has left.
+
+use serde_json::{Value, json};
+use topolvm_api::LogicalVolume;
+
+use super::{assert_named, assert_sound, class, exempt, extender, lease, of, sound};
+use crate::{Backend, Facts, Metrics, Outcome, Sample};
+
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
+fn logical_volume(name: &str, node: &str) -> LogicalVolume {
+    of(json!({
+        "metadata": {"name": name, "creationTimestamp": LONG_AGO, "finalizers": ["topolvm.io/logicalvolume"]},
+        "spec": {"name": name, "nodeName": node, "size": "1Gi", "deviceClass": "ssd"}, "status": {"volumeID": name},
+    }))
+}
+
+fn persistent(handle: &str) -> Value {
+    json!({
+        "metadata": {"name": handle}, "status": {"phase": "Bound"},
+        "spec": {"csi": {"driver": "topolvm.io", "volumeHandle": handle}},
+    })
+}
+
+fn with_volume() -> Facts {
+    let mut facts = sound();
+    facts.volumes = Ok(vec![logical_volume("v", "n1")]);
+    facts.persistent = Ok(vec![of(persistent("v"))]);
+    facts
+}
+
+#[test]
+fn what_belongs_to_nothing_is_named() {
+    assert_sound(&with_volume());
+    let mut facts = with_volume();
+    facts.persistent = Ok(Vec::new());
+    assert_named(
+        &facts,
+        "volumes",
+        Outcome::Warn,
+        "no PersistentVolume refers to",
+        "delete logicalvolumes.topolvm.io v",
+    );
+    facts.volumes.as_mut().unwrap()[0].metadata.creation_timestamp = of(json!("2026-01-01T00:59:00Z"));
+    assert_sound(&facts);
+    let mut facts = with_volume();
+    facts.volumes = Ok(Vec::new());
+    assert_named(&facts, "volumes", Outcome::Fail, "PersistentVolume v has no LogicalVolume", "restore a backup");
+    let mut facts = with_volume();
+    facts.volumes = Ok(vec![logical_volume("v", "n9")]);
+    assert_named(&facts, "volumes", Outcome::Warn, "of node n9, which does not exist", "--stale-period");
+    let mut facts = with_volume();
+    facts.volumes.as_mut().unwrap()[0].metadata.deletion_timestamp = of(json!(LONG_AGO));
+    assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
+    let mut facts = with_volume();
+    facts.volumes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = vec![of(json!({
+        "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,
+    }))];
+    assert_named(&facts, "volumes", Outcome::Fail, "the LV of LogicalVolume v is gone", "vgcfgrestore");
+}
+
+#[test]
+fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
+    for (text, result, found) in [
+        (
+            "topolvm_thinpool_data_percent{node=\"n1\",device_class=\"thin\"} 85.5",
+            Outcome::Warn,
+            "thin is 85.5 % full of data",
+        ),
+        (
+            "topolvm_thinpool_metadata_percent{node=\"n1\",device_class=\"thin\"} 97",
+            Outcome::Fail,
+            "97 % full of metadata",
+        ),
+        (
+            "topolvm_volumegroup_size_bytes{node=\"n1\",device_class=\"ssd\"} 0",
+            Outcome::Fail,
+            "the volume group of device class ssd is not there",
+        ),
+        ("topolvm_lvmd_connected{node=\"n1\"} 0", Outcome::Fail, "does not reach lvmd"),
+        ("topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1", Outcome::Fail, "about the volume group vg"),
+        ("topolvm_lvmd_volume_group_missing_physical_volumes{volume_group=\"vg\"} 1", Outcome::Fail, "are missing"),
+        ("topolvm_lvmd_config_last_reload_successful 0", Outcome::Warn, "lvmd does not take it"),
+        (
+            "topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 1",
+            Outcome::Warn,
+            "node n1: 1 thin pools of the volume group vg ignore discards",
+        ),
+        (
+            "topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"} 4096",
+            Outcome::Warn,
+            "node n1: 4096 bytes of the spare of device class ssd are in use",
+        ),
+        (
+            "topolvm_orphaned_volumes{node=\"n1\"} 2",
+            Outcome::Warn,
+            "node n1: 2 LVs were made for LogicalVolumes that do",
+        ),
+        ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of LogicalVolumes that are ready"),
+    ] {
+        let mut facts = sound();
+        let samples = Ok(Sample::parse_all(text));
+        facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+        assert_named(&facts, "storage", result, found, "");
+    }
+    let healthy = "topolvm_orphaned_volumes 0\ntopolvm_inactive_volumes 0\n\
+        topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 0\n\
+        topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"} 0\n\
+        topolvm_thinpool_data_percent{device_class=\"thin\"} 79\ntopolvm_lvmd_connected 1\n\
+        topolvm_volumegroup_size_bytes{device_class=\"ssd\"} 1\n\
+        topolvm_volumegroup_size_bytes{device_class=\"thin\"} 0\ntopolvm_thinpool_size_bytes{device_class=\"thin\"} 1\n\
+        topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 0\ntopolvm_lvmd_config_last_reload_successful 1\n";
+    let mut facts = sound();
+    let samples = Ok(Sample::parse_all(healthy));
+    facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+    assert_sound(&facts);
+}
+
+#[test]
+fn remedies_name_what_hides_a_group_and_what_lvmd_yaml_must_not_say() {
+    let missing = "topolvm_volumegroup_size_bytes{device_class=\"ssd\"} 0";
+    let stale = "topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1";
+    let refused = "topolvm_lvmd_config_last_reload_successful 0";
+    for (text, result, remedy) in [
+        (missing, Outcome::Fail, "lvmdevices --adddev"),
+        (missing, Outcome::Fail, "global_filter"),
+        (stale, Outcome::Fail, "lvmdevices --adddev"),
+        (stale, Outcome::Fail, "global_filter"),
+        (stale, Outcome::Fail, "vgrename UUID"),
+        (refused, Outcome::Warn, "they name one volume group or thin pool"),
+    ] {
+        let mut facts = sound();
+        let samples = Ok(Sample::parse_all(text));
+        facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+        assert_named(&facts, "storage", result, "node n1: ", remedy);
+    }
+}
+
+#[test]
+fn a_kernel_that_refuses_what_mkfs_xfs_makes_is_named() {
+    let mut facts = sound();
+    let parameters = json!({"csi.storage.k8s.io/fstype": "xfs", "topolvm.io/device-class": "ssd"});
+    facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);
+    for (kernel, is_old) in [("5.4.0-200-generic", true), ("5.10.1", false), ("6.12.9+deb13", false)] {
+        facts.nodes.as_mut().unwrap()[0].status = of(json!({"nodeInfo": {
+            "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": kernel,
+            "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+            "systemUUID": "",
+        }}));
+        if is_old {
+            assert_named(&facts, "kernels", Outcome::Fail, "fast makes xfs, and the kernel of n1", "bigtime=0");
+        } else {
+            assert_sound(&facts);
+        }
+    }
+}
+
+#[test]
+fn what_the_other_api_group_has_left_is_named_with_the_patch_that_takes_it_off() {
+    let mut facts = sound();
+    let metadata = &mut facts.nodes.as_mut().unwrap()[0].metadata;
+    metadata.finalizers.as_mut().unwrap().push("topolvm.cybozu.com/node".to_owned());
+    let patch = r#"{"op":"remove","path":"/metadata/finalizers/1"}"#;
+    assert_named(&facts, "leftovers", Outcome::Warn, "node n1 has the finalizer topolvm.cybozu.com/node", patch);
+    let mut facts = sound();
+    let annotations = facts.nodes.as_mut().unwrap()[1].metadata.annotations.get_or_insert_default();
+    annotations.insert("capacity.topolvm.cybozu.com/ssd".to_owned(), "1".to_owned());
+    let command = "kubectl annotate node without-storage capacity.topolvm.cybozu.com/ssd-";
+    assert_named(&facts, "leftovers", Outcome::Warn, "has annotations of topolvm.cybozu.com", command);
+}
+
+#[test]
+fn what_makes_no_snapshots_is_named() {
+    let mut facts = sound();
+    let snapshot_class = json!({"metadata": {"name": "snaps"}, "driver": "topolvm.io"});
+    facts.snapshot_classes = Ok(vec![of(snapshot_class)]);
+    let served = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect());
+    facts.snapshot_resources = served(&["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"]);
+    facts.workloads.as_mut().unwrap()[0].containers = vec![of(json!({"name": "csi-snapshotter"}))];
+    assert_sound(&facts);
+    let mut without = facts.clone();
+    without.snapshot_resources = served(&["volumesnapshotclasses"]);
+    let words = "lacks volumesnapshotcontents, volumesnapshots";
+    assert_named(&without, "snapshots", Outcome::Fail, words, "CustomResourceDefinitions");
+    let mut without = facts.clone();
+    without.workloads.as_mut().unwrap()[0].containers.clear();
+    assert_named(&without, "snapshots", Outcome::Fail, "has no csi-snapshotter", "controller.yaml");
+    facts.snapshots = Ok(vec![of(json!({
+        "metadata": {"name": "s", "namespace": "shop", "creationTimestamp": LONG_AGO},
+        "spec": {"volumeSnapshotClassName": "snaps", "source": {"persistentVolumeClaimName": "data"}},
+    }))]);
+    assert_named(&facts, "snapshots", Outcome::Fail, "VolumeSnapshot shop/s", "start the snapshot-controller");
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_is_named() {
+    let claim = |name: &str, class: &str, size: &str, source: Value| {
+        let mut claim = json!({
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}},
+        });
+        claim["spec"]["dataSource"] = source;
+        of(claim)
+    };
+    let snapshot = || json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"});
+    let mut original: k8s_openapi::api::core::v1::PersistentVolumeClaim = claim("data", "fast", "2Gi", Value::Null);
+    original.spec.as_mut().unwrap().volume_name = Some("v".to_owned());
+    let mut facts = sound();
+    let slow = json!({"topolvm.io/device-class": "hdd"});
+    let mut slow = class(&slow, "WaitForFirstConsumer");
+    slow["metadata"]["name"] = json!("slow");
+    facts.classes.as_mut().unwrap().push(of(slow));
+    let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
+    annotations.insert("capacity.topolvm.io/hdd".to_owned(), "5".to_owned());
+    facts.snapshots = Ok(vec![of(json!({
+        "metadata": {"name": "s", "namespace": "shop"}, "status": {"restoreSize": "2Gi"},
+        "spec": {"source": {"persistentVolumeClaimName": "data"}},
+    }))]);
+    facts.claims = Ok(vec![original.clone(), claim("copy", "fast", "2Gi", snapshot())]);
+    assert_sound(&facts);
+    facts.claims = Ok(vec![original.clone(), claim("copy", "fast", "1Gi", snapshot())]);
+    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy asks for 1Gi", "at least 2Gi");
+    facts.claims = Ok(vec![original.clone(), claim("copy", "slow", "2Gi", snapshot())]);
+    let words = "is in the device class \"hdd\", and VolumeSnapshot shop/s in \"ssd\"";
+    assert_named(&facts, "copies", Outcome::Fail, words, "StorageClass fast");
+    let gone = json!({"kind": "PersistentVolumeClaim", "name": "gone"});
+    facts.claims = Ok(vec![original, claim("copy", "fast", "2Gi", gone)]);
+    assert_named(&facts, "copies", Outcome::Fail, "which does not exist", "make the source");
+}
+
+#[test]
+fn a_clock_that_is_ahead_and_leaders_that_come_and_go_are_named() {
+    let mut facts = sound();
+    facts.provisioner_leases = Ok(vec![of(lease("topolvm-system", "topolvm-io", "2026-01-01T01:10:00.000000Z"))]);
+    assert_named(&facts, "leases", Outcome::Warn, "600 s in the future", "clocks");
+    let mut facts = sound();
+    let lease = &mut facts.leases.as_mut().unwrap()[0];
+    lease.metadata.creation_timestamp = of(json!("2025-12-31T23:00:00Z"));
+    let spec = lease.spec.as_mut().unwrap();
+    (spec.lease_transitions, spec.acquire_time) = (Some(40), of(json!("2026-01-01T00:59:00.000000Z")));
+    assert_named(&facts, "leases", Outcome::Warn, "40 holders in 3 h", "throttled");
+}
+
+#[test]
+fn a_certificate_for_another_name_and_calls_that_fail_are_named() {
+    let mut facts = sound();
+    extender(&mut facts, (2027, 1, 1), &exempt(), Some(1));
+    let message = "pods \"a\" is forbidden: Internal error occurred: failed calling webhook \"pod-hook.topolvm.io\": \
+        tls: failed to verify certificate: x509: certificate is valid for a, not b";
+    let event = |time: &str| {
+        json!({
+            "metadata": {"name": "e", "namespace": "shop"}, "reason": "FailedCreate", "message": message,
+            "involvedObject": {"kind": "ReplicaSet"}, "lastTimestamp": time,
+        })
+    };
+    facts.creation_events = Ok(vec![of(event(LONG_AGO))]);
+    assert_sound(&facts);
+    facts.creation_events = Ok(vec![of(event("2026-01-01T00:58:00Z"))]);
+    assert_named(&facts, "webhooks", Outcome::Fail, "certificate is valid for a, not b", "x509");
+    facts.creation_events = Ok(Vec::new());
+    let service = ("topolvm-system".to_owned(), "other".to_owned());
+    let configuration = &mut facts.webhooks.as_mut().unwrap()[0];
+    let webhook = &mut configuration.webhooks.as_mut().unwrap()[0];
+    webhook.client_config.service.as_mut().unwrap().name.clone_from(&service.1);
+    facts.backends = vec![Backend { namespace: service.0, name: service.1, ready: Ok(Some(1)) }];
+    assert_named(&facts, "webhooks", Outcome::Fail, "the API server asks for other.topolvm-system.svc", "DNS name");
+}

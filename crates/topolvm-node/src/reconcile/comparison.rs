@@ -1,0 +1,113 @@
+//! Compares the objects of the node with LVM, where somebody may have removed, renamed or deactivated LVs, and with
+//! what LVM has beyond them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use topolvm_kube::LogicalVolumes;
+
+use super::Reconciler;
+use super::differences::{Differences, VolumeGauges};
+use crate::capacity::DeviceClasses;
+use crate::lvmd_client::Lv;
+
+/// Shortest time between two comparisons of all volumes. lvmd tells of each change, and many volumes may come or go
+/// at once.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time between two comparisons: lvmd tells nothing of an object that goes, or of an LV that somebody
+/// deactivates.
+const COMPARE_AGAIN: Duration = Duration::from_mins(1);
+
+impl Reconciler {
+    /// Compares the objects with LVM whenever lvmd reports a change, and at times, and sends the names of those whose
+    /// condition must change to `changed`. Ends when the sender of `device_classes` is gone.
+    pub(super) async fn compare_with_lvm(
+        &self,
+        own: &LogicalVolumes,
+        mut device_classes: watch::Receiver<DeviceClasses>,
+        gauges: &VolumeGauges,
+        changed: &mpsc::UnboundedSender<String>,
+    ) {
+        if !own.wait_until_listed().await {
+            return;
+        }
+        let mut before = Differences::default();
+        loop {
+            let DeviceClasses { is_connected, classes, .. } = device_classes.borrow_and_update().clone();
+            if is_connected {
+                let configured = classes.into_iter().map(|class| class.name);
+                let found = self.find_differences(own, configured, changed).await;
+                found.log_new(&before);
+                gauges.show(&found);
+                before = found;
+            }
+            tokio::time::sleep(COMPARE_INTERVAL).await;
+            if let Ok(Err(_)) = tokio::time::timeout(COMPARE_AGAIN, device_classes.changed()).await {
+                return;
+            }
+        }
+    }
+
+    /// Compares all objects with the lists of their device classes and of the `configured` ones.
+    async fn find_differences(
+        &self,
+        own: &LogicalVolumes,
+        configured: impl Iterator<Item = String>,
+        changed: &mpsc::UnboundedSender<String>,
+    ) -> Differences {
+        let mut classes: BTreeMap<String, Vec<String>> = configured.map(|class| (class, Vec::new())).collect();
+        // From before the lists: an LV that is removed meanwhile goes before its object does
+        let objects = own.state();
+        let ids: HashSet<&str> =
+            objects.iter().flat_map(|volume| volume.volume_id().into_iter().chain([volume.uid()])).collect();
+        for volume in objects.iter().filter(|volume| self.must_be_in_lvm(volume)) {
+            classes.entry(volume.spec.device_class.clone()).or_default().push(volume.name().to_owned());
+        }
+        let mut found = Differences::default();
+        for (class, names) in classes {
+            // If the class or volume group cannot be listed, it is not known whether its volumes are lost
+            let listed = self.lvmd.list(&class).await.ok();
+            let listed: Option<HashMap<String, Lv>> =
+                listed.map(|lvs| lvs.into_iter().map(|lv| (lv.name.clone(), lv)).collect());
+            // One that was made meanwhile has an object by now
+            let is_orphaned =
+                |id: &&String| lvmd::is_object_uid(id) && !ids.contains(id.as_str()) && own.find(id).is_none();
+            found.orphaned.extend(listed.iter().flat_map(HashMap::keys).filter(is_orphaned).cloned());
+            if let Some(listed) = &listed {
+                let of_object = |name: &String| listed.get(own.get(name)?.volume_id()?);
+                self.devices.replace(&class, names.iter().filter_map(of_object));
+            }
+            self.find_lost(own, names, listed.as_ref(), &mut found, changed).await;
+        }
+        found
+    }
+
+    /// Adds the lost and the inactive ones of these objects of a device class to `found`.
+    async fn find_lost(
+        &self,
+        own: &LogicalVolumes,
+        names: Vec<String>,
+        listed: Option<&HashMap<String, Lv>>,
+        found: &mut Differences,
+        changed: &mpsc::UnboundedSender<String>,
+    ) {
+        for name in names {
+            let Some(volume) = own.get(&name) else { continue };
+            let is_there = match listed {
+                Some(listed) => self.is_in_lvm(&volume, listed).await,
+                None => None,
+            };
+            // Read again: its LV may have been removed because of a deletion that came in between
+            let Some(volume) = own.get(&name).filter(|volume| self.must_be_in_lvm(volume)) else { continue };
+            let is_lost = is_there.map_or_else(|| self.is_lost(&volume), |is_there| !is_there);
+            if self.set_lost(&volume, is_lost) {
+                // The receiver is dropped only at shutdown
+                drop(changed.send(name));
+            }
+            found.lost += i64::from(is_lost);
+            let lv = listed.zip(volume.volume_id()).and_then(|(listed, id)| listed.get(id));
+            found.inactive.extend(lv.filter(|lv| lv.number.is_none()).map(|lv| lv.name.clone()));
+        }
+    }
+}

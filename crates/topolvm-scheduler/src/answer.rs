@@ -1,0 +1,164 @@
+//! Answers of the extender: to which nodes a pod may go, and how good each of them is.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use crate::capacity::Capacity;
+use crate::extender::{
+    Candidates, Error, FailedNodes, HostPriority, Name, NamesResult, Request, nodes_result, read_names,
+};
+use crate::metrics::Metrics;
+use crate::node_cache::{NodeCache, Nodes};
+use crate::predicate::{FilterReason, check_node};
+use crate::prioritize::Scoring;
+use crate::reservations::{Fit, Reservations};
+
+/// Time for which an answer may wait until it is known where other pods go. kube-scheduler writes that within
+/// milliseconds, and waits for an answer for 5 s unless it is told otherwise.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Answers requests from what is known.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) scoring: Scoring,
+    pub(crate) nodes: Option<NodeCache>,
+    pub(crate) reservations: Option<Reservations>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Answers {
+    /// Checks that what was asked for has been listed; the error says what is missing.
+    pub(crate) fn check_ready(&self) -> Result<(), Error> {
+        if self.nodes.as_ref().is_some_and(|nodes| !nodes.is_listed()) {
+            return Err(Error::NotListed);
+        }
+        self.check_reservations()
+    }
+
+    fn check_reservations(&self) -> Result<(), Error> {
+        let is_missing = self.reservations.as_ref().is_some_and(|reservations| !reservations.is_listed());
+        if is_missing { Err(Error::ReservationsNotListed) } else { Ok(()) }
+    }
+
+    /// Returns the pieces of the answer which of the nodes have room.
+    pub(crate) async fn filter(&self, body: &Bytes, request: &Request) -> Result<Vec<Bytes>, Error> {
+        let names = names_in(body, request)?;
+        let verdicts = self.decide(request, &names).await?;
+        self.metrics.count_verdicts(&verdicts);
+        if let Some(reservations) = &self.reservations {
+            let allowed = name_all(request, &names).zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+            reservations.allow(&request.pod, &request.requested, allowed.map(|(name, _)| name));
+        }
+        let mut failed = FailedNodes::new();
+        for (name, verdict) in name_all(request, &names).zip(&verdicts) {
+            if let Err(reason) = verdict {
+                failed.insert(name, reason.to_string());
+            }
+        }
+        match &request.candidates {
+            Candidates::Nodes(nodes) => {
+                let nodes_and_verdicts = nodes.items.iter().zip(&verdicts);
+                let kept = nodes_and_verdicts.filter_map(|(node, verdict)| verdict.is_ok().then_some(node));
+                Ok(nodes_result(body, nodes, &kept.collect::<Vec<_>>(), &failed)?)
+            }
+            Candidates::Names(_) => {
+                let kept = names.iter().zip(&verdicts).filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
+                let result = NamesResult { nodenames: kept.collect(), failed };
+                Ok(vec![serde_json::to_vec(&result)?.into()])
+            }
+        }
+    }
+
+    /// Decides about each node. When the pod has room on none unless another pod goes elsewhere, waits a moment for
+    /// that to be known.
+    async fn decide(&self, request: &Request, names: &[Name<'_>]) -> Result<Vec<Result<(), FilterReason>>, Error> {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        let mut changes = self.reservations.as_ref().map(Reservations::changes);
+        loop {
+            let fits = self.check_nodes(request, names)?;
+            let may_change = !fits.contains(&Fit::Fits) && fits.contains(&Fit::Depends);
+            let has_changed = match changes.as_mut().filter(|_| may_change) {
+                Some(changes) => timeout_at(deadline, changes.changed()).await.is_ok(),
+                None => false,
+            };
+            if !has_changed {
+                return Ok(fits.into_iter().map(Fit::into_verdict).collect());
+            }
+        }
+    }
+
+    fn check_nodes(&self, request: &Request, names: &[Name<'_>]) -> Result<Vec<Fit>, Error> {
+        let Request { pod, requested, candidates } = request;
+        if !requested.is_empty() {
+            self.check_reservations()?;
+        }
+        let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
+        let check = |name: &str, capacity: &Capacity| match &others {
+            Some(others) => others.check_node(name, capacity, requested),
+            None => check_node(capacity, requested, |_| 0).map_or_else(Fit::Fails, |()| Fit::Fits),
+        };
+        match candidates {
+            Candidates::Nodes(nodes) => Ok(nodes.items.iter().map(|node| check(&node.name, &node.capacity)).collect()),
+            Candidates::Names(_) => {
+                let nodes = self.cached_nodes()?;
+                let check_name = |name: &Name<'_>| match nodes.get(name.as_str()) {
+                    Some(capacity) => check(name.as_str(), capacity),
+                    None => Fit::Fails(FilterReason::UnknownNode),
+                };
+                Ok(names.iter().map(check_name).collect())
+            }
+        }
+    }
+
+    fn cached_nodes(&self) -> Result<impl Deref<Target = Nodes>, Error> {
+        let cache = self.nodes.as_ref().ok_or(Error::NamesOnly)?;
+        cache.read().ok_or(Error::NotListed)
+    }
+
+    /// Returns the answer how good each node is. One that the cache does not know has no space.
+    pub(crate) fn prioritize(&self, body: &Bytes, request: &Request) -> Result<String, Error> {
+        let Request { pod, requested, candidates } = request;
+        if requested.is_empty() {
+            return Ok("null".to_owned());
+        }
+        self.check_reservations()?;
+        let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
+        let score = |node: &str, capacity: &Capacity| {
+            let promised = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class));
+            self.scoring.score_node(capacity, requested, promised)
+        };
+        let names = names_in(body, request)?;
+        let scores: Vec<HostPriority<'_>> = match candidates {
+            Candidates::Nodes(nodes) => {
+                let nodes = nodes.items.iter().map(|node| (node.name.as_str(), score(&node.name, &node.capacity)));
+                nodes.map(|(host, score)| HostPriority { host, score }).collect()
+            }
+            Candidates::Names(_) => {
+                let nodes = self.cached_nodes()?;
+                let score = |host: &str| nodes.get(host).map_or(0, |capacity| score(host, capacity));
+                names.iter().map(|name| HostPriority { host: name.as_str(), score: score(name.as_str()) }).collect()
+            }
+        };
+        Ok(serde_json::to_string(&scores)?)
+    }
+}
+
+/// Returns the names of a request with names, else none.
+fn names_in<'a>(body: &'a Bytes, request: &Request) -> Result<Vec<Name<'a>>, Error> {
+    match &request.candidates {
+        Candidates::Names(place) => read_names(body, place),
+        Candidates::Nodes(_) => Ok(Vec::new()),
+    }
+}
+
+/// Returns the names of all nodes of a request, either those of its Node objects or `names`.
+fn name_all<'a>(request: &'a Request, names: &'a [Name<'_>]) -> impl Iterator<Item = &'a str> {
+    let nodes = match &request.candidates {
+        Candidates::Nodes(nodes) => nodes.items.as_slice(),
+        Candidates::Names(_) => &[],
+    };
+    nodes.iter().map(|node| node.name.as_str()).chain(names.iter().map(Name::as_str))
+}

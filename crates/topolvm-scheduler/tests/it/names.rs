@@ -1,0 +1,155 @@
+//! Requests with the names of nodes alone, as kube-scheduler sends them with `nodeCacheCapable: true`.
+
+use axum::Router;
+use http::StatusCode;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_scheduler::{Config, Metrics, NodeCache, Watches, router};
+use topolvm_testkit::{ApiServer, fixtures};
+
+use crate::support::{answer_of_router, node, pod, post_to_router, request};
+
+/// An extender that watches the Nodes of a fake API server.
+struct Extender {
+    api: ApiServer,
+    router: Router,
+}
+
+impl Extender {
+    fn start(api: ApiServer) -> Self {
+        let shutdown = CancellationToken::new();
+        let (nodes, task) = NodeCache::watch(api.client(), ApiFlavor::TopoLvm, shutdown.clone());
+        Tasks::new(shutdown).spawn("watch of Nodes", task);
+        let metrics = Metrics::register(&mut Registry::default());
+        Self {
+            api,
+            router: router(
+                ApiFlavor::TopoLvm,
+                &Config::default(),
+                Watches { nodes: Some(nodes), reservations: None },
+                metrics,
+            ),
+        }
+    }
+
+    /// Starts with Nodes `a` of 8 GiB, `b` of 2 GiB and `c` without the class, and waits until they are listed.
+    async fn with_three_nodes() -> Self {
+        let api = ApiServer::new();
+        api.apply_json(fixtures::node("a").capacity("ssd", 8).build());
+        api.apply_json(fixtures::node("b").capacity("ssd", 2).build());
+        api.apply_json(fixtures::node("c").capacity("hdd", 2).build());
+        let extender = Self::start(api);
+        // The watch begins when all have been listed
+        extender.api.wait_for_requests("watch", "nodes", 1).await;
+        extender
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (StatusCode, String) {
+        post_to_router(self.router.clone(), path, body.to_string()).await
+    }
+
+    async fn answer(&self, path: &str, body: &Value) -> Value {
+        answer_of_router(&self.router, path, body).await
+    }
+
+    /// Asks until the answer about a pod of 4 GiB is this.
+    async fn wait_until(&self, names: &[&str], expected: &Value) {
+        let mut last = Value::Null;
+        let asking = async {
+            while last != *expected {
+                tokio::task::yield_now().await;
+                last = self.answer("/predicate", &of_names(names)).await;
+            }
+        };
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), asking).await;
+        assert!(waited.is_ok(), "the answer stays {last}");
+    }
+}
+
+/// About a pod of 4 GiB, as kube-scheduler writes it.
+fn of_names(names: &[&str]) -> Value {
+    json!({"Pod": pod(&[("ssd", 4)]), "Nodes": null, "NodeNames": names})
+}
+
+#[tokio::test]
+async fn names_are_answered_with_names_and_reasons() {
+    let extender = Extender::with_three_nodes().await;
+    assert_eq!(
+        extender.answer("/predicate", &of_names(&["c", "a", "b", "d"])).await,
+        json!({
+            "nodenames": ["a"],
+            "failedNodes": {
+                "b": "out of VG free space",
+                "c": "no capacity annotation",
+                "d": "topolvm-scheduler has not seen this Node yet",
+            },
+        })
+    );
+    // Without the list kube-scheduler would take the Node objects, of which there are none
+    assert_eq!(extender.answer("/predicate", &of_names(&[])).await, json!({"nodenames": []}));
+    let any = json!({"pod": pod(&[]), "nodenames": ["b", "\u{61}"]});
+    assert_eq!(extender.answer("/predicate", &any).await, json!({"nodenames": ["b", "a"]}));
+}
+
+#[tokio::test]
+async fn names_are_scored_by_what_the_watch_told() {
+    let extender = Extender::with_three_nodes().await;
+    assert_eq!(
+        extender.answer("/prioritize", &of_names(&["a", "b", "c", "d"])).await,
+        json!([
+            {"host": "a", "score": 3}, {"host": "b", "score": 1}, {"host": "c", "score": 0}, {"host": "d", "score": 0},
+        ])
+    );
+    let nothing = json!({"Pod": pod(&[]), "NodeNames": ["a"]});
+    assert_eq!(extender.answer("/prioritize", &nothing).await, Value::Null);
+}
+
+#[tokio::test]
+async fn changes_of_nodes_are_followed_and_whole_nodes_are_still_answered() {
+    let extender = Extender::with_three_nodes().await;
+    let names = ["a", "b", "d"];
+    extender.api.edit("nodes", "", "a", |node| {
+        node["metadata"]["annotations"]["capacity.topolvm.io/ssd"] = json!("1");
+    });
+    extender.api.apply_json(fixtures::node("d").capacity("ssd", 4).build());
+    extender.api.delete("nodes", "", "b");
+    let expected = json!({
+        "nodenames": ["d"],
+        "failedNodes": {"a": "out of VG free space", "b": "topolvm-scheduler has not seen this Node yet"},
+    });
+    extender.wait_until(&names, &expected).await;
+    // The watch begins anew with a list, in which a Node is missing
+    extender.api.disconnect();
+    extender.api.delete("nodes", "", "a");
+    extender.api.reconnect();
+    extender.api.expire();
+    let gone = "topolvm-scheduler has not seen this Node yet";
+    extender.wait_until(&names, &json!({"nodenames": ["d"], "failedNodes": {"a": gone, "b": gone}})).await;
+
+    let sent = node("b", &[("ssd", "4294967296")]);
+    let answer = extender.answer("/predicate", &request(&pod(&[("ssd", 4)]), std::slice::from_ref(&sent))).await;
+    assert_eq!(answer["nodes"]["items"], json!([sent]));
+}
+
+#[tokio::test]
+async fn before_the_nodes_are_listed_kube_scheduler_is_told_so_and_the_program_is_not_ready() {
+    let api = ApiServer::new();
+    api.fail_next("list", "nodes", usize::MAX, 403);
+    let extender = Extender::start(api);
+    let reason = "topolvm-scheduler has not listed the Nodes yet; it needs the API server, and the right to list and \
+                  watch Nodes";
+    assert_eq!(extender.answer("/predicate", &of_names(&["a"])).await, json!({ "error": reason }));
+    let unavailable = (StatusCode::SERVICE_UNAVAILABLE, reason.to_owned());
+    assert_eq!(extender.post("/prioritize", &of_names(&["a"])).await, unavailable);
+    assert_eq!(extender.post("/readyz", &Value::Null).await, unavailable);
+    assert_eq!(extender.post("/status", &Value::Null).await, (StatusCode::OK, "ok".to_owned()));
+    // Whole Nodes need no cache
+    let answer = extender.answer("/predicate", &request(&pod(&[("ssd", 1)]), &[node("a", &[("ssd", "0")])])).await;
+    assert_eq!(answer["failedNodes"], json!({"a": "out of VG free space"}));
+
+    extender.api.clear_faults();
+    extender.api.wait_for_requests("watch", "nodes", 1).await;
+    assert_eq!(extender.post("/readyz", &Value::Null).await, (StatusCode::OK, "ok".to_owned()));
+}

@@ -1,0 +1,139 @@
+//! Measures on a real node the time after which published free space is that of LVM again: after volumes of the product
+//! are made, grown and removed, and after logical volumes are made and removed by hand.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use testbed::topolvm::{self, Topolvm};
+use tokio::runtime;
+use topolvm_api::{ApiFlavor, LogicalVolume, LogicalVolumeSpec, format_bytes, parse_bytes};
+
+use super::{NAMESPACE, allow_patches, publishing};
+use crate::bench::Figure;
+
+const GIB: u64 = 1 << 30;
+const TIMES: u8 = 3;
+const VG: &str = "myvg1";
+const VOLUME: &str = "pvc-fresh";
+
+/// The longest time for anything here.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Starts a cluster with one node and measures it.
+pub(super) fn run(directory: &Path) -> Result<Vec<Figure>> {
+    let topolvm = topolvm::up_with(directory, &publishing(1)?)?;
+    let figures = allow_patches(&topolvm.cluster).and_then(|()| measure(&topolvm));
+    topolvm.cluster.down(None)?;
+    figures
+}
+
+fn measure(topolvm: &Topolvm) -> Result<Vec<Figure>> {
+    let node = topolvm.nodes.first().context("the cluster has no node")?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
+    let client = runtime.block_on(topolvm.cluster.client())?;
+    let published = Published { client, node: node.name().to_owned() };
+    let all = runtime.block_on(published.first())?;
+    let mut own: f64 = 0.0;
+    let mut by_hand: f64 = 0.0;
+    for _ in 0..TIMES {
+        own = own.max(runtime.block_on(time_own_volume(&published, all))?);
+        for (command, free) in [("lvcreate -qy -L1g -n by-hand", all - GIB), ("lvremove -qy", all)] {
+            let target = if free == all { format!("{VG}/by-hand") } else { VG.to_owned() };
+            node.script(&format!("{command} {target}"))?;
+            by_hand = by_hand.max(runtime.block_on(published.time_until(free))?);
+        }
+    }
+    let figure = |name, value| Figure { name, value, unit: "ms", goal: 2000.0 };
+    Ok(vec![figure("capacity.fresh.own_ms", own), figure("capacity.fresh.by_hand_ms", by_hand)])
+}
+
+/// Makes, grows and removes a volume, and returns the longest time until its new size was published, from when its
+/// object said that it has it.
+async fn time_own_volume(published: &Published, all: u64) -> Result<f64> {
+    let volumes: Api<LogicalVolume> = Api::all_with(published.client.clone(), &ApiFlavor::TopoLvm);
+    let spec = LogicalVolumeSpec {
+        name: VOLUME.to_owned(),
+        node_name: published.node.clone(),
+        size: format_bytes(GIB),
+        ..LogicalVolumeSpec::default()
+    };
+    let volume = LogicalVolume::new(ApiFlavor::TopoLvm, spec);
+    volumes.create(&PostParams::default(), &volume).await.context("create a LogicalVolume")?;
+    wait_for_size(&volumes, Some(GIB)).await?;
+    let made = published.time_until(all - GIB).await?;
+    let larger = Patch::Merge(json!({"spec": {"size": format_bytes(2 * GIB)}}));
+    volumes.patch(VOLUME, &PatchParams::default(), &larger).await.context("grow a LogicalVolume")?;
+    wait_for_size(&volumes, Some(2 * GIB)).await?;
+    let grown = published.time_until(all - 2 * GIB).await?;
+    volumes.delete(VOLUME, &DeleteParams::default()).await.context("delete a LogicalVolume")?;
+    wait_for_size(&volumes, None).await?;
+    Ok(made.max(grown).max(published.time_until(all).await?))
+}
+
+/// Waits until the volume has this size; `None` is that it is gone.
+async fn wait_for_size(volumes: &Api<LogicalVolume>, size: Option<u64>) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let volume = volumes.get_opt(VOLUME).await.context("read a LogicalVolume")?;
+        let is_there = volume.is_some();
+        if volume.and_then(|volume| volume.current_bytes()) == size && is_there == size.is_some() {
+            return Ok(());
+        }
+        pause(start).await?;
+    }
+}
+
+/// The free bytes that are published of a node.
+struct Published {
+    client: Client,
+    node: String,
+}
+
+impl Published {
+    /// Waits until anything is published, and returns it.
+    async fn first(&self) -> Result<u64> {
+        let start = Instant::now();
+        loop {
+            if let (Some(object), Some(annotation)) = self.read().await?
+                && object == annotation
+                && object > 0
+            {
+                return Ok(object);
+            }
+            pause(start).await?;
+        }
+    }
+
+    /// Returns the milliseconds until this is published by the node and for the scheduler.
+    async fn time_until(&self, bytes: u64) -> Result<f64> {
+        let start = Instant::now();
+        while self.read().await? != (Some(bytes), Some(bytes)) {
+            pause(start).await?;
+        }
+        Ok(start.elapsed().as_secs_f64() * 1000.0)
+    }
+
+    /// Reads what the object says and what the annotation of the Node says.
+    async fn read(&self) -> Result<(Option<u64>, Option<u64>)> {
+        let objects: Api<CSIStorageCapacity> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let objects = objects.list(&ListParams::default()).await.context("list CSIStorageCapacity objects")?;
+        let object = objects.items.first().and_then(|object| parse_bytes(object.capacity.as_ref()?).ok());
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get_metadata(&self.node).await.context("read the Node")?;
+        let annotation = node.annotations().get(&ApiFlavor::TopoLvm.capacity_annotation(""));
+        Ok((object, annotation.and_then(|bytes| bytes.parse().ok())))
+    }
+}
+
+/// Waits a moment before the next look.
+async fn pause(start: Instant) -> Result<()> {
+    ensure!(start.elapsed() < LIMIT, "it has not happened in {LIMIT:?}");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    Ok(())
+}

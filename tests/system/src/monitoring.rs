@@ -1,0 +1,11 @@
+//! The alert rules and the dashboard in `deploy/monitoring`, and a Prometheus that evaluates them in a cluster.
+
+mod queries;
+mod server;
+mod silence;
+
+pub use self::queries::{
+    Query, RuleNames, directory, queries_of_dashboard, read_rules, rule_names, rules_in_fast_time,
+};
+pub use self::server::{Prometheus, Sample};
+pub use self::silence::check_silence;

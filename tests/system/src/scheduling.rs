@@ -1,0 +1,25 @@
+//! Bursts of pods with volumes over nodes that are nearly full, with a real kube-scheduler, the stock csi-provisioner
+//! and the product. No node may be given more than it has, and no pod may be left waiting although there is room.
+
+mod burst;
+mod mode;
+mod outcome;
+mod verdict;
+mod workload;
+
+pub use self::burst::{CAPACITY_INTERVAL, run_burst};
+pub use self::mode::Mode;
+pub use self::outcome::Outcome;
+
+/// Settings of a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The way in which kube-scheduler learns of free space.
+    pub mode: Mode,
+    /// Seed of the sizes.
+    pub seed: u64,
+    /// Number of pods.
+    pub pods: usize,
+    /// Largest number of claims of a pod.
+    pub claims: usize,
+}

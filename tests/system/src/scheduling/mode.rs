@@ -1,0 +1,179 @@
+//! The ways in which kube-scheduler learns of free space, and the programs that each of them needs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
+use testbed::sidecars::{NAMESPACE, Sidecar};
+use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, manifests, start_controller};
+use topolvm_api::ApiFlavor::TopoLvm;
+
+/// Program of the extender, and name of its process.
+const EXTENDER: &str = "topolvm-scheduler";
+
+/// Time for the controller to exit after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A way in which kube-scheduler learns of free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// CSIStorageCapacity objects that csi-provisioner publishes.
+    Capacity,
+    /// The same objects, published by topolvm-controller when something changes.
+    EmbeddedCapacity,
+    /// topolvm-scheduler, an extender of kube-scheduler, for pods with the marker resource.
+    Extender,
+    /// The same without reservations, to see what these are for.
+    ExtenderWithoutReservations,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Capacity => "capacity",
+            Self::EmbeddedCapacity => "embedded-capacity",
+            Self::Extender => "extender",
+            Self::ExtenderWithoutReservations => "extender-without-reservations",
+        })
+    }
+}
+
+impl Mode {
+    /// Runs `body` with the programs of this mode in a cluster that has the controller and no sidecars. csi-provisioner
+    /// publishes free space once in the interval.
+    pub fn run<T>(
+        self,
+        cluster: &Cluster,
+        spec: &TopolvmSpec,
+        interval: Duration,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let outcome = self.start(cluster, spec, interval).and_then(|()| body());
+        self.stop(cluster, spec)?;
+        outcome
+    }
+
+    /// Returns true if kube-scheduler asks the extender about pods.
+    #[must_use]
+    pub fn asks_extender(self) -> bool {
+        matches!(self, Self::Extender | Self::ExtenderWithoutReservations)
+    }
+
+    /// Adds to a pod what the pod webhook adds in this mode, given the bytes that it wants of each device class.
+    pub fn mark_pod(self, pod: &mut Value, wanted: &BTreeMap<&str, u64>) {
+        if self.asks_extender()
+            && !wanted.is_empty()
+            && let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            let annotations: BTreeMap<_, _> =
+                wanted.iter().map(|(class, bytes)| (TopoLvm.capacity_annotation(class), bytes.to_string())).collect();
+            metadata.insert("annotations".to_owned(), json!(annotations));
+            let marker = json!({TopoLvm.capacity_resource(): "1"});
+            if let Some(container) = pod.pointer_mut("/spec/containers/0").and_then(Value::as_object_mut) {
+                container.insert("resources".to_owned(), json!({"requests": marker, "limits": marker}));
+            }
+        }
+    }
+
+    /// Returns the configuration file of the extender: that of the overlays, or the one for extenders by themselves,
+    /// which reserves nothing.
+    fn extender_options(self) -> PathBuf {
+        if self == Self::ExtenderWithoutReservations {
+            return scheduler_config("scheduler-options.yaml");
+        }
+        manifests().join("components/scheduler-daemonset/scheduler-options.yaml")
+    }
+
+    fn start(self, cluster: &Cluster, spec: &TopolvmSpec, interval: Duration) -> Result<()> {
+        let socket = controller_socket(cluster);
+        let mut provisioner = Sidecar::UpstreamProvisioner.command(cluster, &socket);
+        // The last one counts
+        provisioner.arg(format!("--capacity-poll-interval={}s", interval.as_secs()));
+        match self {
+            Self::Capacity => {}
+            Self::EmbeddedCapacity => {
+                provisioner.arg("--enable-capacity=false");
+                publish_by_controller(cluster, spec)?;
+            }
+            Self::Extender | Self::ExtenderWithoutReservations => {
+                provisioner.arg("--enable-capacity=false");
+                set_tracking(cluster, false)?;
+                start_extender(cluster, &spec.programs, self.extender_options())?;
+            }
+        }
+        cluster.spawn(Sidecar::UpstreamProvisioner.name(), &provisioner)
+    }
+
+    fn stop(self, cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
+        Sidecar::UpstreamProvisioner.stop(cluster)?;
+        match self {
+            Self::Capacity => Ok(()),
+            Self::EmbeddedCapacity => {
+                cluster.stop(CONTROLLER, GRACE)?;
+                cluster.kubectl_ok(["delete", "csistoragecapacities", "--all", "--namespace", NAMESPACE])?;
+                start_controller(cluster, spec)
+            }
+            Self::Extender | Self::ExtenderWithoutReservations => {
+                cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+                cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())?;
+                cluster.stop(EXTENDER, Duration::ZERO)?;
+                set_tracking(cluster, true)
+            }
+        }
+    }
+}
+
+/// Turns storage capacity tracking on or off.
+fn set_tracking(cluster: &Cluster, on: bool) -> Result<()> {
+    let patch = json!({"spec": {"storageCapacity": on}}).to_string();
+    cluster.kubectl_ok(["patch", "csidriver", TopoLvm.driver_name(), "-p", &patch]).map(drop)
+}
+
+/// Starts the controller again as one that publishes free space, with the right to do so that the component
+/// `embedded-capacity` gives.
+fn publish_by_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
+    let patch = json!([{"op": "add", "path": "/rules/1/verbs/-", "value": "patch"}]).to_string();
+    let role = ["role/topolvm-sidecars", "--namespace", NAMESPACE, "--type=json", "-p", &patch];
+    cluster.kubectl_ok(["patch"].iter().chain(&role))?;
+    cluster.stop(CONTROLLER, GRACE)?;
+    let mut spec = spec.clone();
+    spec.controller_arguments.extend(["--embed=capacity".to_owned(), format!("--pod-namespace={NAMESPACE}")]);
+    start_controller(cluster, &spec)
+}
+
+/// Returns the path of a file in `scheduler-config`.
+fn scheduler_config(file: &str) -> PathBuf {
+    manifests().join("../../scheduler-config").join(file)
+}
+
+/// Starts the extender with options that ship, and kube-scheduler again with the configuration that ships.
+fn start_extender(cluster: &Cluster, programs: &Path, options: PathBuf) -> Result<()> {
+    let mut extender = cluster.command(programs.join(EXTENDER));
+    extender.arg("--config").arg(options).env("KUBECONFIG", cluster.inner_kubeconfig());
+    cluster.spawn(EXTENDER, &extender)?;
+    cluster.ready(EXTENDER, || {
+        let mut curl = cluster.command("curl");
+        let status = curl.args(["-sf", "--max-time", "5", "http://127.0.0.1:9251/status"]).output()?.status;
+        ensure!(status.success(), "the extender does not answer");
+        Ok(())
+    })?;
+
+    let config =
+        fs::read_to_string(scheduler_config("scheduler-config.yaml")).context("read the shipped configuration")?;
+    let kubeconfig = cluster.directory().join("scheduler.kubeconfig");
+    let config = config
+        .replace("/etc/kubernetes/scheduler.conf", &kubeconfig.to_string_lossy())
+        .replace("leaderElect: true", "leaderElect: false");
+    let file = cluster.directory().join("scheduler-with-extender.yaml");
+    fs::write(&file, config).with_context(|| format!("write {}", file.display()))?;
+    cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+    let mut scheduler = cluster.scheduler_command();
+    scheduler.arg("--config").arg(&file);
+    cluster.spawn(SCHEDULER_PROCESS, &scheduler)
+}

@@ -1,0 +1,45 @@
+//! The alert rules and the dashboard: promtool runs the tests of the rules, and reads every query.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use system_tests::chart::run_command;
+use system_tests::monitoring;
+use testbed::assets;
+
+/// Runs the tests of the rules, of which each alert has one.
+pub(crate) fn test_alerts() -> Result<()> {
+    let tests = monitoring::directory().join("topolvm-rules-test.yaml");
+    let text = fs::read_to_string(&tests).context("read the tests of the rules")?;
+    let alerts = monitoring::rule_names(&monitoring::read_rules()?).alerts;
+    ensure!(!alerts.is_empty(), "there are no alerts");
+    for name in alerts {
+        ensure!(text.contains(&format!("alertname=\"{name}\"")), "no test fires {name}");
+    }
+    promtool(&["test", "rules"], &tests)
+}
+
+/// Has promtool read the queries of the dashboard as if they were rules.
+pub(crate) fn check_dashboard() -> Result<()> {
+    let queries = monitoring::queries_of_dashboard()?;
+    let rules: Vec<_> = (0..)
+        .zip(&queries)
+        .map(|(number, query): (usize, _)| json!({"record": format!("query{number}"), "expr": query.expression}))
+        .collect();
+    ensure!(!rules.is_empty(), "the dashboard has no query");
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().context("make a file for queries")?;
+    fs::write(file.path(), json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string())?;
+    promtool(&["check", "rules"], file.path())?;
+    for query in queries {
+        ensure!(!query.expression.contains('$'), "{}: another variable: {}", query.panel, query.expression);
+    }
+    Ok(())
+}
+
+fn promtool(arguments: &[&str], file: &Path) -> Result<()> {
+    let mut command = Command::new(assets::prometheus()?.join("promtool"));
+    run_command(command.args(arguments).arg(file)).map(drop)
+}

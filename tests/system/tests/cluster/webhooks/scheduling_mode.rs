@@ -1,0 +1,174 @@
+//! The scheduling mode with a real kube-scheduler and a Node made by hand. Without the extender pods get no resource
+//! and are scheduled; with it they get the resource after one probe; after a change to the mode `capacity` the pods
+//! that are left are named.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim, pod};
+use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
+
+use super::bed::{Bed, CLASS, NAMESPACE};
+
+const RESOURCE: &str = "topolvm.io/capacity";
+const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
+const NODE: &str = "by-hand";
+/// Free bytes of the default device class of the Node.
+const FREE: u64 = 10 << 30;
+/// Name of the process of the extender.
+const EXTENDER: &str = "topolvm-scheduler";
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Goes through the modes with a controller of this specification, which has the arguments that all have.
+pub(super) fn check_modes(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
+    create_node(bed)?;
+    restart_controller(bed, spec, &["--scheduling-mode=extender", "--extender-probe-interval=1s"])?;
+    check_without_extender(bed)?;
+    let without_extender = restart_scheduler_with_extender(bed, spec)?;
+    check_with_extender(bed)?;
+    restart_scheduler(bed, &without_extender)?;
+    bed.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(bed, "left", INSUFFICIENT))?;
+    restart_controller(bed, spec, &["--scheduling-mode=capacity"])?;
+    check_capacity_mode(bed)?;
+    let log = fs::read_to_string(bed.cluster.log(CONTROLLER))?.to_lowercase();
+    let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+    ensure!(refused.is_empty(), "a right is missing in rbac.yaml: {refused:#?}");
+    Ok(())
+}
+
+fn check_without_extender(bed: &Bed) -> Result<()> {
+    bed.cluster.ready(CONTROLLER, || {
+        let outcome = bed.get(&["configmap", "topolvm-extender-probe", "-n", NAMESPACE])?;
+        let reason = outcome["data"]["reason"].as_str().unwrap_or_default();
+        ensure!(reason.contains(INSUFFICIENT), "{outcome}");
+        Ok(())
+    })?;
+    let created = create_user(bed, "unmarked", "1Gi")?;
+    ensure!(requested(&created).is_null(), "{created}");
+    let bytes = &created["metadata"]["annotations"]["capacity.topolvm.io/00default"];
+    ensure!(*bytes == "1073741824", "{created}");
+    wait_until_scheduled(bed, "unmarked")?;
+    wait_for_event(bed, "Namespace", "ExtenderNotProven", &["kube-scheduler does not call it", "docs/scheduling.md"])
+}
+
+fn check_with_extender(bed: &Bed) -> Result<()> {
+    bed.cluster.ready(CONTROLLER, || {
+        let tried = bed.dry_run_create(&user("tried"))?;
+        ensure!(*requested(&tried) == "1", "{tried}");
+        Ok(())
+    })?;
+    create_user(bed, "marked", "1Gi")?;
+    wait_until_scheduled(bed, "marked")?;
+    create_user(bed, "left", "100Gi")?;
+    bed.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(bed, "left", "out of VG free space"))
+}
+
+fn check_capacity_mode(bed: &Bed) -> Result<()> {
+    wait_for_event(bed, "Pod", "CapacityResourceLeft", &["made anew with: kubectl -n default delete pod left"])?;
+    let tried = bed.dry_run_create(&user("tried"))?;
+    ensure!(requested(&tried).is_null() && tried["metadata"]["annotations"].is_null(), "{tried}");
+    Ok(())
+}
+
+/// Creates a Node as kubelet and the agent would, on which nothing runs.
+fn create_node(bed: &Bed) -> Result<()> {
+    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
+    let annotations = ["00default", "ssd"].map(|class| (format!("capacity.topolvm.io/{class}"), FREE.to_string()));
+    bed.create(
+        &json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": NODE, "labels": {"topology.topolvm.io/node": NODE},
+                "annotations": std::collections::BTreeMap::from(annotations),
+            },
+            "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
+        }),
+        &[],
+    )?;
+    let driver = json!({"name": "topolvm.io", "nodeID": NODE, "topologyKeys": ["topology.topolvm.io/node"]});
+    let node = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
+        "spec": {"drivers": [driver]},
+    });
+    bed.create(&node, &[]).map(drop)
+}
+
+fn restart_controller(bed: &Bed, spec: &TopolvmSpec, flags: &[&str]) -> Result<()> {
+    let mut spec = spec.clone();
+    spec.controller_arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+    bed.cluster.stop(CONTROLLER, GRACE)?;
+    topolvm::start_controller(&bed.cluster, &spec)?;
+    // Refused until the new controller serves
+    bed.cluster.ready(CONTROLLER, || bed.dry_run_create(&user("tried"))).map(drop)
+}
+
+/// Starts topolvm-scheduler, and kube-scheduler with the extender of the configuration that ships. Returns the
+/// configuration that kube-scheduler had before.
+fn restart_scheduler_with_extender(bed: &Bed, spec: &TopolvmSpec) -> Result<String> {
+    let mut extender = bed.cluster.command(spec.programs.join(EXTENDER));
+    let options = topolvm::manifests().join("components/scheduler-daemonset/scheduler-options.yaml");
+    extender.arg("--config").arg(options).env("KUBECONFIG", bed.cluster.inner_kubeconfig());
+    bed.cluster.spawn(EXTENDER, &extender)?;
+    let shipped = topolvm::manifests().join("../../scheduler-config/scheduler-config.yaml");
+    let shipped: Value = serde_saphyr::from_str(&fs::read_to_string(shipped)?)?;
+    let before = fs::read_to_string(bed.cluster.directory().join("scheduler.yaml")).context("no configuration")?;
+    restart_scheduler(bed, &format!("{before}extenders: {}\n", shipped["extenders"]))?;
+    Ok(before)
+}
+
+fn restart_scheduler(bed: &Bed, config: &str) -> Result<()> {
+    fs::write(bed.cluster.directory().join("scheduler.yaml"), config)?;
+    bed.cluster.stop(SCHEDULER_PROCESS, GRACE)?;
+    bed.cluster.spawn(SCHEDULER_PROCESS, &bed.cluster.scheduler_command())
+}
+
+/// Creates a claim and its pod, and returns the pod.
+fn create_user(bed: &Bed, name: &str, size: &str) -> Result<Value> {
+    bed.create(&claim(name, CLASS, size, VolumeMode::Filesystem), &[])?;
+    bed.create(&user(name), &[])
+}
+
+/// Returns a pod with the claim of its name. kube-controller-manager takes the Node for one that is not ready.
+fn user(name: &str) -> Value {
+    let mut user = pod(name, if name == "tried" { "unmarked" } else { name }, VolumeMode::Filesystem);
+    user["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    user["spec"]["automountServiceAccountToken"] = json!(false);
+    user
+}
+
+/// Returns the amount of the resource that a pod requests; null if none.
+fn requested(pod: &Value) -> &Value {
+    &pod["spec"]["containers"][0]["resources"]["requests"][RESOURCE]
+}
+
+/// Waits until kube-scheduler has chosen the Node for the claim of a pod. It then waits for the volume, which nobody
+/// makes here.
+fn wait_until_scheduled(bed: &Bed, name: &str) -> Result<()> {
+    bed.cluster.ready(SCHEDULER_PROCESS, || {
+        let claim = bed.get(&["persistentvolumeclaim", name])?;
+        let selected = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
+        ensure!(*selected == NODE, "{claim}");
+        Ok(())
+    })
+}
+
+fn ensure_refused(bed: &Bed, name: &str, why: &str) -> Result<()> {
+    let pod = bed.get(&["pod", name])?;
+    let conditions = pod["status"]["conditions"].to_string();
+    ensure!(conditions.contains(why), "{why:?} is not why it is pending: {conditions}");
+    Ok(())
+}
+
+/// Waits for an Event of this reason about an object of this kind, with these words.
+fn wait_for_event(bed: &Bed, kind: &str, reason: &str, words: &[&str]) -> Result<()> {
+    let selector = format!("--field-selector=reason={reason},involvedObject.kind={kind}");
+    bed.cluster.ready(CONTROLLER, || {
+        let events = bed.get(&["events", &selector])?;
+        let note = events["items"][0]["message"].as_str().unwrap_or_default();
+        ensure!(words.iter().all(|words| note.contains(words)), "{words:?} are not in {note:?}");
+        Ok(())
+    })
+}

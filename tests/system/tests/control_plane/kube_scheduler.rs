@@ -1,0 +1,305 @@
+//! topolvm-scheduler, asked by a real kube-scheduler. Nodes are objects without machines, which is enough to see where
+//! pods are bound, and what is said of those that are not.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim, storage_class};
+use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::kubeconfig::Credential;
+use testbed::topolvm::{TopolvmSpec, account_token, manifests};
+use topolvm_api::ApiFlavor;
+
+use crate::Body;
+use crate::fixture::{Fixture, GRACE};
+
+pub(crate) const ALL: &[(&str, Body)] =
+    &[("kube_scheduler_filters_and_scores_nodes_as_the_extender_says", check_extender)];
+
+const PROGRAM: &str = "topolvm-scheduler";
+const ADDRESS: &str = "127.0.0.1:9251";
+const GIB: u64 = 1 << 30;
+/// File with the KubeSchedulerConfiguration, in the directory of a cluster.
+const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+/// The nodes, with their free GiB by device class.
+const NODES: [(&str, &[(&str, u64)]); 3] =
+    [("roomy", &[("ssd", 64)]), ("small", &[("ssd", 4), ("hdd", 16)]), ("bare", &[])];
+/// StorageClass of the device class `ssd`.
+const CLASS: &str = "extender-ssd";
+const SELECTED_NODE: &str = r".metadata.annotations.volume\.kubernetes\.io/selected-node";
+/// Label of a node that some pods prefer.
+const PREFERRED: (&str, &str) = ("example.com/preferred", "small");
+
+fn check_extender(fixture: &Fixture) -> Result<()> {
+    let directory = tempfile::tempdir().context("create a directory for configurations")?;
+    let config = fixture.cluster.directory().join(SCHEDULER_CONFIG);
+    let usual_config = fs::read_to_string(&config).with_context(|| format!("read {}", config.display()))?;
+    let bed = Bed { fixture, directory: directory.path(), usual_config };
+    let done = bed.prepare().and_then(|()| bed.check()).context(bed.state());
+    bed.restore()?;
+    done
+}
+
+struct Bed<'a> {
+    fixture: &'a Fixture,
+    directory: &'a Path,
+    /// The KubeSchedulerConfiguration without an extender.
+    usual_config: String,
+}
+
+impl Bed<'_> {
+    fn prepare(&self) -> Result<()> {
+        let cluster = &self.fixture.cluster;
+        self.fixture.kubectl(&["apply", "--server-side", "-f", &rbac()])?;
+        let token = account_token(cluster, PROGRAM, None)?;
+        cluster.write_kubeconfig(&self.file("kubeconfig"), &Credential::Token(&token))?;
+        let server = cluster.pki().server("extender", None, &[], &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
+        server.write(self.directory, "server")?;
+        cluster.pki().client("kube-scheduler", None)?.write(self.directory, "client")?;
+        let class = storage_class(ApiFlavor::TopoLvm, CLASS, Some("ssd"), false);
+        self.create(&NODES.iter().map(|(name, free)| node(name, free)).chain([class]).collect::<Vec<_>>())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.start_extender("")?;
+        self.start_kube_scheduler("http", "weight: 1, nodeCacheCapable: false")?;
+        self.check_filter("whole")?;
+        self.create(&[with_preference(pod("light", &[("ssd", 1)]))])?;
+        // 10 * 1 * log2(64) for the roomy node; 10 * 1 * log2(4) and 2 * 100 of the preference for the small one
+        self.wait_bound("light", "small")?;
+
+        // With a certificate on both sides
+        let files = format!(
+            "enableHTTPS: true, tlsConfig: {{caFile: {}, certFile: {}, keyFile: {}}}",
+            self.fixture.cluster.pki().file("ca.crt").display(),
+            self.file("client.crt").display(),
+            self.file("client.key").display()
+        );
+        self.start_kube_scheduler("https", &format!("weight: 10, nodeCacheCapable: true, {files}"))?;
+        let tls = format!(
+            "tls-cert-file: {}\ntls-key-file: {}\ntls-client-ca-file: {}\n",
+            self.file("server.crt").display(),
+            self.file("server.key").display(),
+            self.fixture.cluster.pki().file("ca.crt").display()
+        );
+        self.check_names_without_cache(&tls)?;
+        self.start_extender(&format!("{tls}node-cache: true\n"))?;
+        ensure!(self.curl("https", false, "/status").is_err(), "it answers without a certificate");
+        // The error before was not the last word
+        self.wait_bound("early", "roomy")?;
+        self.check_filter("names")?;
+        self.create(&[with_preference(pod("heavy", &[("ssd", 1)]))])?;
+        // 10 * 10 * log2(64) against 10 * 10 * log2(4) + 2 * 100
+        self.wait_bound("heavy", "roomy")?;
+        self.start_extender(&format!("{tls}node-cache: true\nstrategy: binpack\n"))?;
+        self.create(&[pod("packed", &[("ssd", 1)])])?;
+        self.wait_bound("packed", "small")?;
+        self.start_extender(&format!("{tls}node-cache: true\nreservations: true\n"))?;
+        self.check_reservations()
+    }
+
+    /// Checks that of two pods at once, each with a claim that fits alone, one gets the node, and the other one when
+    /// the first has gone. There is nobody who makes volumes, so that kube-scheduler binds neither.
+    fn check_reservations(&self) -> Result<()> {
+        self.set_capacity_tracking(false)?;
+        let pods = ["first", "second"];
+        let objects = pods.map(|name| claim(name, CLASS, "3Gi", VolumeMode::Filesystem)).into_iter();
+        self.create(&objects.chain(pods.map(pod_with_claim)).collect::<Vec<_>>())?;
+        let (chosen, refused) = self.fixture.cluster.ready("apiserver", || {
+            let nodes = pods.map(|name| self.fixture.value("pvc", name, SELECTED_NODE));
+            match nodes.map(Result::unwrap_or_default).each_ref().map(String::as_str) {
+                ["small", ""] => Ok(("first", "second")),
+                ["", "small"] => Ok(("second", "first")),
+                other => bail!("the claims have the nodes {other:?}"),
+            }
+        })?;
+        self.wait_condition(refused, "Unschedulable", "1 out of VG free space")?;
+        ensure!(self.fixture.value("pvc", refused, SELECTED_NODE)?.is_empty(), "the node is promised twice");
+        for kind in ["pod", "pvc"] {
+            self.fixture.kubectl(&["delete", kind, chosen, "--force", "--grace-period=0"])?;
+        }
+        self.fixture.wait_value("pvc", refused, SELECTED_NODE, "small")
+    }
+
+    /// Sets whether kube-scheduler compares claims with CSIStorageCapacity objects, of which there are none.
+    fn set_capacity_tracking(&self, is_on: bool) -> Result<()> {
+        let patch = json!({"spec": {"storageCapacity": is_on}}).to_string();
+        self.fixture.kubectl(&["patch", "csidriver", "topolvm.io", "--type=merge", "-p", &patch]).map(drop)
+    }
+
+    /// Checks what becomes of pods that fit, do not fit, and fit in one of two classes.
+    fn check_filter(&self, prefix: &str) -> Result<()> {
+        let name = |name: &str| format!("{prefix}-{name}");
+        let (large, other, both, huge) = (name("large"), name("other-class"), name("both-classes"), name("huge"));
+        self.create(&[
+            pod(&huge, &[("ssd", 128)]),
+            pod(&large, &[("ssd", 8)]),
+            pod(&other, &[("hdd", 8)]),
+            pod(&both, &[("ssd", 2), ("hdd", 2)]),
+        ])?;
+        self.wait_bound(&large, "roomy")?;
+        self.wait_bound(&other, "small")?;
+        self.wait_bound(&both, "small")?;
+        for reason in ["1 no capacity annotation", "2 out of VG free space"] {
+            self.wait_condition(&huge, "Unschedulable", reason)?;
+            self.fixture.wait_event("Pod", &huge, "Warning FailedScheduling", reason)?;
+        }
+        // As the agent writes it when the volume group has grown
+        let room = format!("capacity.topolvm.io/ssd={}", 256 * GIB);
+        self.fixture.kubectl(&["annotate", "node", "bare", &room])?;
+        self.wait_bound(&huge, "bare")?;
+        self.fixture.kubectl(&["annotate", "node", "bare", "capacity.topolvm.io/ssd-"]).map(drop)
+    }
+
+    /// Checks that the two settings that contradict each other are named in the pod.
+    fn check_names_without_cache(&self, tls: &str) -> Result<()> {
+        self.start_extender(tls)?;
+        self.create(&[pod("early", &[("ssd", 8)])])?;
+        for setting in ["nodeCacheCapable: false", "node-cache: true"] {
+            self.wait_condition("early", "SchedulerError", setting)?;
+        }
+        Ok(())
+    }
+
+    fn wait_bound(&self, pod: &str, node: &str) -> Result<()> {
+        self.fixture.wait_value("pod", pod, ".spec.nodeName", node)
+    }
+
+    /// Waits until the condition `PodScheduled` is false with this reason and these words.
+    fn wait_condition(&self, pod: &str, reason: &str, words: &str) -> Result<()> {
+        self.fixture.cluster.ready("apiserver", || {
+            let path = r#".status.conditions[?(@.type=="PodScheduled")]"#;
+            let condition = self.fixture.value("pod", pod, path)?;
+            let condition: Value = serde_json::from_str(&condition).context("no condition")?;
+            let message = condition["message"].as_str().unwrap_or_default();
+            ensure!(condition["reason"] == reason && message.contains(words), "the condition of {pod}: {condition}");
+            Ok(())
+        })
+    }
+
+    /// Starts topolvm-scheduler anew with these settings, and waits until it is ready.
+    fn start_extender(&self, settings: &str) -> Result<()> {
+        let cluster = &self.fixture.cluster;
+        cluster.stop(PROGRAM, GRACE)?;
+        fs::write(self.file("options.yaml"), format!("listen: {ADDRESS}\n{settings}")).context("write options")?;
+        let mut command = cluster.command(TopolvmSpec::nodes(0)?.programs.join(PROGRAM));
+        command.arg("--config").arg(self.file("options.yaml")).env("KUBECONFIG", self.file("kubeconfig"));
+        cluster.spawn(PROGRAM, &command)?;
+        let scheme = if settings.contains("tls-cert-file") { "https" } else { "http" };
+        cluster.ready(PROGRAM, || self.curl(scheme, true, "/readyz"))
+    }
+
+    /// Starts kube-scheduler anew with these fields of its extender.
+    fn start_kube_scheduler(&self, scheme: &str, fields: &str) -> Result<()> {
+        let resources = "managedResources: [{name: topolvm.io/capacity, ignoredByScheduler: true}]";
+        let verbs = "filterVerb: predicate, prioritizeVerb: prioritize, httpTimeout: 30s";
+        self.restart_kube_scheduler(&format!(
+            "{}podMaxBackoffSeconds: 1\nextenders:\n\
+             - {{urlPrefix: '{scheme}://{ADDRESS}', {verbs}, {resources}, {fields}}}\n",
+            self.usual_config
+        ))
+    }
+
+    fn restart_kube_scheduler(&self, config: &str) -> Result<()> {
+        let cluster = &self.fixture.cluster;
+        fs::write(cluster.directory().join(SCHEDULER_CONFIG), config).context("write its configuration")?;
+        cluster.stop(SCHEDULER_PROCESS, GRACE)?;
+        cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())
+    }
+
+    fn restore(&self) -> Result<()> {
+        self.restart_kube_scheduler(&self.usual_config)?;
+        self.fixture.cluster.stop(PROGRAM, GRACE)?;
+        self.fixture.kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"])?;
+        self.fixture.kubectl(&["delete", "pvc,storageclass", "first", "second", CLASS, "--ignore-not-found"])?;
+        self.set_capacity_tracking(true)?;
+        let names = NODES.map(|(name, _)| name);
+        self.fixture.kubectl(&[&["delete", "node"][..], &names].concat())?;
+        self.fixture.kubectl(&["delete", "-f", &rbac()]).map(drop)
+    }
+
+    /// Sends a request to the extender, over TLS with or without the client's certificate.
+    fn curl(&self, scheme: &str, is_known: bool, path: &str) -> Result<()> {
+        let mut command = self.fixture.cluster.command("curl");
+        command.args(["--silent", "--fail", "--max-time", "5"]).arg(format!("{scheme}://{ADDRESS}{path}"));
+        command.arg("--cacert").arg(self.fixture.cluster.pki().file("ca.crt"));
+        if is_known {
+            command.arg("--cert").arg(self.file("client.crt")).arg("--key").arg(self.file("client.key"));
+        }
+        let output = command.output().context("run curl")?;
+        ensure!(output.status.success(), "{path}: {}", output.status);
+        Ok(())
+    }
+
+    /// Creates objects as they are, with their status.
+    fn create(&self, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let file = self.file("objects.json");
+        fs::write(&file, list.to_string()).context("write objects")?;
+        self.fixture.kubectl(&["create", "-f", &file.to_string_lossy()]).map(drop)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn state(&self) -> String {
+        let log = fs::read_to_string(self.fixture.cluster.log(PROGRAM)).unwrap_or_default();
+        let last: Vec<_> = log.lines().rev().take(10).collect();
+        format!("topolvm-scheduler, last line first:\n{}", last.join("\n"))
+    }
+}
+
+fn rbac() -> String {
+    manifests().join("components/scheduler-daemonset/rbac.yaml").display().to_string()
+}
+
+/// A Node without a machine, whose taints the pods tolerate.
+fn node(name: &str, free: &[(&str, u64)]) -> Value {
+    let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "annotations": annotations(free), "labels": {PREFERRED.0: name}},
+        "status": {"capacity": resources, "allocatable": resources},
+    })
+}
+
+/// A pod as the webhook leaves it, whose volumes take so many GiB.
+fn pod(name: &str, requested: &[(&str, u64)]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations(requested)},
+        "spec": {
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{
+                "name": "main", "image": "localhost/none:1", "resources": {"limits": {"topolvm.io/capacity": "1"}},
+            }],
+        },
+    })
+}
+
+/// A pod with a claim of the same name, of a size that fits once on its node.
+fn pod_with_claim(name: &str) -> Value {
+    let mut pod = pod(name, &[("ssd", 3)]);
+    let (key, value) = PREFERRED;
+    pod["spec"]["nodeSelector"] = json!({ key: value });
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]);
+    pod
+}
+
+/// The pod with the strongest preference for one of the nodes.
+fn with_preference(mut pod: Value) -> Value {
+    let (key, value) = PREFERRED;
+    let term = json!({"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]});
+    let preferred = json!([{"weight": 100, "preference": term}]);
+    pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+    pod
+}
+
+fn annotations(gib: &[(&str, u64)]) -> Value {
+    let annotation =
+        |(class, gib): &(&str, u64)| (format!("capacity.topolvm.io/{class}"), json!((gib * GIB).to_string()));
+    gib.iter().map(annotation).collect()
+}

@@ -1,0 +1,40 @@
+//! Placement of volumes with a real kube-scheduler and csi-provisioner, with storage capacity tracking and with the
+//! extender: each volume lands where it has to be, or an Event says why not. Two nodes without a machine are enough,
+//! because binding is all that counts.
+
+mod bed;
+mod changes;
+mod classes;
+mod copies;
+mod selected_node;
+mod template_node;
+
+use anyhow::Result;
+use system_tests::scheduling::Mode;
+
+use self::bed::run_in_mode;
+use crate::Body;
+use crate::fixture::Fixture;
+
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("with_storage_capacity_tracking_volumes_land_where_they_have_to_be_or_an_event_says_why_not", track_capacity),
+    ("with_the_extender_volumes_land_where_they_have_to_be_or_an_event_says_why_not", use_extender),
+];
+
+fn track_capacity(fixture: &Fixture) -> Result<()> {
+    run_in_mode(fixture, Mode::Capacity, |bed| {
+        classes::place_by_class(bed)?;
+        selected_node::select_by_hand(bed)?;
+        copies::place_beside_source(bed)?;
+        template_node::promise_capacity(bed)?;
+        changes::change_capacity(bed)
+    })
+}
+
+fn use_extender(fixture: &Fixture) -> Result<()> {
+    run_in_mode(fixture, Mode::Extender, |bed| {
+        classes::place_by_class(bed)?;
+        selected_node::select_by_hand(bed)?;
+        changes::change_capacity(bed)
+    })
+}

@@ -1,0 +1,40 @@
+//! Capacity of nodes that do not exist yet, as docs/autoscaling.md says it is promised to a cluster autoscaler. What
+//! the autoscaler asks is kube-scheduler's code, about a Node with this label.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use testbed::sidecars::NAMESPACE;
+
+use super::bed::{Bed, WAITING};
+
+/// Label of the Nodes that cluster-autoscaler makes up.
+const TEMPLATE: &str = "cluster-autoscaler.kubernetes.io/template-node";
+
+pub(super) fn promise_capacity(bed: &Bed<'_>) -> Result<()> {
+    let resources = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
+    bed.apply(&[
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "template", "labels": {TEMPLATE: "true", "topology.topolvm.io/node": "gone"}},
+        }),
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+            "metadata": {"name": "template-nodes", "namespace": NAMESPACE},
+            "nodeTopology": {"matchLabels": {TEMPLATE: "true"}},
+            "storageClassName": WAITING, "capacity": "3000Gi", "maximumVolumeSize": "3000Gi",
+        }),
+    ])?;
+    let status = json!({"status": {"capacity": resources, "allocatable": resources}}).to_string();
+    bed.fixture.kubectl(&["patch", "node", "template", "--subresource=status", "--type=merge", "-p", &status])?;
+    bed.apply_pod("scaled", &[("scaled", (WAITING, 2500))])?;
+    // kube-scheduler selects it, and csi-provisioner finds that it is none
+    let words = "failed to get selected CSINode template";
+    bed.fixture.wait_event("PersistentVolumeClaim", "scaled", "Warning ProvisioningFailed", words)?;
+    bed.check_pending("scaled")?;
+    bed.delete_pod("scaled", &["scaled"])?;
+    bed.fixture.kubectl(&["delete", "node", "template", "--timeout=60s"])?;
+    let promise =
+        bed.fixture.kubectl(&["get", "csistoragecapacity", "template-nodes", "-n", NAMESPACE, "-o", "name"])?;
+    ensure!(!promise.is_empty(), "the object that an administrator wrote has been removed");
+    bed.fixture.kubectl(&["delete", "csistoragecapacity", "template-nodes", "-n", NAMESPACE]).map(drop)
+}

@@ -1,0 +1,216 @@
+//! Many faults at once in a cluster that was healthy: one run of `doctor` names each of them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot_class, storage_class};
+use system_tests::plugin;
+use system_tests::shared::TestCluster;
+use testbed::sidecars::{Sidecar, apply_snapshot_crds};
+use topolvm_api::ApiFlavor;
+use topolvm_testkit::lvm::FakeLvm;
+
+const CLASS: &str = "vault-storage";
+/// Volume group of each node.
+pub(crate) const GROUP: &str = "ssd";
+
+/// The checks that have to find something, with words of what they find.
+const EXPECTED: [(&str, &str); 19] = [
+    ("controller", "deployment/topolvm-controller: none of 0 replicas is ready"),
+    ("leases", "in the future"),
+    ("webhooks", "is for elsewhere.example, and the API server asks for topolvm-controller.topolvm-system.svc"),
+    ("storage-classes", "StorageClass impossible: no node has the device class \"tape\""),
+    ("storage-classes", "StorageClass hasty: volumes are bound before it is known"),
+    ("marker-pods", "default/marked (without an owner)"),
+    ("capacity-tracking", "it is not told --enable-capacity"),
+    ("capacity-tracking", "on node vanished: the node does not exist"),
+    ("unscheduled-pods", "pod default/bypassing was put on node n1"),
+    ("selected-nodes", "default/misplaced is to be made on node vanished"),
+    ("copies", "default/copy waits for the PersistentVolumeClaim default/no-such"),
+    ("copies", "claim vault/smaller asks for 5Gi, and claim vault/data-vault-0 is 10Gi"),
+    ("snapshots", "snapshot.storage.k8s.io lacks volumesnapshots"),
+    ("volumes", "LogicalVolume stray is of node vanished"),
+    ("volumes", "PersistentVolume empty has no LogicalVolume"),
+    ("volumes", "is gone"),
+    ("kernels", "StorageClass impossible makes xfs, and the kernel of n1"),
+    ("leftovers", "node n2 has the finalizer topolvm.cybozu.com/node"),
+    ("leftovers", "node n2 has annotations of topolvm.cybozu.com"),
+];
+
+/// The checks whose findings the printed commands mend.
+const MENDED: [&str; 5] = ["storage-classes", "capacity-tracking", "unscheduled-pods", "selected-nodes", "leftovers"];
+
+/// Plants the faults and checks that they are named, that nothing else is, and that the printed commands mend those for
+/// which there are commands.
+pub(crate) fn check_faults(shared: &TestCluster, lvms: &[FakeLvm]) -> Result<()> {
+    // It would take off the annotation of a node that does not exist
+    Sidecar::Provisioner.stop(&shared.cluster)?;
+    plant_in_pods_and_claims(shared)?;
+    plant_in_nodes(shared)?;
+    plant_in_driver(shared)?;
+    // As somebody does with lvremove
+    let volume = |lvm: &FakeLvm| Some((lvm.clone(), lvm.volumes(GROUP).pop()?));
+    let (lvm, volume) = lvms.iter().find_map(volume).context("no node has a volume")?;
+    lvm.remove_volume(GROUP, &volume);
+    let expected: BTreeSet<_> = EXPECTED.iter().map(|(name, _)| *name).collect();
+    wait_for_findings(shared, &expected, &EXPECTED)?;
+    plugin::run_printed_commands(&shared.cluster)?;
+    let left = expected.into_iter().filter(|name| !MENDED.contains(name)).collect();
+    wait_for_findings(shared, &left, &[])?;
+    switch_mode(shared)
+}
+
+/// Waits until these checks and no others find something: these words.
+fn wait_for_findings(shared: &TestCluster, expected: &BTreeSet<&str>, named: &[(&str, &str)]) -> Result<()> {
+    shared.cluster.ready("apiserver", || {
+        let report = plugin::json(&shared.cluster, &["doctor"])?;
+        let checks = report["checks"].as_array().context("a report without checks")?;
+        let bad: Vec<_> = checks.iter().filter(|check| check["result"] != "ok").collect();
+        let names: BTreeSet<_> = bad.iter().filter_map(|check| check["name"].as_str()).collect();
+        ensure!(names == *expected, "doctor names {names:?} and not {expected:?}: {bad:#?}");
+        for (name, words) in named {
+            let checks = bad.iter().filter(|check| check["name"] == *name);
+            let mut findings = checks.filter_map(|check| check["findings"].as_array()).flatten();
+            let is_named = findings.any(|finding| finding["found"].as_str().is_some_and(|text| text.contains(words)));
+            ensure!(is_named, "{name} does not say {words:?}: {bad:#?}");
+        }
+        Ok(())
+    })
+}
+
+/// Checks that a controller which finds no extender is taken out of its mode by the printed commands.
+fn switch_mode(shared: &TestCluster) -> Result<()> {
+    let path = "/spec/template/spec/containers/0/args";
+    let arguments = ["--scheduling-mode=extender", "--enable-webhooks", "--pod-capacity-resource=marker"];
+    let patch = json!([{"op": "replace", "path": path, "value": arguments}]).to_string();
+    let deployment = ["-n", "topolvm-system", "patch", "deployment", "topolvm-controller", "--type=json", "-p", &patch];
+    shared.kubectl(&deployment)?;
+    shared.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "topolvm-extender-probe", "namespace": "topolvm-system"},
+        "data": {"extender-proven": "false", "reason": "kube-scheduler does not call it"},
+    }))?;
+    let report = plugin::json(&shared.cluster, &["doctor"])?;
+    let mut checks = report["checks"].as_array().into_iter().flatten();
+    let found = checks.find(|check| check["name"] == "extender-called").context("no such check")?;
+    ensure!(found.to_string().contains("is not proven to call the extender"), "doctor says {found:#}");
+    plugin::run_printed_commands(&shared.cluster)?;
+    let arguments = ["-n", "topolvm-system", "get", "deployment", "topolvm-controller", "-o"];
+    let format = "jsonpath={.spec.template.spec.containers[0].args}";
+    let arguments = shared.kubectl(&[&arguments[..], &[format]].concat())?;
+    ensure!(arguments == r#"["--scheduling-mode=capacity","--enable-webhooks"]"#, "the arguments are {arguments}");
+    Ok(())
+}
+
+fn plant_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
+    for name in ["held", "misplaced"] {
+        shared.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
+    }
+    shared.kubectl(&["annotate", "pvc", "misplaced", "volume.kubernetes.io/selected-node=vanished"])?;
+    shared.apply(&copied_claim("copy", CLASS, "1Gi", DataSource::Claim("no-such")))?;
+    let mut smaller = copied_claim("smaller", CLASS, "5Gi", DataSource::Claim("data-vault-0"));
+    smaller["metadata"]["namespace"] = json!("vault");
+    shared.apply(&smaller)?;
+    let mut bypassing = pod("bypassing", "held", VolumeMode::Filesystem);
+    bypassing["spec"]["nodeName"] = json!("n1");
+    bypassing["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    shared.apply(&bypassing)?;
+    let mut marked = pod("marked", "unused", VolumeMode::Filesystem);
+    marked["spec"]["volumes"] = json!([]);
+    marked["spec"]["containers"][0]["volumeMounts"] = json!([]);
+    let one = json!({"topolvm.io/capacity": "1"});
+    marked["spec"]["containers"][0]["resources"] = json!({"requests": one, "limits": one});
+    // Kept away from kube-scheduler, whose message would be another fault
+    marked["spec"]["schedulerName"] = json!("nobody");
+    shared.apply(&marked)
+}
+
+fn plant_in_nodes(shared: &TestCluster) -> Result<()> {
+    let finalizer = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "topolvm.cybozu.com/node"}]);
+    shared.kubectl(&["patch", "node", "n2", "--type=json", "-p", &finalizer.to_string()])?;
+    shared.kubectl(&["annotate", "node", "n2", "capacity.topolvm.cybozu.com/ssd=1"])?;
+    let info = |kernel: &str| -> Value {
+        json!({
+            "architecture": "amd64", "bootID": "b", "containerRuntimeVersion": "c", "kernelVersion": kernel,
+            "kubeProxyVersion": "k", "kubeletVersion": "k", "machineID": "m", "operatingSystem": "linux",
+            "osImage": "o", "systemUUID": "s",
+        })
+    };
+    let status = json!({"status": {"nodeInfo": info("5.4.0-200-generic")}}).to_string();
+    shared.kubectl(&["patch", "node", "n1", "--subresource=status", "--type=merge", "-p", &status])?;
+    shared.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "empty"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "none",
+            "csi": {"driver": "topolvm.io", "volumeHandle": "no-such"},
+        },
+    }))?;
+    shared.apply(&json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "stray"},
+        "spec": {"name": "stray", "nodeName": "vanished", "size": "1Gi"},
+    }))
+}
+
+fn plant_in_driver(shared: &TestCluster) -> Result<()> {
+    let mut impossible = storage_class(ApiFlavor::TopoLvm, "impossible", Some("tape"), false);
+    impossible["parameters"]["csi.storage.k8s.io/fstype"] = json!("xfs");
+    shared.apply(&impossible)?;
+    let mut hasty = storage_class(ApiFlavor::TopoLvm, "hasty", Some("ssd"), false);
+    hasty["volumeBindingMode"] = json!("Immediate");
+    shared.apply(&hasty)?;
+    plant_in_programs(shared)?;
+    shared.apply(&json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+        "metadata": {"name": "forgotten", "namespace": "topolvm-system"}, "storageClassName": CLASS, "capacity": "1Gi",
+        "nodeTopology": {"matchLabels": {"topology.topolvm.io/node": "vanished"}},
+    }))?;
+    shared.apply(&json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "topolvm-io", "namespace": "topolvm-system"},
+        "spec": {"holderIdentity": "late", "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"},
+    }))?;
+    define_half_of_snapshots(shared)?;
+    shared.cluster.ready("apiserver", || shared.apply(&snapshot_class(ApiFlavor::TopoLvm, "snaps")))
+}
+
+/// Creates a Deployment whose csi-provisioner publishes nothing, and a webhook whose certificate is for another name.
+fn plant_in_programs(shared: &TestCluster) -> Result<()> {
+    let labels = json!({"app": "topolvm"});
+    shared.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "topolvm-controller", "namespace": "topolvm-system"},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"serviceAccountName": "topolvm-controller", "containers": [
+                    {"name": "topolvm-controller", "image": "none", "args": ["--scheduling-mode=capacity"]},
+                    {"name": "csi-provisioner", "image": "none"},
+                ]},
+            },
+        },
+    }))?;
+    let certificate = shared.cluster.pki().server("elsewhere", None, &["elsewhere.example"], &[])?;
+    shared.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "misnamed"},
+        "webhooks": [{
+            "name": "pvc-hook.topolvm.io", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {
+                "service": {"namespace": "topolvm-system", "name": "topolvm-controller", "path": "/pvc/mutate"},
+                "caBundle": ByteString(certificate.certificate.into_bytes()),
+            },
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["persistentvolumeclaims"]}],
+            "namespaceSelector": {"matchLabels": {"nobody": "has-this"}},
+        }],
+    }))
+}
+
+/// Installs the definitions of snapshots without that of VolumeSnapshot.
+fn define_half_of_snapshots(shared: &TestCluster) -> Result<()> {
+    apply_snapshot_crds(&shared.cluster)?;
+    shared.kubectl(&["delete", "crd", "volumesnapshots.snapshot.storage.k8s.io", "--timeout=60s"]).map(drop)
+}

@@ -1,0 +1,169 @@
+//! The web page in a headless Chromium: an empty, a healthy, a full and a broken cluster in light and dark, at the
+//! width of a desktop and of a phone. The API server is a fake, whose objects are those of one cluster alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+use system_tests::browser::{ARROW_DOWN, Browser, ENTER, ESCAPE, LOOKS, Look, TAB};
+use system_tests::web_page::{LV, WebPage};
+use topolvm_testkit::fixtures::storage_class;
+
+const NAMESPACES: [&str; 4] = ["bank", "media", "search", "shop"];
+const CLAIMS: [&str; 5] = ["data-postgres", "cache-redis", "broker-kafka", "index-search", "media-store"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "the_web_page_shows_what_a_cluster_is_like_to_anybody_on_any_screen";
+    vec![Trial::test(name, || look_at_all().map_err(|error| Failed::from(format!("{error:#}"))))]
+}
+
+fn look_at_all() -> Result<()> {
+    let directory = tempfile::tempdir_in("/var/tmp").context("create a directory")?;
+    let page = WebPage::start(directory.path(), "1s")?;
+    let browser = Browser::start(directory.path())?;
+    let pictures = pictures()?;
+    browser.set_look(LOOKS[0])?;
+    browser.open(&page.url)?;
+    let look = |state: &str| look_at(&browser, &pictures, state).context(state.to_owned());
+
+    browser.wait_for("document.body.innerText.includes('no node has storage of this driver')")?;
+    browser.wait_for("document.querySelector('#nodes h3').innerText === 'No node offers storage yet'")?;
+    look("empty")?;
+
+    page.api.apply_json(storage_class("topolvm-provisioner").device_class("ssd").build());
+    fill(&page, 12, 5, |number| 40 + number * 7);
+    browser.wait_for("document.body.innerText.includes('No problem found')")?;
+    browser.wait_for("document.querySelectorAll('#nodes .node').length === 12")?;
+    browser.wait_for("document.getElementById('matched').innerText === '60 volumes'")?;
+    browser.wait_for("document.querySelectorAll('#rows .used .gauge').length > 5")?;
+    look("healthy")?;
+    // The one of docs/web-page.md
+    browser.set_look(Look { name: "overview", width: 1280, height: 1330, is_dark: false })?;
+    browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
+    browser.screenshot(&pictures.join("overview.png"))?;
+    browser.set_look(LOOKS[0])?;
+    find_with_the_keyboard(&browser).context("keyboard")?;
+    keep_focus_while_it_changes(&page, &browser).context("changes")?;
+
+    fill(&page, 300, 4, |number| if number % 5 == 0 { 9 } else { 1 });
+    browser.wait_for("document.querySelectorAll('#nodes.dense .node').length === 300")?;
+    look("full")?;
+
+    break_some(&page);
+    browser.wait_for("document.querySelectorAll('#problems .finding').length >= 3")?;
+    browser.wait_for("document.querySelectorAll('#rows .why').length >= 3")?;
+    look("broken")
+}
+
+/// Returns the directory of the pictures, which stay for people to look at.
+fn pictures() -> Result<PathBuf> {
+    let directory = std::env::current_exe()?.ancestors().nth(3).context("no target directory")?.join("web-page");
+    fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Takes a picture of top and volumes in each look, and checks console and accessibility.
+fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
+    for look in LOOKS {
+        browser.set_look(look)?;
+        browser.run(
+            "scrollTo(0, 0); return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
+        )?;
+        browser.screenshot(&pictures.join(format!("{state}-{}.png", look.name)))?;
+        let width = browser.run("return document.documentElement.scrollWidth")?;
+        ensure!(width.as_u64().is_some_and(|width| width <= u64::from(look.width)), "{}: {width} wide", look.name);
+        browser.check_accessibility().context(look.name)?;
+    }
+    browser.set_look(LOOKS[0])?;
+    let messages = browser.console()?;
+    ensure!(messages.is_empty(), "the console has {messages:#?}");
+    Ok(())
+}
+
+/// Adds nodes up to this number, each with so many volumes and the free GiB that `free` gives.
+fn fill(page: &WebPage, nodes: u64, volumes: u64, free: impl Fn(u64) -> u64) {
+    for number in 1..=nodes {
+        let node = format!("node-{number:03}");
+        let ssd = free(number);
+        page.add_node(&node, &[("", ssd), ("ssd", ssd), ("hdd", ssd * 3 + 1)]);
+        for volume in 0..volumes {
+            let at = usize::try_from(number * volumes + volume).unwrap_or_default();
+            let claim = format!("{}/{}-{at}", NAMESPACES[at % NAMESPACES.len()], CLAIMS[at % CLAIMS.len()]);
+            let class = if volume % 3 == 2 { "hdd" } else { "ssd" };
+            page.add_volume(&format!("pvc-{number:03}-{volume}"), &node, class, 5 + number % 13 * 4, &claim);
+        }
+    }
+}
+
+/// Finds a volume, opens and closes its details, and goes on to the next, without a mouse.
+fn find_with_the_keyboard(browser: &Browser) -> Result<()> {
+    let focused = "document.activeElement";
+    browser.run("scrollTo(0, 0); document.activeElement.blur()")?;
+    browser.press(TAB)?;
+    browser.wait_for(&format!("{focused}.innerText === 'Skip to the volumes'"))?;
+    browser.press("/")?;
+    browser.wait_for(&format!("{focused}.name === 'q'"))?;
+    for letter in "postgres".chars() {
+        browser.press(&letter.to_string())?;
+    }
+    browser.wait_for("document.getElementById('matched').innerText === '12 of 60 volumes'")?;
+    browser.wait_for("document.getElementById('announcer').innerText === '12 of 60 volumes'")?;
+    // Past the other filters and the heads of the columns
+    for _ in 0..20 {
+        browser.press(TAB)?;
+        if browser.run("return document.activeElement.closest('#rows') !== null")? == true {
+            break;
+        }
+    }
+    browser.press(ARROW_DOWN)?;
+    browser.wait_for(&format!("{focused}.closest('.row').getAttribute('aria-rowindex') === '3'"))?;
+    browser.press(ENTER)?;
+    browser.wait_for(
+        "document.getElementById('details').open && document.querySelector('#details dd').innerText === 'Ready'",
+    )?;
+    browser.check_accessibility()?;
+    browser.press(ESCAPE)?;
+    browser.wait_for(&format!("!document.getElementById('details').open && {focused}.closest('.row') !== null"))?;
+    browser.run("document.getElementById('clear').click()")?;
+    browser.wait_for("document.getElementById('matched').innerText === '60 volumes'")
+}
+
+/// Changes a volume on the screen: what somebody has focused and where he has scrolled to stays.
+fn keep_focus_while_it_changes(page: &WebPage, browser: &Browser) -> Result<()> {
+    browser.run("document.querySelectorAll('#rows .row')[8].querySelector('button').focus()")?;
+    let place = "return [document.activeElement.title, Math.round(scrollY)]";
+    let before = browser.run(place)?;
+    let name = browser.run("return document.querySelectorAll('#rows .row')[8].volume.name")?;
+    let name = name.as_str().context("no name")?;
+    page.api.edit(LV, "", name, |volume| {
+        volume["spec"]["size"] = json!("777Gi");
+        volume["status"]["currentSize"] = json!("777Gi");
+    });
+    browser.wait_for("document.activeElement.closest('.row').innerText.includes('777 GiB')")?;
+    let after = browser.run(place)?;
+    ensure!(before == after, "{before}, and then {after}");
+    Ok(())
+}
+
+/// Takes a Node away, loses a volume, fails to make one, and plants a StorageClass that works nowhere.
+fn break_some(page: &WebPage) {
+    page.api.edit("nodes", "", "node-300", |node| node["metadata"]["finalizers"] = Value::Null);
+    page.api.delete("nodes", "", "node-300");
+    page.api.edit(LV, "", "pvc-007-0", |volume| {
+        let lost = json!({
+            "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "gone",
+            "lastTransitionTime": "2026-01-02T00:00:00Z",
+        });
+        volume["status"]["conditions"] = json!([lost]);
+    });
+    page.api.edit(LV, "", "pvc-009-1", |volume| {
+        volume["status"] =
+            json!({"code": 8, "message": "no enough space left on VG: free=1073741824, requested=5368709120"});
+    });
+    page.api.apply_json(storage_class("fast").build());
+    page.api.edit("nodes", "", "node-001", |node| {
+        node["metadata"]["annotations"]["capacity.topolvm.io/00default"] = json!("0");
+    });
+}
