@@ -54,7 +54,8 @@ impl Module {
             let objects = directory.join("objects");
             let mut command = go(&sources);
             command.env("GOBIN", directory.join("bin")).env("GOCACHE", &objects).env("CGO_ENABLED", "0");
-            command.args(["install", "-trimpath", "-ldflags", self.ldflags, package]);
+            // The programs are stripped in the end; without DWARF the objects take half of the disk, too.
+            command.args(["install", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", self.ldflags, package]);
             progress::run(&format!("building {} with go: once, {}", self.what, self.duration), &mut command)?;
             complete(&Build { directory, sources: &sources })?;
             // Several gigabytes that nobody needs again.
