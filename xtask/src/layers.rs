@@ -62,7 +62,14 @@ impl Layer {
             let (all, failed) = lint::run_all();
             return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 });
         }
-        self.test(self.command())
+        let mut counts = self.test(self.command())?;
+        if self == Self::Unit {
+            // Its other tests are layers of their own
+            let mut own = cargo(&["test", "--locked", "--quiet", "--no-fail-fast", "--package", "system-tests"]);
+            own.args(["--lib", "--bins"]);
+            counts = counts.plus(self.test(own)?);
+        }
+        Ok(counts)
     }
 
     /// cargo test of what the layer consists of.

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::connection::ClusterArgs;
 use crate::error::Error;
 use crate::install::loop_file::{self, LABEL, LoopFile};
-use crate::install::options::{Lvmd, Options};
+use crate::install::options::{EMBEDDED_CAPACITY, Lvmd, Options};
 use crate::install::record::Record;
 use crate::install::{self, InstallError, RunFlags, SNAPSHOTS, check_namespace, print_progress};
 use crate::{connection, output, request, size};
@@ -107,6 +107,8 @@ async fn new_options(cluster: &ClusterArgs, client: &Client, flags: &TrialFlags)
         node_selector: [(LABEL.0.to_owned(), LABEL.1.to_owned())].into(),
         storage_class: None,
         trial: Some(LoopFile { size: flags.size, directory: flags.directory.clone(), is_alone: true }),
+        // A first volume is wanted at once, and csi-provisioner may learn of a new StorageClass a minute later
+        components: vec![EMBEDDED_CAPACITY.to_owned()],
         ..Options::default()
     };
     let drivers = Api::<CSIDriver>::all(client.clone());

@@ -10,7 +10,7 @@ const DEFINITION: &str = include_str!("crd.json");
 /// Returns the CustomResourceDefinition for one API group.
 ///
 /// Beyond what TopoLVM installs it has a short name, printer columns, conditions, rules that what decides where a
-/// volume is stays as it is (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.32; the
+/// volume is stays as it is (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.31; the
 /// same): with `spec.nodeName` a node agent watches only its own objects, with `status.volumeID` it and the controller
 /// find the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's
 /// drops the conditions.

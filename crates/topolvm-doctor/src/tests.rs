@@ -155,9 +155,22 @@ fn assert_named(facts: &Facts, check: &str, result: Outcome, found: &str, remedy
     assert!(!faults[0].explanation.is_empty());
 }
 
+#[test]
+fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_them() {
+    let found_in = |minor: u32| {
+        let mut definition = established(TopoLvm);
+        definition["spec"]["versions"][0].as_object_mut().unwrap().remove("selectableFields");
+        let version = Ok((1, minor, format!("v1.{minor}.0")));
+        let facts = Facts { version, definitions: Ok(vec![of(definition)]), ..sound() };
+        faults(&examine(&facts)).iter().map(|fault| fault.name).collect::<Vec<_>>()
+    };
+    assert_eq!(found_in(30), [""; 0]);
+    assert_eq!(found_in(31), ["crd"]);
+}
+
 #[rstest]
-#[case("api-server", Outcome::Fail, "v1.30.1", "upgrade Kubernetes", |facts: &mut Facts| facts.version = Ok((1, 30,
-    "v1.30.1".to_owned())))]
+#[case("api-server", Outcome::Fail, "v1.29.1", "upgrade Kubernetes", |facts: &mut Facts| facts.version = Ok((1, 29,
+    "v1.29.1".to_owned())))]
 #[case("crd", Outcome::Fail, "is not defined", "base/crd.yaml", |facts: &mut Facts| {
     facts.definitions = Ok(vec![of(established(Legacy))]);
 })]

@@ -67,7 +67,7 @@ where
 }
 
 /// "field label not supported". Fields of a CRD can be selected where it says so (`selectableFields`), which that of
-/// TopoLVM does not, and from Kubernetes 1.32 on, or 1.31 with a feature gate.
+/// TopoLVM does not, and from Kubernetes 1.31 on, or 1.30 with a feature gate.
 fn is_unknown_field(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 400)
 }

@@ -11,6 +11,7 @@ mod memory;
 mod metrics;
 pub mod scheduler;
 pub mod volume_metrics;
+pub mod web_page;
 
 use std::fmt;
 

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cache::Cache;
 use crate::size::GIB;
+
+/// Free bytes without which nothing is begun: a disk that runs full in the middle shows as anything but that.
+const LEAST_SPACE: u64 = 2 * GIB;
 
 /// Returns the reason for which no guest can be booted here; `None` when nothing is known to be missing.
 pub fn missing_for_guests() -> Option<String> {
@@ -16,15 +20,17 @@ pub fn missing_for_guests() -> Option<String> {
     if std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() == "3") {
         return Some("guests need ptrace: reboot with a kernel.yama.ptrace_scope below 3".to_owned());
     }
-    if free_memory_for_files().is_none_or(|free| free < GIB) {
+    if free_bytes(Path::new("/dev/shm")).is_none_or(|free| free < GIB) {
         return Some(
             "guests keep memory and disks in /dev/shm, which has less than 1 GiB free: enlarge it (docker: --shm-size)"
                 .to_owned(),
         );
     }
-    missing_programs(&["bash", "taskset", "setpriv", "setsid"], "packages bash and util-linux").or_else(|| {
-        missing_programs(&["apt-get", "apt-cache", "dpkg-deb"], "guests boot a kernel from Debian's packages")
-    })
+    missing_space()
+        .or_else(|| missing_programs(&["bash", "taskset", "setpriv", "setsid"], "packages bash and util-linux"))
+        .or_else(|| {
+            missing_programs(&["apt-get", "apt-cache", "dpkg-deb"], "guests boot a kernel from Debian's packages")
+        })
 }
 
 /// Returns the reason for which no cluster can be started here; `None` when nothing is known to be missing.
@@ -43,7 +49,7 @@ pub fn missing_for_clusters() -> Option<String> {
 
 /// Returns the reason for which no Go programs can be built here; `None` when nothing is known to be missing.
 pub fn missing_for_go_programs() -> Option<String> {
-    missing_go("helm is needed", "helm3 and helm4")
+    missing_space().or_else(|| missing_go("helm is needed", "helm3 and helm4"))
 }
 
 /// Returns the reason for which no packages of Debian can be unpacked here; `None` when nothing is known to be missing.
@@ -51,15 +57,32 @@ pub fn missing_for_packages() -> Option<String> {
     missing_programs(&["apt-get", "dpkg-deb"], "Prometheus is unpacked from Debian's package")
 }
 
+/// Returns a sentence about the disk of the cache or of /var/tmp, if it has no room for what tests write.
+fn missing_space() -> Option<String> {
+    let cache = match Cache::open() {
+        Ok(cache) => cache.root().to_owned(),
+        Err(error) => return Some(format!("{error:#}")),
+    };
+    [cache.as_path(), Path::new("/var/tmp")].into_iter().find_map(|path| too_full(path, LEAST_SPACE))
+}
+
+fn too_full(path: &Path, least: u64) -> Option<String> {
+    let free = free_bytes(path)?;
+    (free < least).then(|| {
+        let (path, free, least) = (path.display(), free >> 20, least >> 20);
+        format!("{path} has {free} MiB free, and tests write more than {least}: make room, or set TOPOLVM_CACHE")
+    })
+}
+
 fn missing_go(need: &str, programs: &str) -> Option<String> {
     (std::env::var_os("TESTBED_BIN").is_none() && find_program("go").is_none())
         .then(|| format!("{need}: install Go 1.21 or newer, or set TESTBED_BIN to a directory with {programs}"))
 }
 
-/// Returns the free bytes in /dev/shm.
-fn free_memory_for_files() -> Option<u64> {
-    let shm = rustix::fs::statvfs("/dev/shm").ok()?;
-    Some(shm.f_bavail.saturating_mul(shm.f_frsize))
+/// Returns the free bytes of the filesystem of a file.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let filesystem = rustix::fs::statvfs(path).ok()?;
+    Some(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
 }
 
 fn missing_programs(programs: &[&str], hint: &str) -> Option<String> {
@@ -82,5 +105,13 @@ mod tests {
     fn a_missing_program_is_named_with_what_brings_it() {
         let reason = missing_programs(&["sh", "no-such-program"], "package xyz").unwrap();
         assert_eq!(reason, "no-such-program not found (package xyz)");
+    }
+
+    #[test]
+    fn a_disk_that_is_too_full_is_named_with_what_is_free() {
+        let path = Path::new("/var/tmp");
+        assert_eq!(too_full(path, 0), None);
+        let reason = too_full(path, u64::MAX).unwrap();
+        assert!(reason.starts_with("/var/tmp has ") && reason.contains("make room"), "{reason}");
     }
 }

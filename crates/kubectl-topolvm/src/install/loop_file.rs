@@ -18,8 +18,9 @@ const TAG: &str = "topolvm.io/trial";
 const IMAGE: &str = concat!("localhost/topolvm:", env!("CARGO_PKG_VERSION"));
 const ATTACH: &str = concat!(include_str!("loop_file/functions.sh"), "\n", include_str!("loop_file/attach.sh"));
 const REMOVE: &str = concat!(include_str!("loop_file/functions.sh"), "\n", include_str!("loop_file/remove.sh"));
-/// Keeps a container without a process that ever runs: one that is stopped. It is ended by SIGKILL.
-const STOPPED: &str = "kill -STOP $$";
+/// Keeps a container without a process that ever runs: one that is stopped. It is ended by SIGKILL. Of two dollar signs
+/// in a row kubelet takes one away.
+const STOPPED: &str = "kill -STOP ${$}";
 
 /// A volume group on a loop file of each node with the label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use topolvm_kube::{LogicalVolumeWriter, can_select, watch_selected};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 /// Returns the selection of this node's objects, or of all if the server cannot select by `spec.nodeName` (selectable
-/// fields of a CRD: Kubernetes 1.32, or 1.31 with a CRD that has them). Retries with back-off until it knows.
+/// fields of a CRD: Kubernetes 1.31, and a CRD that has them). Retries with back-off until it knows.
 pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut backoff: Backoff) -> watcher::Config {
     let field = format!("spec.nodeName={node}");
     loop {
@@ -17,7 +17,7 @@ pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut b
             Ok(false) => {
                 tracing::warn!(
                     "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; \
-                     install the current CustomResourceDefinition on Kubernetes 1.32 or later"
+                     install the current CustomResourceDefinition on Kubernetes 1.31 or later"
                 );
                 return watcher::Config::default();
             }

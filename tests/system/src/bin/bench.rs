@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 use system_tests::bench::{
-    Figure, Selector, agent, capacity, cluster, create, images, install, lvmd, scheduler, volume_metrics,
+    Figure, Selector, agent, capacity, cluster, create, images, install, lvmd, scheduler, volume_metrics, web_page,
 };
 use testbed::{machine, program};
 
@@ -35,7 +35,7 @@ struct Part {
     measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: agent::run },
@@ -43,6 +43,7 @@ const PARTS: [Part; 9] = [
     Part { families: &capacity::FAMILIES, measure: capacity::run },
     Part { families: &cluster::FAMILIES, measure: cluster::run },
     Part { families: &[volume_metrics::FAMILY], measure: |directory, _| volume_metrics::run(directory) },
+    Part { families: &[web_page::FAMILY], measure: |directory, _| web_page::run(directory) },
     Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
     Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
 ];

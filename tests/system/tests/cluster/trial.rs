@@ -64,6 +64,9 @@ fn make_first_claim(shared: &TestCluster, node: &Node) -> Result<()> {
     );
     ensure!(bound < FIRST_CLAIM, "the first claim took {bound:?}");
     plugin::run_line(&shared.cluster, look)?;
+    let restarts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+    let restarts = shared.kubectl(&[&["get", "pods", "-o", restarts][..], &PODS].concat())?;
+    ensure!(restarts == "0", "the pod of the trial was restarted: {restarts}");
     let allocated = allocated_bytes(node)?;
     ensure!(allocated < 128 << 20, "{allocated} bytes of the file are allocated: it is not sparse");
     Ok(())

@@ -1,10 +1,12 @@
 //! Go programs of the test bed: Kubernetes, the CSI sidecars, csi-sanity, helm, cert-manager and actionlint.
 
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
 use super::golang::Module;
+use super::key;
 use crate::cache::Cache;
 
 const KUBERNETES_TOOLS: Module = Module {
@@ -17,6 +19,21 @@ const KUBERNETES_TOOLS: Module = Module {
     // Kubernetes' own build sets these; without them the programs call themselves v0.0.0-master and refuse each other.
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=36",
+    tags: "",
+};
+
+/// The oldest version that is supported, `topolvm_doctor::OLDEST`.
+const OLDEST_KUBERNETES: Module = Module {
+    name: "oldest-kubernetes",
+    what: "Kubernetes 1.30.14",
+    duration: "about 5 minutes",
+    go_mod: include_str!("../../oldest-kubernetes/go.mod"),
+    go_sum: include_str!("../../oldest-kubernetes/go.sum"),
+    main: None,
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.30.14 -X k8s.io/component-base/version.gitMajor=1 \
+              -X k8s.io/component-base/version.gitMinor=30",
+    // Without the volume plugins and credentials of clouds
+    tags: "providerless",
 };
 
 const CSI_SANITY: Module = Module {
@@ -27,6 +44,7 @@ const CSI_SANITY: Module = Module {
     go_sum: include_str!("../../csi-sanity/go.sum"),
     main: None,
     ldflags: "-s -w",
+    tags: "",
 };
 
 const HELM_3: Module = Module {
@@ -40,6 +58,7 @@ const HELM_3: Module = Module {
     ldflags: "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
               -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+    tags: "",
 };
 
 const HELM_4: Module = Module {
@@ -50,6 +69,7 @@ const HELM_4: Module = Module {
     go_sum: include_str!("../../helm4/go.sum"),
     main: None,
     ldflags: "-s -w",
+    tags: "",
 };
 
 const CERT_MANAGER: Module = Module {
@@ -60,6 +80,7 @@ const CERT_MANAGER: Module = Module {
     go_sum: include_str!("../../cert-manager/go.sum"),
     main: Some(include_str!("../../cert-manager/main.go")),
     ldflags: "-s -w",
+    tags: "",
 };
 
 const ACTIONLINT: Module = Module {
@@ -70,6 +91,7 @@ const ACTIONLINT: Module = Module {
     go_sum: include_str!("../../actionlint/go.sum"),
     main: None,
     ldflags: "-s -w",
+    tags: "",
 };
 
 /// Names of the programs in [`KubernetesTools::bin`].
@@ -96,7 +118,13 @@ pub struct KubernetesTools {
     pub crds: PathBuf,
 }
 
-/// Returns Kubernetes and the stock CSI sidecars: those in `$TESTBED_BIN` when that is set, else built with Go.
+/// Returns true if clusters are to have the oldest version of Kubernetes that is supported: `TESTBED_KUBERNETES=oldest`.
+pub fn is_oldest_kubernetes() -> bool {
+    std::env::var_os("TESTBED_KUBERNETES").is_some_and(|wanted| wanted == "oldest")
+}
+
+/// Returns Kubernetes and the stock CSI sidecars: those in `$TESTBED_BIN` when that is set, else built with Go. etcd,
+/// kubectl and the sidecars are of the newest version in any case.
 pub fn kubernetes_tools() -> Result<KubernetesTools> {
     if let Some(bin) = prebuilt()? {
         let missing: Vec<&str> = PROGRAMS.into_iter().filter(|name| !bin.join(name).is_file()).collect();
@@ -109,12 +137,29 @@ pub fn kubernetes_tools() -> Result<KubernetesTools> {
         })?;
         return Ok(KubernetesTools { bin, crds });
     }
-    let entry = KUBERNETES_TOOLS.build(&Cache::open()?, |build| {
+    let cache = Cache::open()?;
+    let entry = KUBERNETES_TOOLS.build(&cache, |build| {
         // Go names the program by the last part of its package.
         build.rename("server", "etcd")?;
         build.copy_files("github.com/kubernetes-csi/external-snapshotter/client/v8", "config/crd", "crds")
     })?;
-    Ok(KubernetesTools { bin: entry.join("bin"), crds: entry.join("crds") })
+    let newest = KubernetesTools { bin: entry.join("bin"), crds: entry.join("crds") };
+    if is_oldest_kubernetes() { with_oldest(newest, &cache) } else { Ok(newest) }
+}
+
+/// Returns the programs with those of the oldest Kubernetes in the place of the newest, all in one directory.
+fn with_oldest(newest: KubernetesTools, cache: &Cache) -> Result<KubernetesTools> {
+    let oldest = OLDEST_KUBERNETES.build(cache, |_| Ok(()))?.join("bin");
+    let key = key(&[&oldest.to_string_lossy(), &newest.bin.to_string_lossy()]);
+    let bin = cache.entry("oldest-kubernetes-tools", &key, |directory| {
+        for program in PROGRAMS {
+            let source = [&oldest, &newest.bin].map(|bin| bin.join(program)).into_iter().find(|file| file.is_file());
+            let source = source.with_context(|| format!("no {program} was built"))?;
+            fs::hard_link(source, directory.join(program)).with_context(|| format!("link {program}"))?;
+        }
+        Ok(())
+    })?;
+    Ok(KubernetesTools { bin, ..newest })
 }
 
 /// Returns the program csi-sanity: the one in `$TESTBED_BIN` when there is one, else built with Go.

@@ -26,6 +26,8 @@ pub(super) struct Module {
     pub(super) main: Option<&'static str>,
     /// Flags of the linker.
     pub(super) ldflags: &'static str,
+    /// Build tags.
+    pub(super) tags: &'static str,
 }
 
 /// A finished build, whose files may be changed before the cache entry is complete.
@@ -55,7 +57,8 @@ impl Module {
             let mut command = go(&sources);
             command.env("GOBIN", directory.join("bin")).env("GOCACHE", &objects).env("CGO_ENABLED", "0");
             // The programs are stripped in the end; without DWARF the objects take half of the disk, too.
-            command.args(["install", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", self.ldflags, package]);
+            command.args(["install", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", self.ldflags]);
+            command.args(["-tags", self.tags, package]);
             progress::run(&format!("building {} with go: once, {}", self.what, self.duration), &mut command)?;
             complete(&Build { directory, sources: &sources })?;
             // Several gigabytes that nobody needs again.

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::{AUDIT, AUDIT_POLICY, ControlPlane, SCHEDULER_CONFIG};
+use crate::assets;
 use crate::network::{API_SERVER, SERVICES};
 
 const ETCD: &str = "http://127.0.0.1:2379";
@@ -56,6 +57,10 @@ impl ControlPlane {
         command.arg("--enable-aggregator-routing=true");
         command.args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"]);
         command.arg("--allow-privileged=true");
+        if assets::is_oldest_kubernetes() {
+            // For tokens of agents that run outside of pods; on by default since 1.31
+            command.arg("--feature-gates=ServiceAccountTokenNodeBinding=true");
+        }
         let policy = self.directory.join(AUDIT_POLICY);
         if policy.exists() {
             command.arg("--audit-policy-file").arg(policy);

@@ -1,0 +1,119 @@
+//! Measures the web page of topolvm-controller in a headless Chromium, over a fake API server with the objects of a
+//! large cluster.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use topolvm_api::LogicalVolume;
+
+use super::memory::{AT_REST, ResidentMemory};
+use super::{Figure, median};
+use crate::browser::{Browser, LOOKS};
+use crate::web_page::{LV, WebPage};
+
+/// Prefix of the names of its figures.
+pub const FAMILY: &str = "ui.";
+
+const NODES: u64 = 1000;
+const VOLUMES_PER_NODE: u64 = 50;
+/// Loads and updates of which the median counts.
+const ROUNDS: u64 = 9;
+/// Pause between two updates: the page is told of changes within 0.3 s as one.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The page is complete: map of nodes, number of volumes, and first rows.
+const COMPLETE: &str = "document.querySelectorAll('#nodes.dense .node').length === 1000 \
+                        && document.getElementById('matched').innerText === '50,000 volumes' \
+                        && document.querySelectorAll('#rows .row').length > 5";
+
+/// Fills a cluster of 1,000 nodes and 50,000 volumes, and looks at its page.
+pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+    // What its checks cost is not the page's
+    let page = WebPage::start(directory, "1h")?;
+    let shown = fill(&page)?;
+    wait_until_cached(directory, &page)?;
+    let alone = rest(&page)?;
+    let browser = Browser::start(directory)?;
+    browser.set_look(LOOKS[0])?;
+    let (mut loads, mut updates, mut largest) = (Vec::new(), Vec::new(), 0.0_f64);
+    let looked_at = || Ok::<_, anyhow::Error>(ResidentMemory::read(page.controller())?.mebibytes());
+    for _ in 0..ROUNDS {
+        loads.push(load(&browser, &page)?);
+        largest = largest.max(looked_at()?);
+    }
+    for round in 1..=ROUNDS {
+        sleep(PAUSE);
+        updates.push(update(&browser, &page, &shown, round)?);
+        largest = largest.max(looked_at()?);
+    }
+    drop(browser);
+    let afterwards = rest(&page)?;
+    Ok(vec![
+        Figure { name: "ui.load_ms", value: median(loads).context("no load")?, unit: "ms", goal: 1000.0 },
+        Figure { name: "ui.update_ms", value: median(updates).context("no update")?, unit: "ms", goal: 500.0 },
+        Figure { name: "ui.rss_mib", value: (largest - alone).max(0.0), unit: "MiB", goal: 30.0 },
+        Figure { name: "ui.rss_after_mib", value: (afterwards - alone).max(0.0), unit: "MiB", goal: 1.0 },
+    ])
+}
+
+/// Adds the objects. Returns the volume in the first row.
+fn fill(page: &WebPage) -> Result<LogicalVolume> {
+    let mut first = None;
+    for number in 0..NODES {
+        let node = format!("node-{number:04}");
+        page.add_node(&node, &[("", 100), ("ssd", 100), ("hdd", 900)]);
+        for volume in 0..VOLUMES_PER_NODE {
+            let claim = format!("team-{:02}/data-{number:04}-{volume:02}", number % 40);
+            let added = page.add_volume(&format!("pvc-{number:04}-{volume:02}"), &node, "ssd", 5, &claim);
+            first.get_or_insert(added);
+        }
+    }
+    first.context("no volume")
+}
+
+/// Waits until the controller has all objects in its caches, which a browser that looks once shows.
+fn wait_until_cached(directory: &Path, page: &WebPage) -> Result<()> {
+    let directory = directory.join("first");
+    std::fs::create_dir(&directory).context("create a directory")?;
+    let browser = Browser::start(&directory)?;
+    browser.open(&page.url)?;
+    browser.wait_for(COMPLETE)
+}
+
+/// Returns the MiB of the controller's resident memory after a pause.
+fn rest(page: &WebPage) -> Result<f64> {
+    sleep(AT_REST);
+    Ok(ResidentMemory::read(page.controller())?.mebibytes())
+}
+
+/// Loads the page. Returns the milliseconds from the beginning of the navigation until it is complete.
+fn load(browser: &Browser, page: &WebPage) -> Result<f64> {
+    browser.open("about:blank")?;
+    browser.open(&page.url)?;
+    browser.wait_for(COMPLETE)?;
+    browser.run("return performance.now()")?.as_f64().context("no time")
+}
+
+/// Grows a volume that is on the screen. Returns the milliseconds until the page shows its new size.
+fn update(browser: &Browser, page: &WebPage, volume: &LogicalVolume, round: u64) -> Result<f64> {
+    let name = volume.metadata.name.as_deref().context("a volume without a name")?;
+    let size = 1000 + round;
+    browser.run(&format!(
+        "window.shownAt = 0; const look = () => {{ \
+         if (document.getElementById('rows').innerText.includes('{size} GiB')) \
+         window.shownAt = performance.timeOrigin + performance.now(); else setTimeout(look, 5); }}; look()"
+    ))?;
+    #[expect(clippy::disallowed_methods, reason = "the browser's clock is that of the machine")]
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    page.api.edit(LV, "", name, |volume| {
+        volume["spec"]["size"] = json!(format!("{size}Gi"));
+        volume["status"]["currentSize"] = json!(format!("{size}Gi"));
+    });
+    browser.wait_for("window.shownAt > 0")?;
+    let shown = browser.run("return window.shownAt")?.as_f64().context("no time")?;
+    let milliseconds = shown - before.as_secs_f64() * 1000.0;
+    ensure!(milliseconds > 0.0, "it was shown {milliseconds} ms after the change");
+    Ok(milliseconds)
+}
