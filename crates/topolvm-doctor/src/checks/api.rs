@@ -41,7 +41,9 @@ pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let mut ours = crd(facts.flavor).spec.versions;
     if !facts.version.as_ref().is_ok_and(server_version::has_selectable_fields) {
         // The API server drops them, whoever applies the definition
-        ours.iter_mut().for_each(|version| version.selectable_fields = None);
+        for version in &mut ours {
+            version.selectable_fields = None;
+        }
     }
     let served = |ours: &CustomResourceDefinitionVersion| {
         found.spec.versions.iter().find(|version| version.served && version.name == ours.name)

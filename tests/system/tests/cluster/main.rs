@@ -37,6 +37,7 @@ mod switching;
 mod trial;
 mod upstream_provisioner;
 mod vault;
+mod web_page;
 mod webhooks;
 
 use std::process::ExitCode;

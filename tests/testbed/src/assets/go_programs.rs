@@ -118,7 +118,8 @@ pub struct KubernetesTools {
     pub crds: PathBuf,
 }
 
-/// Returns true if clusters are to have the oldest version of Kubernetes that is supported: `TESTBED_KUBERNETES=oldest`.
+/// Returns true if clusters are to have the oldest version of Kubernetes that is supported:
+/// `TESTBED_KUBERNETES=oldest`.
 pub fn is_oldest_kubernetes() -> bool {
     std::env::var_os("TESTBED_KUBERNETES").is_some_and(|wanted| wanted == "oldest")
 }

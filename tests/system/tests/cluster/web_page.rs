@@ -1,0 +1,47 @@
+//! `kubectl topolvm ui` against the pod of topolvm-controller.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use system_tests::plugin;
+use system_tests::shared::TestCluster;
+
+/// Turns the page on, and looks through a forwarded port for the volume of a claim in the namespace default.
+pub(crate) fn check(shared: &TestCluster, claim: &str) -> Result<()> {
+    let arguments = ["ui", "--no-browser"];
+    let off = plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), &arguments)?;
+    ensure!(!off.is_success && off.errors.contains("kubectl topolvm upgrade --ui"), "{off:?}");
+    plugin::run_successfully(&shared.cluster, &["upgrade", "--ui"])?;
+
+    let mut command = plugin::command(&shared.cluster, &shared.cluster.inner_kubeconfig())?;
+    let mut forwarding = command.args(arguments).stdout(Stdio::piped()).spawn().context("start kubectl topolvm ui")?;
+    let looked = look(shared, &mut forwarding, claim);
+    // As Ctrl-C does; kubectl becomes the plugin
+    let pid = i32::try_from(forwarding.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+    kill_process(pid, Signal::INT).context("interrupt kubectl topolvm ui")?;
+    let status = forwarding.wait()?;
+    looked?;
+    ensure!(status.success(), "kubectl topolvm ui ends with {status}");
+    Ok(())
+}
+
+fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()> {
+    let mut lines = BufReader::new(forwarding.stdout.take().context("no output")?).lines();
+    let url = lines.next().context("kubectl topolvm ui prints no address")??;
+    let get = |path: &str| -> Result<String> {
+        let output = plugin::shell(&shared.cluster, &format!("curl -sSf {url}{path}"))?.output().context("run sh")?;
+        ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    ensure!(get("")?.contains("<title>"), "{url} has no page");
+    // The pod is new, and fills its caches
+    shared.cluster.ready("apiserver", || {
+        let volumes: Value = serde_json::from_str(&get("api/volumes")?)?;
+        let row = &volumes["rows"][0];
+        ensure!(row["claim"] == claim && row["namespace"] == "default" && row["state"] == "Ready", "{volumes:#}");
+        Ok(())
+    })
+}
