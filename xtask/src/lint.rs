@@ -1,5 +1,6 @@
 //! Everything that can be said about the tree without running it.
 
+mod code_blocks;
 mod cycles;
 mod dependencies;
 mod doc_comments;

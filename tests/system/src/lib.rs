@@ -6,6 +6,7 @@ pub mod bench;
 pub mod browser;
 pub mod chaos;
 pub mod chart;
+pub mod commands;
 pub mod fake_node;
 pub mod fresh_cluster;
 pub mod kustomization;

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod netns;
 pub mod network;
 pub mod node;
+pub mod page;
 pub mod pki;
 pub mod process;
 mod processes;

@@ -4,17 +4,18 @@ use anyhow::ensure;
 
 use super::finding::Finding;
 use super::source::Source;
-use super::{cycles, doc_comments, documented, files, places};
+use super::{code_blocks, cycles, doc_comments, documented, files, places};
 use crate::tools::repository;
 
 /// Finds all breaches of a rule.
 type Rule = fn(&[Source]) -> Vec<Finding>;
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     places::find_misplaced,
     cycles::find_cycles,
     doc_comments::find_questions,
     documented::find_undocumented,
+    code_blocks::find_unaccounted,
     files::find_long_lines,
     files::find_mod_rs,
 ];

@@ -2,11 +2,10 @@
 //! offers while it runs, and grows.
 
 use anyhow::{Context as _, Result, ensure};
+use system_tests::commands::{self, Commands};
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::shared::TestCluster;
 use testbed::node::Node;
-
-use crate::pages::Page;
 
 /// Configuration of lvmd with the device class of the page, whose group is not there yet.
 pub(crate) const LVMD_CONFIG: &str = "\
@@ -23,25 +22,23 @@ const TIMEOUT: &str = "--timeout=120s";
 /// Runs the commands of the page where the product is installed with [`LVMD_CONFIG`], and removes everything again.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     let node = shared.node()?;
-    let page = Page::read("cloud-disks.md")?;
     let offered = shared.value("node", node.name(), CAPACITY)?;
     ensure!(offered.is_empty(), "the class is offered without its group: {offered}");
 
     let disk = node.script(MAKE_DISK)?;
+    let listed = Commands::of("cloud-disks.md", "Find the disk")?.run_on(node)?;
+    ensure!(listed.contains(disk.trim_start_matches("/dev/")), "{disk} is not in {listed}");
     node.script(&format!("mkfs.ext4 -q {disk}; ! vgcreate -qq cloud {disk} </dev/null 2>&1"))?;
-    let run =
-        |section: &str| -> Result<String> { node.script(&format!("cd /root; DISK={disk}\n{}", page.script(section)?)) };
-    let signatures = run("What is on it")?;
+    let signatures = Commands::of("cloud-disks.md", "What is on it")?.set("DISK", &disk).run_on(node)?;
     ensure!(signatures.contains("ext4"), "{signatures}");
-    run("The volume group")?;
+    Commands::of("cloud-disks.md", "The volume group")?.set("DISK", &disk).run_on(node)?;
     let before = wait_for_capacity(shared, node, 0)?;
     node.script(&format!("truncate -s 2G /var/lib/kubelet/disk; losetup -c {disk}"))?;
-    run("Grow the disk")?;
+    Commands::of("cloud-disks.md", "Grow the disk")?.set("DISK", &disk).run_on(node)?;
     wait_for_capacity(shared, node, before)?;
 
-    let (_, class) = page.text.split_once("```yaml\napiVersion: storage.k8s.io/v1").context("no StorageClass")?;
-    let (class, _) = class.split_once("```").context("no end of the StorageClass")?;
-    shared.cluster.apply(&format!("apiVersion: storage.k8s.io/v1{class}"))?;
+    let class = commands::manifests("cloud-disks.md", "The device class and the StorageClass")?;
+    shared.cluster.apply(&class)?;
     shared.apply(&claim("cloud", "cloud", "320Mi", VolumeMode::Filesystem))?;
     shared.apply(&pod("cloud", "cloud", VolumeMode::Filesystem))?;
     shared.kubectl(&["wait", "--for=condition=Ready", "pod/cloud", TIMEOUT])?;

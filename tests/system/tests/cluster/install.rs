@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::objects::Objects;
 use system_tests::plugin::{self, Answer};
@@ -33,7 +34,8 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let before = Objects::list(shared)?;
     check_unfit_nodes(shared, node, &before)?;
 
-    let answer = plugin::run_successfully(&shared.cluster, &["install"])?;
+    let install = Commands::of("install.md", "With the plugin")?;
+    let answer = install.answer(&mut install.command(&shared.cluster)?)?;
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
     check_doctor(shared, node)?;
@@ -77,11 +79,10 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
 fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
     expect_of_doctor(shared, "ok", "pods are well")?;
     // The controller has found the same by itself
+    let condition = Commands::of("doctor.md", "What the controller checks by itself")?;
     shared.cluster.ready("apiserver", || {
-        let condition = ["get", "configmap", "topolvm-doctor", "-n", "topolvm-system", "-o"];
-        let format = "jsonpath={.data.status} {.data.message}";
-        let said = shared.kubectl(&[&condition[..], &[format]].concat())?;
-        ensure!(said == "True failed: none; warned: none; unknown: none", "the controller says {said:?}");
+        let said = condition.run(&shared.cluster)?;
+        ensure!(said.starts_with("True: failed: none; warned: none; unknown: none\n"), "the controller says {said:?}");
         Ok(())
     })?;
     node.script("vgrename myvg1 hidden")?;
@@ -124,9 +125,10 @@ fn check_unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Res
 
 /// Upgrades to another build and to lvmd inside the agent, while a pod has its volume.
 fn check_upgrade(shared: &TestCluster) -> Result<()> {
-    let image = format!("--image=localhost/topolvm:{OTHER}");
-    let answer = plugin::run_successfully(&shared.cluster, &["upgrade", &image, "--lvmd=embedded"])?;
-    ensure!(answer.text.contains("remove  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
+    let image = format!("localhost/topolvm:{OTHER}");
+    let upgrade = Commands::of("kubectl-topolvm.md", "upgrade")?.with("registry.example/topolvm:0.2.0", &image)?;
+    let said = upgrade.run(&shared.cluster)?;
+    ensure!(said.contains("remove  DaemonSet topolvm-system/topolvm-lvmd"), "{said}");
     let sets = shared.kubectl(&["get", "daemonsets", "-n", "topolvm-system", "-o", "name"])?;
     ensure!(sets.trim() == "daemonset.apps/topolvm-node", "{sets}");
     let path = ".spec.template.spec.containers[0].image";
@@ -139,7 +141,7 @@ fn check_upgrade(shared: &TestCluster) -> Result<()> {
         "-o",
         &format!("jsonpath={{{path}}}"),
     ])?;
-    ensure!(running == format!("localhost/topolvm:{OTHER}"), "{running}");
+    ensure!(running == image, "{running}");
     // What is not named stays
     let again = plugin::run_successfully(&shared.cluster, &["upgrade"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");

@@ -11,6 +11,7 @@ mod claims;
 mod classes;
 mod cloud_disk;
 mod crashes;
+mod database;
 mod devices;
 mod events;
 mod examples;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         filesystems::trials(),
         permissions::trials(),
         snapshots::trials(),
+        database::trials(),
         devices::trials(),
         plugin::trials(),
         monitoring::trials(),

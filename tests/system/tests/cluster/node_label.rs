@@ -5,6 +5,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::objects::Objects;
 use system_tests::plugin;
@@ -53,7 +54,13 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     let answer = run(shared, &["uninstall"])?;
     ensure!(answer.is_success, "{answer:?}");
     shared.kubectl(&["label", "node", name, "topolvm.io/storage-"])?;
-    Objects::list(shared)?.ensure_same(&before)
+    Objects::list(shared)?.ensure_same(&before)?;
+
+    // Where nothing is there, a label and an installation are enough, which tries a claim
+    let page = Commands::of("node-selection.md", "Nodes with storage, selected by a label")?;
+    page.with("node1", name)?.run(&shared.cluster)?;
+    plugin::run_successfully(&shared.cluster, &["uninstall"])?;
+    shared.kubectl(&["label", "node", name, "topolvm.io/storage-"]).map(drop)
 }
 
 /// The agent and lvmd stay, the volume is there and grows, and a new one finds no room.

@@ -1,22 +1,27 @@
 //! Follows pages of the documentation literally: a shell runs the code blocks of their sections, as administrator of
 //! the cluster or on the node.
 
-use std::fs;
-use std::path::Path;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
+use system_tests::commands::Commands;
+use system_tests::manifests::{VolumeMode, claim};
 use system_tests::shared::TestCluster;
 use system_tests::{plugin, product_images};
 use testbed::image::Image;
-use testbed::node::Node;
+use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
-use testbed::topolvm::TopolvmSpec;
+use testbed::topolvm::{self, TopolvmSpec};
+use topolvm_api::ApiFlavor::TopoLvm;
 
 /// Name of the example's image `busybox:1.37` in containerd.
 const BUSYBOX: &str = "docker.io/library/busybox:1.37";
-/// Disks as the pages call them, and the bed.
-const DISKS: [(&str, &str); 3] = [("/dev/sdb", "/dev/ubdd"), ("/dev/sdc", "/dev/ubde"), ("/dev/sdd", "/dev/ubdf")];
+/// Arguments of kubectl that print the first date in the file of the example.
+const DATES: [&str; 6] = ["exec", "deployment/example-deployment", "--", "head", "-n1", "/data/dates"];
+/// Number of blank disks of a node, `/dev/ubdd` and so on. The pages call them sdb, sdc and sdd.
+const DISKS: usize = 3;
 /// Kinds of objects outside of namespaces that an installation creates.
 const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,csidrivers,storageclasses,\
                      persistentvolumes,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,\
@@ -35,7 +40,7 @@ fn run_in_fresh_cluster() -> Result<()> {
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     spec.cluster.images.push(Image::with_programs(BUSYBOX, &["/bin/sh"], &[])?);
     for node in &mut spec.nodes {
-        node.spare_disks = DISKS.map(|_| 20 * GIB).into();
+        node.spare_disks = vec![20 * GIB; DISKS];
     }
     let shared = TestCluster::without_product("pages", &spec)?;
     let outcome = follow_installation(&shared)
@@ -48,14 +53,13 @@ fn run_in_fresh_cluster() -> Result<()> {
 }
 
 fn follow_installation(shared: &TestCluster) -> Result<()> {
-    let page = Page::read("install.md")?;
     let before = state(shared)?;
-    page.run(shared, "With kustomize")?;
-    page.run(shared, "Check")?;
+    Commands::of("install.md", "With kustomize")?.run(&shared.cluster)?;
+    Commands::of("install.md", "Check")?.run(&shared.cluster)?;
     let phase = shared.value("persistentvolumeclaim", "example-deployment", ".status.phase")?;
     ensure!(phase == "Bound", "the claim is {phase}");
     ensure!(state(shared)? != before, "what an installation makes is not looked at");
-    page.run(shared, "Uninstall")?;
+    Commands::of("install.md", "Uninstall")?.run(&shared.cluster)?;
     let after = state(shared)?;
     ensure!(after == before, "before the installation:\n{before}\nand after all was taken away:\n{after}");
     Ok(())
@@ -65,24 +69,87 @@ fn follow_installation(shared: &TestCluster) -> Result<()> {
 fn follow_getting_started(shared: &TestCluster) -> Result<()> {
     let node = shared.node()?;
     node.script("vgremove --yes myvg1 && wipefs --all /dev/ubdc")?;
-    let (page, maintenance) = (Page::read("getting-started.md")?, Page::read("node-maintenance.md")?);
-    page.run_on(node, "1. Make a volume group")?;
-    page.run(shared, "2. Install")?;
-    page.run(shared, "3. Make the first volume")?;
-    page.run(shared, "4. See where it is")?;
-    Page::read("troubleshooting.md")?.run(shared, "")?;
-    page.run(shared, "5. Expand it while it is in use")?;
+    let cluster = &shared.cluster;
+    Commands::of("getting-started.md", "1. Make a volume group")?.with("/dev/sdb", "/dev/ubdd")?.run_on(node)?;
+    Commands::of("getting-started.md", "2. Install")?.run(cluster)?;
+    Commands::of("getting-started.md", "3. Make the first volume")?.run(cluster)?;
+    Commands::of("getting-started.md", "4. See where it is")?.run(cluster)?;
+    Commands::of("troubleshooting.md", "Troubleshooting")?.run(cluster)?;
+    Commands::of("getting-started.md", "5. Expand it while it is in use")?.run(cluster)?;
+    open_web_page(shared).context("web page")?;
+    exchange_disks(shared, node)?;
+    maintain_nodes(shared)?;
+    Commands::of("getting-started.md", "6. Remove everything")?.run(cluster)?;
+    node.script("vgremove myvg1")?;
+    Ok(())
+}
 
-    let dates = ["exec", "deployment/example-deployment", "--", "head", "-n1", "/data/dates"];
-    let first = shared.kubectl(&dates)?;
-    maintenance.run_on(node, "Grow a volume group")?;
-    maintenance.run_on(node, "Replace a disk that still works")?;
+/// Turns the web page on and reads it at the address that the command prints.
+fn open_web_page(shared: &TestCluster) -> Result<()> {
+    plugin::run_successfully(&shared.cluster, &["upgrade", "--ui"])?;
+    let open = Commands::of("web-page.md", "Turn it on and open it")?.with("topolvm ui", "topolvm ui --no-browser")?;
+    let mut forwarding = open.command(&shared.cluster)?.stdout(Stdio::piped()).spawn().context("run sh")?;
+    let read = || -> Result<String> {
+        let mut output = BufReader::new(forwarding.stdout.take().context("no output")?);
+        let mut address = String::new();
+        output.read_line(&mut address).context("read the address")?;
+        let page = shared.cluster.command("curl").args(["-sS", address.trim()]).output().context("run curl")?;
+        Ok(format!("{address}{}", [&page.stdout[..], &page.stderr].map(String::from_utf8_lossy).concat()))
+    };
+    let page = { read }();
+    forwarding.kill()?;
+    forwarding.wait()?;
+    let page = page?;
+    ensure!(page.starts_with("http://127.0.0.1:") && page.contains("<title>"), "{page}");
+    Ok(())
+}
+
+/// Drains the node of the pod while another one runs the controller, and then removes the other one.
+fn maintain_nodes(shared: &TestCluster) -> Result<()> {
+    let spec = NodeSpec { vg_disks: vec![20 * GIB], ..NodeSpec::number(2) };
+    let second = shared.cluster.add_node(&spec)?;
+    let outcome = topolvm::wait_for_driver(&shared.cluster, &second, TopoLvm)
+        .and_then(|()| drain_node(shared).context("drain a node"))
+        .and_then(|()| remove_node(shared, &second).context("remove a node"))
+        .with_context(|| pods(shared));
+    second.down()?;
+    outcome
+}
+
+/// The pod waits while its node is drained, and has its data afterwards.
+fn drain_node(shared: &TestCluster) -> Result<()> {
+    let first = shared.kubectl(&DATES)?;
+    let waits = "kubectl wait pod --selector=app.kubernetes.io/name=example-deployment --timeout=60s \
+                 --for=jsonpath='{.status.phase}'=Pending";
+    let page = Commands::of("node-maintenance.md", "Reboot a node, or take it out of service for a while")?;
+    page.with("# work on it, reboot it", waits)?.run(&shared.cluster)?;
+    shared.kubectl(&["rollout", "status", "deployment/example-deployment", "--timeout=2m"])?;
+    ensure!(shared.kubectl(&DATES)? == first, "the file of the pod begins with another date than {first}");
+    Ok(())
+}
+
+/// Removes a node that has a volume, whose claim goes with it.
+fn remove_node(shared: &TestCluster, node: &Node) -> Result<()> {
+    shared.apply(&claim("leaving", "topolvm-provisioner", "512Mi", VolumeMode::Filesystem))?;
+    let select = Commands::of("limits.md", "Pods with `spec.nodeName`, and claims without a pod")?;
+    select.with("CLAIM=data NODE=node1", &format!("CLAIM=leaving NODE={}", node.name()))?.run(&shared.cluster)?;
+    shared.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/leaving", "--timeout=2m"])?;
+    let volumes = node.script("lvs --noheadings -o lv_name myvg1")?;
+    ensure!(!volumes.trim().is_empty(), "the volume is elsewhere");
+    Commands::of("node-maintenance.md", "Remove a node for good")?.with("node2", node.name())?.run(&shared.cluster)?;
+    shared.kubectl(&["wait", "--for=delete", "pvc/leaving", "--timeout=2m"])?;
+    shared.kubectl(&["get", "pvc", "example-deployment"]).map(drop)
+}
+
+/// Adds a disk to the volume group and replaces its first one, and the pod keeps its data.
+fn exchange_disks(shared: &TestCluster, node: &Node) -> Result<()> {
+    let first = shared.kubectl(&DATES)?;
+    Commands::of("node-maintenance.md", "Grow a volume group")?.with("/dev/sdc", "/dev/ubde")?.run_on(node)?;
+    let replace = Commands::of("node-maintenance.md", "Replace a disk that still works")?;
+    replace.with("/dev/sdb", "/dev/ubdd")?.with("/dev/sdd", "/dev/ubdf")?.run_on(node)?;
     let disks = node.script("vgs --noheadings -o pv_name myvg1")?;
     ensure!(!disks.contains("ubdd") && disks.contains("ubdf"), "the group is on {disks}");
-    ensure!(shared.kubectl(&dates)? == first, "the file of the pod begins with another date than {first}");
-
-    page.run(shared, "6. Remove everything")?;
-    node.script("vgremove myvg1")?;
+    ensure!(shared.kubectl(&DATES)? == first, "the file of the pod begins with another date than {first}");
     Ok(())
 }
 
@@ -96,59 +163,10 @@ fn state(shared: &TestCluster) -> Result<String> {
     Ok(objects + &marks.join("\n"))
 }
 
-/// A page of the documentation.
-pub(crate) struct Page {
-    name: &'static str,
-    pub(crate) text: String,
-}
-
-impl Page {
-    pub(crate) fn read(name: &'static str) -> Result<Self> {
-        let text = fs::read_to_string(repository().join("docs").join(name)).with_context(|| format!("read {name}"))?;
-        Ok(Self { name, text })
-    }
-
-    /// Runs the blocks of a section in a shell, from the top of the repository, as administrator.
-    fn run(&self, shared: &TestCluster, section: &str) -> Result<()> {
-        let script = self.script(section)?;
-        let output = plugin::shell(&shared.cluster, &script)?.current_dir(repository()).output().context("run sh")?;
-        if !output.status.success() {
-            let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).join("\n");
-            let pods = shared.kubectl(&["describe", "pods", "-A"]).unwrap_or_default();
-            bail!("{}, section {section:?}: {said}\n{pods}", self.name);
-        }
-        Ok(())
-    }
-
-    /// Runs the blocks of a section on the node, whose disks have other names.
-    fn run_on(&self, node: &Node, section: &str) -> Result<()> {
-        let mut script = self.script(section)?;
-        for (page, bed) in DISKS {
-            script = script.replace(page, bed);
-        }
-        node.script(&script).with_context(|| format!("{}, section {section:?}", self.name)).map(drop)
-    }
-
-    /// Returns the code blocks marked `sh` of a section in their order, or of what stands before the first section.
-    pub(crate) fn script(&self, section: &str) -> Result<String> {
-        let heading = if section.is_empty() { String::new() } else { format!("\n## {section}\n") };
-        let (_, rest) = self.text.split_once(&heading).unwrap_or_default();
-        let text = rest.split("\n## ").next().unwrap_or_default();
-        let blocks = text.split("```sh\n").skip(1).filter_map(|block| Some(block.split_once("```")?.0));
-        let script: String = blocks.collect();
-        ensure!(!script.is_empty(), "section {section:?} of {} has no block for a shell", self.name);
-        Ok(script)
-    }
-}
-
 fn pods(shared: &TestCluster) -> String {
     let log = |container: &str| {
         let of_container = ["logs", "daemonset/topolvm-trial", "-n", "topolvm-system", "-c", container];
         shared.kubectl(&of_container).unwrap_or_default()
     };
     shared.kubectl(&["describe", "pods,pvc", "-A"]).unwrap_or_default() + &log("attach")
-}
-
-fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

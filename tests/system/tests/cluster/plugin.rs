@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::commands::Commands;
 use system_tests::manifests::VolumeMode;
 use system_tests::plugin;
 
@@ -35,6 +36,9 @@ fn check_output(fixture: &Fixture) -> Result<()> {
     ensure!(row["lv"] == uid.as_str() && lvs.trim() == uid, "{row}, and lvs {lvs}");
     ensure!(row["state"] == "Bound" && row["node"] == fixture.node.name() && row["sizeBytes"] == 128 << 20, "{row}");
     ensure!(row.get("problem").is_none(), "{row}");
+    let printed = Commands::of("kubectl-topolvm.md", "Output for programs")?.with("-n shop", "-n default")?;
+    let printed = printed.run(&fixture.cluster)?;
+    ensure!(printed.contains(&format!("uid: {uid}")), "not the object of the volume: {printed}");
 
     // One that no node can have
     fixture.apply(&json!({

@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
-use topolvm_api::SELECTED_NODE;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
@@ -153,7 +153,8 @@ fn start_named_pod(fixture: &Fixture, node: &Node) -> Result<()> {
     fixture.apply(&named)?;
     let phase = fixture.value("pvc", "named", ".status.phase")?;
     ensure!(phase == "Pending", "the claim is {phase} although nobody has selected a node");
-    fixture.kubectl(&["annotate", "pvc", "named", &format!("{SELECTED_NODE}={}", node.name())])?;
+    let select = Commands::of("limits.md", "Pods with `spec.nodeName`, and claims without a pod")?;
+    select.with("CLAIM=data NODE=node1", &format!("CLAIM=named NODE={}", node.name()))?.run(&fixture.cluster)?;
     fixture.wait_ready("named")
 }
 

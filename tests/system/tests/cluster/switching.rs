@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::commands::Commands;
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
 use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_POOL, THIN_VG, TopolvmSpec};
@@ -42,6 +43,10 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.start_pod(name, mode)?;
     }
     fixture.write_word("running", "theirs")?;
+    let directory = tempfile::tempdir()?;
+    Commands::of("switching.md", "Before you switch")?.run_in(&fixture.cluster, directory.path())?;
+    let saved = fs::read_to_string(directory.path().join("before.yaml")).context("read before.yaml")?;
+    ensure!(saved.contains("kind: PersistentVolume"), "the state is {saved}");
     let old = OldObjects { fixture, flavor: TopoLvm };
     let meanwhile = || {
         create_old_objects(&old)?;

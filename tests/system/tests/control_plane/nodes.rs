@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use topolvm_api::ApiFlavor;
 
@@ -82,9 +83,9 @@ fn skip_finalizing(fixture: &Fixture) -> Result<()> {
         ensure!(fixture.value("pvc", "kept", ".metadata.deletionTimestamp")?.is_empty(), "the claim is deleted");
         let finalizers = fixture.value(LV, "pvc-n4", ".metadata.finalizers")?;
         ensure!(finalizers == r#"["topolvm.io/logicalvolume"]"#, "finalizers of the volume: {finalizers}");
-        // An administrator's way out, as docs/node-maintenance.md has it
-        fixture.kubectl(&["delete", "pvc", "kept", "--timeout=60s"])?;
-        fixture.kubectl(&["patch", LV, "pvc-n4", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
-        fixture.kubectl(&["delete", LV, "pvc-n4", "--timeout=60s"]).map(drop)
+        let clean_up = Commands::of("node-maintenance.md", "Reinstall a node and keep its volumes")?;
+        clean_up.with("CLAIM=data VOLUME=pvc-1c42", "CLAIM=kept VOLUME=pvc-n4")?.run(&fixture.cluster)?;
+        ensure!(!fixture.exists("pvc", "kept")? && !fixture.exists(LV, "pvc-n4")?, "claim or volume is left");
+        Ok(())
     })
 }

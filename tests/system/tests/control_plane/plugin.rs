@@ -1,5 +1,6 @@
 //! The kubectl plugin against a real API server: doctor names each fault and nothing else, and a bundle has no secrets.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use system_tests::commands::Commands;
 use system_tests::plugin;
 use testbed::kubeconfig::Credential;
 use testbed::topolvm::{CONTROLLER, start_controller};
@@ -22,6 +24,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", run_without_rights),
     ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watch_status),
     ("a_support_bundle_has_the_objects_and_no_secrets", create_bundle),
+    ("completions_and_the_manual_page_are_files_and_the_version_is_printed", write_completions),
 ];
 
 const NODE: &str = "examined";
@@ -392,5 +395,16 @@ fn create_bundle(fixture: &Fixture) -> Result<()> {
     let all = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(all.contains("class: ssd") && all.contains("REDACTED"), "the ConfigMap is not as expected");
     ensure!(!all.contains("hunter"), "a secret is in the bundle");
+    Ok(())
+}
+
+fn write_completions(fixture: &Fixture) -> Result<()> {
+    let directory = tempfile::tempdir().context("create a directory for the files")?;
+    let commands = Commands::of("kubectl-topolvm.md", "completions and man")?;
+    let said = commands.run_in(&fixture.cluster, directory.path())?;
+    ensure!(said.contains(env!("CARGO_PKG_VERSION")), "the version is {said:?}");
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).with_context(|| format!("read {name}"));
+    ensure!(read("kubectl-topolvm.bash")?.contains("complete "), "no completions for bash");
+    ensure!(read("kubectl-topolvm.1")?.contains(".SH"), "no manual page");
     Ok(())
 }

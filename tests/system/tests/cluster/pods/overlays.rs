@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::json;
+use system_tests::commands::Commands;
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{VolumeMode, pod};
 use system_tests::scenario::Scenario;
@@ -94,11 +95,8 @@ fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> 
 fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let pki = shared.cluster.pki();
     let name = format!("topolvm-controller.{NAMESPACE}.svc");
-    pki.server("webhook", None, &[&name], &[])?.write(scratch, "webhook")?;
-    let file = |extension: &str| scratch.join("webhook").with_extension(extension).display().to_string();
-    let (certificate, key) = (format!("--cert={}", file("crt")), format!("--key={}", file("key")));
-    let secret = ["create", "secret", "tls", "topolvm-mutatingwebhook", "-n", NAMESPACE, &certificate, &key];
-    shared.kubectl(&secret)?;
+    pki.server("webhook", None, &[&name], &[])?.write(scratch, "tls")?;
+    Commands::of("webhooks.md", "Install the webhooks")?.run_in(&shared.cluster, scratch)?;
     let authority = ByteString(pki.authority().as_bytes().to_vec());
     let path = "/webhooks/0/clientConfig/caBundle";
     let authority = json!([{"op": "add", "path": path, "value": authority}]);
@@ -118,7 +116,7 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
 pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(KUBE_SCHEDULER)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
-    shared.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;
+    Commands::of("switching.md", "Switch over")?.run(&shared.cluster)?;
     delete(shared, &["deployment/topolvm-scheduler", "service/topolvm-scheduler"])?;
     Sidecar::SnapshotController.stop(&shared.cluster)?;
     let snapshots = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
@@ -160,10 +158,10 @@ fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Resu
 
 /// Waits until kube-scheduler is proven to call the extender, so that pods get the resource.
 fn wait_for_proof(shared: &TestCluster) -> Result<()> {
+    let outcome = Commands::of("scheduling.md", "What the mode `extender` proves before pods depend on it")?;
     shared.cluster.ready("apiserver", || {
-        let outcome = ["get", "configmap", "topolvm-extender-probe", "-n", NAMESPACE];
-        let proven = shared.kubectl(&[&outcome[..], &["-o", r"jsonpath={.data.extender-proven}"]].concat())?;
-        ensure!(proven == "true", "the extender is not proven to be called: {proven:?}");
+        let said = outcome.run(&shared.cluster)?;
+        ensure!(said.contains(r#""extender-proven":"true""#), "the extender is not proven to be called: {said}");
         Ok(())
     })
 }

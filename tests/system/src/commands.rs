@@ -1,0 +1,95 @@
+//! Commands of the documentation, which tests run as they stand on the pages: the code blocks marked `sh`. `cargo xtask
+//! lint` looks for a test of each section that has one.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::page::code_blocks;
+
+use crate::plugin::{self, Answer};
+
+/// The commands of a section of a page.
+#[derive(Debug, Clone)]
+pub struct Commands {
+    /// Page and section, for errors.
+    place: String,
+    script: String,
+}
+
+impl Commands {
+    /// Reads the blocks marked `sh` of a section, up to the next heading, in their order. The page is a path below
+    /// `docs`.
+    pub fn of(page: &str, section: &str) -> Result<Self> {
+        let script = read_blocks(page, section, "sh")?.concat();
+        Ok(Self { place: format!("{page}, section {section:?}"), script })
+    }
+
+    /// Replaces a word that stands on the page for something that readers have, by what the bed has.
+    pub fn with(self, written: &str, here: &str) -> Result<Self> {
+        ensure!(self.script.contains(written), "{} does not say {written:?}: {}", self.place, self.script);
+        Ok(Self { script: self.script.replace(written, here), ..self })
+    }
+
+    /// Sets a shell variable before the commands, which the page tells readers to set.
+    #[must_use]
+    pub fn set(self, name: &str, value: &str) -> Self {
+        Self { script: format!("{name}='{value}'\n{}", self.script), ..self }
+    }
+
+    /// Returns a shell that runs the commands as administrator of a cluster, from the top of the repository.
+    pub fn command(&self, cluster: &Cluster) -> Result<Command> {
+        let mut command = plugin::shell(cluster, &self.script)?;
+        command.current_dir(repository());
+        Ok(command)
+    }
+
+    /// Runs the commands as administrator of a cluster, from the top of the repository, and returns what they print.
+    pub fn run(&self, cluster: &Cluster) -> Result<String> {
+        self.run_in(cluster, repository())
+    }
+
+    /// Runs the commands as administrator of a cluster in a directory, where they leave files.
+    pub fn run_in(&self, cluster: &Cluster, directory: &Path) -> Result<String> {
+        self.answer(self.command(cluster)?.current_dir(directory)).map(|answer| answer.text)
+    }
+
+    /// Runs a shell with the commands, which must succeed, and returns what they print.
+    pub fn answer(&self, shell: &mut Command) -> Result<Answer> {
+        let output = shell.output().context("run sh")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let is_success = output.status.success();
+        let answer = Answer { is_success, text: text(&output.stdout), errors: text(&output.stderr) };
+        ensure!(is_success, "{}: {}\n{}\n{}", self.place, self.script, answer.text, answer.errors);
+        Ok(answer)
+    }
+
+    /// Runs the commands on a node, as root in its directory, and returns what they print.
+    pub fn run_on(&self, node: &Node) -> Result<String> {
+        node.script(&format!("cd /root\n{}", self.script)).with_context(|| self.place.clone())
+    }
+}
+
+/// Returns the objects in the blocks marked `yaml` of a section, as one document for `kubectl apply`.
+pub fn manifests(page: &str, section: &str) -> Result<String> {
+    let blocks = read_blocks(page, section, "yaml")?;
+    let objects: Vec<_> = blocks.into_iter().filter(|block| block.contains("\nkind: ")).collect();
+    ensure!(!objects.is_empty(), "section {section:?} of {page} has no object");
+    Ok(objects.join("---\n"))
+}
+
+fn read_blocks(page: &str, section: &str, language: &str) -> Result<Vec<String>> {
+    let text = fs::read_to_string(repository().join("docs").join(page)).with_context(|| format!("read {page}"))?;
+    let blocks = code_blocks(&text).into_iter();
+    let blocks = blocks.filter(|block| block.section == section && block.language == language);
+    let texts: Vec<_> = blocks.map(|block| block.text).collect();
+    ensure!(!texts.is_empty(), "section {section:?} of {page} has no block marked {language}");
+    Ok(texts)
+}
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
