@@ -20,7 +20,7 @@ pub struct Answer {
 }
 
 /// Returns the search path on which kubectl and the plugin are.
-fn search_path(cluster: &Cluster) -> Result<String> {
+pub fn search_path(cluster: &Cluster) -> Result<String> {
     let programs = TopolvmSpec::nodes(0)?.programs;
     let path = programs.to_str().context("the path of the programs is not UTF-8")?;
     ensure!(programs.join("kubectl-topolvm").is_file(), "no kubectl-topolvm: run cargo build --workspace --bins first");

@@ -22,15 +22,17 @@ const TABLE: (&str, &str) = ("testing.md", "\n## Commands in the documentation\n
 /// why no test runs them.
 pub(crate) fn find_unaccounted(sources: &[Source]) -> Vec<Finding> {
     let docs = repository().join("docs");
-    let names =
-        fs::read_dir(&docs).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| name.ends_with(".md")).chain(["../README.md".to_owned()]).collect();
-    names.sort();
     let read = |name: String| Page { text: fs::read_to_string(docs.join(&name)).unwrap_or_default(), name };
-    let pages: Vec<_> = names.into_iter().map(read).collect();
+    let contents = fs::read_to_string(docs.join("SUMMARY.md")).unwrap_or_default();
+    let pages: Vec<_> = links(&contents).map(read).collect();
     let tests = sources.iter().filter(|source| source.file.starts_with("tests/system/"));
     let tests = tests.map(|source| without_breaks(&source.text)).collect::<String>();
     check_pages(&pages, &tests)
+}
+
+/// Returns the pages that the table of contents of the book links to.
+fn links(contents: &str) -> impl Iterator<Item = String> {
+    contents.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
 }
 
 /// A page, named by its path from `docs`.
@@ -105,6 +107,12 @@ mod tests {
             format!("# Testing\n\n## Commands in the documentation\n\n{table}\n\n## Next\n\n| [page.md](page.md) |\n");
         let testing = Page { name: "testing.md".to_owned(), text: table };
         check_pages(&[page, testing], &without_breaks(tests)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_pages_are_those_of_the_table_of_contents() {
+        let contents = "# Summary\n\n[Title](../README.md)\n\n- [A](a.md)\n  - [B](../b/README.md)\n";
+        assert_eq!(links(contents).collect::<Vec<_>>(), ["../README.md", "a.md", "../b/README.md"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The Helm chart as an administrator uses it: install, upgrade, rollback and uninstall, with volumes that stay.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -8,9 +9,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use system_tests::chart::{self, Helm};
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
-use system_tests::product_images;
 use system_tests::scenario::Scenario;
+use system_tests::{plugin, product_images};
 use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::sidecars::{self, NAMESPACE, Sidecar};
@@ -40,7 +42,7 @@ fn run_with_each_helm() -> Result<()> {
     let outcome = prepare_cluster(&cluster, &spec).and_then(|node| {
         let bed = Bed { cluster: &cluster, node };
         let outcome = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.check_lifecycle(helm));
-        outcome.with_context(|| bed.logs())
+        outcome.and_then(|()| bed.follow_page()).with_context(|| bed.logs())
     });
     cluster.down(None)?;
     outcome
@@ -71,9 +73,13 @@ impl Bed<'_> {
         self.uninstall_around_a_volume(helm).with_context(|| what("uninstall with a volume"))
     }
 
+    /// Installs the chart as a page says: the first time that of the chart, which makes the namespace.
     fn install(&self, helm: Helm) -> Result<()> {
-        let chart = chart::directory();
-        self.helm(helm, &["install", RELEASE, &chart.to_string_lossy(), "--create-namespace"])?;
+        let page = match helm {
+            Helm::Three => Commands::of("../charts/topolvm/README.md", "Chart topolvm")?,
+            Helm::Four => Commands::of("install.md", "With Helm")?,
+        };
+        self.run_page(helm, &page.with("REGISTRY", "localhost")?)?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
         Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut SilentReporter)?;
         let notes = self.helm_output(helm, &["get", "notes", RELEASE])?;
@@ -148,6 +154,25 @@ impl Bed<'_> {
         let volumes = self.node.exec_ok(&["lvs", "--noheadings", "-o", "lv_name", "myvg1"])?;
         ensure!(volumes.trim().is_empty(), "LVs are left: {volumes}");
         Ok(())
+    }
+
+    /// Follows the page about helm from the namespace to an uninstallation.
+    fn follow_page(&self) -> Result<()> {
+        self.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=120s"])?;
+        let values = self.cluster.directory().join("values.yaml");
+        let page = Commands::of("helm.md", "Install, upgrade, uninstall")?;
+        self.run_page(Helm::Four, &page.with("values.yaml", &values.to_string_lossy())?)?;
+        let left = self.kubectl(&["get", "deployments,daemonsets", "-n", NAMESPACE, "-o", "name"])?;
+        ensure!(left.is_empty(), "{left} is left");
+        Ok(())
+    }
+
+    /// Runs the commands of a page with a version of helm as `helm`.
+    fn run_page(&self, helm: Helm, page: &Commands) -> Result<()> {
+        let directory = tempfile::tempdir().context("create a directory for helm")?;
+        symlink(chart::program(helm)?, directory.path().join("helm")).context("link helm")?;
+        let path = format!("{}:{}", directory.path().display(), plugin::search_path(self.cluster)?);
+        page.answer(page.command(self.cluster)?.env("PATH", path)).map(drop)
     }
 
     /// Waits until lvmd has read its changed file. kubelet writes a changed ConfigMap into the volume of a running pod
