@@ -87,7 +87,9 @@ fn follow_getting_started(shared: &TestCluster) -> Result<()> {
 /// Turns the web page on and reads it at the address that the command prints.
 fn open_web_page(shared: &TestCluster) -> Result<()> {
     plugin::run_successfully(&shared.cluster, &["upgrade", "--ui"])?;
-    let open = Commands::of("web-page.md", "Turn it on and open it")?.with("topolvm ui", "topolvm ui --no-browser")?;
+    // In the place of the shell, so that the kill below ends it
+    let here = ("kubectl topolvm ui", "exec kubectl topolvm ui --no-browser");
+    let open = Commands::of("web-page.md", "Turn it on and open it")?.with(here.0, here.1)?;
     let mut forwarding = open.command(&shared.cluster)?.stdout(Stdio::piped()).spawn().context("run sh")?;
     let read = || -> Result<String> {
         let mut output = BufReader::new(forwarding.stdout.take().context("no output")?);
