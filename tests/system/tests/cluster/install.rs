@@ -39,8 +39,8 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
     check_doctor(shared, node)?;
-    let again = plugin::run_successfully(&shared.cluster, &["install"])?;
-    ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
+    let again = install.run(&shared.cluster)?;
+    ensure!(again.ends_with("nothing to change\n"), "{again}");
 
     shared.apply(&claim("kept", "topolvm-provisioner", "512Mi", VolumeMode::Filesystem))?;
     shared.apply(&pod("kept", "kept", VolumeMode::Filesystem))?;
