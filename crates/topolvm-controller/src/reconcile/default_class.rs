@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Resource as _, ResourceExt};
+use prometheus_client::metrics::gauge::Gauge;
 use topolvm_capacity::NodeMeta;
 use topolvm_runtime::error_chain;
 
@@ -31,6 +32,7 @@ impl DefaultClass {
         if !self.shared.nodes.cache.wait_until_listed().await {
             return;
         }
+        let _cleared = ClearNumber(self.shared.scheduling.nodes_without_default_class.clone());
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -79,6 +81,15 @@ impl DefaultClass {
             class.provisioner == self.shared.flavor.driver_name() && named.is_none_or(String::is_empty)
         };
         Ok(list.items.iter().filter(|class| is_relying(class)).map(ResourceExt::name_any).min())
+    }
+}
+
+/// Sets the metric to 0 when it is dropped: another replica leads then, and finds out itself.
+struct ClearNumber(Gauge);
+
+impl Drop for ClearNumber {
+    fn drop(&mut self) {
+        self.0.set(0);
     }
 }
 
