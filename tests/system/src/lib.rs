@@ -22,3 +22,4 @@ pub mod scenario;
 pub mod scheduling;
 pub mod shared;
 pub mod web_page;
+pub mod workloads;

@@ -2,12 +2,14 @@
 //! and the product. No node may be given more than it has, and no pod may be left waiting although there is room.
 
 mod burst;
+mod kube_scheduler;
 mod mode;
 mod outcome;
 mod verdict;
 mod workload;
 
 pub use self::burst::{CAPACITY_INTERVAL, run_burst};
+pub use self::kube_scheduler::restart_kube_scheduler;
 pub use self::mode::Mode;
 pub use self::outcome::Outcome;
 

@@ -1,5 +1,6 @@
 //! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes. `make soak ONLY=scheduling`:
-//! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires.
+//! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires, and
+//! `monitoring-faults`, in which each fault raises its alert.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ struct Args {
 /// A part of the soak: its name, and the function that runs it in an empty directory.
 type Part = (&'static str, fn(&Path, &Args, u64) -> Result<String>);
 
-const PARTS: [Part; 3] = [("csi", csi), ("scheduling", schedule), ("monitoring", monitor)];
+const PARTS: [Part; 4] =
+    [("csi", csi), ("scheduling", schedule), ("monitoring", monitor), ("monitoring-faults", plant_faults)];
 
 /// Duration for which no alert may fire.
 const SILENCE: Duration = Duration::from_mins(10);
@@ -134,6 +136,18 @@ fn monitor(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
         .first()
         .context("the cluster has no node")
         .and_then(|node| monitoring::check_silence(&cluster, node, directory, SILENCE));
+    cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
+    outcome
+}
+
+/// Plants the faults of the alerts, but for those that the cluster trial plants.
+fn plant_faults(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
+    let spec = monitoring::faults_spec(&directory.join("manifests"))?;
+    let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
+    let outcome = nodes
+        .first()
+        .context("the cluster has no node")
+        .and_then(|node| monitoring::check_faults(&cluster, node, &spec, directory));
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome
 }

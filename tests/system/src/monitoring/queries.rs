@@ -7,8 +7,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use testbed::topolvm;
 
-/// Divides the durations after which alerts fire, so that a test sees them fire: an hour becomes four seconds.
+/// Divides the durations after which alerts fire, and ranges of hours, so that a test sees them fire: an hour becomes
+/// four seconds.
 const FASTER: u64 = 900;
+/// Shortest range in fast time, in milliseconds: series with a sample each second, one of them missing now and then.
+const SHORTEST_RANGE: u64 = 20_000;
 
 /// A query of the dashboard.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ pub fn rule_names(rules: &Value) -> RuleNames {
     names
 }
 
-/// Returns the rules with alerts that fire 900 times sooner after their condition is true.
+/// Returns the rules with alerts that fire 900 times sooner after their condition is true, and that look back over
+/// seconds where they would over hours. Ranges of minutes stay: rates have a value as soon as there are two samples.
 pub fn rules_in_fast_time(mut rules: Value) -> Result<Value> {
     let groups = rules.get_mut("groups").and_then(Value::as_array_mut).context("no groups of rules")?;
     for rule in groups.iter_mut().filter_map(|group| group.get_mut("rules")?.as_array_mut()).flatten() {
@@ -60,8 +64,27 @@ pub fn rules_in_fast_time(mut rules: Value) -> Result<Value> {
             let text = duration.as_str().context("a duration is no text")?;
             *duration = format!("{}ms", milliseconds(text)? / FASTER).into();
         }
+        if let Some(expression) = rule.get_mut("expr") {
+            *expression = with_short_ranges(expression.as_str().context("an expression is no text")?)?.into();
+        }
     }
     Ok(rules)
+}
+
+/// Shortens the ranges of hours in an expression, such as `a[6h]`.
+fn with_short_ranges(expression: &str) -> Result<String> {
+    let mut pieces = expression.split('[');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (range, rest) = piece.split_once(']').with_context(|| format!("a range without end: {expression}"))?;
+        let range = if range.ends_with('h') {
+            format!("{}ms", (milliseconds(range)? / FASTER).max(SHORTEST_RANGE))
+        } else {
+            range.to_owned()
+        };
+        text += &format!("[{range}]{rest}");
+    }
+    Ok(text)
 }
 
 /// Parses a duration in minutes or hours, such as 15m.
@@ -115,6 +138,18 @@ mod tests {
         let expected = json!({"groups": [{"rules": [{"alert": "A", "for": "1000ms"}, {"record": "r", "expr": "up"}]}]});
         assert_eq!(rules_in_fast_time(rules).unwrap(), expected);
         assert!(milliseconds("15s").is_err() && milliseconds("").is_err());
+    }
+
+    #[test]
+    fn ranges_of_hours_become_seconds_and_others_stay() {
+        let fast = with_short_ranges("predict_linear(a[6h], 86400) > 0 and rate(b{c=\"d\"}[10m]) < increase(e[1h])");
+        assert_eq!(
+            fast.unwrap(),
+            "predict_linear(a[24000ms], 86400) > 0 and rate(b{c=\"d\"}[10m]) < increase(e[20000ms])"
+        );
+        assert!(with_short_ranges("a[6h").is_err() && with_short_ranges("a[1d12h]").is_err());
+        let rules = rules_in_fast_time(read_rules().unwrap()).unwrap().to_string();
+        assert!(rules.contains("[24000ms]") && !rules.contains("h]"), "{rules}");
     }
 
     #[test]

@@ -110,6 +110,11 @@ impl<'a> Prometheus<'a> {
         Ok(rules.filter_map(error).collect())
     }
 
+    /// Calls `probe` until it succeeds, for at most a minute.
+    pub fn ready<T>(&self, probe: impl FnMut() -> Result<T>) -> Result<T> {
+        self.cluster.ready(NAME, probe)
+    }
+
     /// Stops it.
     pub fn stop(self) -> Result<()> {
         self.cluster.stop(NAME, Duration::from_secs(5))

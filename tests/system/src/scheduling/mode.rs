@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
 use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, manifests, start_controller};
 use topolvm_api::ApiFlavor::TopoLvm;
+
+use super::kube_scheduler::{restart_kube_scheduler, scheduler_config};
 
 /// Program of the extender, and name of its process.
 const EXTENDER: &str = "topolvm-scheduler";
@@ -147,11 +148,6 @@ fn publish_by_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     start_controller(cluster, &spec)
 }
 
-/// Returns the path of a file in `scheduler-config`.
-fn scheduler_config(file: &str) -> PathBuf {
-    manifests().join("../../scheduler-config").join(file)
-}
-
 /// Starts the extender with options that ship, and kube-scheduler again with the configuration that ships.
 fn start_extender(cluster: &Cluster, programs: &Path, options: PathBuf) -> Result<()> {
     let mut extender = cluster.command(programs.join(EXTENDER));
@@ -164,16 +160,5 @@ fn start_extender(cluster: &Cluster, programs: &Path, options: PathBuf) -> Resul
         Ok(())
     })?;
 
-    let config =
-        fs::read_to_string(scheduler_config("scheduler-config.yaml")).context("read the shipped configuration")?;
-    let kubeconfig = cluster.directory().join("scheduler.kubeconfig");
-    let config = config
-        .replace("/etc/kubernetes/scheduler.conf", &kubeconfig.to_string_lossy())
-        .replace("leaderElect: true", "leaderElect: false");
-    let file = cluster.directory().join("scheduler-with-extender.yaml");
-    fs::write(&file, config).with_context(|| format!("write {}", file.display()))?;
-    cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-    let mut scheduler = cluster.scheduler_command();
-    scheduler.arg("--config").arg(&file);
-    cluster.spawn(SCHEDULER_PROCESS, &scheduler)
+    restart_kube_scheduler(cluster, "scheduler-config.yaml", |config| config)
 }

@@ -1,48 +1,19 @@
 //! The alert rules and the dashboard that ship, in a real Prometheus that scrapes the pods: every query has data, no
 //! alert fires while all is well, and planted faults raise theirs.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::VolumeMode;
-use system_tests::monitoring::{self, Prometheus};
-use testbed::sidecars::NAMESPACE;
+use system_tests::monitoring::{
+    self, OF_UNKNOWN_CLASS, OF_VOLUMES, Prometheus, WITHOUT_DATA_FOR_CAPACITY, WITHOUT_LVMD,
+};
+use system_tests::workloads;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-const PROMETHEUS: &str = "prometheus";
-
-/// Panels without data here, each with the reason.
-const WITHOUT_DATA: [(&str, &str); 8] = [
-    ("Certificates", NO_WEBHOOK),
-    ("Extender", NO_WEBHOOK),
-    ("Time of a webhook call", NO_WEBHOOK),
-    ("Webhook calls", NO_WEBHOOK),
-    ("Time of an extender call", NO_SCHEDULER),
-    ("Verdicts of the extender", NO_SCHEDULER),
-    ("To be wiped", NO_WIPING),
-    ("Wipe failures", NO_WIPING),
-];
-const NO_WEBHOOK: &str = "with storage capacity tracking there are no webhooks";
-const NO_SCHEDULER: &str = "with storage capacity tracking there is no topolvm-scheduler";
-const NO_WIPING: &str = "no device class of the bed wipes";
-
-/// The alert about the StorageClass of the bed that names a device class which no node has.
-const OF_THE_BED: &str = "TopolvmDoctorFinding";
-/// Alerts about what [`plant_faults`] does.
-const PLANTED: [&str; 7] = [
-    "TopolvmDeviceClassNearlyFull",
-    "TopolvmLvmdConfigNotTaken",
-    "TopolvmVolumeFull",
-    "TopolvmVolumeInactive",
-    "TopolvmVolumeLost",
-    "TopolvmVolumeNearlyFull",
-    "TopolvmVolumesOrphaned",
-];
-/// Alerts about a node without lvmd.
-const WITHOUT_LVMD: [&str; 2] = ["TopolvmAgentWithoutLvmd", "TopolvmTargetDown"];
+/// Name of the DaemonSet of lvmd.
+const LVMD: &str = "topolvm-lvmd";
 
 /// A series with the labels of its claim and pod, and not of those of the agent's pod.
 const OF_A_POD: &str = "topolvm_volume_size_bytes{namespace=\"default\",persistentvolumeclaim=\"thick\",pod=\"thick\"}";
@@ -64,8 +35,8 @@ fn watch(fixture: &Fixture) -> Result<()> {
     start_volume(fixture, "thick", "waiting")?;
     let prometheus = Prometheus::start(&fixture.cluster, scratch.path(), &rules)?;
     let watched = start_volume(fixture, "pooled", "thin")
-        .and_then(|()| wait_for_data(fixture, &prometheus, &rules))
-        .and_then(|()| wait_for_silence(fixture, &prometheus))
+        .and_then(|()| wait_for_data(&prometheus, &rules))
+        .and_then(|()| wait_for_silence(&prometheus))
         .and_then(|()| plant_faults(fixture, &prometheus))
         .and_then(|()| take_lvmd_away(fixture, &prometheus))
         .and_then(|()| check_reasons(&prometheus));
@@ -84,60 +55,26 @@ fn start_volume(fixture: &Fixture, name: &str, class: &str) -> Result<()> {
 }
 
 /// Waits until the dashboard's queries and the recording rules have data.
-fn wait_for_data(fixture: &Fixture, prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
-    let is_expected = |panel: &str| !WITHOUT_DATA.iter().any(|(without, _)| *without == panel);
+fn wait_for_data(prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
+    let is_expected = |panel: &str| !WITHOUT_DATA_FOR_CAPACITY.iter().any(|(without, _)| *without == panel);
     let dashboard = monitoring::queries_of_dashboard()?.into_iter().filter(|query| is_expected(&query.panel));
-    let mut missing: Vec<String> = dashboard.map(|query| query.expression).collect();
-    missing.extend(monitoring::rule_names(rules).records);
-    missing.push(format!("{OF_A_POD} and on (node) topolvm_lvmd_device_class_size_bytes"));
-    let mut check = || {
-        let mut still = Vec::new();
-        for expression in &missing {
-            if prometheus.query(expression)?.is_empty() {
-                still.push(expression.clone());
-            }
-        }
-        missing = still;
-        ensure!(missing.is_empty(), "no data for:\n{}", missing.join("\n"));
-        Ok(())
-    };
-    fixture.cluster.ready(PROMETHEUS, &mut check)?;
+    let mut expected: Vec<String> = dashboard.map(|query| query.expression).collect();
+    expected.extend(monitoring::rule_names(rules).records);
+    expected.push(format!("{OF_A_POD} and on (node) topolvm_lvmd_device_class_size_bytes"));
+    prometheus.wait_for_data(expected)?;
     let errors = prometheus.errors()?;
     ensure!(errors.is_empty(), "rules that cannot be evaluated: {errors:#?}");
     Ok(())
 }
 
 /// Waits until no alert but that of the bed has fired for ten seconds.
-fn wait_for_silence(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
-    fixture.cluster.ready(PROMETHEUS, || {
-        let silent = prometheus.silent_seconds(&[OF_THE_BED], 10)?;
+fn wait_for_silence(prometheus: &Prometheus<'_>) -> Result<()> {
+    prometheus.ready(|| {
+        let silent = prometheus.silent_seconds(&OF_UNKNOWN_CLASS, 10)?;
         ensure!(silent >= 10.0, "fired in the last ten seconds: {:?}", prometheus.firing()?);
         Ok(())
     })?;
-    wait_for_alerts(fixture, prometheus, &[OF_THE_BED])
-}
-
-/// Waits until these alerts fire, and checks their texts.
-fn wait_for_alerts(fixture: &Fixture, prometheus: &Prometheus<'_>, wanted: &[&str]) -> Result<()> {
-    fixture.cluster.ready(PROMETHEUS, || {
-        let firing = prometheus.firing()?;
-        let silent: Vec<_> = wanted.iter().filter(|name| !firing.contains(**name)).collect();
-        ensure!(silent.is_empty(), "{silent:?} do not fire, and these do: {firing:?}");
-        Ok(())
-    })?;
-    for text in prometheus.texts()? {
-        ensure!(!text.contains("no value") && !text.contains("{{") && !text.contains("error"), "{text}");
-    }
-    Ok(())
-}
-
-fn wait_for_end(fixture: &Fixture, prometheus: &Prometheus<'_>, gone: &[&str]) -> Result<()> {
-    fixture.cluster.ready(PROMETHEUS, || {
-        let firing = prometheus.firing()?;
-        let left: BTreeSet<_> = firing.iter().filter(|name| gone.contains(&name.as_str())).collect();
-        ensure!(left.is_empty(), "{left:?} still fire");
-        Ok(())
-    })
+    prometheus.wait_for_alerts(&OF_UNKNOWN_CLASS, || Ok(()))
 }
 
 /// Plants faults of volumes and of lvmd's configuration together, waits for their alerts, and mends them.
@@ -148,63 +85,38 @@ fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     }
     let uid = |claim: &str| fixture.value("logicalvolumes.topolvm.io", &fixture.volume_name(claim)?, ".metadata.uid");
     let (lost, idle) = (uid("lost")?, uid("idle")?);
-    let config = fixture.kubectl(&["get", "configmap", "-n", NAMESPACE, "topolvm-lvmd", "-o", "json"])?;
-    let config: Value = serde_json::from_str(&config).context("kubectl prints no JSON")?;
+    let config = workloads::lvmd_config(&fixture.cluster)?;
 
     fixture.exec_in_pod("thick", "dd if=/dev/zero of=/data/filler bs=1M 2>/dev/null; sync")?;
     let orphan = format!("lvcreate -qy -Wn -Zn -n {ORPHAN} -l 100%FREE {VG}");
     fixture.node.script(&format!("lvremove -qfy {VG}/{lost} && lvchange -an {VG}/{idle} && {orphan}"))?;
-    set_lvmd_config(fixture, &json!("device-classes: []"))?;
-    wait_for_alerts(fixture, prometheus, &PLANTED)?;
+    workloads::set_lvmd_config(&fixture.cluster, &json!("device-classes: []"))?;
+    prometheus.wait_for_alerts(&OF_VOLUMES, || Ok(()))?;
     ensure!(!prometheus.query(OF_NO_POD)?.is_empty(), "a volume that no pod uses has a pod");
 
-    set_lvmd_config(fixture, &config["data"]["lvmd.yaml"])?;
+    workloads::set_lvmd_config(&fixture.cluster, &config)?;
     fixture.node.script(&format!("lvchange -ay {VG}/{idle} && lvremove -qfy {VG}/{ORPHAN}"))?;
     fixture.exec_in_pod("thick", "rm /data/filler && sync")?;
     for claim in ["lost", "idle"] {
         fixture.delete_claim(claim)?;
     }
-    wait_for_end(fixture, prometheus, &PLANTED)
-}
-
-/// Sets lvmd.yaml of lvmd in pods, and has kubelet look at it at once.
-fn set_lvmd_config(fixture: &Fixture, text: &Value) -> Result<()> {
-    let patch = json!({"data": {"lvmd.yaml": text}});
-    let patch = ["patch", "configmap", "-n", NAMESPACE, "topolvm-lvmd", "--type=merge", "-p", &patch.to_string()];
-    fixture.kubectl(&patch)?;
-    let version = fixture.kubectl(&[
-        "get",
-        "configmap",
-        "-n",
-        NAMESPACE,
-        "topolvm-lvmd",
-        "-o",
-        "jsonpath={.metadata.resourceVersion}",
-    ])?;
-    let annotation = format!("example.com/configuration={version}");
-    let selector = "-l=app.kubernetes.io/component=lvmd";
-    fixture.kubectl(&["annotate", "pods", "-n", NAMESPACE, selector, "--overwrite", &annotation]).map(drop)
+    prometheus.wait_for_end(&OF_VOLUMES)
 }
 
 /// Takes lvmd off the node until the alerts about it fire.
 fn take_lvmd_away(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
-    let select = |nodes: Value| {
-        let patch = json!({"spec": {"template": {"spec": {"nodeSelector": nodes}}}}).to_string();
-        fixture.kubectl(&["patch", "daemonset", "-n", NAMESPACE, "topolvm-lvmd", "--type=merge", "-p", &patch])
-    };
-    select(json!({"example.com/lvmd": "nowhere"}))?;
-    let fired = wait_for_alerts(fixture, prometheus, &WITHOUT_LVMD);
-    select(Value::Null)?;
-    fixture.kubectl(&["rollout", "status", "-n", NAMESPACE, "daemonset/topolvm-lvmd", "--timeout=60s"])?;
+    workloads::keep_off_nodes(&fixture.cluster, LVMD)?;
+    let fired = prometheus.wait_for_alerts(&WITHOUT_LVMD, || Ok(()));
+    workloads::put_back_on_nodes(&fixture.cluster, LVMD)?;
     fired?;
     prometheus.find_pods()?;
-    wait_for_end(fixture, prometheus, &WITHOUT_LVMD)
+    prometheus.wait_for_end(&WITHOUT_LVMD)
 }
 
 /// Checks that no panel which is said to have no data has some.
 fn check_reasons(prometheus: &Prometheus<'_>) -> Result<()> {
     let queries = monitoring::queries_of_dashboard()?;
-    for (panel, reason) in WITHOUT_DATA {
+    for (panel, reason) in WITHOUT_DATA_FOR_CAPACITY {
         let query = queries.iter().find(|query| query.panel == panel);
         let query = query.with_context(|| format!("there is no panel {panel}"))?;
         ensure!(prometheus.query(&query.expression)?.is_empty(), "{panel} has data although {reason}");

@@ -1,0 +1,96 @@
+//! Faults that are planted one after the other in a cluster with everything that the rules look at: the scheduling mode
+//! extender with its webhooks, thin pools, a class that wipes, disks that can be taken away. Each raises its alerts, in
+//! fast time, and is mended.
+
+mod absence;
+mod bed;
+mod certificate;
+mod disks;
+mod extender;
+mod full_classes;
+mod leader;
+mod mount;
+mod rights;
+mod slow_lvm;
+mod thin_pool;
+mod volume;
+mod wiping;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use testbed::cluster::Cluster;
+use testbed::node::Node;
+use testbed::topolvm::TopolvmSpec;
+
+pub use self::bed::faults_spec;
+
+use self::bed::Bed;
+use super::queries::{read_rules, rules_in_fast_time};
+use super::server::Prometheus;
+
+/// A group of faults that are planted together.
+#[derive(Debug)]
+struct Group {
+    /// The alerts that they raise.
+    alerts: &'static [&'static str],
+    /// Plants the faults, waits for all the alerts, and mends the faults.
+    run: fn(&Bed<'_>) -> Result<()>,
+}
+
+/// The groups in their order. kube-scheduler does not ask the extender before the first one has ended.
+const GROUPS: [Group; 12] = [
+    Group { alerts: &extender::ALERTS, run: extender::leave_extender_unused },
+    Group { alerts: &full_classes::ALERTS, run: full_classes::fill_class },
+    Group { alerts: &thin_pool::ALERTS, run: thin_pool::fill_pool },
+    Group { alerts: &volume::ALERTS, run: volume::fill_filesystem },
+    Group { alerts: &disks::ALERTS, run: disks::take_groups_away },
+    Group { alerts: &wiping::ALERTS, run: wiping::fail_to_wipe },
+    Group { alerts: &slow_lvm::ALERTS, run: slow_lvm::hold_lock },
+    Group { alerts: &mount::ALERTS, run: mount::refuse_mount },
+    Group { alerts: &rights::ALERTS, run: rights::take_rights_away },
+    Group { alerts: &certificate::ALERTS, run: certificate::lose_certificate },
+    Group { alerts: &leader::ALERTS, run: leader::lose_lease },
+    Group { alerts: &absence::ALERTS, run: absence::take_programs_away },
+];
+
+/// Plants the faults of all groups in a cluster of [`faults_spec`], with a Prometheus whose files are in a directory.
+/// Fails if an alert does not fire, or lacks a value in its text, and if a panel of the dashboard has no data that has
+/// none in the cluster trial. Returns what was raised and how long it took.
+pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, directory: &Path) -> Result<String> {
+    let rules = rules_in_fast_time(read_rules()?)?;
+    let prometheus = Prometheus::start(cluster, directory, &rules)?;
+    let bed = Bed { cluster, node, manifests: &spec.manifests, prometheus: &prometheus };
+    let (mut report, mut wrong) = (String::new(), Vec::new());
+    for group in &GROUPS {
+        let (start, alerts) = (Instant::now(), group.alerts.join(", "));
+        // The others tell something all the same
+        wrong.extend((group.run)(&bed).err().map(|error| format!("{alerts}: {error:#}\n{}", bed.logs())));
+        writeln!(report, "{alerts} after {:.0} s", start.elapsed().as_secs_f64())?;
+    }
+    prometheus.stop()?;
+    ensure!(wrong.is_empty(), "{report}{}", wrong.join("\n"));
+    Ok(report + "each alert of the groups has fired, and no text lacks a value")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::planted::{OF_UNKNOWN_CLASS, OF_VOLUMES, WITHOUT_LVMD};
+    use super::super::queries::rule_names;
+    use super::*;
+
+    #[test]
+    fn the_fault_of_each_alert_is_planted_once_and_no_alert_is_forgotten() {
+        let of_trial = [&OF_UNKNOWN_CLASS[..], &OF_VOLUMES, &WITHOUT_LVMD].concat();
+        let of_groups: Vec<&str> = GROUPS.iter().flat_map(|group| group.alerts).copied().collect();
+        let planted = [of_trial, of_groups].concat();
+        let alerts = rule_names(&read_rules().unwrap()).alerts;
+        let as_set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(as_set(&planted), alerts.iter().cloned().collect());
+        assert_eq!(planted.len(), alerts.len(), "an alert is planted twice");
+    }
+}

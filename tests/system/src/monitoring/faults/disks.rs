@@ -1,0 +1,35 @@
+//! Volume groups that are renamed, lack a disk, or are there twice.
+
+use anyhow::Result;
+
+use super::bed::Bed;
+
+pub(super) const ALERTS: [&str; 4] =
+    ["TopolvmVolumeGroupMissing", "TopolvmPhysicalVolumeMissing", "TopolvmVolumeGroupStale", "TopolvmLvmFailing"];
+
+/// The second group of a name is made where LVM does not see the first.
+const PLANT: &str = "
+vgrename -qq renamed elsewhere
+truncate -s 64M /run/copy
+copy=$(losetup -f --show /run/copy)
+vgcreate -qqy --devices $copy twice $copy
+losetup -d $(losetup -nO NAME -j /run/pulled)";
+
+const MEND: &str = "
+losetup -d $(losetup -nO NAME -j /run/copy)
+losetup -f /run/pulled
+vgrename -qq elsewhere renamed";
+
+pub(super) fn take_groups_away(bed: &Bed<'_>) -> Result<()> {
+    bed.script(PLANT)?;
+    // csi-provisioner asks again and again
+    bed.apply_claim("twice", "twice")?;
+    let fired = bed.wait_for_alerts(&ALERTS);
+    bed.script(MEND)?;
+    fired?;
+    bed.wait_bound("twice")?;
+    bed.delete(&["pvc/twice"])?;
+    // Failures of the last quarter of an hour count
+    let [gauges @ .., _] = &ALERTS;
+    bed.wait_for_end(gauges)
+}

@@ -1,0 +1,32 @@
+//! The scheduling mode extender with a kube-scheduler that was never given the extender.
+
+use anyhow::{Context as _, Result};
+
+use super::super::planted::WITHOUT_DATA_FOR_CAPACITY;
+use super::super::queries::queries_of_dashboard;
+use super::bed::{Bed, USED, USED_CLASS};
+use crate::scheduling::restart_kube_scheduler;
+
+pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
+
+/// Waits for the alert, which the start of the bed raises, and gives kube-scheduler the configuration that ships. Then
+/// a pod is scheduled, and the dashboard has data in the panels of extender, webhooks and wiping.
+pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
+    bed.apply_classes()?;
+    bed.wait_for_alerts(&ALERTS)?;
+    let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
+    // kube-scheduler of the bed does not ask the DNS of the cluster
+    restart_kube_scheduler(bed.cluster, "scheduler-config-service.yaml", |config| {
+        config.replace("topolvm-scheduler.topolvm-system.svc", &address)
+    })?;
+    bed.wait_for_end(&ALERTS)?;
+    bed.start_pod(USED, USED_CLASS)?;
+    bed.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")
+}
+
+/// Returns the expressions of the panels that have no data in the cluster trial.
+fn expressions_of_extender() -> Result<Vec<String>> {
+    let is_one = |panel: &str| WITHOUT_DATA_FOR_CAPACITY.iter().any(|(name, _)| *name == panel);
+    let queries = queries_of_dashboard()?.into_iter().filter(|query| is_one(&query.panel));
+    Ok(queries.map(|query| query.expression).collect())
+}

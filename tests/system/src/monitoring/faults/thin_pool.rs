@@ -1,0 +1,47 @@
+//! A thin pool that runs full of data and of metadata, and ignores discards.
+
+use anyhow::Result;
+
+use super::bed::Bed;
+
+pub(super) const ALERTS: [&str; 6] = [
+    "TopolvmThinPoolDataHigh",
+    "TopolvmThinPoolDataCritical",
+    "TopolvmThinPoolMetadataHigh",
+    "TopolvmThinPoolMetadataCritical",
+    "TopolvmThinPoolFullSoon",
+    "TopolvmThinPoolIgnoresDiscards",
+];
+
+/// Fills the metadata of the pool with the roots of empty thin devices, of which LVM knows nothing, and then its data
+/// with a volume.
+const FILL: &str = "
+lvchange -qqy -an pool/small
+lvchange -qqy --discards ignore pool/small
+lvcreate -qqy -V 62m -T pool/small -n filler
+id=1000
+used() {
+  read -r _ _ _ _ metadata _ < <(dmsetup status pool-small-tpool)
+  echo $((${metadata%/*} * 100 / ${metadata#*/}))
+}
+while (( $(used) < 96 )); do
+  for (( end = id + 8; id < end; id++ )); do dmsetup message pool-small-tpool 0 \"create_thin $id\"; done
+done
+dd if=/dev/zero of=/dev/pool/filler bs=1M count=62 oflag=direct 2>/dev/null";
+
+/// What the pages about the alerts say.
+const MEND: &str = "
+lvextend -qqy -L +192m pool/small
+lvextend -qqy --poolmetadatasize +16m pool/small
+lvremove -qqfy pool/filler
+lvchange -qqy -an pool/small
+lvchange -qqy --discards passdown pool/small
+lvchange -qqy -ay pool/small";
+
+pub(super) fn fill_pool(bed: &Bed<'_>) -> Result<()> {
+    bed.script(FILL)?;
+    let fired = bed.wait_for_alerts(&ALERTS);
+    bed.script(MEND)?;
+    fired?;
+    bed.wait_for_end(&ALERTS)
+}

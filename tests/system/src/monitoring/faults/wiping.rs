@@ -1,0 +1,32 @@
+//! A disk that has errors where a removed volume is to be wiped.
+
+use anyhow::Result;
+
+use super::bed::Bed;
+
+pub(super) const ALERTS: [&str; 1] = ["TopolvmWipeFailing"];
+
+/// Makes all blocks fail that are not LVM's metadata.
+const PLANT: &str = "
+end=$(blockdev --getsz /dev/mapper/weak)
+printf '0 2048 linear /dev/ubdf 2048\\n2048 %d error\\n' $((end - 2048)) >/run/weak.table
+dmsetup suspend --noudevsync --noflush weak
+dmsetup load weak /run/weak.table
+dmsetup resume --noudevsync weak";
+
+const MEND: &str = "
+end=$(blockdev --getsz /dev/mapper/weak)
+dmsetup suspend --noudevsync --noflush weak
+dmsetup load weak --table \"0 $end linear /dev/ubdf 2048\"
+dmsetup resume --noudevsync weak";
+
+pub(super) fn fail_to_wipe(bed: &Bed<'_>) -> Result<()> {
+    bed.apply_claim("wiped", "wiped")?;
+    bed.wait_bound("wiped")?;
+    bed.script(PLANT)?;
+    bed.delete(&["pvc/wiped"])?;
+    let fired = bed.wait_for_alerts(&ALERTS);
+    bed.script(MEND)?;
+    fired?;
+    bed.wait_for_end(&ALERTS)
+}
