@@ -74,7 +74,7 @@ pub fn rules_in_fast_time(mut rules: Value) -> Result<Value> {
 /// Shortens the ranges of hours in an expression, such as `a[6h]`.
 fn with_short_ranges(expression: &str) -> Result<String> {
     let mut pieces = expression.split('[');
-    let mut text = pieces.next().unwrap_or_default().to_owned();
+    let mut text = vec![pieces.next().unwrap_or_default().to_owned()];
     for piece in pieces {
         let (range, rest) = piece.split_once(']').with_context(|| format!("a range without end: {expression}"))?;
         let range = if range.ends_with('h') {
@@ -82,9 +82,9 @@ fn with_short_ranges(expression: &str) -> Result<String> {
         } else {
             range.to_owned()
         };
-        text += &format!("[{range}]{rest}");
+        text.push(format!("{range}]{rest}"));
     }
-    Ok(text)
+    Ok(text.join("["))
 }
 
 /// Parses a duration in minutes or hours, such as 15m.

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use testbed::assets;
 use testbed::topolvm::manifests;
 
 use crate::Body;
@@ -79,11 +80,12 @@ fn nudge_pods(fixture: &Fixture) -> Result<()> {
     // In the same second by the clock of the condition, which stands in the past of whoever compares it with the time
     // of the first nudge
     let mut last = String::new();
+    let mut time = "2026-01-01T00:00:00Z";
     for size in ["2Gi", "3Gi"] {
         let pending = json!({"status": {
             "allocatedResources": {"storage": size},
             "conditions": [{
-                "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": time,
             }],
         }});
         let patch = pending.to_string();
@@ -98,6 +100,10 @@ fn nudge_pods(fixture: &Fixture) -> Result<()> {
             last = now;
             Ok(())
         })?;
+        if assets::is_oldest_kubernetes() {
+            // It drops the allocated resources, so that the time is all that changes
+            time = "2026-01-01T00:00:01Z";
+        }
     }
     fixture.kubectl(&["delete", "pod", "grower", "--timeout=60s"])?;
     fixture.kubectl(&["delete", "pvc", "growing", "--timeout=60s"])?;

@@ -29,7 +29,7 @@ while (( $(used) < 96 )); do
 done
 dd if=/dev/zero of=/dev/pool/filler bs=1M count=62 oflag=direct 2>/dev/null";
 
-/// What the pages about the alerts say.
+/// Commands of the pages about the alerts.
 const MEND: &str = "
 lvextend -qqy -L +192m pool/small
 lvextend -qqy --poolmetadatasize +16m pool/small
