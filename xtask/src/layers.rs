@@ -60,7 +60,8 @@ impl Layer {
     fn run(self) -> anyhow::Result<Counts> {
         if self == Self::Lint {
             let (all, failed) = lint::run_all();
-            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0 });
+            let failures = failed.iter().map(|&step| step.to_owned()).collect();
+            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0, failures });
         }
         let mut counts = self.test(self.command())?;
         if self == Self::Unit {
@@ -98,6 +99,7 @@ impl Layer {
             if let Some(result) = line.strip_prefix("test result: ") {
                 counts = counts.plus(parse_result(result));
             }
+            counts.failures.extend(parse_failure(&line).map(str::to_owned));
             println!("{:<13} | {line}", self.name());
         }
         let status = child.wait()?;
@@ -109,11 +111,13 @@ impl Layer {
 }
 
 /// Numbers of tests of a layer by result.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// Names of those that failed.
+    failures: Vec<String>,
 }
 
 impl Counts {
@@ -122,6 +126,7 @@ impl Counts {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
             skipped: self.skipped + other.skipped,
+            failures: [self.failures, other.failures].concat(),
         }
     }
 }
@@ -140,8 +145,8 @@ pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
     tests.sort_by_key(|layer| BY_LENGTH.iter().position(|other| other == layer));
     rows.extend(side_by_side(tests));
     rows.sort_by_key(|(layer, _, _)| *layer);
-    let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(*counts));
-    print_summary(&rows, total);
+    let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(counts.clone()));
+    print_summary(&rows, &total);
     if total.failed > 0 {
         bail!("{} failed", total.failed);
     }
@@ -196,11 +201,15 @@ fn measure(layer: Layer) -> Row {
     (layer, counts, start.elapsed())
 }
 
-fn print_summary(rows: &[Row], total: Counts) {
+fn print_summary(rows: &[Row], total: &Counts) {
     println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
     for (layer, counts, elapsed) in rows {
-        let Counts { passed, failed, skipped } = counts;
+        let Counts { passed, failed, skipped, .. } = counts;
         println!("{:<14} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
+    }
+    // Again, and last: of a long output people and machines often keep the end alone
+    for (layer, counts, _) in rows {
+        counts.failures.iter().for_each(|test| println!("failed: {}: {test}", layer.name()));
     }
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
 }
@@ -215,6 +224,12 @@ pub(crate) fn soak() -> anyhow::Result<()> {
         bail!("{} failed", counts.failed);
     }
     Ok(())
+}
+
+/// Reads the name of a test in the line above what it printed: `---- NAME stdout ----`, of libtest-mimic `---- NAME ----`.
+fn parse_failure(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
+    Some(name.strip_suffix(" stdout").unwrap_or(name))
 }
 
 /// Reads `ok. 12 passed; 0 failed; 3 ignored; …`; what libtest calls ignored was skipped for a reason that it printed.
@@ -245,5 +260,12 @@ mod tests {
         let counts =
             parse_result("FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; 4 filtered out; finished in 0.03s");
         assert_eq!((counts.passed, counts.failed, counts.skipped), (12, 2, 3));
+    }
+
+    #[test]
+    fn the_name_of_a_failed_test_is_read() {
+        assert_eq!(parse_failure("---- tests::a stdout ----"), Some("tests::a"));
+        assert_eq!(parse_failure("---- a_pod_waits ----"), Some("a_pod_waits"));
+        assert_eq!(parse_failure("test a_pod_waits ... ok"), None);
     }
 }

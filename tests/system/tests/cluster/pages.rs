@@ -1,15 +1,12 @@
 //! Follows pages of the documentation literally: a shell runs the code blocks of their sections, as administrator of
 //! the cluster or on the node.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim};
+use system_tests::product_images;
 use system_tests::shared::TestCluster;
-use system_tests::{plugin, product_images};
 use testbed::image::Image;
 use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
@@ -76,33 +73,11 @@ fn follow_getting_started(shared: &TestCluster) -> Result<()> {
     Commands::of("getting-started.md", "4. See where it is")?.run(cluster)?;
     Commands::of("troubleshooting.md", "Troubleshooting")?.run(cluster)?;
     Commands::of("getting-started.md", "5. Expand it while it is in use")?.run(cluster)?;
-    open_web_page(shared).context("web page")?;
+    crate::web_page::check(shared, "example-deployment").context("web page")?;
     exchange_disks(shared, node)?;
     maintain_nodes(shared)?;
     Commands::of("getting-started.md", "6. Remove everything")?.run(cluster)?;
     node.script("vgremove myvg1")?;
-    Ok(())
-}
-
-/// Turns the web page on and reads it at the address that the command prints.
-fn open_web_page(shared: &TestCluster) -> Result<()> {
-    plugin::run_successfully(&shared.cluster, &["upgrade", "--ui"])?;
-    // In the place of the shell, so that the kill below ends it
-    let here = ("kubectl topolvm ui", "exec kubectl topolvm ui --no-browser");
-    let open = Commands::of("web-page.md", "Turn it on and open it")?.with(here.0, here.1)?;
-    let mut forwarding = open.command(&shared.cluster)?.stdout(Stdio::piped()).spawn().context("run sh")?;
-    let read = || -> Result<String> {
-        let mut output = BufReader::new(forwarding.stdout.take().context("no output")?);
-        let mut address = String::new();
-        output.read_line(&mut address).context("read the address")?;
-        let page = shared.cluster.command("curl").args(["-sS", address.trim()]).output().context("run curl")?;
-        Ok(format!("{address}{}", [&page.stdout[..], &page.stderr].map(String::from_utf8_lossy).concat()))
-    };
-    let page = { read }();
-    forwarding.kill()?;
-    forwarding.wait()?;
-    let page = page?;
-    ensure!(page.starts_with("http://127.0.0.1:") && page.contains("<title>"), "{page}");
     Ok(())
 }
 

@@ -6,20 +6,22 @@ use std::process::{Child, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use system_tests::commands::Commands;
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
 
 /// Turns the page on, and looks through a forwarded port for the volume of a claim in the namespace default.
 pub(crate) fn check(shared: &TestCluster, claim: &str) -> Result<()> {
-    let arguments = ["ui", "--no-browser"];
-    let off = plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), &arguments)?;
+    let off = plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), &["ui", "--no-browser"])?;
     ensure!(!off.is_success && off.errors.contains("kubectl topolvm upgrade --ui"), "{off:?}");
     plugin::run_successfully(&shared.cluster, &["upgrade", "--ui"])?;
 
-    let mut command = plugin::command(&shared.cluster, &shared.cluster.inner_kubeconfig())?;
-    let mut forwarding = command.args(arguments).stdout(Stdio::piped()).spawn().context("start kubectl topolvm ui")?;
+    // In the place of the shell, so that the signal reaches it
+    let here = ("kubectl topolvm ui", "exec kubectl topolvm ui --no-browser");
+    let open = Commands::of("web-page.md", "Turn it on and open it")?.with(here.0, here.1)?;
+    let mut forwarding = open.command(&shared.cluster)?.stdout(Stdio::piped()).spawn().context("run sh")?;
     let looked = look(shared, &mut forwarding, claim);
-    // As Ctrl-C does; kubectl becomes the plugin
+    // As Ctrl-C does
     let pid = i32::try_from(forwarding.id()).ok().and_then(Pid::from_raw).context("no process id")?;
     kill_process(pid, Signal::INT).context("interrupt kubectl topolvm ui")?;
     let status = forwarding.wait()?;
