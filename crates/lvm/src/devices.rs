@@ -97,6 +97,10 @@ impl SystemDevices {
         // A disk that was pulled from under its device reads as empty.
         let no_label = || io::Error::new(io::ErrorKind::NotFound, "there is no LVM label on the device");
         let areas = metadata::areas(label).ok_or_else(no_label)?;
+        // After a disk has gone another one of the same group may get its numbers, with the same metadata.
+        if !metadata::is_label_of(label, pv) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "another physical volume is on the device"));
+        }
         for area in areas {
             let header = ByteRange { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) };
             let header = match part_of(&start, header) {
@@ -261,20 +265,24 @@ mod tests {
         }
     }
 
+    /// UUIDs of physical volumes.
+    const UUIDS: [&str; 2] = ["aaaaaa-aaaa-aaaa-aaaa-aaaa-aaaa-aaaaaa", "bbbbbb-bbbb-bbbb-bbbb-bbbb-bbbb-bbbbbb"];
+
     /// Returns the start of a physical volume whose metadata begins at byte 8192: count and identity say which.
-    fn physical_volume(range: ByteRange, uuid: &str) -> Vec<u8> {
+    fn physical_volume(range: ByteRange, pv: &str, vg: &str) -> Vec<u8> {
         let mut disk = vec![0; 16384];
         let mut put = |place: usize, bytes: &[u8]| disk[place..place + bytes.len()].copy_from_slice(bytes);
         put(512, b"LABELONE");
         put(512 + 20, &32u32.to_le_bytes());
         put(512 + 24, b"LVM2 001");
+        put(512 + 32, pv.replace('-', "").as_bytes());
         put(512 + 72, &0u64.to_le_bytes());
         put(512 + 88, &4096u64.to_le_bytes());
         put(512 + 96, &12288u64.to_le_bytes());
         put(4096 + 4, b" LVM2 x[5A%r0N*>");
         put(4096 + 40, &4096u64.to_le_bytes());
         put(4096 + 48, &100u64.to_le_bytes());
-        put(8192, format!("vg {{\nid = \"{uuid}\"\nseqno = 7\n").as_bytes());
+        put(8192, format!("vg {{\nid = \"{vg}\"\nseqno = 7\n").as_bytes());
         let from = usize::try_from(range.offset).unwrap();
         let end = disk.len().min(from + usize::try_from(range.size).unwrap());
         disk[from..end].to_vec()
@@ -288,23 +296,32 @@ mod tests {
         std::thread::scope(|scope| {
             let hanging = scope.spawn(|| {
                 let (hang, released) = (hang, released);
-                devices.read_version("bad", |range| {
+                devices.read_version(UUIDS[0], |range| {
                     if range.offset >= 8192 {
                         hang.send(()).unwrap();
                         let _ = released.recv();
                     }
-                    Ok(physical_volume(range, "vg-bad"))
+                    Ok(physical_volume(range, UUIDS[0], "vg-bad"))
                 })
             });
             hangs.recv().unwrap();
             let (done, is_done) = std::sync::mpsc::channel();
             let devices = &devices;
-            scope.spawn(move || done.send(devices.read_version("good", |range| Ok(physical_volume(range, "vg-good")))));
+            let read = |range| Ok(physical_volume(range, UUIDS[1], "vg-good"));
+            scope.spawn(move || done.send(devices.read_version(UUIDS[1], read)));
             let good = is_done.recv_timeout(Duration::from_secs(20));
             release.send(()).unwrap();
             assert_eq!(good.expect("it waits for the other disk").unwrap().unwrap().vg_uuid, "vg-good");
             assert_eq!(hanging.join().unwrap().unwrap().unwrap().seqno, 7);
         });
+    }
+
+    #[test]
+    fn another_physical_volume_of_the_group_on_the_same_device_is_an_error() {
+        let devices = SystemDevices::new("/");
+        let read = |range| Ok(physical_volume(range, UUIDS[1], "vg"));
+        assert_eq!(devices.read_version(UUIDS[1], read).unwrap().unwrap().seqno, 7);
+        assert_eq!(devices.read_version(UUIDS[0], read).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -41,15 +41,27 @@ pub struct ByteRange {
 /// Returns the metadata areas that the label in one of the first four sectors of a device names; `None` when there is
 /// no label.
 pub fn areas(start: &[u8]) -> Option<Vec<ByteRange>> {
-    let label = start.chunks(SECTOR).take(4).find(|sector| sector.starts_with(LABEL))?;
-    if label.get(24..32)? != LABEL_TYPE {
-        return None;
-    }
-    let contents = usize::try_from(u32_at(label, 20)?).ok()?;
+    let (label, contents) = find_label(start)?;
     // Identity (32 bytes) and size (8), then data areas, then metadata areas, each list ended by zeros.
     let mut place = contents.checked_add(40)?;
     list(label, &mut place)?;
     list(label, &mut place)
+}
+
+/// Returns true if the label is that of the physical volume with this UUID, as LVM reports it.
+pub(crate) fn is_label_of(start: &[u8], pv_uuid: &str) -> bool {
+    let identity = find_label(start).and_then(|(label, contents)| label.get(contents..contents.checked_add(32)?));
+    // A report has hyphens in it
+    identity.is_some_and(|identity| identity.iter().copied().eq(pv_uuid.bytes().filter(|byte| *byte != b'-')))
+}
+
+/// Returns the sector with the label, and where in it the contents begin.
+fn find_label(start: &[u8]) -> Option<(&[u8], usize)> {
+    let label = start.chunks(SECTOR).take(4).find(|sector| sector.starts_with(LABEL))?;
+    if label.get(24..32)? != LABEL_TYPE {
+        return None;
+    }
+    Some((label, usize::try_from(u32_at(label, 20)?).ok()?))
 }
 
 /// Reads a list of ranges, which ends with a range at zero.
@@ -138,6 +150,8 @@ mod tests {
     #[test]
     fn the_label_says_where_the_metadata_is() {
         assert_eq!(areas(&label()), Some(vec![AREA_AT_4096]));
+        assert!(is_label_of(&label(), "VMFgxf-ZH20-441H-LJG9-7feP-CmvF-hBAjug"));
+        assert!(!is_label_of(&label(), "VMFgxf-ZH20-441H-LJG9-7feP-CmvF-hBAjuh") && !is_label_of(&[], ""));
     }
 
     #[test]
