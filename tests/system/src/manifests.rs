@@ -1,6 +1,9 @@
 //! The objects that a user of the product writes.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
+use testbed::assets;
 use topolvm_api::ApiFlavor;
 
 /// Image of the test bed with a shell.
@@ -13,6 +16,32 @@ pub enum VolumeMode {
     Filesystem,
     /// A block device.
     Block,
+}
+
+/// Returns the endpoints of the webhooks' Service where it has no selector, in YAML: controllers that are no pods.
+pub fn webhook_endpoints(addresses: &[Ipv4Addr]) -> String {
+    let (name, namespace) = ("topolvm-controller", "topolvm-system");
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4", "ports": [{"name": "webhook", "port": 9443}],
+        "endpoints": addresses.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
+    });
+    if !assets::is_oldest_kubernetes() {
+        return slice.to_string();
+    }
+    // There the API server looks for these before it calls a webhook
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{
+            "addresses": addresses.iter().map(|address| json!({"ip": address})).collect::<Vec<_>>(),
+            "ports": [{"name": "webhook", "port": 9443}],
+        }],
+    });
+    format!("{slice}\n---\n{endpoints}\n")
 }
 
 /// Returns a StorageClass of the product with ext4 and volume expansion. `immediate` classes bind without a pod.

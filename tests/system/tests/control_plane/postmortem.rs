@@ -10,7 +10,7 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::kustomization::{Kustomization, patch};
-use system_tests::manifests::{storage_class, vault};
+use system_tests::manifests::{storage_class, vault, webhook_endpoints};
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
 use testbed::network::GATEWAY;
@@ -63,16 +63,7 @@ fn start_with_webhook(shared: &TestCluster) -> Result<()> {
         ..Kustomization::default()
     }
     .write(&manifests)?;
-    // The controller is no pod here
-    let endpoints = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {
-            "name": "topolvm-controller", "namespace": "topolvm-system",
-            "labels": {"kubernetes.io/service-name": "topolvm-controller"},
-        },
-        "addressType": "IPv4", "ports": [{"name": "webhook", "port": 9443}], "endpoints": [{"addresses": [GATEWAY]}],
-    });
-    fs::write(manifests.join("endpoints.yaml"), endpoints.to_string())?;
+    fs::write(manifests.join("endpoints.yaml"), webhook_endpoints(&[GATEWAY]))?;
     shared.cluster.stop(CONTROLLER, GRACE)?;
     let spec = TopolvmSpec {
         manifests,

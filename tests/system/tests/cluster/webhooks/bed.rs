@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use system_tests::kustomization::{Kustomization, patch};
+use system_tests::manifests::webhook_endpoints;
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, TopolvmSpec};
@@ -119,14 +120,5 @@ fn write_manifests(directory: &Path, overlay: &str, endpoints: &[Ipv4Addr]) -> R
         patches: vec![patch("Service", Some("topolvm-controller"), &without_selector)],
     };
     kustomization.write(directory)?;
-    let endpoints = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {
-            "name": "topolvm-controller", "namespace": NAMESPACE,
-            "labels": {"kubernetes.io/service-name": "topolvm-controller"},
-        },
-        "addressType": "IPv4", "ports": [{"name": "webhook", "port": 9443}],
-        "endpoints": endpoints.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
-    });
-    fs::write(directory.join("endpoints.yaml"), endpoints.to_string()).context("write the endpoints")
+    fs::write(directory.join("endpoints.yaml"), webhook_endpoints(endpoints)).context("write the endpoints")
 }
