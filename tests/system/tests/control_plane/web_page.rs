@@ -53,6 +53,8 @@ fn look_at_all() -> Result<()> {
 
     break_some(&page);
     browser.wait_for("document.querySelectorAll('#problems .finding').length >= 3")?;
+    // What is wrong stands above them, and rows are there while they are on the screen
+    browser.run("document.getElementById('volumes').scrollIntoView()")?;
     browser.wait_for("document.querySelectorAll('#rows .why').length >= 3")?;
     look("broken")
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use testbed::assets;
 use testbed::topolvm::{self, CONTROLLER};
 use topolvm_api::ApiFlavor;
 
@@ -125,16 +126,18 @@ fn pod_with_all_volumes() -> Value {
         "requests": {"cpu": "100m", "memory": "16Mi", "example.com/other": "2"},
         "limits": {"memory": "32Mi", "example.com/other": "2"},
     });
-    let second = json!({
+    let mut second = json!({
         "name": "second", "image": "example.com/second", "resources": {"requests": {"cpu": "1"}},
-        "restartPolicy": "Never",
-        "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
     });
-    spec["containers"].as_array_mut().into_iter().for_each(|containers| containers.push(second.clone()));
     spec["initContainers"] = json!([{"name": "first", "image": "example.com/first", "restartPolicy": "Always"}]);
     // Younger than the oldest Kubernetes that the product is for
-    spec["hostnameOverride"] = json!("elsewhere");
-    spec["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+    if !assets::is_oldest_kubernetes() {
+        second["restartPolicy"] = json!("Never");
+        second["restartPolicyRules"] = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+        spec["hostnameOverride"] = json!("elsewhere");
+        spec["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+    }
+    spec["containers"].as_array_mut().into_iter().for_each(|containers| containers.push(second.clone()));
     spec["topologySpreadConstraints"] = json!([{
         "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "nodeTaintsPolicy": "Honor",
         "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["c"],
