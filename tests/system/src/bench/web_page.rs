@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -21,6 +21,8 @@ const NODES: u64 = 1000;
 const VOLUMES_PER_NODE: u64 = 50;
 /// Loads and updates of which the median counts.
 const ROUNDS: u64 = 9;
+/// Time in which the controller hears of all objects, one after the other.
+const CACHED: Duration = Duration::from_mins(10);
 /// Pause between two updates: the page is told of changes within 0.3 s as one.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The page is complete: map of nodes, number of volumes, and first rows.
@@ -79,7 +81,12 @@ fn wait_until_cached(directory: &Path, page: &WebPage) -> Result<()> {
     std::fs::create_dir(&directory).context("create a directory")?;
     let browser = Browser::start(&directory)?;
     browser.open(&page.url)?;
-    browser.wait_for(COMPLETE)
+    let deadline = Instant::now() + CACHED;
+    while browser.run(&format!("return {COMPLETE}"))? != true {
+        ensure!(Instant::now() < deadline, "the page does not show all objects after {CACHED:?}");
+        sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// Returns the MiB of the controller's resident memory after a pause.
