@@ -226,7 +226,8 @@ pub(crate) fn soak() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the name of a test in the line above what it printed: `---- NAME stdout ----`, of libtest-mimic `---- NAME ----`.
+/// Reads the name of a test in the line above what it printed: `---- NAME stdout ----`, of libtest-mimic
+/// `---- NAME ----`.
 fn parse_failure(line: &str) -> Option<&str> {
     let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
     Some(name.strip_suffix(" stdout").unwrap_or(name))
