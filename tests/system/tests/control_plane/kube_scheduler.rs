@@ -119,9 +119,10 @@ impl Bed<'_> {
         })?;
         self.wait_condition(refused, "Unschedulable", "1 out of VG free space")?;
         ensure!(self.fixture.value("pvc", refused, SELECTED_NODE)?.is_empty(), "the node is promised twice");
-        for kind in ["pod", "pvc"] {
-            self.fixture.kubectl(&["delete", kind, chosen, "--force", "--grace-period=0"])?;
-        }
+        // A claim that is being deleted reserves nothing, and stays until its pod has gone. The other way round
+        // kube-scheduler would try the other pod when this one goes, and not again when the claim does.
+        self.fixture.kubectl(&["delete", "pvc", chosen, "--wait=false"])?;
+        self.fixture.kubectl(&["delete", "pod", chosen, "--force", "--grace-period=0"])?;
         self.fixture.wait_value("pvc", refused, SELECTED_NODE, "small")
     }
 
