@@ -114,19 +114,24 @@ impl Capacity {
     pub fn apply_volume(&self, event: &Event<LogicalVolume>) {
         self.apply(|state, now| {
             state.reservations.apply_volume(event, now);
-            matches!(event, Event::InitDone)
+            // It may have been asked of another replica
+            matches!(event, Event::Apply(volume) if state.avoidances.end(&VolumeKey::from_name(volume.name())))
+                || matches!(event, Event::InitDone)
         });
     }
 
-    /// Applies an event of the watch of claims.
-    pub fn apply_claim(&self, event: &Event<PersistentVolumeClaim>) {
+    /// Applies an event of the watch of claims. Returns the node that was selected for the claim, if it has been given
+    /// back to the scheduler: then a replica has refused its volume there, see [`Self::avoid`].
+    pub fn apply_claim(&self, event: &Event<PersistentVolumeClaim>) -> Option<Box<str>> {
         let wall_now = (self.shared.now)();
+        let mut given_back_from = None;
         self.apply(|state, now| {
-            state.reservations.apply_claim(event, now, wall_now);
+            given_back_from = state.reservations.apply_claim(event, now, wall_now);
             let uid = |claim: &PersistentVolumeClaim| claim.metadata.uid.clone().unwrap_or_default();
             matches!(event, Event::Delete(claim) if state.avoidances.end(&VolumeKey::from_uid(&uid(claim))))
                 || matches!(event, Event::InitDone)
         });
+        given_back_from
     }
 
     /// Applies an event of the watch of StorageClasses.

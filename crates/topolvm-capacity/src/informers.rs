@@ -26,7 +26,8 @@ pub async fn watch_volumes(
 
 /// Watches PersistentVolumeClaims until `shutdown` is cancelled.
 pub async fn watch_claims(capacity: Capacity, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    watch_all("PersistentVolumeClaims", Api::all(client), shutdown, move |event| capacity.apply_claim(&event)).await
+    let apply = move |event| drop(capacity.apply_claim(&event));
+    watch_all("PersistentVolumeClaims", Api::all(client), shutdown, apply).await
 }
 
 /// Watches StorageClasses until `shutdown` is cancelled.

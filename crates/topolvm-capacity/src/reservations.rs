@@ -157,8 +157,15 @@ impl Reservations {
         }
     }
 
-    /// Takes note of a claim. `wall_now` is what the API server's clock is compared with.
-    pub(crate) fn apply_claim(&mut self, event: &Event<PersistentVolumeClaim>, now: Instant, wall_now: Timestamp) {
+    /// Takes note of a claim. `wall_now` is what the API server's clock is compared with. Returns the node that was
+    /// selected for the claim, if it has been given back to the scheduler: external-provisioner does so with a claim
+    /// whose volume was refused there.
+    pub(crate) fn apply_claim(
+        &mut self,
+        event: &Event<PersistentVolumeClaim>,
+        now: Instant,
+        wall_now: Timestamp,
+    ) -> Option<Box<str>> {
         let key =
             |claim: &PersistentVolumeClaim| VolumeKey::from_uid(claim.metadata.uid.as_deref().unwrap_or_default());
         match event {
@@ -171,29 +178,32 @@ impl Reservations {
                 self.claims.remove(&key(claim));
                 self.siblings.remove(&key(claim));
             }
-            Event::Apply(claim) => self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT),
+            Event::Apply(claim) => return self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT),
             Event::InitApply(claim) => {
                 // This process may be younger than the choice of the node
                 let age = selection_age(claim, wall_now).unwrap_or_default();
-                self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT.saturating_sub(age));
                 self.claim_listing.add(key(claim));
+                return self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT.saturating_sub(age));
             }
         }
+        None
     }
 
-    fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) {
+    /// Stores a claim, and returns the node from which it has been given back.
+    fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) -> Option<Box<str>> {
         let Some(claim) = PendingClaim::from_claim(self.flavor, claim) else {
             self.claims.remove(&key);
-            return;
+            return None;
         };
         // The time counts from the choice of the node, whatever else changes
-        let known = self.claims.get(&key);
-        let is_given_back = claim.node.is_none() && known.is_some_and(|known| known.claim.node.is_some());
-        let until = known.filter(|known| known.claim.node == claim.node).map_or(until, |known| known.until);
-        if is_given_back {
+        let known = self.claims.remove(&key);
+        let until = known.as_ref().filter(|known| known.claim.node == claim.node).map_or(until, |known| known.until);
+        let given_back_from = known.and_then(|known| known.claim.node).filter(|_| claim.node.is_none());
+        if given_back_from.is_some() {
             self.siblings.remove(&key);
         }
         self.claims.insert(key, WaitingClaim { claim, until });
+        given_back_from
     }
 
     pub(crate) fn apply_volume(&mut self, event: &Event<LogicalVolume>, now: Instant) {
@@ -364,10 +374,24 @@ impl Reservations {
         Some(ClaimOfVolume { namespace: claim.namespace.to_string(), name: claim.name.to_string(), is_settled })
     }
 
+    /// Returns the volumes that claims of these names wait for: their keys, classes and bytes. Those that are there
+    /// already, and those of other drivers, are left out.
+    pub(crate) fn waiting_volumes(&self, namespace: &str, names: &[&str]) -> Vec<(VolumeKey, VolumeClasses, u64)> {
+        let volume = |(key, WaitingClaim { claim, .. }): (&VolumeKey, &WaitingClaim)| {
+            let class = self.classes.get(&claim.class).filter(|_| !self.volume_keys.contains(key))?;
+            Some((key.clone(), class.classes.clone(), claim.bytes(class, &self.minimums)))
+        };
+        self.waiting_claims(namespace, names).filter_map(volume).collect()
+    }
+
+    fn waiting_claims(&self, namespace: &str, names: &[&str]) -> impl Iterator<Item = (&VolumeKey, &WaitingClaim)> {
+        let is_meant = move |claim: &PendingClaim| &*claim.namespace == namespace && names.contains(&&*claim.name);
+        self.claims.iter().filter(move |(_, waiting)| is_meant(&waiting.claim))
+    }
+
     /// Exempts the claims of these names.
     pub(crate) fn exempt_claims(&self, namespace: &str, names: &[&str], now: Instant) -> Exemption {
-        let is_meant = |claim: &PendingClaim| &*claim.namespace == namespace && names.contains(&&*claim.name);
-        let meant: Vec<_> = self.claims.iter().filter(|(_, selected)| is_meant(&selected.claim)).collect();
+        let meant: Vec<_> = self.waiting_claims(namespace, names).collect();
         let without_volume = meant.iter().filter_map(|(key, _)| self.promise_without_volume(key, now));
         let is_theirs = |name: &str| meant.iter().any(|(key, _)| VolumeKey::from_name(name) == **key);
         let volumes = self.volumes.iter().filter(|(name, _)| !meant.is_empty() && is_theirs(name));

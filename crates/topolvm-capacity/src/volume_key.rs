@@ -1,5 +1,7 @@
 //! Matches `LogicalVolume`s with the claims that they are made for. Pure.
 
+use std::fmt::{self, Write as _};
+
 /// The UID of a claim, as the claim itself and the name of its volume have it: external-provisioner calls the volume
 /// `pvc-UID`, with another prefix on demand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +34,21 @@ impl VolumeKey {
     }
 }
 
+/// The UID.
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uuid = match self {
+            Self::Uuid(uuid) => format!("{uuid:032x}"),
+            Self::Other(uid) => return f.write_str(uid),
+        };
+        for (place, digit) in uuid.char_indices() {
+            f.write_str(if [8, 12, 16, 20].contains(&place) { "-" } else { "" })?;
+            f.write_char(digit)?;
+        }
+        Ok(())
+    }
+}
+
 fn parse_uuid(text: &str) -> Option<u128> {
     let has_form = text.len() == UUID_LENGTH
         && text.bytes().enumerate().all(|(place, byte)| match place {
@@ -54,5 +71,12 @@ mod tests {
         assert_eq!(VolumeKey::from_name("pvc-1"), VolumeKey::from_uid("1"));
         assert_eq!(VolumeKey::from_name("1"), VolumeKey::from_uid("1"));
         assert_ne!(VolumeKey::from_name("pvc-1"), VolumeKey::from_uid("11"));
+    }
+
+    #[test]
+    fn a_key_is_written_as_the_uid_that_it_is() {
+        for uid in ["0c54f5f8-52f1-4f38-9a27-3e5a1d7f6f10", "00000000-0000-0000-0000-000000000001", "1"] {
+            assert_eq!(VolumeKey::from_uid(uid).to_string(), uid);
+        }
     }
 }

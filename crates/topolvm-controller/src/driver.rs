@@ -58,10 +58,10 @@ impl Driver {
     /// reserved for in any case.
     pub fn reserve_for_claims(&self, tasks: &Tasks, shutdown: &CancellationToken) {
         let Volumes { client, capacity, pods, .. } = self.identity.volumes.clone();
-        tasks.spawn("watch of pods", pods.run(client.clone(), shutdown.clone()));
+        tasks.spawn("watch of pods", pods.clone().run(client.clone(), shutdown.clone()));
         let classes = watch_classes(capacity.clone(), client.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", classes);
-        tasks.spawn("watch of claims", self.claims.clone().run(client, capacity, shutdown.clone()));
+        tasks.spawn("watch of claims", self.claims.clone().run(client, capacity, pods, shutdown.clone()));
     }
 
     /// Turns off snapshots, restored volumes and clones: where no node has a thin device class, nothing should announce

@@ -74,6 +74,14 @@ impl Capacity {
         });
         outcome.map(|()| Hold::new(self.clone(), key))
     }
+
+    /// Has a node avoided for the pod with these claims, of which one was given back to the scheduler because its
+    /// volume was refused there: perhaps by another replica than this, which publishes what kube-scheduler goes by.
+    /// Does nothing for a pod with a single claim, or where there is room for all of them by now.
+    pub fn avoid(&self, node: &str, namespace: &str, claims: &[String]) {
+        let names: Vec<&str> = claims.iter().map(String::as_str).collect();
+        self.apply(|state, now| state.avoid(node, namespace, &names, now));
+    }
 }
 
 impl Wanted {
@@ -109,6 +117,21 @@ impl State {
         let siblings = siblings.iter().map(|sibling| (sibling.key(), sibling.promise(node)));
         self.reservations.add_siblings(siblings, now);
         Ok(())
+    }
+
+    /// Has a node avoided for a pod, unless it has room for all claims of the pod. Returns whether it is.
+    fn avoid(&mut self, node: &str, namespace: &str, claims: &[&str], now: Instant) -> bool {
+        let waiting = self.reservations.waiting_volumes(namespace, claims).into_iter();
+        let all: Vec<Wanted> =
+            waiting.map(|(key, classes, bytes)| Wanted { name: format!("pvc-{key}"), classes, bytes }).collect();
+        let Some(published) = self.published.get(node).filter(|_| all.len() > 1) else { return false };
+        // What is reserved for the others: who was before them is known to the replica that refused
+        let own = self.reservations.exempt_claims(namespace, claims, now);
+        let reserved = |classes: &VolumeClasses| reserved(&self.reservations, node, published, classes, &own);
+        let Err((classes, _)) = check_room(published, &all, reserved) else { return false };
+        let classes = classes.clone();
+        self.avoidances.add(node, &classes, all, now);
+        true
     }
 
     /// Ends what is avoided for pods that have room on no other node. Returns whether there was any.

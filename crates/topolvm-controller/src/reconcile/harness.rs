@@ -16,6 +16,7 @@ use topolvm_doctor::Mode;
 use super::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
 use crate::claim_watch::ClaimWatch;
 use crate::node_informer::NodeInformer;
+use crate::pod_claims::PodClaims;
 use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 
@@ -108,7 +109,7 @@ impl Harness {
         let claims = ClaimWatch::default();
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
-        tasks.spawn("claims", claims.clone().run(client.clone(), capacity, shutdown.clone()));
+        tasks.spawn("claims", claims.clone().run(client.clone(), capacity, PodClaims::default(), shutdown.clone()));
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         let events = EventPublisher::new(client.clone(), "me".to_owned());
         let scheduling = Scheduling::default();

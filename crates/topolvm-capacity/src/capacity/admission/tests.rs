@@ -114,3 +114,44 @@ async fn a_node_is_avoided_for_a_pod_that_has_room_on_another_until_it_has_gone_
     }
     assert_eq!(bytes(), 6 * GIB, "it cannot go there for another reason");
 }
+
+/// Free space is published by one replica, and volumes may be asked of another.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_was_not_asked_has_the_node_avoided_when_a_claim_of_the_pod_is_given_back() {
+    let capacity = with_node(6);
+    capacity.apply_class(&Event::Apply(storage_class("fast").device_class("ssd").build()));
+    let bytes = || capacity.free_bytes("n1", &"ssd".into(), &Exemption::default()).unwrap();
+    let tell = |name: &str, size: &str, node: &str| {
+        let mut claim = claim(name).class("fast").sized(size).selected_node(node).build();
+        claim.metadata.uid = Some(format!("uid-of-{name}"));
+        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+        (capacity.apply_claim(&Event::Apply(claim)), namespace)
+    };
+    let select = |node| ["data", "log"].map(|name| tell(name, if name == "data" { "3Gi" } else { "4Gi" }, node));
+    let names = ["data", "log"].map(str::to_owned);
+    let give_back = || {
+        select("n1");
+        for (node, namespace) in select("") {
+            capacity.avoid(&node.expect("the claim had a node"), &namespace, &names);
+        }
+    };
+    give_back();
+    assert_eq!(bytes(), 6 * GIB, "the pod can go nowhere else");
+    publish(&capacity, "n2", 7);
+    give_back();
+    assert_eq!(bytes(), 4 * GIB - 1);
+    let made = logical_volume("pvc-uid-of-data").on("n2").class("ssd").build();
+    capacity.apply_volume(&Event::Apply(made.clone()));
+    assert_eq!(bytes(), 6 * GIB);
+    capacity.apply_volume(&Event::Delete(made));
+    publish(&capacity, "n1", 7);
+    publish(&capacity, "n2", 14);
+    give_back();
+    assert_eq!(bytes(), 7 * GIB, "there is room for both by now");
+    publish(&capacity, "n1", 2);
+    select("n1");
+    for (node, namespace) in select("") {
+        capacity.avoid(&node.expect("the claim had a node"), &namespace, &names[..1]);
+    }
+    assert_eq!(bytes(), 2 * GIB, "a pod with one claim is compared by kube-scheduler itself");
+}
