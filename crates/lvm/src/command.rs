@@ -15,7 +15,7 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
         &[],
     ),
     // In the order of the group, in which LVM allocates.
-    ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_free,pv_missing,pv_allocatable", &["-O", "vg_name"]),
+    ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable", &["-O", "vg_name"]),
     ("pvseg", "pv_uuid,pvseg_start,pvseg_size", &["-S", "segtype=free"]),
     // Of linear and thin segments there is nothing to say, and a report of thousands of volumes stays short.
     ("seg", "lv_uuid,segtype,stripes", &["-S", "segtype!=linear&&segtype!=thin&&segtype!=thin-pool"]),

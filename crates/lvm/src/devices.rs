@@ -330,6 +330,7 @@ mod tests {
             path: "/dev/no-such-disk".to_owned(),
             uuid: "x".to_owned(),
             device: Some(Device { major: 1, minor: 1 }),
+            size: 0,
             free: 0,
             free_areas: Vec::new(),
             allocatable: true,

@@ -245,6 +245,7 @@ impl<'a> Fields<'a> {
             path: self.text("PV_NAME")?,
             uuid: self.text("PV_UUID")?,
             device: self.device("PV_MAJOR", "PV_MINOR")?.filter(|_| !is_missing),
+            size: self.number("PV_SIZE")?,
             free: self.number("PV_FREE")?,
             free_areas: Vec::new(),
             allocatable: is_allocatable && !is_missing,
@@ -291,8 +292,8 @@ mod tests {
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' \
     LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' \
     LVM2_LV_COUNT='1'
-  LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_FREE='1065353216' \
-    LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_SIZE='1069547520' \
+    LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
   LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' \
@@ -302,8 +303,8 @@ mod tests {
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
     LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
-  LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_FREE='0' \
-    LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
+  LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_SIZE='0' \
+    LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
   
 ";
 

@@ -34,6 +34,8 @@ pub struct PhysicalVolume {
     pub uuid: String,
     /// Its block device, unless it is missing.
     pub device: Option<Device>,
+    /// Bytes in its extents, all of them.
+    pub size: u64,
     /// Bytes in extents that no logical volume uses.
     pub free: u64,
     /// The lengths in extents of its free areas, from its beginning to its end.

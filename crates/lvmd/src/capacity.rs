@@ -1,16 +1,10 @@
-//! The capacity of each device class, and the stream of it for `Watch`.
+//! The capacity of each device class.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _, stream};
 use lvm::{Layout, LogicalVolume, LvAttr, VolumeGroup};
-use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
-use topolvm_runtime::CancellationToken;
 
 use crate::device_class::{DeviceClass, DeviceClasses, ThinPool};
-use crate::error::Error;
 use crate::tags;
 
 /// The capacity of all device classes at one moment.
@@ -157,14 +151,4 @@ impl Capacity {
     pub fn default_class(&self) -> Option<&ClassCapacity> {
         self.classes.iter().find(|class| class.default)
     }
-}
-
-/// Streams the capacity now and after each change; a consumer that is too slow for several changes gets the last one.
-/// Ends with an error when the shutdown begins, so that a client knows it must come back.
-pub(crate) fn watch(
-    capacity: &watch::Sender<Arc<Capacity>>,
-    shutdown: CancellationToken,
-) -> impl Stream<Item = Result<Arc<Capacity>, Error>> + Send + use<> {
-    let until_shutdown = WatchStream::new(capacity.subscribe()).take_until(shutdown.cancelled_owned());
-    until_shutdown.map(Ok).chain(stream::iter([Err(Error::Stopping)]))
 }

@@ -13,6 +13,7 @@ mod device_snapshot;
 mod external_changes;
 mod group;
 mod growth;
+mod inventory;
 mod locate;
 mod lock;
 mod metadata_headers;

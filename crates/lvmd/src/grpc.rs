@@ -1,8 +1,10 @@
 //! The gRPC services: translate requests, call the engine, translate answers. Each error becomes a status by its
 //! `GrpcCode`.
 
+mod inventory_message;
 mod lv_service;
 mod message;
+mod storage_service;
 mod vg_service;
 
 use lvm::Host;
@@ -10,16 +12,18 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use topolvm_proto::lvmd::lv_service_server::LvServiceServer;
+use topolvm_proto::lvmd::storage_service_server::StorageServiceServer;
 use topolvm_proto::lvmd::vg_service_server::VgServiceServer;
 use topolvm_runtime::grpc::into_status;
 
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
-/// Returns `proto.LVService` and `proto.VGService`, to be served on a socket or called in the same process.
+/// Returns `proto.LVService`, `proto.VGService` and `proto.StorageService`, to be served on a socket or called in the same process.
 pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
+        .add_service(StorageServiceServer::new(storage_service::StorageApi(engine.clone())))
 }
 
 /// The services of an embedded lvmd, which may not have started yet.

@@ -77,7 +77,7 @@ impl<R: Host> Engine<R> {
 
     /// Returns whether a class has its volumes in the group, or lvmd created some there. Those of a class that is no
     /// longer configured may still be used, or have to be wiped.
-    fn has_volumes(&self, group: &Group) -> bool {
+    pub(super) fn has_volumes(&self, group: &Group) -> bool {
         self.is_used(group) || group.cached().is_some_and(|known| known.volumes.iter().any(tags::is_managed))
     }
 

@@ -144,6 +144,13 @@ impl Group {
         self.cache.read().lost.as_ref().is_some_and(|lost| lost.volume(name).is_some())
     }
 
+    /// Returns the path of the device that a physical volume of the group had when it was last there.
+    pub(super) fn last_path(&self, uuid: &str) -> Option<String> {
+        let cache = self.cache.read();
+        let last_seen = cache.disks.as_ref()?.pvs.iter().find(|pv| pv.uuid == uuid)?;
+        last_seen.device.map(|_| last_seen.path.clone())
+    }
+
     /// Returns why the report may be outdated: the failure of LVM since then.
     pub(super) fn stale_reason(&self) -> Option<String> {
         self.cache.read().stale_reason.clone()

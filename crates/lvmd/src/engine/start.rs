@@ -78,6 +78,7 @@ impl<R: Host> Engine<R> {
                 capacity: watch::Sender::default(),
                 lvm_works: watch::Sender::new(true),
                 storage_problems: watch::Sender::default(),
+                inventory: watch::Sender::default(),
             }),
         };
         engine.reconfigure(classes).await?;

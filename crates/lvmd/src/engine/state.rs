@@ -12,10 +12,12 @@ use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::group::Group;
 use super::storage_health;
-use crate::capacity::{self, Capacity, ClassCapacity};
+use crate::capacity::{Capacity, ClassCapacity};
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::error::Error;
+use crate::inventory::Inventory;
 use crate::tags::InstanceId;
+use crate::watch_stream;
 
 /// The state of the cache of one volume group, for metrics.
 pub(crate) struct GroupStatus {
@@ -47,6 +49,7 @@ pub(super) struct Inner<R> {
     pub(super) capacity: watch::Sender<Arc<Capacity>>,
     pub(super) lvm_works: watch::Sender<bool>,
     pub(super) storage_problems: watch::Sender<Vec<String>>,
+    pub(super) inventory: watch::Sender<Arc<Inventory>>,
 }
 
 impl<R> Clone for Engine<R> {
@@ -70,7 +73,12 @@ impl<R: Host> Engine<R> {
 
     /// Streams the capacity of all device classes: now, and after each change until the shutdown begins.
     pub fn watch_capacity(&self) -> impl Stream<Item = Result<Arc<Capacity>, Error>> + Send + use<R> {
-        capacity::watch(&self.inner.capacity, self.inner.shutdown.clone())
+        watch_stream::changes(&self.inner.capacity, self.inner.shutdown.clone())
+    }
+
+    /// Streams the inventory in the same way.
+    pub fn watch_inventory(&self) -> impl Stream<Item = Result<Arc<Inventory>, Error>> + Send + use<R> {
+        watch_stream::changes(&self.inner.inventory, self.inner.shutdown.clone())
     }
 
     /// Subscribes to the health of LVM: false while LVM fails for a volume group that a device class needs.
@@ -139,7 +147,7 @@ impl<R: Host> Engine<R> {
         self.inner.lvm.runner().devices()
     }
 
-    /// Publishes capacity and health from the cache to all watchers that they differ for.
+    /// Publishes capacity, health and inventory from the cache to all watchers that they differ for.
     pub(super) fn publish(&self) {
         // Computed inside, so that of two that publish at the same time the second publishes what both have stored.
         self.inner.capacity.send_if_modified(|published| {
@@ -158,6 +166,12 @@ impl<R: Host> Engine<R> {
             let problems = storage_health::find_problems(&self.groups(), &self.classes());
             let differs = *published != problems;
             *published = problems;
+            differs
+        });
+        self.inner.inventory.send_if_modified(|published| {
+            let inventory = self.inventory();
+            let differs = **published != inventory;
+            *published = Arc::new(inventory);
             differs
         });
     }

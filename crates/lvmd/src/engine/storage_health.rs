@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lvm::VgName;
+use lvm::{FullName, VgName, VolumeGroup};
 
 use super::group::Group;
-use super::preconditions::check_pool_zeroes;
-use crate::device_class::DeviceClasses;
+use super::preconditions::{check_pool_zeroes, thin_pool_missing};
+use crate::device_class::{DeviceClass, DeviceClasses, PoolRefusal};
 use crate::error::Error;
 
 /// Returns all problems of these volume groups, one sentence each.
@@ -35,6 +35,60 @@ pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &Dev
         problems.extend(of_group.filter_map(|class| Some(check_pool_zeroes(class, &known).err()?.to_string())));
     }
     problems
+}
+
+/// Returns the same and all that is not the disks' fault or does not hold up lvmd: groups that LVM does not find or cannot
+/// read, pools that are missing or take no volumes, volumes of which a part has failed. None of the texts tells what
+/// changes all the time, because each change of one is told to watchers.
+pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &DeviceClasses) -> Vec<String> {
+    let mut problems = find_problems(groups, classes);
+    for group in groups.values().filter(|group| classes.uses(&group.name)) {
+        let vg = &group.name;
+        if let Some(why) = group.stale_reason().filter(|_| !group.is_slow()) {
+            problems.push(format!("LVM fails for volume group {vg}: {why}"));
+        }
+        match group.cached() {
+            Some(known) => {
+                let of_group = classes.iter().filter(|class| class.volume_group == *vg);
+                problems.extend(of_group.filter_map(|class| describe_pool(class, &known)));
+                problems.extend(describe_failed_volumes(&known));
+            }
+            None if classes.requires(vg) => problems.push(Error::VolumeGroupMissing(vg.clone()).to_string()),
+            None => {}
+        }
+    }
+    problems
+}
+
+/// Returns why the thin pool of a class takes no volumes.
+fn describe_pool(class: &DeviceClass, group: &VolumeGroup) -> Option<String> {
+    let pool = class.thin_pool.as_ref()?;
+    if pool.find(group).is_none() {
+        return Some(thin_pool_missing(pool, group).to_string());
+    }
+    let name = FullName::new(&group.name, &pool.name);
+    let error = match class.refusing_pool(group)?.1 {
+        PoolRefusal::Full(_) => Error::PoolFull(name, "its data or metadata are nearly full".to_owned()),
+        PoolRefusal::Broken(why) => Error::PoolBroken(name, why),
+    };
+    Some(error.to_string())
+}
+
+/// Returns a sentence for each kind of fault that `lv_attr` shows of volumes of a group. Pools have a sentence of
+/// their own.
+fn describe_failed_volumes(group: &VolumeGroup) -> impl Iterator<Item = String> {
+    let mut by_problem = BTreeMap::<String, Vec<&str>>::new();
+    for volume in group.volumes.iter().filter(|volume| !volume.attr.is_thin_pool()) {
+        if let Some(problem) = volume.attr.problem() {
+            by_problem.entry(problem.to_string()).or_default().push(&volume.name);
+        }
+    }
+    let vg = &group.name;
+    by_problem.into_iter().filter_map(move |(problem, names)| match names.as_slice() {
+        [] => None,
+        [name] => Some(format!("logical volume {vg}/{name}: {problem}")),
+        [first, others @ ..] => Some(format!("logical volumes {vg}/{first} and {} more: {problem}", others.len())),
+    })
 }
 
 /// Logs once that physical volumes went missing or came back.

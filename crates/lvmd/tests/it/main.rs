@@ -17,6 +17,7 @@ mod program;
 mod removal;
 mod service;
 mod snapshot;
+mod storage;
 mod thin;
 mod unfinished;
 mod unit_file;

@@ -8,6 +8,7 @@ use lvmd::{Config, DeviceClasses, Engine, InstanceId};
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest,
@@ -54,6 +55,7 @@ pub(crate) struct Node {
     pub(crate) engine: Engine<FakeLvm>,
     pub(crate) lv: LvServiceClient<Routes>,
     pub(crate) vg: VgServiceClient<Routes>,
+    pub(crate) storage: StorageServiceClient<Routes>,
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     socket: &'static str,
@@ -100,7 +102,8 @@ impl Node {
             lvm,
             engine,
             lv: LvServiceClient::new(routes.clone()),
-            vg: VgServiceClient::new(routes),
+            vg: VgServiceClient::new(routes.clone()),
+            storage: StorageServiceClient::new(routes),
             tasks,
             shutdown,
             socket,

@@ -89,6 +89,7 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
         "pv_major" | "pv_minor" if is_missing => "-1".to_owned(),
         "pv_major" => "8".to_owned(),
         "pv_minor" => pv.to_string(),
+        "pv_size" => (group.extents_of(pv) * EXTENT).to_string(),
         "pv_free" => (group.free_extents_of(pv) * EXTENT).to_string(),
         "pv_missing" if is_missing => "missing".to_owned(),
         "pv_missing" => String::new(),

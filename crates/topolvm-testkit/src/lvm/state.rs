@@ -178,8 +178,18 @@ impl Group {
 
     /// Returns the free extents of a physical volume: those of the group are spread evenly.
     pub(super) fn free_extents_of(&self, pv: u32) -> u64 {
-        let (pvs, free) = (u64::from(self.pvs), self.free_extents());
-        free / pvs + u64::from(u64::from(pv) < free % pvs)
+        self.share_of(pv, self.free_extents())
+    }
+
+    /// Returns the extents of a disk.
+    pub(super) fn extents_of(&self, pv: u32) -> u64 {
+        self.share_of(pv, self.extents)
+    }
+
+    /// Returns the part of extents that lie evenly on all disks.
+    fn share_of(&self, pv: u32, extents: u64) -> u64 {
+        let pvs = u64::from(self.pvs);
+        extents / pvs + u64::from(u64::from(pv) < extents % pvs)
     }
 
     /// Removes a volume with those that depend on it. Thin snapshots forget where they came from.

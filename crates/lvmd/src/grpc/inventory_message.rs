@@ -1,0 +1,67 @@
+//! Turns the inventory into messages.
+
+use topolvm_proto::lvmd as proto;
+
+use crate::inventory::{ClassEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
+
+pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
+    proto::WatchStorageResponse {
+        volume_groups: inventory.groups.iter().map(volume_group).collect(),
+        device_classes: inventory.classes.iter().map(device_class).collect(),
+        thin_pools: inventory.pools.iter().map(thin_pool).collect(),
+        problems: inventory.problems.clone(),
+    }
+}
+
+fn volume_group(group: &GroupEntry) -> proto::VolumeGroupItem {
+    let item = proto::VolumeGroupItem {
+        name: group.name.to_string(),
+        stale_reason: group.stale_reason.clone().unwrap_or_default(),
+        ..proto::VolumeGroupItem::default()
+    };
+    let Some(report) = &group.report else { return item };
+    proto::VolumeGroupItem {
+        found: true,
+        uuid: report.uuid.clone(),
+        size_bytes: report.size,
+        free_bytes: report.free,
+        extent_size_bytes: report.extent_size,
+        physical_volumes: report.pvs.iter().map(physical_volume).collect(),
+        ..item
+    }
+}
+
+fn physical_volume(pv: &PhysicalVolumeEntry) -> proto::PhysicalVolumeItem {
+    proto::PhysicalVolumeItem {
+        path: pv.path.clone().unwrap_or_default(),
+        uuid: pv.uuid.clone(),
+        size_bytes: pv.size,
+        free_bytes: pv.free,
+        dev_major: pv.device.map_or(0, |device| device.major),
+        dev_minor: pv.device.map_or(0, |device| device.minor),
+        missing: pv.device.is_none(),
+        allocatable: pv.allocatable,
+    }
+}
+
+fn device_class(class: &ClassEntry) -> proto::DeviceClassItem {
+    proto::DeviceClassItem {
+        name: class.name.clone(),
+        default: class.default,
+        volume_group: class.volume_group.to_string(),
+        thin_pool: class.thin_pool.clone().unwrap_or_default(),
+        size_bytes: class.size,
+        free_bytes: class.free,
+    }
+}
+
+fn thin_pool(pool: &PoolEntry) -> proto::ThinPoolStatus {
+    proto::ThinPoolStatus {
+        name: pool.name.clone(),
+        volume_group: pool.volume_group.to_string(),
+        size_bytes: pool.size,
+        data_percent: pool.data_percent.map(u32::from),
+        metadata_percent: pool.metadata_percent.map(u32::from),
+        problem: pool.problem.map(|problem| problem.to_string()).unwrap_or_default(),
+    }
+}

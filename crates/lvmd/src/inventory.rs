@@ -1,0 +1,163 @@
+//! The inventory of the machine: volume groups with their physical volumes, device classes, thin pools, and what is
+//! wrong with them.
+
+use lvm::{Device, LogicalVolume, Problem, VgName, VolumeGroup};
+
+use crate::capacity::ClassCapacity;
+use crate::device_class::DeviceClass;
+
+/// The inventory at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// The volume groups of device classes, and those with volumes that lvmd made.
+    pub groups: Vec<GroupEntry>,
+    /// The device classes, in the order of the configuration.
+    pub classes: Vec<ClassEntry>,
+    /// The thin pools of the volume groups.
+    pub pools: Vec<PoolEntry>,
+    /// What is wrong, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A volume group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// Its name.
+    pub name: VgName,
+    /// What LVM last reported of it; `None` if LVM does not find it.
+    pub report: Option<GroupReport>,
+    /// The failure of LVM since then.
+    pub stale_reason: Option<String>,
+}
+
+/// A report on a volume group. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupReport {
+    /// LVM's identity of it.
+    pub uuid: String,
+    /// Its size.
+    pub size: u64,
+    /// What no logical volume uses.
+    pub free: u64,
+    /// One extent.
+    pub extent_size: u64,
+    /// Its physical volumes in the order of its metadata.
+    pub pvs: Vec<PhysicalVolumeEntry>,
+}
+
+/// A physical volume. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalVolumeEntry {
+    /// Path of its device, or the last one of a missing device; `None` if that is not known.
+    pub path: Option<String>,
+    /// LVM's identity of it.
+    pub uuid: String,
+    /// Its device; `None` while it is missing.
+    pub device: Option<Device>,
+    /// Its size.
+    pub size: u64,
+    /// What no logical volume uses.
+    pub free: u64,
+    /// True if LVM takes extents from it.
+    pub allocatable: bool,
+}
+
+/// A device class. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassEntry {
+    /// Its name.
+    pub name: String,
+    /// True if it is the default class.
+    pub default: bool,
+    /// The volume group of its volumes.
+    pub volume_group: VgName,
+    /// The thin pool of a thin class.
+    pub thin_pool: Option<String>,
+    /// The size of the thin pool or else of the volume group.
+    pub size: u64,
+    /// What new volumes can have.
+    pub free: u64,
+}
+
+/// A thin pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolEntry {
+    /// Its volume group.
+    pub volume_group: VgName,
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The fill of its data in whole percent; `None` while it is not active.
+    pub data_percent: Option<u8>,
+    /// The fill of its metadata in whole percent; `None` while it is not active.
+    pub metadata_percent: Option<u8>,
+    /// The problem that its `lv_attr` shows.
+    pub problem: Option<Problem>,
+}
+
+impl GroupReport {
+    /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had.
+    pub(crate) fn of(group: &VolumeGroup, last_path: impl Fn(&str) -> Option<String>) -> Self {
+        let pvs = group.pvs.iter().map(|pv| PhysicalVolumeEntry {
+            path: if pv.device.is_some() { Some(pv.path.clone()) } else { last_path(&pv.uuid) },
+            uuid: pv.uuid.clone(),
+            device: pv.device,
+            size: pv.size,
+            free: pv.free,
+            allocatable: pv.allocatable,
+        });
+        let VolumeGroup { uuid, size, free, extent_size, .. } = group;
+        Self { uuid: uuid.clone(), size: *size, free: *free, extent_size: *extent_size, pvs: pvs.collect() }
+    }
+}
+
+impl ClassEntry {
+    pub(crate) fn of(class: &DeviceClass, capacity: &ClassCapacity) -> Self {
+        Self {
+            name: class.name.clone(),
+            default: class.default,
+            volume_group: class.volume_group.clone(),
+            thin_pool: class.thin_pool.as_ref().map(|pool| pool.name.to_string()),
+            size: capacity.thin.as_ref().map_or(capacity.size, |pool| pool.size),
+            free: capacity.free_bytes,
+        }
+    }
+}
+
+impl PoolEntry {
+    /// Makes the entries of the thin pools of a volume group.
+    pub(crate) fn of_group(group: &VolumeGroup) -> impl Iterator<Item = Self> {
+        group.volumes.iter().filter(|volume| volume.attr.is_thin_pool()).map(|pool| Self::of(group, pool))
+    }
+
+    fn of(group: &VolumeGroup, pool: &LogicalVolume) -> Self {
+        Self {
+            volume_group: group.name.clone(),
+            name: pool.name.to_string(),
+            size: pool.size,
+            data_percent: pool.data_percent.map(whole_percent),
+            metadata_percent: pool.metadata_percent.map(whole_percent),
+            problem: pool.attr.problem(),
+        }
+    }
+}
+
+/// Rounds down, so that only a full pool is at 100. LVM says itself 99.99 of one that is nearly full.
+#[expect(clippy::as_conversions, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
+fn whole_percent(percent: f64) -> u8 {
+    percent.clamp(0.0, 100.0) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_pool_is_at_100_percent() {
+        assert_eq!(
+            [0.0, 0.99, 1.0, 99.99, 100.0, f64::NAN, -1.0, 1e9].map(whole_percent),
+            [0, 0, 1, 99, 100, 0, 0, 100]
+        );
+    }
+}
