@@ -36,17 +36,19 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut files = vec![
-        ("deploy/manifests/base/crd.yaml", crd(ApiFlavor::TopoLvm)?),
-        ("deploy/manifests/components/legacy/crd.yaml", crd(ApiFlavor::Legacy)?),
+        ("deploy/manifests/base/crd.yaml", crds(ApiFlavor::TopoLvm)?),
+        ("deploy/manifests/components/legacy/crd.yaml", crds(ApiFlavor::Legacy)?),
         // A chart cannot read files outside of its directory
-        ("charts/topolvm/files/logicalvolumes.topolvm.io.yaml", crd(ApiFlavor::TopoLvm)?),
-        ("charts/topolvm/files/logicalvolumes.topolvm.cybozu.com.yaml", crd(ApiFlavor::Legacy)?),
+        ("charts/topolvm/files/crd.topolvm.io.yaml", crds(ApiFlavor::TopoLvm)?),
+        ("charts/topolvm/files/crd.topolvm.cybozu.com.yaml", crds(ApiFlavor::Legacy)?),
     ];
     files.extend(monitoring::files()?);
     files.extend(docs::files()?);
     Ok(files)
 }
 
-fn crd(flavor: ApiFlavor) -> anyhow::Result<String> {
-    Ok(format!("{HEADER}{}", serde_saphyr::to_string(&topolvm_api::crd(flavor))?))
+fn crds(flavor: ApiFlavor) -> anyhow::Result<String> {
+    let volumes = serde_saphyr::to_string(&topolvm_api::crd(flavor))?;
+    let storage = serde_saphyr::to_string(&topolvm_api::node_storage_crd(flavor))?;
+    Ok(format!("{HEADER}{volumes}---\n{storage}"))
 }

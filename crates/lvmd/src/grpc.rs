@@ -19,7 +19,8 @@ use topolvm_runtime::grpc::into_status;
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
-/// Returns `proto.LVService`, `proto.VGService` and `proto.StorageService`, to be served on a socket or called in the same process.
+/// Returns `proto.LVService`, `proto.VGService` and `proto.StorageService`, to be served on a socket or called in the
+/// same process.
 pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))

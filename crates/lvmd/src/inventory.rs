@@ -15,7 +15,7 @@ pub struct Inventory {
     pub classes: Vec<ClassEntry>,
     /// The thin pools of the volume groups.
     pub pools: Vec<PoolEntry>,
-    /// What is wrong, one sentence each.
+    /// The problems, one sentence each.
     pub problems: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Inventory {
 pub struct GroupEntry {
     /// Its name.
     pub name: VgName,
-    /// What LVM last reported of it; `None` if LVM does not find it.
+    /// The last report of LVM on it; `None` if LVM does not find it.
     pub report: Option<GroupReport>,
     /// The failure of LVM since then.
     pub stale_reason: Option<String>,
@@ -37,7 +37,7 @@ pub struct GroupReport {
     pub uuid: String,
     /// Its size.
     pub size: u64,
-    /// What no logical volume uses.
+    /// Bytes that no logical volume uses.
     pub free: u64,
     /// One extent.
     pub extent_size: u64,
@@ -56,7 +56,7 @@ pub struct PhysicalVolumeEntry {
     pub device: Option<Device>,
     /// Its size.
     pub size: u64,
-    /// What no logical volume uses.
+    /// Bytes that no logical volume uses.
     pub free: u64,
     /// True if LVM takes extents from it.
     pub allocatable: bool,
@@ -75,7 +75,7 @@ pub struct ClassEntry {
     pub thin_pool: Option<String>,
     /// The size of the thin pool or else of the volume group.
     pub size: u64,
-    /// What new volumes can have.
+    /// Bytes that new volumes can have.
     pub free: u64,
 }
 

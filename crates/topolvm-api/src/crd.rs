@@ -1,13 +1,15 @@
-//! The CustomResourceDefinition of `LogicalVolume`, from `crd.json`.
+//! The CustomResourceDefinitions of `LogicalVolume`, from `crd.json`, and of `NodeStorage`, from
+//! `node_storage_crd.json`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::ApiFlavor;
 
-/// The definition of `topolvm.io`.
-const DEFINITION: &str = include_str!("crd.json");
+/// The definitions of `topolvm.io`.
+const LOGICAL_VOLUME: &str = include_str!("crd.json");
+const NODE_STORAGE: &str = include_str!("node_storage_crd.json");
 
-/// Returns the CustomResourceDefinition for one API group.
+/// Returns the CustomResourceDefinition of `LogicalVolume` for one API group.
 ///
 /// Beyond what TopoLVM installs it has a short name, printer columns, conditions, rules that what decides where a
 /// volume is stays as it is (Kubernetes 1.25; older servers drop them) and selectable fields (Kubernetes 1.31; the
@@ -19,7 +21,16 @@ const DEFINITION: &str = include_str!("crd.json");
 /// size. The patterns of quantities and the schema of conditions (apimachinery, `metav1.Condition`) are those of
 /// Kubernetes' own kinds.
 pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
-    let definition = DEFINITION.replace(ApiFlavor::TopoLvm.group(), flavor.group());
+    read(LOGICAL_VOLUME, flavor)
+}
+
+/// Returns the CustomResourceDefinition of `NodeStorage` for one API group. TopoLVM has no such kind.
+pub fn node_storage_crd(flavor: ApiFlavor) -> CustomResourceDefinition {
+    read(NODE_STORAGE, flavor)
+}
+
+fn read(definition: &str, flavor: ApiFlavor) -> CustomResourceDefinition {
+    let definition = definition.replace(ApiFlavor::TopoLvm.group(), flavor.group());
     // The text is a part of the program, and the tests read it: it is never anything else than a definition
     serde_json::from_str(&definition).unwrap_or_default()
 }
@@ -29,8 +40,8 @@ mod tests {
     use kube_core::Resource as _;
 
     use super::*;
-    use crate::LogicalVolume;
     use crate::condition::LONGEST_MESSAGE;
+    use crate::{LogicalVolume, NodeStorage};
 
     #[test]
     fn the_definition_is_of_the_type_that_the_programs_read_and_write() {
@@ -45,9 +56,35 @@ mod tests {
     }
 
     #[test]
+    fn the_same_holds_for_the_storage_of_nodes() {
+        for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
+            let CustomResourceDefinition { metadata, spec, .. } = node_storage_crd(flavor);
+            assert_eq!(spec.group, NodeStorage::group(&flavor));
+            assert_eq!(spec.names.kind, NodeStorage::kind(&flavor));
+            assert_eq!(spec.names.plural, NodeStorage::plural(&flavor));
+            assert_eq!(spec.versions[0].name, NodeStorage::version(&flavor));
+            assert_eq!(metadata.name, Some(format!("{}.{}", spec.names.plural, spec.group)));
+        }
+    }
+
+    #[test]
     fn the_status_is_a_subresource_of_its_own() {
-        let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
-        assert_eq!(definition["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
+        for definition in [crd(ApiFlavor::TopoLvm), node_storage_crd(ApiFlavor::TopoLvm)] {
+            let definition = serde_json::to_value(definition).unwrap();
+            assert_eq!(definition["spec"]["versions"][0]["subresources"], serde_json::json!({"status": {}}));
+        }
+    }
+
+    /// All conditions are those of Kubernetes.
+    #[test]
+    fn both_kinds_have_the_same_schema_of_conditions_and_quantities() {
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        let schema = |definition| serde_json::to_value(definition).unwrap().pointer(status).unwrap().clone();
+        let (volume, storage) = (schema(crd(ApiFlavor::TopoLvm)), schema(node_storage_crd(ApiFlavor::TopoLvm)));
+        assert_eq!(volume["conditions"]["items"], storage["conditions"]["items"]);
+        for field in ["pattern", "anyOf", "x-kubernetes-int-or-string"] {
+            assert_eq!(volume["currentSize"][field], storage["size"][field]);
+        }
     }
 
     #[test]

@@ -13,12 +13,13 @@ mod layout_capacity;
 mod logical_volume;
 mod mkfs_options;
 mod node_selection;
+mod node_storage;
 mod quantity;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
 pub use condition::{Readiness, lost_message, ready_condition};
-pub use crd::crd;
+pub use crd::{crd, node_storage_crd};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
@@ -29,6 +30,9 @@ pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVo
 pub use mkfs_options::{MkfsOptionError, MkfsOptions};
 pub use node_selection::{
     HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,
+};
+pub use node_storage::{
+    DeviceClassStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 

@@ -25,5 +25,5 @@ pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
 };
 pub use reconcile_metrics::ReconcileMetrics;
-pub use watch::{watch_all, watch_one, watch_selected};
+pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

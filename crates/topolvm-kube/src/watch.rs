@@ -45,14 +45,46 @@ where
     watch_selected(what, api, selection, shutdown, apply).await
 }
 
+/// Hands every change of the object of this name to `apply` until `shutdown` is cancelled, or until the API server
+/// says that it has no such kind of objects or that this account may not watch them: then it returns what it said.
+pub async fn watch_one_if_served<K>(
+    what: &'static str,
+    api: Api<K>,
+    name: &str,
+    shutdown: CancellationToken,
+    apply: impl FnMut(Event<K>) + Send,
+) -> anyhow::Result<Option<watcher::Error>>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let selection = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let is_refusal = |error: &watcher::Error| matches!(status_of(error), Some(403 | 404));
+    watch_until(what, api, selection, shutdown, apply, is_refusal).await
+}
+
 /// Hands every change of the objects that `selection` selects to `apply`, like [`watch_all`].
 pub async fn watch_selected<K>(
     what: &'static str,
     api: Api<K>,
     selection: watcher::Config,
     shutdown: CancellationToken,
-    mut apply: impl FnMut(Event<K>) + Send,
+    apply: impl FnMut(Event<K>) + Send,
 ) -> anyhow::Result<()>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watch_until(what, api, selection, shutdown, apply, |_| false).await.map(drop)
+}
+
+/// Watches until `shutdown` is cancelled, or until an error that is the end, which it returns.
+async fn watch_until<K>(
+    what: &'static str,
+    api: Api<K>,
+    selection: watcher::Config,
+    shutdown: CancellationToken,
+    mut apply: impl FnMut(Event<K>) + Send,
+    is_end: impl Fn(&watcher::Error) -> bool + Send,
+) -> anyhow::Result<Option<watcher::Error>>
 where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -61,7 +93,7 @@ where
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            () = shutdown.cancelled() => return Ok(()),
+            () = shutdown.cancelled() => return Ok(None),
         };
         match event {
             Some(Ok(event)) => {
@@ -74,6 +106,7 @@ where
             Some(Err(watcher::Error::WatchError(status))) if status.code == 410 => {
                 tracing::debug!(what, "the watch fell behind; listing again");
             }
+            Some(Err(error)) if is_end(&error) => return Ok(Some(error)),
             Some(Err(error)) => {
                 tracing::warn!(what, error = error_chain(&error), "cannot watch; {}", advise(&error));
             }
@@ -82,17 +115,21 @@ where
     }
 }
 
-/// Returns what an administrator can do about an error.
-fn advise(error: &watcher::Error) -> &'static str {
+/// Returns the HTTP status with which the API server answered.
+fn status_of(error: &watcher::Error) -> Option<u16> {
     use watcher::Error as E;
-    let status = match error {
+    match error {
         E::InitialListFailed(kube::Error::Api(status))
         | E::WatchStartFailed(kube::Error::Api(status))
         | E::WatchFailed(kube::Error::Api(status))
-        | E::WatchError(status) => Some(status),
+        | E::WatchError(status) => Some(status.code),
         E::InitialListFailed(_) | E::WatchStartFailed(_) | E::WatchFailed(_) | E::NoResourceVersion => None,
-    };
-    match status.map(|status| status.code) {
+    }
+}
+
+/// Returns what an administrator can do about an error.
+fn advise(error: &watcher::Error) -> &'static str {
+    match status_of(error) {
         Some(404) => "its CustomResourceDefinition is not installed, install it; trying again",
         Some(401 | 403) => "allow list and watch in the ClusterRole of this service account; trying again",
         Some(_) => "trying again",

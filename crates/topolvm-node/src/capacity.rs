@@ -11,8 +11,10 @@ mod node_watch;
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::Api;
+use kube::core::PartialObjectMeta;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use topolvm_api::{ApiFlavor, NodeCapacity, NodeSelection};
@@ -37,14 +39,15 @@ pub struct Capacity {
     lvmd: LvmdClient,
     gauges: Gauges,
     device_classes: watch::Sender<DeviceClasses>,
+    node_object: watch::Sender<Option<PartialObjectMeta<Node>>>,
 }
 
 impl Capacity {
     /// Makes the publisher of the capacity of `node` as `lvmd` reports it. The gauges go to `registry`.
     pub fn new(flavor: ApiFlavor, node: String, lvmd: LvmdClient, registry: &mut Registry) -> Self {
-        let device_classes = watch::Sender::new(DeviceClasses::default());
+        let (device_classes, node_object) = (watch::Sender::new(DeviceClasses::default()), watch::Sender::default());
         let selection = NodeSelection::default();
-        Self { gauges: Gauges::register(registry, &node), flavor, node, selection, lvmd, device_classes }
+        Self { gauges: Gauges::register(registry, &node), flavor, node, selection, lvmd, device_classes, node_object }
     }
 
     /// Sets the labels that select the nodes that have storage: without one of them there is no free space.
@@ -58,17 +61,25 @@ impl Capacity {
         self.device_classes.subscribe()
     }
 
+    /// Subscribes to the Node object; `None` while there is none.
+    pub(crate) fn node_object(&self) -> watch::Receiver<Option<PartialObjectMeta<Node>>> {
+        self.node_object.subscribe()
+    }
+
     /// Starts the tasks. The receiver gets a message each time that lvmd has come back, since work that failed while
     /// it was away can go on.
     pub fn start(self, client: Client, tasks: &Tasks, shutdown: &CancellationToken) -> mpsc::Receiver<()> {
         let (returned, returns) = mpsc::channel(1);
         let (capacity, capacities) = watch::channel::<Option<NodeCapacity>>(None);
-        let (node, nodes) = watch::channel(None);
+        let nodes = self.node_object.subscribe();
         let nodes_api = Api::all(client.clone());
 
         let receivers = Receivers { gauges: self.gauges, device_classes: self.device_classes, capacity, returned };
         tasks.spawn("free space of lvmd", until(shutdown.clone(), lvmd_watch::follow(self.lvmd, receivers, RETRY)));
-        tasks.spawn("own Node", node_watch::follow(Api::all(client), self.node.clone(), node, shutdown.clone()));
+        tasks.spawn(
+            "own Node",
+            node_watch::follow(Api::all(client), self.node.clone(), self.node_object, shutdown.clone()),
+        );
         let publication = Publication { flavor: self.flavor, selection: self.selection, node: self.node };
         let writing = publication.keep_annotated(nodes_api, capacities, nodes, RETRY);
         tasks.spawn("capacity of the Node", until(shutdown.clone(), writing));

@@ -12,6 +12,7 @@ mod events;
 mod filesystem;
 pub mod lvmd_client;
 pub mod mount;
+pub mod node_storage;
 mod published_pods;
 pub mod reconcile;
 mod run;

@@ -14,10 +14,11 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
-    WatchResponse,
+    WatchResponse, WatchStorageResponse,
 };
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -41,6 +42,7 @@ const LARGEST_ANSWER: usize = 16 << 20;
 pub struct LvmdClient {
     lv: LvServiceClient<Transport>,
     vg: VgServiceClient<Transport>,
+    storage: StorageServiceClient<Transport>,
     health: HealthClient<Transport>,
     remedy: &'static str,
 }
@@ -82,6 +84,7 @@ impl LvmdClient {
         Self {
             lv: LvServiceClient::new(transport.clone()),
             vg: VgServiceClient::new(transport.clone()).max_decoding_message_size(LARGEST_ANSWER),
+            storage: StorageServiceClient::new(transport.clone()),
             health: HealthClient::new(transport),
             remedy: "is there its volume group, and does LVM work?",
         }
@@ -146,6 +149,15 @@ impl LvmdClient {
     ) -> Result<impl Stream<Item = Result<WatchResponse, LvmdError>> + Unpin + use<>, LvmdError> {
         let stream = call("Watch", QUESTION, self.vg.clone().watch(Empty {})).await?;
         Ok(stream.map_err(|status| from_status("Watch", &status)))
+    }
+
+    /// Streams what lvmd knows of the storage of the node: at once, and again after each change. TopoLVM's lvmd does
+    /// not know the call, see [`LvmdError::is_unimplemented`].
+    pub async fn watch_storage(
+        &self,
+    ) -> Result<impl Stream<Item = Result<WatchStorageResponse, LvmdError>> + Unpin + use<>, LvmdError> {
+        let stream = call("StorageService/Watch", QUESTION, self.storage.clone().watch(Empty {})).await?;
+        Ok(stream.map_err(|status| from_status("StorageService/Watch", &status)))
     }
 
     /// Checks that lvmd is serving.

@@ -22,6 +22,7 @@ use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
 use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
+use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
 use crate::volume_devices::VolumeDevices;
@@ -96,7 +97,8 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let reconcile_metrics = ReconcileMetrics::register(&mut registry);
     let lvmd_shutdown = CancellationToken::new();
     let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
-    let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels);
+    let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels.clone());
+    let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);
 
@@ -115,6 +117,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
     metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
 
+    storage.start(client.clone(), capacity.node_object(), tasks, shutdown);
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, unpublished, gauges };
     let reconciler = Reconciler::new(flavor, node, client, lvmd, now);

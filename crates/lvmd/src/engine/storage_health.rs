@@ -37,9 +37,9 @@ pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &Dev
     problems
 }
 
-/// Returns the same and all that is not the disks' fault or does not hold up lvmd: groups that LVM does not find or cannot
-/// read, pools that are missing or take no volumes, volumes of which a part has failed. None of the texts tells what
-/// changes all the time, because each change of one is told to watchers.
+/// Returns the same and all that is not the disks' fault or does not hold up lvmd: groups that LVM does not find or
+/// cannot read, pools that are missing or take no volumes, volumes of which a part has failed. None of the texts tells
+/// what changes all the time, because each change of one is told to watchers.
 pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &DeviceClasses) -> Vec<String> {
     let mut problems = find_problems(groups, classes);
     for group in groups.values().filter(|group| classes.uses(&group.name)) {

@@ -76,6 +76,11 @@ impl LvmdError {
         }
     }
 
+    /// Returns whether lvmd does not know the call.
+    pub fn is_unimplemented(&self) -> bool {
+        matches!(self, Self::Call { code: Code::Unimplemented, .. })
+    }
+
     /// Returns lvmd's message without the name of the call.
     pub fn detail(&self) -> String {
         match self {

@@ -18,6 +18,7 @@ mod lost;
 mod lvmd_client;
 mod lvmd_process;
 mod node;
+mod node_storage;
 mod orphans_and_events;
 mod program;
 mod reconcile;

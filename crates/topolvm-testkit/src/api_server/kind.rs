@@ -1,6 +1,7 @@
 //! Resources that the fake server serves, and the rules that differ between them.
 
-use topolvm_api::ApiFlavor;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
+use topolvm_api::{ApiFlavor, node_storage_crd};
 
 /// A resource: its names, its scope, and which rules of the real server hold for it.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ impl Kind {
     }
 
     /// Makes a cluster-scoped custom resource.
-    fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+    pub fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self { namespaced: false, ..Self::namespaced(group, version, kind, plural) }
     }
 
@@ -91,10 +92,12 @@ fn qualify(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// Returns the resources that every server serves: LogicalVolumes of both groups, and the built-in resources that the
-/// programs under test use.
+/// Returns the resources that every server serves: the custom resources of both groups, and the built-in resources that
+/// the programs under test use.
 pub(super) fn default_kinds() -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = [ApiFlavor::TopoLvm, ApiFlavor::Legacy].map(logical_volumes).into();
+    let flavors = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
+    let definitions = flavors.into_iter().flat_map(|flavor| [topolvm_api::crd(flavor), node_storage_crd(flavor)]);
+    let mut kinds: Vec<Kind> = definitions.map(|definition| defined(&definition.spec)).collect();
     for (group, kind, plural, has_status, selectable) in NAMESPACED {
         let kind = Kind::namespaced(group, "v1", kind, plural).built_in().selectable(selectable);
         kinds.push(if *has_status { kind.with_status() } else { kind });
@@ -106,9 +109,8 @@ pub(super) fn default_kinds() -> Vec<Kind> {
     kinds
 }
 
-/// Returns the resource LogicalVolume as its CustomResourceDefinition describes it.
-fn logical_volumes(flavor: ApiFlavor) -> Kind {
-    let definition = topolvm_api::crd(flavor).spec;
+/// Returns the resource that a CustomResourceDefinition describes.
+fn defined(definition: &CustomResourceDefinitionSpec) -> Kind {
     let selectable: Vec<String> = definition
         .versions
         .iter()

@@ -25,6 +25,7 @@ mod legacy;
 mod metrics;
 mod monitoring;
 mod node_label;
+mod node_storage;
 mod nudge;
 mod old_objects;
 mod pages;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         plugin::trials(),
         monitoring::trials(),
         examples::trials(),
+        node_storage::trials(),
     ];
     let with_processes = [
         job::trials_with_processes(),

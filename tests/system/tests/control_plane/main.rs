@@ -15,6 +15,7 @@ mod install;
 mod kube_scheduler;
 mod leader;
 mod metrics;
+mod node_storage;
 mod nodes;
 mod placement;
 mod planted;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         stale::ALL,
         leader::ALL,
         access::ALL,
+        node_storage::ALL,
         capacity::ALL,
         metrics::ALL,
         fixed::ALL,

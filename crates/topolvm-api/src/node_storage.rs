@@ -1,0 +1,274 @@
+//! The `NodeStorage` resource: the storage of a node, one type for both API groups.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
+use kube_core::{ClusterResourceScope, Resource, TypeMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::ApiFlavor;
+
+/// As of `LogicalVolume`. Fields are only ever added, and an agent writes its object anew, so that no other version is
+/// needed.
+const VERSION: &str = "v1";
+const KIND: &str = "NodeStorage";
+const PLURAL: &str = "nodestorages";
+
+/// The storage of the node whose name it has, written by the agent of that node.
+///
+/// Cluster-scoped. The Node owns it, so that it goes with the Node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeStorage {
+    /// `apiVersion` and `kind`.
+    #[serde(flatten, default)]
+    pub types: Option<TypeMeta>,
+    /// Standard object metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Observed state; nothing is desired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<NodeStorageStatus>,
+}
+
+/// Observed state of the storage of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStorageStatus {
+    /// Size of all volume groups together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Free space that no logical volume uses in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Quantity>,
+    /// Volume groups of device classes, and others with volumes that lvmd made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_groups: Vec<VolumeGroupStatus>,
+    /// Device classes of lvmd, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_classes: Vec<DeviceClassStatus>,
+    /// Thin pools of the volume groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thin_pools: Vec<ThinPoolStatus>,
+    /// The problems, one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+    /// `Ready`: true while nothing is wrong, unknown while lvmd does not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A volume group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeGroupStatus {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// LVM's UUID of it; empty while LVM does not find it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uuid: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Free space that no logical volume uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Quantity>,
+    /// The unit of allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extent_size: Option<Quantity>,
+    /// Number of its physical volumes that LVM does not find.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_physical_volumes: u32,
+    /// The failure of LVM since then; empty while all of this is current.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stale_reason: String,
+    /// Its physical volumes in the order in which LVM allocates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub physical_volumes: Vec<PhysicalVolumeStatus>,
+}
+
+/// A physical volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PhysicalVolumeStatus {
+    /// Path of its device; of a missing one the last that lvmd saw, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// LVM's UUID of it.
+    #[serde(default)]
+    pub uuid: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Free space that no logical volume uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Quantity>,
+    /// Number of its device, `MAJOR:MINOR`; empty while it is missing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
+    /// True while LVM does not find it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+    /// True if LVM takes extents from it.
+    #[serde(default)]
+    pub allocatable: bool,
+}
+
+/// A device class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceClassStatus {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// True if it is the default class.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default: bool,
+    /// `thick` or `thin`.
+    #[serde(rename = "type", default)]
+    pub type_: String,
+    /// The volume group of its volumes.
+    #[serde(default)]
+    pub volume_group: String,
+    /// The thin pool of a thin class.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub thin_pool: String,
+    /// Size of the thin pool or else of the volume group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Free space for new volumes: after the spare, of a thin class what may still be promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Quantity>,
+}
+
+/// A thin pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThinPoolStatus {
+    /// Its volume group.
+    #[serde(default)]
+    pub volume_group: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Used data in percent, rounded down; `None` while it is not active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_percent: Option<u32>,
+    /// Used metadata in percent, rounded down; `None` while it is not active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_percent: Option<u32>,
+    /// The fault that LVM reports of it; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub problem: String,
+}
+
+impl NodeStorage {
+    /// Makes the object of a Node, to be created.
+    pub fn new(flavor: ApiFlavor, node: &str, node_uid: &str) -> Self {
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node.to_owned(),
+            uid: node_uid.to_owned(),
+            ..OwnerReference::default()
+        };
+        Self {
+            types: Some(TypeMeta { api_version: Self::api_version(&flavor).into_owned(), kind: KIND.to_owned() }),
+            metadata: ObjectMeta {
+                name: Some(node.to_owned()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            status: None,
+        }
+    }
+
+    /// Returns the name of the object, which is that of the Node.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the condition `Ready`.
+    pub fn ready(&self) -> Option<&Condition> {
+        self.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == "Ready")
+    }
+}
+
+impl Resource for NodeStorage {
+    type DynamicType = ApiFlavor;
+    type Scope = ClusterResourceScope;
+
+    fn kind(_: &ApiFlavor) -> Cow<'_, str> {
+        KIND.into()
+    }
+
+    fn group(flavor: &ApiFlavor) -> Cow<'_, str> {
+        flavor.group().into()
+    }
+
+    fn version(_: &ApiFlavor) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural(_: &ApiFlavor) -> Cow<'_, str> {
+        PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_read_and_written_back_unchanged_and_what_is_usual_is_left_out() {
+        let json = serde_json::json!({
+            "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"},
+            "status": {
+                "size": "20Gi", "free": "10Gi",
+                "volumeGroups": [{
+                    "name": "vg", "uuid": "u", "size": "20Gi", "free": "10Gi", "extentSize": "4Mi",
+                    "missingPhysicalVolumes": 1,
+                    "physicalVolumes": [
+                        {"path": "/dev/sdb", "uuid": "a", "size": "10Gi", "device": "8:16", "allocatable": true},
+                        {"uuid": "b", "size": "10Gi", "free": "10Gi", "missing": true, "allocatable": false},
+                    ],
+                }],
+                "deviceClasses": [{"name": "ssd", "default": true, "type": "thick", "volumeGroup": "vg", "free": "0"}],
+                "thinPools": [{"volumeGroup": "vg", "name": "pool", "dataPercent": 7}],
+                "problems": ["a disk is missing"],
+            },
+        });
+        let storage: NodeStorage = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&storage).unwrap(), json);
+    }
+
+    #[test]
+    fn the_node_owns_its_object() {
+        let json = serde_json::to_value(NodeStorage::new(ApiFlavor::Legacy, "n1", "u-1")).unwrap();
+        let expected = serde_json::json!({
+            "apiVersion": "topolvm.cybozu.com/v1", "kind": "NodeStorage",
+            "metadata": {
+                "name": "n1",
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u-1"}],
+            },
+        });
+        assert_eq!(json, expected);
+    }
+}

@@ -1,0 +1,80 @@
+//! Follows what lvmd says of the storage, and reconnects when the stream breaks.
+
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use topolvm_api::NodeStorageStatus;
+use topolvm_proto::lvmd::WatchStorageResponse;
+use topolvm_runtime::Backoff;
+
+use super::status::status_of;
+use crate::lvmd_client::{LvmdClient, LvmdError};
+
+/// Time for lvmd to come back. A restart takes less, and is nothing to write about.
+const GRACE: Duration = Duration::from_secs(10);
+/// Pause after an lvmd did not know the call: it may be exchanged for one that does.
+const UNIMPLEMENTED_RETRY: Duration = Duration::from_mins(1);
+
+/// The last state that lvmd told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Reading {
+    /// The status but for its conditions; `None` if lvmd has not said anything yet.
+    pub(super) status: Option<NodeStorageStatus>,
+    /// False if lvmd does not answer, or does not know the call.
+    pub(super) is_connected: bool,
+}
+
+/// Follows lvmd for ever. The first reading comes when lvmd answers or is known not to.
+pub(super) async fn follow(lvmd: LvmdClient, readings: watch::Sender<Option<Reading>>, mut backoff: Backoff) {
+    let mut lost_at = Instant::now();
+    let mut is_logged = false;
+    loop {
+        let mut is_answered = false;
+        let error = follow_stream(&lvmd, |response| {
+            is_answered = true;
+            publish(&readings, Reading { status: Some(status_of(response)), is_connected: true });
+        })
+        .await;
+        if is_answered {
+            (lost_at, is_logged) = (Instant::now(), false);
+            backoff.reset();
+        }
+        let is_unimplemented = error.is_some_and(|error| error.is_unimplemented());
+        if is_unimplemented && !is_logged {
+            tracing::info!(
+                "this lvmd does not tell of volume groups and disks; they are not in the node's NodeStorage"
+            );
+            is_logged = true;
+        }
+        if is_unimplemented || lost_at.elapsed() >= GRACE {
+            let status = readings.borrow().as_ref().and_then(|reading| reading.status.clone());
+            publish(&readings, Reading { status, is_connected: false });
+        }
+        tokio::time::sleep(if is_unimplemented { UNIMPLEMENTED_RETRY } else { backoff.fail() }).await;
+    }
+}
+
+fn publish(readings: &watch::Sender<Option<Reading>>, reading: Reading) {
+    readings.send_if_modified(|published| {
+        let differs = published.as_ref() != Some(&reading);
+        *published = Some(reading);
+        differs
+    });
+}
+
+/// Hands all that lvmd says to `apply`. Returns the error that ended the stream, if it was one.
+async fn follow_stream(lvmd: &LvmdClient, mut apply: impl FnMut(WatchStorageResponse)) -> Option<LvmdError> {
+    let mut stream = match lvmd.watch_storage().await {
+        Ok(stream) => stream,
+        Err(error) => return Some(error),
+    };
+    loop {
+        match stream.try_next().await {
+            Ok(Some(response)) => apply(response),
+            Ok(None) => return None,
+            Err(error) => return Some(error),
+        }
+    }
+}

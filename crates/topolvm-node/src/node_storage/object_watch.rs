@@ -1,0 +1,65 @@
+//! Watches the `NodeStorage` of this node, where the API server has such objects.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+use topolvm_api::NodeStorage;
+use topolvm_kube::watch_one_if_served;
+use topolvm_runtime::{CancellationToken, error_chain};
+
+/// Pause before an API server that has no such objects is asked again. Whoever has not applied the manifests of this
+/// version need not hear of it all the time.
+const UNSERVED_RETRY: Duration = Duration::from_mins(10);
+
+/// The object as the API server has it; `None` if there is none.
+pub(super) type Object = Option<Box<NodeStorage>>;
+
+/// Sends the object to `objects`, `None` while the API server has no such kind of objects, until `shutdown` is
+/// cancelled.
+pub(super) async fn follow(
+    api: Api<NodeStorage>,
+    name: String,
+    objects: watch::Sender<Option<Object>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut is_logged = false;
+    loop {
+        let mut listed = None;
+        let watching = watch_one_if_served("own NodeStorage", api.clone(), &name, shutdown.clone(), |event| {
+            is_logged = false;
+            apply(event, &mut listed, &objects);
+        });
+        let Some(refusal) = watching.await? else { return Ok(()) };
+        objects.send_replace(None);
+        if !is_logged {
+            tracing::warn!(
+                error = error_chain(&refusal),
+                "the storage of this node is not published as a NodeStorage; apply the CustomResourceDefinitions and \
+                 the ClusterRole of this version, which are looked for every ten minutes"
+            );
+            is_logged = true;
+        }
+        if shutdown.run_until_cancelled(tokio::time::sleep(UNSERVED_RETRY)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Applies an event. What a list shows counts when the list is complete.
+fn apply(event: Event<NodeStorage>, listed: &mut Object, objects: &watch::Sender<Option<Object>>) {
+    match event {
+        Event::Init => *listed = None,
+        Event::InitApply(object) => *listed = Some(pruned(object)),
+        Event::InitDone => drop(objects.send_replace(Some(listed.take()))),
+        Event::Apply(object) => drop(objects.send_replace(Some(Some(pruned(object))))),
+        Event::Delete(_) => drop(objects.send_replace(Some(None))),
+    }
+}
+
+/// Drops what nobody reads.
+fn pruned(mut object: NodeStorage) -> Box<NodeStorage> {
+    object.metadata.managed_fields = None;
+    Box::new(object)
+}

@@ -1,0 +1,169 @@
+//! Writes what lvmd says of the storage to the status of the `NodeStorage` of this node.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
+use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
+use topolvm_api::{ApiFlavor, NodeSelection, NodeState, NodeStorage, NodeStorageStatus};
+use topolvm_kube::{json_patch, replace_status};
+use topolvm_runtime::{Backoff, error_chain};
+
+use super::condition::ready_condition;
+use super::lvmd_watch::Reading;
+use super::object_watch::Object;
+
+type NodeMetadata = PartialObjectMeta<Node>;
+
+/// Shortest time between two writes. Each volume of a burst changes the free space, and nothing waits for the object.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The publication of a node's storage.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) flavor: ApiFlavor,
+    pub(super) selection: NodeSelection,
+    /// Name of the Node.
+    pub(super) node: String,
+    pub(super) now: fn() -> Timestamp,
+}
+
+impl Publication {
+    /// Keeps the object up to date. Ends when one of the senders is gone.
+    ///
+    /// The status is compared with that of the object as the watch shows it. If that is older than our own last write,
+    /// its event is still to come, and the loop runs again.
+    pub(super) async fn keep_written(
+        self,
+        api: Api<NodeStorage>,
+        mut readings: watch::Receiver<Option<Reading>>,
+        mut nodes: watch::Receiver<Option<NodeMetadata>>,
+        mut objects: watch::Receiver<Option<Object>>,
+        mut backoff: Backoff,
+    ) {
+        let mut is_logged = false;
+        loop {
+            let reading = readings.borrow_and_update().clone();
+            let node = nodes.borrow_and_update().clone();
+            let object = objects.borrow_and_update().clone();
+            let written = match (reading, node, object) {
+                (Some(reading), Some(node), Some(object)) => self.write(&api, reading, &node, object).await,
+                _ => Ok(false),
+            };
+            match written {
+                Ok(is_written) => {
+                    backoff.reset();
+                    is_logged = false;
+                    if is_written {
+                        tokio::time::sleep(WRITE_INTERVAL).await;
+                    }
+                }
+                Err(error) => {
+                    self.log_failure(&error, is_logged);
+                    is_logged = true;
+                    // Changes wait, too: one that is refused would be tried again with each of them
+                    tokio::time::sleep(backoff.fail()).await;
+                    continue;
+                }
+            }
+            if wait_for_change(&mut readings, &mut nodes, &mut objects).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn log_failure(&self, error: &kube::Error, is_logged: bool) {
+        let (node, error) = (&self.node, error_chain(error));
+        if is_logged {
+            tracing::debug!(node, error, "cannot write the node's NodeStorage yet");
+        } else {
+            tracing::warn!(node, error, "cannot write the node's NodeStorage; trying again");
+        }
+    }
+
+    /// Creates the object if there is none, and writes its status if that differs. Returns whether anything was
+    /// written.
+    async fn write(
+        &self,
+        api: &Api<NodeStorage>,
+        reading: Reading,
+        node: &NodeMetadata,
+        object: Object,
+    ) -> kube::Result<bool> {
+        if !self.is_published(node) || object.as_ref().is_some_and(|object| is_deleted(object)) {
+            return Ok(false);
+        }
+        let before = object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
+        let Some(status) = self.status(reading, &before, object.is_some()) else { return Ok(false) };
+        if object.is_some() && before == status {
+            return Ok(false);
+        }
+        let written = self.write_status(api, node, object, &status).await;
+        match written {
+            // Somebody created or deleted it meanwhile: the watch is about to say so
+            Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => {
+                tracing::debug!(node = self.node, reason = answer.message, "the NodeStorage is another one by now");
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
+    }
+
+    /// Returns whether the Node has an object: not while it is being deleted, which takes the object with it, nor while
+    /// it has neither a selecting label nor volumes.
+    fn is_published(&self, node: &NodeMetadata) -> bool {
+        let state = self.selection.state(node.metadata.labels.as_ref());
+        node.metadata.deletion_timestamp.is_none() && state != NodeState::Excluded
+    }
+
+    /// Returns the status to write. While lvmd has not said anything it is that of the object, if there is one, with
+    /// another condition.
+    fn status(&self, reading: Reading, before: &NodeStorageStatus, exists: bool) -> Option<NodeStorageStatus> {
+        let Reading { status, is_connected } = reading;
+        let status = status.or_else(|| exists.then(|| before.clone()))?;
+        let condition = ready_condition(&status, is_connected, &before.conditions, (self.now)());
+        Some(NodeStorageStatus { conditions: vec![condition], ..status })
+    }
+
+    async fn write_status(
+        &self,
+        api: &Api<NodeStorage>,
+        node: &NodeMetadata,
+        object: Object,
+        status: &NodeStorageStatus,
+    ) -> kube::Result<()> {
+        let metadata = match object {
+            Some(object) => object.metadata,
+            None => {
+                let uid = node.metadata.uid.as_deref().unwrap_or_default();
+                let object = NodeStorage::new(self.flavor, &self.node, uid);
+                api.create(&PostParams::default(), &object).await?.metadata
+            }
+        };
+        let patch = json_patch(replace_status(&metadata, status));
+        api.patch_status(&self.node, &PatchParams::default(), &patch).await?;
+        tracing::debug!(node = self.node, "wrote the node's NodeStorage");
+        Ok(())
+    }
+}
+
+fn is_deleted(object: &NodeStorage) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
+/// Waits until something changes. An error if one of the senders is gone.
+async fn wait_for_change(
+    readings: &mut watch::Receiver<Option<Reading>>,
+    nodes: &mut watch::Receiver<Option<NodeMetadata>>,
+    objects: &mut watch::Receiver<Option<Object>>,
+) -> Result<(), RecvError> {
+    tokio::select! {
+        changed = readings.changed() => changed,
+        changed = nodes.changed() => changed,
+        changed = objects.changed() => changed,
+    }
+}

@@ -1,0 +1,286 @@
+//! The NodeStorage of a node over a fake API server and the real lvmd in the same process.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use topolvm_api::{ApiFlavor, NodeSelection};
+use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_node::node_storage::StoragePublisher;
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+
+use crate::cluster::{GIB, now};
+use crate::lvmd_process::{LvmdProcess, ONE_CLASS, THIN_CLASS, VG, unreachable_lvmd};
+
+const STORAGE: &str = "nodestorages.topolvm.io";
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The part of an agent that publishes the storage of node `n1`.
+struct Agent {
+    node: watch::Sender<Option<PartialObjectMeta<Node>>>,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl Agent {
+    fn start(api: &ApiServer, lvmd: LvmdClient) -> Self {
+        Self::start_selecting(api, lvmd, NodeSelection::default())
+    }
+
+    fn start_selecting(api: &ApiServer, lvmd: LvmdClient, selection: NodeSelection) -> Self {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let (node, nodes) = watch::channel(Some(node("u1")));
+        let publisher = StoragePublisher { flavor: ApiFlavor::TopoLvm, node: "n1".to_owned(), selection, lvmd, now };
+        publisher.start(api.client(), nodes, &tasks, &shutdown);
+        Self { node, tasks, shutdown }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.tasks.wait().await.unwrap();
+    }
+}
+
+fn node(uid: &str) -> PartialObjectMeta<Node> {
+    let metadata = json!({"name": "n1", "uid": uid});
+    serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).unwrap()
+}
+
+/// An LVM with 10 GiB.
+fn lvm() -> FakeLvm {
+    FakeLvm::new().with_group(VG, 10 * GIB)
+}
+
+/// Waits until this is what the object says there.
+async fn until_said(api: &ApiServer, pointer: &str, expected: &Value) {
+    api.until(STORAGE, "", "n1", |object| (object?.pointer(pointer) == Some(expected)).then_some(())).await;
+}
+
+async fn until_ready(api: &ApiServer, expected: &str) {
+    until_said(api, "/status/conditions/0/status", &json!(expected)).await;
+}
+
+/// Counts the requests about the object.
+fn requests(api: &ApiServer) -> usize {
+    api.requests().iter().filter(|(_, path)| path.contains("nodestorages")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_object_is_the_nodes_and_says_what_lvmd_says() {
+    let (api, lvm) = (ApiServer::new(), lvm());
+    let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    let object = api.get_json(STORAGE, "", "n1").unwrap();
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}]);
+    assert_eq!(object.pointer("/metadata/ownerReferences"), Some(&owner));
+    let expected = json!({
+        "size": "10Gi", "free": "10Gi",
+        "volumeGroups": [{
+            "name": "myvg", "uuid": "uuid-of-myvg", "size": "10Gi", "free": "10Gi", "extentSize": "4Mi",
+            "physicalVolumes": [{
+                "path": "/dev/fake0", "uuid": "uuid-of-myvg-0", "size": "10Gi", "free": "10Gi", "device": "8:0",
+                "allocatable": true,
+            }],
+        }],
+        "deviceClasses": [{
+            "name": "ssd", "default": true, "type": "thick", "volumeGroup": "myvg", "size": "10Gi", "free": "10Gi",
+        }],
+        "conditions": [{
+            "type": "Ready", "status": "True", "reason": "StorageHealthy", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    });
+    assert_eq!(object.pointer("/status"), Some(&expected));
+
+    // What somebody does by hand, and a disk that goes and comes back
+    lvm.extend_group(VG, 5 * GIB);
+    until_said(&api, "/status/free", &json!("15Gi")).await;
+    lvm.set_missing_pvs(VG, 1);
+    until_said(&api, "/status/conditions/0/reason", &json!("PhysicalVolumeMissing")).await;
+    let object = api.get_json(STORAGE, "", "n1").unwrap();
+    assert_eq!(object.pointer("/status/volumeGroups/0/physicalVolumes/0/missing"), Some(&json!(true)));
+    lvm.set_missing_pvs(VG, 0);
+    until_ready(&api, "True").await;
+    assert_eq!(api.get_json(STORAGE, "", "n1").unwrap().pointer("/status/problems"), None);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_while_nothing_changes_nor_by_an_agent_that_starts_again() {
+    let (api, lvm) = (ApiServer::new(), lvm());
+    lvm.add_volume(VG, "pool", FakeVolume::thin_pool(4 * GIB));
+    let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    sleep(MINUTE).await;
+    let before = api.get_json(STORAGE, "", "n1").unwrap();
+    // Less than a percent
+    lvm.edit_volume(VG, "pool", |pool| (pool.data_percent, pool.metadata_percent) = (0.4, 0.9));
+    sleep(HOUR).await;
+    agent.stop().await;
+    let agent = Agent::start(&api, lvmd.client());
+    sleep(HOUR).await;
+    assert_eq!((api.count("create", STORAGE), api.count("patch", STORAGE)), (1, 1));
+    assert_eq!(api.get_json(STORAGE, "", "n1"), Some(before));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_a_write_every_five_seconds_of_which_the_last_is_current() {
+    let (api, lvm) = (ApiServer::new(), lvm());
+    let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    sleep(MINUTE).await;
+    // One volume each second, for 30 seconds
+    for number in 0..30 {
+        lvm.add_volume(VG, &format!("v{number}"), FakeVolume::thick(GIB / 4));
+        sleep(Duration::from_secs(1)).await;
+    }
+    until_said(&api, "/status/free", &json!("2560Mi")).await;
+    sleep(MINUTE).await;
+    let writes = api.count("patch", STORAGE) - 1;
+    assert!((4..=8).contains(&writes), "{writes}");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_is_made_again_for_the_node_that_there_is_now() {
+    let api = ApiServer::new();
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    agent.node.send_replace(None);
+    api.delete(STORAGE, "", "n1");
+    sleep(HOUR).await;
+    assert_eq!(api.get_json(STORAGE, "", "n1"), None, "without a Node nothing would ever take it away");
+    agent.node.send_replace(Some(node("u2")));
+    until_ready(&api, "True").await;
+    until_said(&api, "/metadata/ownerReferences/0/uid", &json!("u2")).await;
+
+    let mut leaving = node("u2");
+    leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    agent.node.send_replace(Some(leaving));
+    api.delete(STORAGE, "", "n1");
+    sleep(HOUR).await;
+    assert_eq!(api.get_json(STORAGE, "", "n1"), None);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_the_definition_is_asked_rarely_and_gets_the_object_when_it_has_it() {
+    let api = ApiServer::new();
+    let definition =
+        topolvm_testkit::api_server::Kind::cluster_scoped("topolvm.io", "v1", "NodeStorage", "nodestorages");
+    api.withdraw(STORAGE);
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    sleep(HOUR).await;
+    assert!((2..=8).contains(&requests(&api)), "{:?}", api.requests());
+    api.serve(definition.with_status());
+    until_ready(&api, "True").await;
+
+    // And goes on when it is taken away
+    api.withdraw(STORAGE);
+    api.close_watches();
+    api.clear_requests();
+    sleep(HOUR).await;
+    assert!((2..=9).contains(&requests(&api)), "{:?}", api.requests());
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_may_not_watch_asks_rarely_and_one_that_may_not_write_too() {
+    let api = ApiServer::new();
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    api.fail_next("list", STORAGE, 3, 403);
+    let agent = Agent::start(&api, lvmd.client());
+    sleep(MINUTE).await;
+    assert_eq!(requests(&api), 1);
+    until_ready(&api, "True").await;
+    agent.stop().await;
+
+    let api = ApiServer::new();
+    api.fail_next("create", STORAGE, 12, 403);
+    let agent = Agent::start(&api, lvmd.client());
+    sleep(HOUR).await;
+    assert_eq!(api.count("create", STORAGE), 13);
+    until_ready(&api, "True").await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_somebody_makes_or_deletes_at_the_same_time_is_written_in_the_end() {
+    let api = ApiServer::new();
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    let object = json!({"apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"}});
+    let made = object.clone();
+    api.before_next("create", STORAGE, move |api| drop(api.apply_json(&made)));
+    api.before_next("patch", STORAGE, move |api| {
+        api.delete(STORAGE, "", "n1");
+        api.apply_json(&object);
+    });
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_lvmd_is_away_the_object_says_so_and_nothing_of_a_restart() {
+    let (api, lvm) = (ApiServer::new(), lvm());
+    let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    agent.stop().await;
+
+    let agent = Agent::start(&api, unreachable_lvmd());
+    sleep(Duration::from_secs(8)).await;
+    until_ready(&api, "True").await;
+    until_ready(&api, "Unknown").await;
+    until_said(&api, "/status/free", &json!("10Gi")).await;
+    sleep(HOUR).await;
+    assert_eq!(api.count("patch", STORAGE), 2);
+    agent.stop().await;
+
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_lvmd_that_does_not_tell_costs_nothing_and_makes_no_object() {
+    let api = ApiServer::new();
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    let of_topolvm = lvmd.client_counting(&Arc::new(AtomicUsize::new(0)));
+    let error = of_topolvm.watch_storage().await.map(drop).unwrap_err();
+    assert!(error.is_unimplemented(), "{error}");
+    let agent = Agent::start(&api, of_topolvm);
+    sleep(HOUR).await;
+    assert_eq!((api.count("create", STORAGE), api.count("patch", STORAGE)), (0, 0));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_selected_has_no_object_until_it_is() {
+    let api = ApiServer::new();
+    let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
+    let selection: NodeSelection = "topolvm.io/storage=enabled".parse().unwrap();
+    let agent = Agent::start_selecting(&api, lvmd.client(), selection);
+    sleep(HOUR).await;
+    assert_eq!(api.list_json(STORAGE), Vec::<Value>::new());
+    let mut selected = node("u1");
+    selected.metadata.labels = Some([("topolvm.io/storage".to_owned(), "enabled".to_owned())].into());
+    agent.node.send_replace(Some(selected));
+    until_ready(&api, "True").await;
+    agent.stop().await;
+}
