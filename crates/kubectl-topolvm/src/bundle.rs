@@ -20,7 +20,7 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, NodeStorage};
 
 use crate::connection::Cluster;
 use crate::error::Error;
@@ -57,6 +57,7 @@ async fn fill(cluster: &Cluster, namespace: &str, archive: Archive, now: Timesta
     bundle.archive.add("doctor.yaml", &doctor::render(ReportFormat::Yaml, &report)?)?;
     bundle.versions().await?;
     bundle.volumes().await?;
+    bundle.storage().await?;
     bundle.add_objects::<CSIDriver>(Api::all(cluster.client.clone())).await?;
     bundle.add_objects::<CSINode>(Api::all(cluster.client.clone())).await?;
     bundle.add_objects::<StorageClass>(Api::all(cluster.client.clone())).await?;
@@ -116,6 +117,13 @@ impl Bundle<'_> {
                 self.add_listed(&resource::<LogicalVolume>(flavor), volumes).map(drop)
             }
         }
+    }
+
+    /// NodeStorages of the group.
+    async fn storage(&mut self) -> Result<(), Error> {
+        let Cluster { client, flavor } = self.cluster;
+        let listed = request::list(&Api::<NodeStorage>::all_with(client.clone(), flavor), flavor, "").await;
+        self.add_listed(&resource::<NodeStorage>(flavor), listed).map(drop)
     }
 
     async fn add_objects<K>(&mut self, api: Api<K>) -> Result<Vec<K>, Error>
@@ -238,6 +246,7 @@ mod tests {
         }
         assert!(files["not-included.txt"].contains("you may not list nodes"), "{}", files["not-included.txt"]);
         assert!(files.contains_key("objects/logicalvolumes.topolvm.io.yaml"), "{:?}", files.keys());
+        assert!(files.contains_key("objects/nodestorages.topolvm.io.yaml"), "{:?}", files.keys());
         assert!(files["doctor.txt"].contains("you may not list nodes"), "{}", files["doctor.txt"]);
         // A second run writes nothing over
         let again = run(&cluster, "topolvm-system", Some(&path), now).await.unwrap_err();

@@ -1,5 +1,6 @@
-//! `status`: free and promised space of each device class on each node.
+//! `status`: free and promised space of each device class on each node, thin pools, and what is wrong with disks.
 
+mod storage;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -8,12 +9,12 @@ use std::io::IsTerminal as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use topolvm_api::{ApiFlavor, LogicalVolume, NodeCapacity, parse_bytes};
+use topolvm_api::{ApiFlavor, LogicalVolume, NodeCapacity, NodeStorage, parse_bytes};
 
 use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format, Row};
-use crate::request;
+use crate::request::{self, RequestResult};
 use crate::size::{human, percent};
 use crate::table::table;
 
@@ -54,14 +55,14 @@ pub(crate) async fn run(cluster: &Cluster, format: Format, watch: bool) -> Resul
     }
     let Cluster { client, flavor } = cluster;
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), flavor);
-    let (nodes, volumes) =
-        futures::future::try_join(request::list_all::<Node>(client), request::list(&volumes, flavor, "")).await?;
-    output::print(&shown(format, &rows(*flavor, &nodes, &volumes))?)
+    let (nodes, volumes, storage) =
+        futures::join!(request::list_all::<Node>(client), request::list(&volumes, flavor, ""), storage::list(cluster));
+    output::print(&shown(format, &rows(*flavor, &nodes?, &volumes?), &storage)?)
 }
 
-fn shown(format: Format, rows: &[ClassRow]) -> Result<String, Error> {
+fn shown(format: Format, rows: &[ClassRow], storage: &RequestResult<Vec<NodeStorage>>) -> Result<String, Error> {
     let bars = std::io::stdout().is_terminal();
-    output::render(format, rows, |wide| in_table(rows, wide, bars))
+    output::render(format, rows, |wide| in_table(rows, wide, bars) + &storage::describe(storage, wide))
 }
 
 /// Returns a row for each device class that a node publishes or that has volumes, in the order of node and class.

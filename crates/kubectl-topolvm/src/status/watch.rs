@@ -7,9 +7,9 @@ use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, NodeStorage};
 
-use super::{ClassRow, rows, shown};
+use super::{rows, shown, storage};
 use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format};
@@ -27,12 +27,19 @@ pub(super) async fn run(cluster: &Cluster, format: Format) -> Result<(), Error> 
     let volumes = volume_writer.as_reader();
     let node_changes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
     let volume_changes = watcher(Api::<LogicalVolume>::all_with(client.clone(), &flavor), watcher::Config::default());
-    let mut changes = futures::stream::select(
-        keep_refusals(node_changes.default_backoff().reflect(node_writer)),
-        keep_refusals(volume_changes.default_backoff().reflect(volume_writer)),
-    )
-    .boxed_local();
-    let mut printed: Option<Vec<ClassRow>> = None;
+    let storage_writer = reflector::store::Writer::<NodeStorage>::new(flavor);
+    let storage_reader = storage_writer.as_reader();
+    // The objects may not be there, or not for this user: then that is so as long as this runs
+    let storage = storage::list(cluster).await;
+    let is_watched = storage.as_ref().is_ok_and(|storage| !storage.is_empty());
+    let storage_changes = watcher(Api::<NodeStorage>::all_with(client.clone(), &flavor), watcher::Config::default());
+    let storage_changes = futures::stream::iter(is_watched.then_some(storage_changes)).flatten();
+    let mut changes = futures::stream::select_all([
+        keep_refusals(node_changes.default_backoff().reflect(node_writer)).boxed_local(),
+        keep_refusals(volume_changes.default_backoff().reflect(volume_writer)).boxed_local(),
+        keep_refusals(storage_changes.default_backoff().reflect(storage_writer)).boxed_local(),
+    ]);
+    let mut printed: Option<String> = None;
     while changes.try_next().await?.is_some() {
         let end = tokio::time::Instant::now() + DEBOUNCE;
         while let Ok(more) = tokio::time::timeout_at(end, changes.try_next()).await {
@@ -40,20 +47,27 @@ pub(super) async fn run(cluster: &Cluster, format: Format) -> Result<(), Error> 
                 return Ok(());
             }
         }
-        if !is_listed(&nodes) || !is_listed(&volumes) {
+        if !is_listed(&nodes) || !is_listed(&volumes) || (is_watched && !is_listed(&storage_reader)) {
             continue;
         }
         let nodes: Vec<_> = nodes.state().iter().map(|node| Node::clone(node)).collect();
         let volumes: Vec<_> = volumes.state().iter().map(|volume| LogicalVolume::clone(volume)).collect();
-        let rows = rows(flavor, &nodes, &volumes);
-        if printed.as_ref() != Some(&rows) {
+        let storage = if is_watched { Ok(sorted(&storage_reader)) } else { storage.clone() };
+        let text = shown(format, &rows(flavor, &nodes, &volumes), &storage)?;
+        if printed.as_ref() != Some(&text) {
             let is_screen = std::io::stdout().is_terminal() && matches!(format, Format::Table | Format::Wide);
             let clear = if is_screen { CLEAR } else { "" };
-            output::print(&format!("{clear}{}", shown(format, &rows)?))?;
-            printed = Some(rows);
+            output::print(&format!("{clear}{text}"))?;
+            printed = Some(text);
         }
     }
     Ok(())
+}
+
+fn sorted(storage: &reflector::Store<NodeStorage>) -> Vec<NodeStorage> {
+    let mut all: Vec<_> = storage.state().iter().map(|storage| NodeStorage::clone(storage)).collect();
+    all.sort_by(|one, other| one.name().cmp(other.name()));
+    all
 }
 
 /// Returns true once all objects have been listed.

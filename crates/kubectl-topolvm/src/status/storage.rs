@@ -1,0 +1,192 @@
+//! The part of `status` about thin pools, disks and what is wrong with them, from the NodeStorage objects.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::Api;
+use topolvm_api::{NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, parse_bytes};
+
+use crate::connection::Cluster;
+use crate::request::{self, RequestError, RequestResult};
+use crate::size::human;
+use crate::table::table;
+
+/// A thin pool of a node.
+struct PoolRow<'a> {
+    node: &'a str,
+    pool: &'a ThinPoolStatus,
+}
+
+/// A disk of a node.
+struct DiskRow<'a> {
+    node: &'a str,
+    group: &'a str,
+    disk: &'a PhysicalVolumeStatus,
+}
+
+/// Lists the objects: none where the API server does not know them, because the manifests are older.
+pub(super) async fn list(cluster: &Cluster) -> RequestResult<Vec<NodeStorage>> {
+    let Cluster { client, flavor } = cluster;
+    match request::list(&Api::<NodeStorage>::all_with(client.clone(), flavor), flavor, "").await {
+        Err(RequestError::Absent { .. }) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// Returns tables of thin pools and, if it is to be `wide`, of disks, and a line for each problem; nothing where there
+/// is nothing to say.
+pub(super) fn describe(storage: &RequestResult<Vec<NodeStorage>>, wide: bool) -> String {
+    let storage = match storage {
+        Ok(storage) => storage,
+        Err(error) => return format!("\nthin pools and disks are not shown: {error}\n"),
+    };
+    let pools: Vec<_> = storage.iter().flat_map(pools_of).collect();
+    let disks: Vec<_> = storage.iter().filter(|_| wide).flat_map(disks_of).collect();
+    let problems: String = storage.iter().flat_map(problems_of).collect();
+    let mut text = String::new();
+    if !pools.is_empty() {
+        text.extend(["\n", &pool_table(&pools)]);
+    }
+    if !disks.is_empty() {
+        text.extend(["\n", &disk_table(&disks)]);
+    }
+    if !problems.is_empty() {
+        text.extend(["\n", &problems]);
+    }
+    text
+}
+
+fn pools_of(storage: &NodeStorage) -> impl Iterator<Item = PoolRow<'_>> {
+    let pools = storage.status.iter().flat_map(|status| &status.thin_pools);
+    pools.map(|pool| PoolRow { node: storage.name(), pool })
+}
+
+fn disks_of(storage: &NodeStorage) -> impl Iterator<Item = DiskRow<'_>> {
+    let groups = storage.status.iter().flat_map(|status| &status.volume_groups);
+    groups.flat_map(|group| {
+        group.physical_volumes.iter().map(|disk| DiskRow { node: storage.name(), group: &group.name, disk })
+    })
+}
+
+/// Returns a line for each problem, and one where lvmd does not say how it is.
+fn problems_of(storage: &NodeStorage) -> impl Iterator<Item = String> {
+    let unknown = storage.ready().filter(|ready| ready.status == "Unknown").map(|ready| ready.message.as_str());
+    let problems = storage.status.iter().flat_map(|status| status.problems.iter().map(String::as_str));
+    unknown.into_iter().chain(problems).map(|problem| format!("{}: {problem}\n", storage.name()))
+}
+
+fn pool_table(rows: &[PoolRow<'_>]) -> String {
+    let percent = |part: Option<u32>| part.map(|part| format!("{part}%")).unwrap_or_default();
+    table(
+        rows,
+        false,
+        &[
+            ("NODE", false, &|row| row.node.to_owned()),
+            ("THIN POOL", false, &|row| format!("{}/{}", row.pool.volume_group, row.pool.name)),
+            ("SIZE", false, &|row| format_size(row.pool.size.as_ref())),
+            ("DATA", false, &|row| percent(row.pool.data_percent)),
+            ("METADATA", false, &|row| percent(row.pool.metadata_percent)),
+        ],
+    )
+}
+
+fn disk_table(rows: &[DiskRow<'_>]) -> String {
+    table(
+        rows,
+        false,
+        &[
+            ("NODE", false, &|row| row.node.to_owned()),
+            ("VOLUME GROUP", false, &|row| row.group.to_owned()),
+            ("DISK", false, &|row| row.disk.path.clone()),
+            ("SIZE", false, &|row| format_size(row.disk.size.as_ref())),
+            ("FREE", false, &|row| format_size(row.disk.free.as_ref())),
+            ("STATE", false, &|row| format_state(row.disk).to_owned()),
+        ],
+    )
+}
+
+fn format_size(size: Option<&Quantity>) -> String {
+    size.and_then(|size| parse_bytes(size).ok()).map(human).unwrap_or_default()
+}
+
+const fn format_state(disk: &PhysicalVolumeStatus) -> &'static str {
+    match (disk.missing, disk.allocatable) {
+        (true, _) => "missing",
+        (false, true) => "in use",
+        (false, false) => "not allocatable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn storage() -> NodeStorage {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n1"},
+            "status": {
+                "volumeGroups": [{"name": "vg", "physicalVolumes": [
+                    {"path": "/dev/sdb", "uuid": "a", "size": "10Gi", "free": "1Gi", "allocatable": true},
+                    {"uuid": "b", "size": "10Gi", "free": "1Gi", "missing": true, "allocatable": false},
+                    {"path": "/dev/sdd", "uuid": "c", "size": "10Gi", "free": "1Gi", "allocatable": false},
+                ]}],
+                "thinPools": [{"volumeGroup": "vg", "name": "pool", "size": "4Gi", "dataPercent": 61}],
+                "problems": ["a disk is missing"],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pools_and_problems_are_below_the_classes_and_disks_where_there_is_room() {
+        let narrow = "
+NODE   THIN POOL   SIZE   DATA   METADATA
+n1     vg/pool     4Gi    61%    -
+
+n1: a disk is missing
+";
+        assert_eq!(describe(&Ok(vec![storage()]), false), narrow);
+        let wide = describe(&Ok(vec![storage()]), true);
+        let disks = "
+NODE   VOLUME GROUP   DISK       SIZE   FREE   STATE
+n1     vg             /dev/sdb   10Gi   1Gi    in use
+n1     vg             -          10Gi   1Gi    missing
+n1     vg             /dev/sdd   10Gi   1Gi    not allocatable
+";
+        assert!(wide.contains(disks), "{wide}");
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_say_nothing_is_and_a_missing_right_is_named() {
+        let healthy: NodeStorage = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+        assert_eq!(describe(&Ok(vec![healthy]), false), "");
+        let refused = RequestError::Forbidden { verb: "list", resource: "nodestorages.topolvm.io".to_owned() };
+        let text = describe(&Err(refused), false);
+        assert!(text.contains("not shown: you may not list nodestorages.topolvm.io"), "{text}");
+    }
+
+    #[test]
+    fn an_lvmd_that_does_not_answer_is_told() {
+        let away: NodeStorage = serde_json::from_value(json!({
+            "metadata": {"name": "n1"},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "Unknown", "reason": "LvmdUnavailable", "message": "no answer",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap();
+        assert_eq!(describe(&Ok(vec![away]), false), "\nn1: no answer\n");
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_does_not_know_them_has_none() {
+        let server = topolvm_testkit::ApiServer::new();
+        let cluster = Cluster { client: server.client(), flavor: topolvm_api::ApiFlavor::TopoLvm };
+        server.apply_json(json!({
+            "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"},
+        }));
+        assert_eq!(list(&cluster).await.unwrap().len(), 1);
+        server.withdraw("nodestorages");
+        assert_eq!(list(&cluster).await.unwrap(), []);
+    }
+}
