@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt;
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::{ApiFlavor, LogicalVolume, NodeStorage};
 
 use crate::metrics::Metrics;
 use crate::mode::Mode;
@@ -84,6 +84,8 @@ pub struct Facts {
     pub creation_events: ReadResult<Vec<Event>>,
     /// Metrics of the pods of agents and lvmd, as far as they can be had.
     pub metrics: Vec<Metrics>,
+    /// NodeStorages of the installation's API group; empty where there are no such objects.
+    pub node_storage: ReadResult<Vec<NodeStorage>>,
 }
 
 impl Facts {
@@ -119,6 +121,7 @@ impl Facts {
             snapshots: Ok(Vec::new()),
             creation_events: Ok(Vec::new()),
             metrics: Vec::new(),
+            node_storage: Ok(Vec::new()),
         }
     }
 

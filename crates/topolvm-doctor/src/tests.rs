@@ -13,7 +13,7 @@ use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 use topolvm_api::{ApiFlavor, crd};
 
 use crate::webhooks::selects;
-use crate::{Backend, Facts, Outcome, Report, Right, Role, Workload, examine};
+use crate::{Backend, Facts, Metrics, Outcome, ReadError, Report, Right, Role, Workload, examine};
 
 /// 2026-01-01T01:00:00Z
 const NOW: Timestamp = Timestamp::constant(1_767_229_200, 0);
@@ -274,6 +274,15 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 })]
 #[case("storage-classes", Outcome::Warn, "no StorageClass", "storageclass.yaml",
     |facts: &mut Facts| facts.classes = Ok(Vec::new()))]
+#[case("storage", Outcome::Fail, "node n1: a disk is missing", "kubectl get nodestorages n1", |facts: &mut Facts| {
+    facts.node_storage = Ok(vec![of(node_storage(&["a disk is missing"], 50))]);
+})]
+#[case("storage", Outcome::Warn, "thin pool vg/pool is 80 % full of data", "extend the pool", |facts: &mut Facts| {
+    facts.node_storage = Ok(vec![of(node_storage(&[], 80))]);
+})]
+#[case("storage", Outcome::Fail, "thin pool vg/pool is 95 % full of data", "extend the pool", |facts: &mut Facts| {
+    facts.node_storage = Ok(vec![of(node_storage(&[], 95))]);
+})]
 #[case("rights", Outcome::Fail, "topolvm-system/topolvm-node may not patch nodes", "rbac.yaml", |facts: &mut Facts| {
     facts.rights = Ok(vec![right(false)]);
 })]
@@ -287,6 +296,26 @@ fn each_fault_is_named_by_its_check_alone(
     let mut facts = sound();
     fault(&mut facts);
     assert_named(&facts, check, result, found, remedy);
+}
+
+fn node_storage(problems: &[&str], data_percent: u8) -> Value {
+    json!({"metadata": {"name": "n1"}, "status": {
+        "problems": problems,
+        "thinPools": [{"volumeGroup": "vg", "name": "pool", "dataPercent": data_percent, "metadataPercent": 1}],
+    }})
+}
+
+#[test]
+fn what_the_metrics_of_a_node_say_is_not_said_again_from_its_object() {
+    let mut facts = sound();
+    facts.node_storage = Ok(vec![of(node_storage(&["a disk is missing"], 99))]);
+    let of_pod = |pod: &str, samples| Metrics { node: "n1".to_owned(), pod: pod.to_owned(), samples };
+    facts.metrics = vec![of_pod("topolvm-node", Ok(Vec::new())), of_pod("topolvm-lvmd", Ok(Vec::new()))];
+    let storage = |facts: &Facts| examine(facts).checks.into_iter().find(|check| check.name == "storage").unwrap();
+    assert_eq!(storage(&facts).result, Outcome::Ok);
+    let refused = ReadError::Forbidden { verb: "get", resource: "pods/proxy".to_owned() };
+    facts.metrics[1].samples = Err(refused);
+    assert_eq!(storage(&facts).result, Outcome::Fail);
 }
 
 #[test]

@@ -12,12 +12,12 @@ use crate::request::{self, RequestResult};
 /// Questions at the same time.
 const CONCURRENCY: usize = 4;
 
-/// Stands for the API group of LogicalVolumes.
+/// Stands for the API group of LogicalVolumes and NodeStorages.
 const OURS: &str = "logicalvolumes";
 
 /// Rights that each program needs: API group, resource, verbs. That of the Lease is for this one object, all others for
 /// the whole cluster.
-const NEEDED: [(Role, &str, &str, &[&str]); 10] = [
+const NEEDED: [(Role, &str, &str, &[&str]); 12] = [
     (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
     (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
     (Role::Controller, "", "persistentvolumeclaims", &["delete", "list", "watch"]),
@@ -26,6 +26,8 @@ const NEEDED: [(Role, &str, &str, &[&str]); 10] = [
     (Role::Controller, "coordination.k8s.io", "leases", &["get", "update"]),
     (Role::Node, OURS, "logicalvolumes", &["list", "patch", "watch"]),
     (Role::Node, OURS, "logicalvolumes/status", &["patch"]),
+    (Role::Node, OURS, "nodestorages", &["create", "list", "watch"]),
+    (Role::Node, OURS, "nodestorages/status", &["patch"]),
     (Role::Node, "", "nodes", &["list", "patch", "watch"]),
     (Role::Node, "events.k8s.io", "events", &["create"]),
 ];

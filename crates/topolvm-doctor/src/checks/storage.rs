@@ -1,6 +1,9 @@
-//! Checks of what nodes tell of lvmd, volume groups, volumes and thin pools in metrics.
+//! Checks of what nodes tell of lvmd, volume groups, volumes and thin pools: in metrics, and where these cannot be read
+//! in their NodeStorage.
 
 use std::collections::BTreeSet;
+
+use topolvm_api::NodeStorage;
 
 use crate::facts::Facts;
 use crate::finding::Finding;
@@ -27,11 +30,45 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             Err(error) => findings.push(Finding::unknown(error)),
         }
     }
+    let objects = facts.node_storage.as_deref().unwrap_or_default();
+    findings.extend(objects.iter().filter(|object| !is_measured(facts, object)).flat_map(find_told_problems));
     let ok = match facts.metrics.len() {
         0 => "no metrics of agents in pods are to be had; see those of the programs outside of pods".to_owned(),
         pods => format!("volume groups and thin pools of {pods} pods are well"),
     };
     Ok(Finding::ok_if_none(findings, ok))
+}
+
+/// Returns whether all metrics of the node could be read, which say the same as its object and more.
+fn is_measured(facts: &Facts, object: &NodeStorage) -> bool {
+    let mut of_node = facts.metrics.iter().filter(|metrics| metrics.node == object.name()).peekable();
+    of_node.peek().is_some() && of_node.all(|metrics| metrics.samples.is_ok())
+}
+
+/// Returns what a node says itself of its volume groups, disks and thin pools.
+fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
+    let Some(status) = &object.status else { return Vec::new() };
+    let node = object.name();
+    let remedy = format!("kubectl get nodestorages {node} -o yaml shows its volume groups, disks and thin pools");
+    let told = status.problems.iter().map(|problem| Finding::fail(format!("node {node}: {problem}"), remedy.clone()));
+    let pools = status.thin_pools.iter().flat_map(|pool| {
+        let name = format!("{}/{}", pool.volume_group, pool.name);
+        let parts = [("data", pool.data_percent), ("metadata", pool.metadata_percent)];
+        parts.into_iter().filter_map(move |(what, percent)| {
+            let percent = f64::from(percent?);
+            rate_pool(format!("node {node}: the thin pool {name} is {percent} % full of {what}"), percent)
+        })
+    });
+    told.chain(pools).collect()
+}
+
+/// Returns the finding about a thin pool that is so full; none while it has room.
+fn rate_pool(found: String, percent: f64) -> Option<Finding> {
+    let remedy = "extend the pool (lvextend, with --poolmetadatasize for metadata), or delete volumes and snapshots";
+    if percent < NEARLY_FULL {
+        return None;
+    }
+    Some(if percent >= FULL { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) })
 }
 
 /// Returns the device classes whose volume group has no size: LVM does not see it. The size of the group of a thin pool
@@ -64,13 +101,11 @@ fn find_problem(metrics: &Metrics, sample: &Sample) -> Option<Finding> {
 fn find_pool_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let class = sample.label("device_class").unwrap_or_default();
     match sample.name.as_str() {
-        "topolvm_thinpool_data_percent" | "topolvm_thinpool_metadata_percent" if sample.value >= NEARLY_FULL => {
+        "topolvm_thinpool_data_percent" | "topolvm_thinpool_metadata_percent" => {
             let what = if sample.name.contains("metadata") { "metadata" } else { "data" };
             let found =
                 format!("node {node}: the thin pool of device class {class} is {} % full of {what}", sample.value);
-            let remedy = "extend the pool (lvextend, with --poolmetadatasize for metadata), or delete volumes and \
-                snapshots";
-            Some(if sample.value >= FULL { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) })
+            rate_pool(found, sample.value)
         }
         _ => None,
     }
