@@ -12,13 +12,14 @@ pub(crate) struct File {
 }
 
 /// All files.
-pub(crate) const FILES: [File; 9] = [
+pub(crate) const FILES: [File; 10] = [
     File { path: "/", content_type: "text/html; charset=utf-8", content: include_str!("page/index.html") },
     File { path: "/page.css", content_type: "text/css; charset=utf-8", content: include_str!("page/page.css") },
     File { path: "/icon.svg", content_type: "image/svg+xml", content: include_str!("page/icon.svg") },
     script("/dom.js", include_str!("page/dom.js")),
     script("/problems.js", include_str!("page/problems.js")),
     script("/capacity.js", include_str!("page/capacity.js")),
+    script("/storage.js", include_str!("page/storage.js")),
     script("/details.js", include_str!("page/details.js")),
     script("/volumes.js", include_str!("page/volumes.js")),
     script("/page.js", include_str!("page/page.js")),

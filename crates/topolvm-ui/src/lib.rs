@@ -7,12 +7,14 @@
 //!   from loading or running anything that is not its own; `files` are the files of the page.
 //! - `summary` and `volumes` compute the answers, `query` parses what is asked for.
 //! - `changes` tells browsers that something has changed, and counts those who look.
+//! - `node_storage` reads what a node has when somebody looks at the node.
 //! - `usage` asks the agents of the nodes that are looked at for the metrics of their volumes.
 
 mod access;
 mod changes;
 mod cluster;
 mod files;
+mod node_storage;
 mod query;
 mod server;
 mod summary;

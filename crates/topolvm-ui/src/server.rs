@@ -16,6 +16,7 @@ use crate::access;
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Snapshot};
 use crate::files::FILES;
+use crate::node_storage;
 use crate::query::{VolumeQuery, repeated};
 use crate::summary::summarize;
 use crate::usage::{MOST_VOLUMES, Usage, UsageAnswer};
@@ -46,6 +47,7 @@ impl WebPage {
             .route("/api/summary", get(summary))
             .route("/api/volumes", get(volumes))
             .route("/api/usage", get(usage))
+            .route("/api/storage", get(storage))
             .route("/api/events", get(events));
         for file in &FILES {
             router = router.route(file.path, get(|| async { file.response() }));
@@ -84,6 +86,13 @@ async fn usage(State(page): State<WebPage>, RawQuery(query): RawQuery) -> Respon
     let placed = volumes.map(|volume| (volume.name().to_owned(), volume.spec.node_name.clone())).collect();
     let answer: UsageAnswer = page.usage.of_volumes(placed, (page.cluster.now)()).await;
     json(&answer)
+}
+
+async fn storage(State(page): State<WebPage>, RawQuery(query): RawQuery) -> Response<Body> {
+    let Some(node) = repeated(&query.unwrap_or_default(), "node", 1).pop().filter(|node| !node.is_empty()) else {
+        return error(StatusCode::BAD_REQUEST, "node is to be the name of a node".to_owned());
+    };
+    json(&node_storage::read(page.cluster.client.clone(), page.cluster.flavor, &node).await)
 }
 
 async fn events(State(page): State<WebPage>) -> Response<Body> {

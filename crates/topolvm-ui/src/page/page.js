@@ -3,6 +3,7 @@
 import { ask, byId, bytes, count, element, number } from "./dom.js";
 import { markNode, showCapacity, startCapacity } from "./capacity.js";
 import { showProblems } from "./problems.js";
+import { chooseStorage, refreshStorage } from "./storage.js";
 import { refresh, setGroup, setQuery, startVolumes } from "./volumes.js";
 
 /** Least time between two questions for the summary, in milliseconds: it is about the whole cluster. */
@@ -27,6 +28,8 @@ async function loadSummary() {
   showFigures();
   showProblems(summary, () => { setFilters({ state: "problem" }); byId("volumes").focus(); });
   showCapacity(summary);
+  showStorage();
+  refreshStorage();
   offer("namespace", summary.namespaces);
   offer("class", [...new Set(summary.nodes.flatMap((node) => node.classes.map((found) => found.name)))].filter(Boolean).sort());
   offer("state", Object.keys(summary.volumes.byState), ["problem", "with a problem"]);
@@ -54,6 +57,12 @@ function showFigures() {
   byId("figures").replaceChildren(...figures.map(([value, text, isBad]) =>
     element("li", { class: isBad ? "bad" : undefined }, element("strong", { text: value }), element("span", { text }))));
   document.title = problems > 0 ? `(${problems}) TopoLVM` : "TopoLVM";
+}
+
+/** Shows the storage of the chosen node, if what is typed is the name of one. */
+function showStorage() {
+  const node = form.elements.node.value.trim();
+  chooseStorage(summary?.nodes.some((known) => known.name === node) ? node : "");
 }
 
 /** Offers values to choose from, and keeps what is chosen. */
@@ -96,6 +105,7 @@ function applyFilters() {
   const wanted = filters();
   byId("clear").hidden = FILTERS.every((name) => name === "sort" || !wanted.has(name));
   markNode(wanted.get("node") ?? "");
+  showStorage();
   history.replaceState(null, "", wanted.size > 0 ? `#${wanted}` : location.pathname);
   return setQuery(wanted);
 }

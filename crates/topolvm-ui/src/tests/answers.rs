@@ -107,6 +107,40 @@ async fn the_summary_has_each_class_of_each_node_and_what_was_found() {
 }
 
 #[tokio::test]
+async fn what_a_chosen_node_has_is_read_when_it_is_asked_for() {
+    let harness = Harness::new(nodes(), volumes());
+    let answer = harness.get("/api/storage?node=n1").await;
+    assert!(answer["unknown"].as_str().unwrap().contains("no NodeStorage of this node"), "{answer}");
+    harness.server.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"},
+        "status": {
+            "volumeGroups": [{"name": "vg", "size": "2Gi", "free": "1Gi", "physicalVolumes": [
+                {"path": "/dev/sdb", "uuid": "a", "size": "1Gi", "free": "1Gi", "allocatable": true},
+                {"uuid": "b", "size": "1Gi", "free": "0", "missing": true, "allocatable": false},
+            ]}],
+            "thinPools": [{"volumeGroup": "vg", "name": "pool", "size": "1Gi", "dataPercent": 61}],
+            "problems": ["a disk is missing"],
+        },
+    }));
+    let gib = 1_u64 << 30;
+    let expected = json!({
+        "groups": [{"name": "vg", "size": 2 * gib, "free": gib, "disks": [
+            {"path": "/dev/sdb", "size": gib, "free": gib, "missing": false},
+            {"path": "", "size": gib, "free": 0, "missing": true},
+        ]}],
+        "pools": [{"name": "vg/pool", "size": gib, "data": 61, "metadata": null}],
+        "problems": ["a disk is missing"],
+        "unknown": null,
+    });
+    assert_eq!(harness.get("/api/storage?node=n1").await, expected);
+
+    harness.server.fail_next("get", "nodestorages", 1, 403);
+    let answer = harness.get("/api/storage?node=n1").await;
+    assert!(answer["unknown"].as_str().unwrap().contains("cannot be read"), "{answer}");
+    assert_eq!(harness.send("/api/storage").await.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn text_of_the_cluster_stays_text() {
     let hostile = "<img src=x onerror=alert(1)>";
     let volume = logical_volume("pvc-1").annotation("topolvm.io/claim", &format!("ns/{hostile}")).build();

@@ -44,6 +44,10 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
         let volumes: Value = serde_json::from_str(&get("api/volumes")?)?;
         let row = &volumes["rows"][0];
         ensure!(row["claim"] == claim && row["namespace"] == "default" && row["state"] == "Ready", "{volumes:#}");
+        let node = row["node"].as_str().context("no node")?;
+        let storage: Value = serde_json::from_str(&get(&format!("api/storage?node={node}"))?)?;
+        let disks = storage["groups"][0]["disks"].as_array().map_or(0, Vec::len);
+        ensure!(storage["unknown"].is_null() && disks > 0, "{storage:#}");
         Ok(())
     })
 }

@@ -44,6 +44,10 @@ fn look_at_all() -> Result<()> {
     browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
     browser.screenshot(&pictures.join("overview.png"))?;
     browser.set_look(LOOKS[0])?;
+    look_at_disks(&page, &browser).context("disks")?;
+    look("disks")?;
+    browser.run("document.getElementById('clear').click()")?;
+    browser.wait_for("document.getElementById('storage').hidden")?;
     find_with_the_keyboard(&browser).context("keyboard")?;
     keep_focus_while_it_changes(&page, &browser).context("changes")?;
 
@@ -97,6 +101,29 @@ fn fill(page: &WebPage, nodes: u64, volumes: u64, free: impl Fn(u64) -> u64) {
             page.add_volume(&format!("pvc-{number:03}-{volume}"), &node, class, 5 + number % 13 * 4, &claim);
         }
     }
+}
+
+/// Chooses a node of which a disk is missing.
+fn look_at_disks(page: &WebPage, browser: &Browser) -> Result<()> {
+    page.api.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "node-003"},
+        "status": {
+            "volumeGroups": [{"name": "myvg1", "size": "200Gi", "free": "61Gi", "physicalVolumes": [
+                {"path": "/dev/sdb", "uuid": "a", "size": "100Gi", "free": "61Gi", "allocatable": true},
+                {"path": "/dev/sdc", "uuid": "b", "size": "100Gi", "free": "0", "missing": true, "allocatable": false},
+            ]}],
+            "thinPools": [
+                {"volumeGroup": "myvg1", "name": "pool", "size": "40Gi", "dataPercent": 93, "metadataPercent": 12},
+            ],
+            "problems": ["volume group myvg1 lacks 1 of its physical volumes, so LVM makes nothing in it"],
+        },
+    }));
+    browser.run("document.querySelector('#nodes [data-node=node-003]').click()")?;
+    browser.wait_for("document.querySelector('#storage .missing')?.innerText === '/dev/sdc: missing'")?;
+    browser.wait_for(
+        "document.getElementById('storage').innerText.includes('93 % of data, 12 % of metadata of 40 GiB')",
+    )?;
+    browser.wait_for("document.querySelector('#storage .finding').innerText.includes('lacks 1 of its physical')")
 }
 
 /// Finds a volume, opens and closes its details, and goes on to the next, without a mouse.
