@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::connection::ClusterArgs;
+use crate::orphans::OrphanCommand;
 use crate::output::{OutputArgs, ReportFormat};
 use crate::{install, trial, uninstall};
 
@@ -138,6 +139,15 @@ pub(crate) enum Command {
         /// Print what would be restarted.
         #[arg(long)]
         dry_run: bool,
+    },
+
+    /// LVs whose LogicalVolumes do not exist: lists, restores and deletes them.
+    #[command(after_help = "Examples:\n  kubectl topolvm orphans list\n  \
+        kubectl topolvm orphans restore node1 topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -n shop \
+        --claim data")]
+    Orphans {
+        #[command(subcommand)]
+        command: OrphanCommand,
     },
 
     /// Checks of the installation; the exit status is 1 when one has failed.

@@ -1,6 +1,7 @@
 //! Errors that end a command.
 
 mod install;
+mod orphans;
 mod ui;
 
 use std::io;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use crate::request::{RequestError, error_chain};
 
 pub(crate) use install::InstallError;
+pub(crate) use orphans::OrphanError;
 pub(crate) use ui::UiError;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +32,8 @@ pub(crate) enum Error {
     Request(#[from] RequestError),
     #[error(transparent)]
     Install(#[from] InstallError),
+    #[error(transparent)]
+    Orphan(#[from] OrphanError),
     #[error(transparent)]
     Ui(#[from] UiError),
     #[error("the watch failed")]

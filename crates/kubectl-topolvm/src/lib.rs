@@ -2,8 +2,8 @@
 //! checks of the installation, and a support bundle.
 //!
 //! Each subcommand has a module. Those that show something list objects with `request`, a pure function turns them into
-//! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall` and `restart-pending` change the
-//! cluster.
+//! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall`, `restart-pending` and
+//! `orphans` change the cluster.
 
 mod args;
 mod bundle;
@@ -14,6 +14,7 @@ mod events;
 mod generated;
 mod install;
 mod objects;
+mod orphans;
 mod output;
 mod request;
 mod restart_pending;

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::install::Mode;
 use crate::install::manifests::NAMESPACE;
 use crate::{
-    bundle, connection, doctor, events, generated, install, output, restart_pending, status, trial, ui, uninstall,
-    volumes,
+    bundle, connection, doctor, events, generated, install, orphans, output, restart_pending, status, trial, ui,
+    uninstall, volumes,
 };
 
 /// Runs the command of the flags.
@@ -58,6 +58,11 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
             let cluster = connection::connect(&flags).await?;
             let namespace = claims_namespace(&flags, &cluster.client, all_namespaces);
             restart_pending::run(&cluster, output.format, namespace.as_deref(), dry_run).await?;
+        }
+        Command::Orphans { command } => {
+            let cluster = connection::connect(&flags).await?;
+            let namespace = claims_namespace(&flags, &cluster.client, false).unwrap_or_default();
+            Box::pin(orphans::run(&cluster, command, &namespace)).await?;
         }
         Command::Doctor { output } => {
             let cluster = connection::connect_or_default(&flags).await?;

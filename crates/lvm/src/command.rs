@@ -232,11 +232,12 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
-    /// Adds tags to the logical volume with this identity, whatever its name is by now.
-    pub fn add_tags(vg: &VgName, uuid: &str, tags: &[Tag]) -> Self {
+    /// Adds and takes away tags of the logical volume with this identity, whatever its name is by now.
+    pub fn change_tags_of(vg: &VgName, uuid: &str, add: &[Tag], remove: &[Tag]) -> Self {
         let selection = format!("lv_uuid={uuid}");
         let mut args = vec!["lvchange"];
-        args.extend(tag_options("--addtag", tags));
+        args.extend(tag_options("--addtag", add));
+        args.extend(tag_options("--deltag", remove));
         args.extend(["-S", &selection, vg.as_str()]);
         Self::new(Effect::Change, args)
     }

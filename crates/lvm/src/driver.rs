@@ -165,24 +165,26 @@ impl<R: CommandRunner> Lvm<R> {
         .await
     }
 
-    /// Puts tags, if any, on the logical volume with this identity and gives it another name, which must be free. What
-    /// somebody else gave its name to meanwhile gets no tag.
+    /// Adds and takes away tags, if any, of the logical volume with this identity and gives it another name, which must
+    /// be free. What somebody else gave its name to meanwhile gets no tag.
     pub async fn rename_with_tags(
         &self,
         vg: &VgName,
         name: &LvName,
         uuid: &str,
-        tags: &[Tag],
+        tags: TagChanges<'_>,
         new: &LvName,
     ) -> Changed {
+        let TagChanges { add, remove } = tags;
         let mut commands = Vec::new();
-        if !tags.is_empty() {
-            commands.push(LvmCommand::add_tags(vg, uuid, tags));
+        if !add.is_empty() || !remove.is_empty() {
+            commands.push(LvmCommand::change_tags_of(vg, uuid, add, remove));
         }
         commands.push(LvmCommand::rename(vg, name, new));
         self.change(vg, name, commands, |volume, result| {
             let renamed = result.group.volume(new.as_str()).filter(|renamed| *renamed.uuid == *uuid);
-            volume.is_none() && renamed.is_some_and(|renamed| tags.iter().all(|tag| renamed.has_tag(tag)))
+            let has = |tag: &Tag| renamed.is_some_and(|renamed| renamed.has_tag(tag));
+            volume.is_none() && renamed.is_some() && add.iter().all(has) && !remove.iter().any(has)
         })
         .await
     }
@@ -297,6 +299,15 @@ impl<R: CommandRunner> Lvm<R> {
 /// Returns what a command wrote, if it succeeded.
 fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], Error> {
     if output.code == Some(0) { Ok(&output.stdout) } else { Err(Error::failed(command, output)) }
+}
+
+/// Tags that are added to a logical volume and taken away from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TagChanges<'a> {
+    /// Tags to add.
+    pub add: &'a [Tag],
+    /// Tags to take away.
+    pub remove: &'a [Tag],
 }
 
 /// Outcome of a change.

@@ -28,7 +28,7 @@ mod wipe;
 
 pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
 pub use devices::{DeviceStatus, Devices, SystemDevices};
-pub use driver::{Changed, CreatedBatch, Lvm};
+pub use driver::{Changed, CreatedBatch, Lvm, TagChanges};
 pub use error::{Error, Refusal};
 pub use group_lock::GroupLock;
 pub use host_settings::HostSettings;

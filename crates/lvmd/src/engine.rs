@@ -18,6 +18,7 @@ mod locate;
 mod lock;
 mod metadata_headers;
 mod preconditions;
+mod quarantine;
 mod read;
 mod refresh;
 mod remove;
@@ -34,6 +35,7 @@ mod wipe_progress;
 mod wiping;
 
 pub use creation::CreateVolume;
+pub use quarantine::AdoptVolume;
 pub use snapshot::CreateSnapshot;
 pub use start::StartError;
 pub use state::Engine;

@@ -82,6 +82,9 @@ pub enum Error {
         "logical volume {0} is being made by another lvmd; try again, what was left over is removed after some minutes"
     )]
     BeingMade(FullName),
+    /// The volume was put into quarantine: its object was gone, and is there again.
+    #[error("the volume of this name is in quarantine as {0}, and is given back first; try again")]
+    Quarantined(FullName),
     /// LVM made a new volume of a thin device that was in the pool already, with data in it. No client got it.
     #[error(
         "LVM took a thin device for the new volume that was left in thin pool {pool} with data in it; {}; try \
@@ -161,6 +164,10 @@ pub(crate) enum InvalidRequest {
     TooManyTags { tags: usize, most: usize },
     #[error("tags of {bytes} characters in all: a request may have {most} at most")]
     LongTags { bytes: usize, most: usize },
-    #[error("invalid name {0:?}: lvmd keeps it for volumes that are being wiped")]
+    #[error("invalid name {0:?}: lvmd keeps it for volumes that are being wiped, or are in quarantine")]
     ReservedName(String),
+    #[error("invalid name {0:?}: it must be the UID of an object")]
+    NoObjectUid(String),
+    #[error("invalid name {0:?}: no volume in quarantine has such a name")]
+    NotQuarantined(String),
 }

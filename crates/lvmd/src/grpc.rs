@@ -4,6 +4,7 @@
 mod inventory_message;
 mod lv_service;
 mod message;
+mod orphan_service;
 mod storage_service;
 mod vg_service;
 
@@ -12,6 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use topolvm_proto::lvmd::lv_service_server::LvServiceServer;
+use topolvm_proto::lvmd::orphan_service_server::OrphanServiceServer;
 use topolvm_proto::lvmd::storage_service_server::StorageServiceServer;
 use topolvm_proto::lvmd::vg_service_server::VgServiceServer;
 use topolvm_runtime::grpc::into_status;
@@ -19,12 +21,13 @@ use topolvm_runtime::grpc::into_status;
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
-/// Returns `proto.LVService`, `proto.VGService` and `proto.StorageService`, to be served on a socket or called in the
-/// same process.
+/// Returns `proto.LVService`, `proto.VGService`, `proto.StorageService` and `proto.OrphanService`, to be served on a
+/// socket or called in the same process.
 pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
         .add_service(StorageServiceServer::new(storage_service::StorageApi(engine.clone())))
+        .add_service(OrphanServiceServer::new(orphan_service::OrphanApi(engine.clone())))
 }
 
 /// The services of an embedded lvmd, which may not have started yet.

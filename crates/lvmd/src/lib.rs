@@ -31,10 +31,10 @@ pub use device_class::{
     DeviceClass, DeviceClasses, FreeSpace, InvalidRatio, OptionClass, OverprovisionRatio, ThinPool,
 };
 pub use embedded::embed;
-pub use engine::{CreateSnapshot, CreateVolume, Engine, StartError};
+pub use engine::{AdoptVolume, CreateSnapshot, CreateVolume, Engine, StartError};
 pub use error::Error;
 pub use grpc::routes;
 pub use inventory::{ClassEntry, GroupEntry, GroupReport, Inventory, PhysicalVolumeEntry, PoolEntry};
 pub use metrics::{EngineMetrics, LvmMetrics, Metered};
 pub use settings::Settings;
-pub use tags::{InstanceId, is_object_uid};
+pub use tags::{InstanceId, MANAGED, is_object_uid, quarantine_name, quarantined_at, quarantined_uid};

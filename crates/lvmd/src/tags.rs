@@ -4,6 +4,7 @@
 //! `topolvm.io/making=...` and is called unfinished. A crash in between leaves an unfinished volume that no client
 //! knows.
 
+mod quarantine;
 mod wiping;
 
 use std::path::Path;
@@ -11,12 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
+pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
+pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
 pub(crate) use wiping::{is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";
 /// lvmd created the volume.
-pub(crate) const MANAGED: &str = "topolvm.io/managed-by=lvmd";
+pub const MANAGED: &str = "topolvm.io/managed-by=lvmd";
 /// Begins the tag of an unfinished volume; the instance of lvmd that creates it and the attempt follow.
 const MAKING: &str = "topolvm.io/making=";
 /// Begins the tag of a snapshot; the name of its source follows, which LVM forgets when the source is removed.
@@ -29,7 +32,7 @@ const FOUND: &str = "topolvm.found.";
 /// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping"];
+const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined"];
 
 /// Returns whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -154,6 +157,7 @@ mod tests {
     #[case("topolvm.io/source=", true)]
     #[case("topolvm.io/wiping=zero:x", true)]
     #[case("topolvm.io/wipe=none", true)]
+    #[case("topolvm.io/quarantined=1", true)]
     #[case("topolvm.io/makings=x", false)]
     #[case("topolvm.io/name=pvc-1", false)]
     #[case("making=x", false)]

@@ -88,6 +88,14 @@ impl ApiFlavor {
         /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem
         /// to make on it. Taken away when that has been made.
         reformat = "", "/reformat";
+        /// LogicalVolume annotation: name of an LV without a LogicalVolume, which becomes that of this one. No other LV is
+        /// made for it.
+        adopt = "", "/adopt";
+        /// Node annotation with the LVs whose LogicalVolumes do not exist.
+        orphans = "", "/orphans";
+        /// Node annotation with the time of creation of the newest LogicalVolume whose LV the agent has seen: proof of
+        /// what the API server remembers.
+        volumes_until = "", "/volumes-until";
         /// LogicalVolume annotation with which the node agent leaves an object alone; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.
@@ -96,6 +104,10 @@ impl ApiFlavor {
         logical_volume_tag = "", "/logicalvolume";
         /// LVM tag on an LV, followed by `=` and the device class that its LogicalVolume asks for.
         device_class_tag = "", "/device-class";
+        /// LVM tag on an LV, followed by `=` and the UID of the namespace kube-system of its cluster.
+        cluster_tag = "", "/cluster";
+        /// LVM tag on an LV, followed by `=` and the time of creation of its LogicalVolume, in seconds since 1970.
+        created_tag = "", "/created";
         /// Finalizer on Nodes, taken off when the node's volumes have been cleaned up.
         node_finalizer = "", "/node";
         /// Finalizer that TopoLVM has put on claims at times.

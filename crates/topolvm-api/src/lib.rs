@@ -14,6 +14,7 @@ mod logical_volume;
 mod mkfs_options;
 mod node_selection;
 mod node_storage;
+mod orphans;
 mod quantity;
 
 pub use capacity::{ListedClass, NodeCapacity};
@@ -34,6 +35,7 @@ pub use node_selection::{
 pub use node_storage::{
     DeviceClassStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
+pub use orphans::{NodeOrphans, OrphanedVolume};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.

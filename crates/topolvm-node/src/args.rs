@@ -9,6 +9,8 @@ use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelect
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
+use crate::orphans::OrphanSettings;
+
 /// Serves CSI on a node, makes its volumes and publishes its capacity.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "topolvm-node", version)]
@@ -62,6 +64,9 @@ pub struct Args {
     #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
     node_labels: NodeSelection,
 
+    #[command(flatten)]
+    orphans: OrphanSettings,
+
     /// Any value, even "false", makes the agent speak topolvm.cybozu.com instead of topolvm.io.
     #[arg(long = "use-legacy", env = "USE_LEGACY", hide = true, value_name = "ANYTHING")]
     use_legacy: Option<String>,
@@ -113,6 +118,8 @@ pub struct Config<R = SystemRunner> {
     pub kubelet_dir: PathBuf,
     /// Selection of the nodes that have storage.
     pub node_labels: NodeSelection,
+    /// Settings of LVs whose LogicalVolume does not exist.
+    pub orphans: OrphanSettings,
 }
 
 impl TryFrom<Args> for Config {
@@ -140,6 +147,7 @@ impl TryFrom<Args> for Config {
             embeds_registrar: args.embed.contains(&Embed::Registrar),
             kubelet_dir: args.kubelet_dir,
             node_labels: args.node_labels,
+            orphans: args.orphans,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
@@ -54,8 +55,28 @@ impl Events {
         self.publish_warning(volume, "FilesystemMissing", "Publish", message).await;
     }
 
-    /// Publishes a warning. A failure is only logged, because nothing depends on an event.
+    /// Publishes that LVs of the node are without their LogicalVolumes.
+    pub(crate) async fn volumes_orphaned(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "OrphanedVolumes", "Compare", message).await;
+    }
+
+    /// Publishes that an LV was put into quarantine.
+    pub(crate) async fn volume_quarantined(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "VolumeQuarantined", "Quarantine", message).await;
+    }
+
+    /// Publishes that an LV was removed after its quarantine.
+    pub(crate) async fn quarantine_ended(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "QuarantinedVolumeRemoved", "Remove", message).await;
+    }
+
+    /// Publishes a warning about a volume.
     async fn publish_warning(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
+        self.publish(&volume.object_ref(&self.flavor), reason, action, message).await;
+    }
+
+    /// Publishes a warning. A failure is only logged, because nothing depends on an event.
+    async fn publish(&self, regarding: &ObjectReference, reason: &str, action: &str, message: &str) {
         let event = Event {
             type_: EventType::Warning,
             reason: reason.to_owned(),
@@ -63,9 +84,9 @@ impl Events {
             action: action.to_owned(),
             secondary: None,
         };
-        let regarding = volume.object_ref(&self.flavor);
-        if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, &regarding)).await {
-            tracing::debug!(volume = volume.name(), reason, error = error_chain(&error), "cannot publish an event");
+        if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, regarding)).await {
+            let object = regarding.name.as_deref();
+            tracing::debug!(object, reason, error = error_chain(&error), "cannot publish an event");
         }
     }
 }

@@ -13,6 +13,7 @@ mod filesystem;
 pub mod lvmd_client;
 pub mod mount;
 pub mod node_storage;
+mod orphans;
 mod published_pods;
 pub mod reconcile;
 mod run;
@@ -22,6 +23,7 @@ mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
 pub use filesystem::Filesystem;
+pub use orphans::{OrphanPolicy, OrphanSettings};
 pub use published_pods::PublishedPods;
 pub use run::start;
 pub use volumes::Volumes;

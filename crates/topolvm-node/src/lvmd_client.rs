@@ -14,11 +14,13 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::orphan_service_client::OrphanServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
-    WatchResponse, WatchStorageResponse,
+    AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume,
+    QuarantineLvRequest, RemoveLvRequest, RemoveQuarantinedLvRequest, ResizeLvRequest, WatchResponse,
+    WatchStorageResponse,
 };
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -43,6 +45,7 @@ pub struct LvmdClient {
     lv: LvServiceClient<Transport>,
     vg: VgServiceClient<Transport>,
     storage: StorageServiceClient<Transport>,
+    orphans: OrphanServiceClient<Transport>,
     health: HealthClient<Transport>,
     remedy: &'static str,
 }
@@ -58,6 +61,8 @@ pub struct Lv {
     pub size_bytes: u64,
     /// Device number; `None` while the LV is not active.
     pub number: Option<DeviceNumber>,
+    /// LVM tags.
+    pub tags: Vec<String>,
     /// State of the LV as LVM's `lv_attr`; `None` if lvmd sends nothing readable.
     pub attr: Option<LvAttr>,
     /// Bytes that a thin volume uses in its pool; `None` for others, and if lvmd does not send it.
@@ -85,6 +90,7 @@ impl LvmdClient {
             lv: LvServiceClient::new(transport.clone()),
             vg: VgServiceClient::new(transport.clone()).max_decoding_message_size(LARGEST_ANSWER),
             storage: StorageServiceClient::new(transport.clone()),
+            orphans: OrphanServiceClient::new(transport.clone()),
             health: HealthClient::new(transport),
             remedy: "is there its volume group, and does LVM work?",
         }
@@ -123,6 +129,31 @@ impl LvmdClient {
         };
         let resized = call("ResizeLV", CHANGE, self.lv.clone().resize_lv(request)).await?;
         from_wire(resized.size_bytes)
+    }
+
+    /// Puts the LV of an object that is gone into quarantine. TopoLVM's lvmd answers that it does not know the call.
+    pub async fn quarantine(&self, name: &str, device_class: &str, at: i64) -> Result<(), LvmdError> {
+        let request =
+            QuarantineLvRequest { name: name.to_owned(), device_class: device_class.to_owned(), quarantined_at: at };
+        call("QuarantineLV", CHANGE, self.orphans.clone().quarantine_lv(request)).await?;
+        Ok(())
+    }
+
+    /// Gives an LV to another object; returns its real size in bytes.
+    pub async fn adopt(&self, lv: AdoptLvRequest) -> Result<u64, LvmdError> {
+        let adopted = call("AdoptLV", CHANGE, self.orphans.clone().adopt_lv(lv)).await?;
+        adopted.volume.map_or(Err(LvmdError::Size), |lv| from_wire(lv.size_bytes))
+    }
+
+    /// Removes an LV that was put into quarantine at this time.
+    pub async fn remove_quarantined(&self, name: &str, device_class: &str, at: i64) -> Result<(), LvmdError> {
+        let request = RemoveQuarantinedLvRequest {
+            name: name.to_owned(),
+            device_class: device_class.to_owned(),
+            quarantined_at: at,
+        };
+        call("RemoveQuarantinedLV", CHANGE, self.orphans.clone().remove_quarantined_lv(request)).await?;
+        Ok(())
     }
 
     /// Finds an LV by name. lvmd knows where it is, also when its device class has its volumes elsewhere by now or is
@@ -175,6 +206,7 @@ impl TryFrom<LogicalVolume> for Lv {
         Ok(Self {
             size_bytes: from_wire(lv.size_bytes)?,
             path: lv.path.into(),
+            tags: lv.tags,
             attr: lv.attr.parse().ok(),
             thin_used_bytes: lv.thin_used_bytes,
             // No device has major number 0. TopoLVM's lvmd sends it, too, for what LVM reports as -1

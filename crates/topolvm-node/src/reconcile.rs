@@ -4,6 +4,7 @@
 //! Each step can be interrupted anywhere and repeated: an LV has the UID of its object as name, and lvmd answers a
 //! repeated request for an LV like the first.
 
+mod adopt;
 mod comparison;
 mod create;
 mod delete;
@@ -12,7 +13,9 @@ mod differences;
 mod error;
 mod expand;
 mod finalizer;
+mod listing;
 mod lost;
+mod orphans;
 mod reconciler;
 mod run;
 mod source;

@@ -89,8 +89,18 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     tasks: &Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Config { flavor, node, csi_socket, lvmd, metrics, stage_volumes, embeds_registrar, kubelet_dir, node_labels } =
-        config;
+    let Config {
+        flavor,
+        node,
+        csi_socket,
+        lvmd,
+        metrics,
+        stage_volumes,
+        embeds_registrar,
+        kubelet_dir,
+        node_labels,
+        orphans,
+    } = config;
 
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
@@ -121,7 +131,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, unpublished, gauges };
     let reconciler = Reconciler::new(flavor, node, client, lvmd, now);
-    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices);
+    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices).handling_orphans(orphans);
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
     if embeds_registrar {
         // Last, because kubelet calls back as soon as it sees the socket

@@ -137,7 +137,7 @@ fn resizing_removing_and_tagging() {
     );
     let tags = ["a".parse().unwrap()];
     insta::assert_snapshot!(
-        LvmCommand::add_tags(&vg(), "ejNx40", &tags),
+        LvmCommand::change_tags_of(&vg(), "ejNx40", &tags, &[]),
         @"lvchange --addtag a -S lv_uuid=ejNx40 myvg1"
     );
     insta::assert_snapshot!(

@@ -82,13 +82,20 @@ impl<R: Host> Engine<R> {
     }
 
     /// Refuses to create a volume that exists already in another group: it was created before its class had another
-    /// group, and the client never got the answer.
+    /// group, and the client never got the answer. And one that is in quarantine in any group, with its data.
     pub(super) fn check_not_created_elsewhere(&self, own: &Group, name: &LvName) -> Result<(), Error> {
         if !tags::is_object_uid(name.as_str()) {
             return Ok(());
         }
-        for group in self.groups().values().filter(|group| group.name != own.name) {
+        let quarantined = tags::quarantine_name(name.as_str())?;
+        for group in self.groups().values() {
             let Some(known) = group.cached() else { continue };
+            if known.volume(quarantined.as_str()).is_some() {
+                return Err(Error::Quarantined(FullName::new(&group.name, &quarantined)));
+            }
+            if group.name == own.name {
+                continue;
+            }
             if let Some(volume) = known.volume(name.as_str())
                 && tags::is_managed(volume)
                 && !tags::is_hidden(volume)

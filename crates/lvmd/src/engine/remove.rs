@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{FullName, Host, LogicalVolume, LvName, Tag, VolumeGroup, Wipe};
+use lvm::{FullName, Host, LogicalVolume, LvName, Tag, TagChanges, VolumeGroup, Wipe};
 
 use super::group::Group;
 use super::locate::Scope;
@@ -12,6 +12,32 @@ use super::state::Engine;
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::tags;
+
+/// How a volume is removed.
+pub(super) struct Removal {
+    /// The class whose volumes lie where it lies.
+    class: Option<Arc<DeviceClass>>,
+    wipe: Option<Wipe>,
+    /// The tag for which it is removed, if any.
+    tag: Option<Tag>,
+}
+
+impl Removal {
+    /// Decides how a volume is removed.
+    pub(super) fn of(
+        scope: &Scope,
+        requested: Option<&DeviceClass>,
+        owner: Option<Arc<DeviceClass>>,
+        volume: &LogicalVolume,
+    ) -> Self {
+        Self { wipe: wipe_method(scope, requested, owner.as_deref(), volume), class: owner, tag: None }
+    }
+
+    /// Has LVM remove the volume only if it carries this tag at that moment.
+    pub(super) fn if_tagged(self, tag: Tag) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+}
 
 impl<R: Host> Engine<R> {
     /// Removes a volume. [`Error::VolumeNotFound`] means that every volume group of the machine was read and the volume
@@ -22,22 +48,20 @@ impl<R: Host> Engine<R> {
         self.change_volume(class, &requested, async move |engine: Self, group: Arc<Group>, scope: Scope| {
             let known = engine.current(&group).await?;
             let (volume, owner) = engine.find_in_scope(&scope, &known, &name)?;
-            let wipe = wipe_method(&scope, requested_class.as_deref(), owner.as_deref(), volume);
-            engine.remove_from_group(&group, &known, volume, &name, owner.as_deref(), wipe).await
+            let removal = Removal::of(&scope, requested_class.as_deref(), owner, volume);
+            engine.remove_from_group(&group, &known, volume, &name, &removal).await
         })
         .await
     }
 
-    /// Removes a volume that nothing depends on, or begins to wipe it. `class` is the class whose volumes lie where it
-    /// lies.
-    async fn remove_from_group(
+    /// Removes a volume that nothing depends on, or begins to wipe it.
+    pub(super) async fn remove_from_group(
         &self,
         group: &Group,
         known: &Arc<VolumeGroup>,
         volume: &LogicalVolume,
         name: &LvName,
-        class: Option<&DeviceClass>,
-        wipe: Option<Wipe>,
+        removal: &Removal,
     ) -> Result<(), Error> {
         if tags::is_wiping(volume) {
             return self.rename_for_wiping(group, volume, name, &[]).await;
@@ -48,13 +72,14 @@ impl<R: Host> Engine<R> {
             let why = format!("has snapshots that would be lost: {}; remove them first", snapshots.join(", "));
             return Err(Error::NotAllowed(FullName::new(&group.name, name), why));
         }
-        if let Some(class) = class {
+        if let Some(class) = &removal.class {
             check_pool_zeroes(class, known)?;
         }
-        if let Some(how) = wipe.filter(|_| !volume.attr.is_thin()) {
+        if let Some(how) = removal.wipe.filter(|_| !volume.attr.is_thin()) {
             return self.start_wiping(group, known, volume, name, how).await;
         }
-        Ok(self.store_outcome(group, self.inner.lvm.remove_if(&group.name, name, &volume.uuid, None).await)?)
+        let tag = removal.tag.as_ref().map(Tag::as_str);
+        Ok(self.store_outcome(group, self.inner.lvm.remove_if(&group.name, name, &volume.uuid, tag).await)?)
     }
 
     /// Tags and renames a volume so that the background task wipes it. From then on clients are told that it is gone,
@@ -88,7 +113,8 @@ impl<R: Host> Engine<R> {
         wiping_tags: &[Tag],
     ) -> Result<(), Error> {
         let wiping_name = tags::wiping_name(volume)?;
-        let renamed = self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, wiping_tags, &wiping_name).await;
+        let tags = TagChanges { add: wiping_tags, remove: &[] };
+        let renamed = self.inner.lvm.rename_with_tags(&group.name, name, &volume.uuid, tags, &wiping_name).await;
         Ok(self.store_outcome(group, renamed)?)
     }
 

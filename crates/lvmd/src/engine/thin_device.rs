@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use lvm::{Changed, FullName, Host, LogicalVolume, LvName};
+use lvm::{Changed, FullName, Host, LogicalVolume, LvName, TagChanges};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -85,7 +85,10 @@ impl<R: Host> Engine<R> {
                     "LVM made a volume of a thin device with data in it, which may be an older volume"
                 );
                 let kept = tags::found_name(&volume)?;
-                self.store_outcome(group, self.inner.lvm.rename_with_tags(vg, name, &volume.uuid, &[], &kept).await)?;
+                self.store_outcome(
+                    group,
+                    self.inner.lvm.rename_with_tags(vg, name, &volume.uuid, TagChanges::default(), &kept).await,
+                )?;
                 let managed = tags::MANAGED.parse()?;
                 let untagged = self.inner.lvm.change_tags(vg, &kept, &[], slice::from_ref(&managed)).await;
                 self.store_outcome(group, untagged)?;

@@ -41,6 +41,7 @@ impl Error {
             // The provisioner lets the scheduler choose another node.
             Self::NoSpace { .. } | Self::PoolFull { .. } => (Code::ResourceExhausted, "NO_SPACE"),
             Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
+            Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),
             Self::Stopping => (Code::Unavailable, "STOPPING"),
             Self::ThickClass(_) | Self::ThickSource { .. } => (Code::Unimplemented, "SNAPSHOT_NEEDS_THIN"),
             Self::SmallerThanSource { .. } => (Code::OutOfRange, "SMALLER_THAN_SOURCE"),

@@ -19,26 +19,24 @@ const MAX_LOGGED_NAME: usize = 128;
 
 pub(super) struct LvApi<R>(pub(super) Engine<R>);
 
-impl<R: Host> LvApi<R> {
-    /// Adds the volume, its class and its group to the log line of the call.
-    fn record_target(&self, class: &str, volume: &str) {
-        let shown = |name: &str| name.chars().take(MAX_LOGGED_NAME).collect::<String>();
-        let span = Span::current();
-        span.record("volume", shown(volume));
-        match self.0.class(class) {
-            Ok(class) => {
-                span.record("device_class", &class.name);
-                span.record("volume_group", tracing::field::display(&class.volume_group));
-            }
-            Err(_) => {
-                span.record("device_class", shown(class));
-            }
+/// Adds the volume, its class and its group to the log line of the call.
+pub(super) fn record_target<R: Host>(engine: &Engine<R>, class: &str, volume: &str) {
+    let shown = |name: &str| name.chars().take(MAX_LOGGED_NAME).collect::<String>();
+    let span = Span::current();
+    span.record("volume", shown(volume));
+    match engine.class(class) {
+        Ok(class) => {
+            span.record("device_class", &class.name);
+            span.record("volume_group", tracing::field::display(&class.volume_group));
+        }
+        Err(_) => {
+            span.record("device_class", shown(class));
         }
     }
 }
 
 /// Runs a change, and adds the number of its LVM processes to the log line of the call.
-async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(super) async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let (result, processes) = process_count::count(change).await;
     Span::current().record("lvm_processes", processes);
     result
@@ -47,7 +45,7 @@ async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result
 #[tonic::async_trait]
 impl<R: Host> LvService for LvApi<R> {
     async fn create_lv(&self, request: Request<CreateLvRequest>) -> Result<Response<CreateLvResponse>, Status> {
-        self.record_target(&request.get_ref().device_class, &request.get_ref().name);
+        record_target(&self.0, &request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_volume(request.into_inner())?;
         let volume = run_change(self.0.create(wanted)).await?;
         Ok(Response::new(CreateLvResponse { volume: Some(message::volume(volume)) }))
@@ -55,7 +53,7 @@ impl<R: Host> LvService for LvApi<R> {
 
     async fn remove_lv(&self, request: Request<RemoveLvRequest>) -> Result<Response<Empty>, Status> {
         let RemoveLvRequest { name, device_class } = request.into_inner();
-        self.record_target(&device_class, &name);
+        record_target(&self.0, &device_class, &name);
         let name = message::checked_name(name)?;
         run_change(self.0.remove(&device_class, name)).await?;
         Ok(Response::new(Empty {}))
@@ -63,7 +61,7 @@ impl<R: Host> LvService for LvApi<R> {
 
     async fn resize_lv(&self, request: Request<ResizeLvRequest>) -> Result<Response<ResizeLvResponse>, Status> {
         let ResizeLvRequest { name, device_class, size_bytes } = request.into_inner();
-        self.record_target(&device_class, &name);
+        record_target(&self.0, &device_class, &name);
         let name = message::checked_name(name)?;
         let bytes = u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?;
         let volume = run_change(self.0.resize(&device_class, name, bytes)).await?;
@@ -74,7 +72,7 @@ impl<R: Host> LvService for LvApi<R> {
         &self,
         request: Request<CreateLvSnapshotRequest>,
     ) -> Result<Response<CreateLvSnapshotResponse>, Status> {
-        self.record_target(&request.get_ref().device_class, &request.get_ref().name);
+        record_target(&self.0, &request.get_ref().device_class, &request.get_ref().name);
         let wanted = message::create_snapshot(request.into_inner())?;
         let snapshot = run_change(self.0.snapshot(wanted)).await?;
         Ok(Response::new(CreateLvSnapshotResponse { snapshot: Some(message::volume(snapshot)) }))

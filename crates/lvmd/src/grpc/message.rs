@@ -6,7 +6,7 @@ use lvm::{LogicalVolume, LvName, Tag};
 use topolvm_proto::lvmd as proto;
 
 use crate::capacity::{Capacity, ClassCapacity, LayoutCapacity};
-use crate::engine::{CreateSnapshot, CreateVolume};
+use crate::engine::{AdoptVolume, CreateSnapshot, CreateVolume};
 use crate::error::InvalidRequest;
 use crate::tags;
 
@@ -50,10 +50,37 @@ pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result
     })
 }
 
-/// Parses the name of a volume. Names of volumes that are being wiped are reserved.
+/// Parses the name of a volume. Names of volumes that are being wiped or in quarantine are reserved.
 pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
     let name = LvName::try_from(name)?;
-    if tags::is_wiping_name(&name) { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
+    let is_reserved = tags::is_wiping_name(&name) || tags::quarantined_uid(name.as_str()).is_some();
+    if is_reserved { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
+}
+
+/// Parses the name of a volume that is the UID of an object.
+pub(super) fn object_uid(name: String) -> Result<LvName, InvalidRequest> {
+    if tags::is_object_uid(&name) { Ok(LvName::try_from(name)?) } else { Err(InvalidRequest::NoObjectUid(name)) }
+}
+
+/// Parses the name of a volume in quarantine.
+pub(super) fn quarantined_name(name: String) -> Result<LvName, InvalidRequest> {
+    if tags::quarantined_uid(&name).is_none() {
+        return Err(InvalidRequest::NotQuarantined(name.chars().take(128).collect()));
+    }
+    Ok(LvName::try_from(name)?)
+}
+
+/// Parses a request for a volume that another object gets.
+pub(super) fn adopt_volume(request: proto::AdoptLvRequest) -> Result<AdoptVolume, InvalidRequest> {
+    let proto::AdoptLvRequest { name, device_class, new_name, size_bytes, tags } = request;
+    let is_quarantined = tags::quarantined_uid(&name).is_some();
+    Ok(AdoptVolume {
+        name: if is_quarantined { quarantined_name(name)? } else { object_uid(name)? },
+        device_class,
+        new_name: object_uid(new_name)?,
+        bytes: u64::try_from(size_bytes).map_err(|_| InvalidRequest::NegativeSize(size_bytes))?,
+        tags: checked_tags(tags)?,
+    })
 }
 
 fn checked_tags(tags: Vec<String>) -> Result<Vec<Tag>, InvalidRequest> {

@@ -14,6 +14,7 @@ mod moved_classes;
 mod node;
 mod optional_classes;
 mod program;
+mod quarantine;
 mod removal;
 mod service;
 mod snapshot;

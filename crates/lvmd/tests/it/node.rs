@@ -8,6 +8,7 @@ use lvmd::{Config, DeviceClasses, Engine, InstanceId};
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
+use topolvm_proto::lvmd::orphan_service_client::OrphanServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
@@ -56,6 +57,7 @@ pub(crate) struct Node {
     pub(crate) lv: LvServiceClient<Routes>,
     pub(crate) vg: VgServiceClient<Routes>,
     pub(crate) storage: StorageServiceClient<Routes>,
+    pub(crate) orphans: OrphanServiceClient<Routes>,
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     socket: &'static str,
@@ -103,7 +105,8 @@ impl Node {
             engine,
             lv: LvServiceClient::new(routes.clone()),
             vg: VgServiceClient::new(routes.clone()),
-            storage: StorageServiceClient::new(routes),
+            storage: StorageServiceClient::new(routes.clone()),
+            orphans: OrphanServiceClient::new(routes),
             tasks,
             shutdown,
             socket,

@@ -163,11 +163,6 @@ fn find_group_problem(node: &str, sample: &Sample) -> Option<Finding> {
 fn find_volume_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let count = sample.value;
     match sample.name.as_str() {
-        "topolvm_orphaned_volumes" if count > 0.0 => Some(Finding::warn(
-            format!("node {node}: {count} LVs were made for LogicalVolumes that do not exist"),
-            "topolvm-node logs their names. Each may be somebody's data, whose LogicalVolume was deleted without its \
-             finalizer or is to be restored from a backup: read what is in it before you remove it (lvremove)",
-        )),
         "topolvm_inactive_volumes" if count > 0.0 => Some(Finding::warn(
             format!("node {node}: {count} LVs of LogicalVolumes that are ready are not active"),
             "topolvm-node logs their names, and has each activated when a pod uses it. See that LVM activates volumes \

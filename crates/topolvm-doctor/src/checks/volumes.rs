@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, Node, PersistentVolume};
 use kube_core::ResourceExt;
-use topolvm_api::{LogicalVolume, lost_message};
+use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume, lost_message};
 
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::read_error::{ReadError, read};
+use crate::shell::quote;
 
 /// Time in which csi-provisioner makes the PersistentVolume of a volume, and the agent removes a volume.
 const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
@@ -35,12 +36,43 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         // One that is on its way out loses its volume first
         if !is_made && is_in_use(one) {
             let found = format!("PersistentVolume {} has no LogicalVolume", one.name_any());
-            let remedy = "if the LV is still on the node (lvs -o +tags), make the LogicalVolume again from a backup of \
-                the object; otherwise delete claim and PersistentVolume, and restore a backup of the data";
+            let remedy = "see whether kubectl topolvm orphans list has its LV, and restore that under another name; \
+                otherwise delete claim and PersistentVolume, and restore a backup of the data";
             findings.push(Finding::fail(found, remedy));
         }
     }
+    for node in read(&facts.nodes)? {
+        findings.extend(find_orphans(facts, node));
+    }
     Ok(Finding::ok_if_none(findings, format!("{} LogicalVolumes belong to something", volumes.len())))
+}
+
+/// Returns the findings about LVs of a node that are without their LogicalVolumes.
+fn find_orphans(facts: &Facts, node: &Node) -> Vec<Finding> {
+    let annotation = node.annotations().get(facts.flavor.orphans()).map(String::as_str);
+    let name = node.name_any();
+    let orphans = match NodeOrphans::parse(annotation) {
+        Ok(orphans) => orphans,
+        Err(error) => {
+            let found = format!("node {name}: its LVs without a LogicalVolume cannot be read: {error}");
+            return vec![Finding::warn(found, "use a version of this program that is no older than topolvm-node")];
+        }
+    };
+    let of_volume = |orphan: &OrphanedVolume| {
+        let (lv, object) = (&orphan.lv, &orphan.logical_volume);
+        let found = format!("node {name}: LV {lv} has no LogicalVolume (it was made for {object}): {}", orphan.note);
+        let remedy = "it may be somebody's data: restore it, or delete it when nobody needs it (docs/orphans.md)";
+        Finding::warn(found, remedy).with_commands([
+            format!("kubectl topolvm orphans restore {} {}", quote(&name), quote(lv)),
+            format!("kubectl topolvm orphans delete {} {} --yes", quote(&name), quote(lv)),
+        ])
+    };
+    let mut findings: Vec<_> = orphans.volumes.iter().map(of_volume).collect();
+    if orphans.more > 0 {
+        let found = format!("node {name}: {} more LVs have no LogicalVolume", orphans.more);
+        findings.push(Finding::warn(found, "lvs -o +tags on the node lists them"));
+    }
+    findings
 }
 
 fn source<'a>(facts: &Facts, persistent: &'a PersistentVolume) -> Option<&'a CSIPersistentVolumeSource> {

@@ -45,7 +45,18 @@ fn what_belongs_to_nothing_is_named() {
     assert_sound(&facts);
     let mut facts = with_volume();
     facts.volumes = Ok(Vec::new());
-    assert_named(&facts, "volumes", Outcome::Fail, "PersistentVolume v has no LogicalVolume", "restore a backup");
+    assert_named(&facts, "volumes", Outcome::Fail, "PersistentVolume v has no LogicalVolume", "orphans list");
+    let mut facts = with_volume();
+    let annotate = |facts: &mut Facts, orphans: &str| {
+        let metadata = &mut facts.nodes.as_mut().unwrap()[0].metadata;
+        metadata.annotations.get_or_insert_default().insert("topolvm.io/orphans".to_owned(), orphans.to_owned());
+    };
+    let orphan = json!({"lv": "u7", "logicalVolume": "pvc-7", "deviceClass": "ssd", "bytes": 1, "note": "left alone"});
+    annotate(&mut facts, &json!({"volumes": [orphan]}).to_string());
+    let found = "node n1: LV u7 has no LogicalVolume (it was made for pvc-7): left alone";
+    assert_named(&facts, "volumes", Outcome::Warn, found, "restore it, or delete it");
+    annotate(&mut facts, "7");
+    assert_named(&facts, "volumes", Outcome::Warn, "cannot be read", "no older than topolvm-node");
     let mut facts = with_volume();
     facts.volumes = Ok(vec![logical_volume("v", "n9")]);
     assert_named(&facts, "volumes", Outcome::Warn, "of node n9, which does not exist", "--stale-period");
@@ -91,11 +102,6 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
             Outcome::Warn,
             "node n1: 4096 bytes of the spare of device class ssd are in use",
         ),
-        (
-            "topolvm_orphaned_volumes{node=\"n1\"} 2",
-            Outcome::Warn,
-            "node n1: 2 LVs were made for LogicalVolumes that do",
-        ),
         ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of LogicalVolumes that are ready"),
     ] {
         let mut facts = sound();
@@ -103,7 +109,7 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
         facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
         assert_named(&facts, "storage", result, found, "");
     }
-    let healthy = "topolvm_orphaned_volumes 0\ntopolvm_inactive_volumes 0\n\
+    let healthy = "topolvm_inactive_volumes 0\n\
         topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 0\n\
         topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"} 0\n\
         topolvm_thinpool_data_percent{device_class=\"thin\"} 79\ntopolvm_lvmd_connected 1\n\

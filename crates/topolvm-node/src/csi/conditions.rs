@@ -153,7 +153,15 @@ mod tests {
 
     fn lv(attr: &str) -> Lv {
         let (name, attr) = ("v".to_owned(), attr.parse().ok());
-        Lv { name, path: "/dev/vg/v".into(), size_bytes: 1, number: None, attr, thin_used_bytes: None }
+        Lv {
+            name,
+            path: "/dev/vg/v".into(),
+            size_bytes: 1,
+            number: None,
+            tags: Vec::new(),
+            attr,
+            thin_used_bytes: None,
+        }
     }
 
     #[rstest]

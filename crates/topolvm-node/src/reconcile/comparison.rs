@@ -9,6 +9,7 @@ use topolvm_kube::LogicalVolumes;
 
 use super::Reconciler;
 use super::differences::{Differences, VolumeGauges};
+use super::listing::Listing;
 use crate::capacity::DeviceClasses;
 use crate::lvmd_client::Lv;
 
@@ -37,10 +38,11 @@ impl Reconciler {
             let DeviceClasses { is_connected, classes, .. } = device_classes.borrow_and_update().clone();
             if is_connected {
                 let configured = classes.into_iter().map(|class| class.name);
-                let found = self.find_differences(own, configured, changed).await;
+                let (found, listing) = self.find_differences(own, configured, changed).await;
                 found.log_new(&before);
                 gauges.show(&found);
                 before = found;
+                self.handle_orphans(listing).await;
             }
             tokio::time::sleep(COMPARE_INTERVAL).await;
             if let Ok(Err(_)) = tokio::time::timeout(COMPARE_AGAIN, device_classes.changed()).await {
@@ -55,7 +57,7 @@ impl Reconciler {
         own: &LogicalVolumes,
         configured: impl Iterator<Item = String>,
         changed: &mpsc::UnboundedSender<String>,
-    ) -> Differences {
+    ) -> (Differences, Listing) {
         let mut classes: BTreeMap<String, Vec<String>> = configured.map(|class| (class, Vec::new())).collect();
         // From before the lists: an LV that is removed meanwhile goes before its object does
         let objects = own.state();
@@ -64,23 +66,24 @@ impl Reconciler {
         for volume in objects.iter().filter(|volume| self.must_be_in_lvm(volume)) {
             classes.entry(volume.spec.device_class.clone()).or_default().push(volume.name().to_owned());
         }
-        let mut found = Differences::default();
+        let (mut found, mut listing) = (Differences::default(), Listing::default());
         for (class, names) in classes {
             // If the class or volume group cannot be listed, it is not known whether its volumes are lost
             let listed = self.lvmd.list(&class).await.ok();
             let listed: Option<HashMap<String, Lv>> =
                 listed.map(|lvs| lvs.into_iter().map(|lv| (lv.name.clone(), lv)).collect());
             // One that was made meanwhile has an object by now
-            let is_orphaned =
-                |id: &&String| lvmd::is_object_uid(id) && !ids.contains(id.as_str()) && own.find(id).is_none();
-            found.orphaned.extend(listed.iter().flat_map(HashMap::keys).filter(is_orphaned).cloned());
+            let has_object = |id: &str| ids.contains(id) || own.find(id).is_some();
+            listing.add(self.flavor, &class, listed.as_ref(), has_object);
             if let Some(listed) = &listed {
                 let of_object = |name: &String| listed.get(own.get(name)?.volume_id()?);
                 self.devices.replace(&class, names.iter().filter_map(of_object));
             }
+            listing.remember(names.iter().filter_map(|name| own.get(name)), listed.as_ref());
             self.find_lost(own, names, listed.as_ref(), &mut found, changed).await;
         }
-        found
+        found.add_orphans(&listing);
+        (found, listing)
     }
 
     /// Adds the lost and the inactive ones of these objects of a device class to `found`.

@@ -18,6 +18,9 @@ impl Reconciler {
         if volume.failure().is_some() {
             return Ok(None);
         }
+        if let Some(lv) = volume.annotation(self.flavor.adopt()) {
+            return self.adopt(volume, lv).await;
+        }
         let size_bytes = match parse_bytes(&volume.spec.size) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error.to_string()).await,
@@ -76,7 +79,7 @@ impl Reconciler {
         size_bytes: u64,
     ) -> Result<u64, LvmdError> {
         let (name, device_class) = (volume.uid().to_owned(), volume.spec.device_class.clone());
-        let (size_bytes, tags) = (to_wire(size_bytes)?, tags::lvm_tags(self.flavor, volume));
+        let (size_bytes, tags) = (to_wire(size_bytes)?, self.lvm_tags(volume).await);
         if let Some(Source { lv, access }) = source {
             let (source_volume, access_type) = (lv.clone(), access.as_str().to_owned());
             let copy = CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes };
@@ -88,8 +91,13 @@ impl Reconciler {
         }
     }
 
+    /// Returns the tags of the LV of an object.
+    pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
+        tags::lvm_tags(self.flavor, volume, self.server.cluster().await)
+    }
+
     /// Writes a final failure to the status.
-    async fn fail_creation(
+    pub(super) async fn fail_creation(
         &self,
         volume: &LogicalVolume,
         code: Code,

@@ -27,6 +27,10 @@ impl Reconciler {
 
     /// Removes the LV if its device is not in use; returns whether there was one.
     async fn remove_unused_lv(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
+        if volume.volume_id().is_none() && volume.annotation(self.flavor.adopt()).is_some() {
+            // It was to get an LV with data and did not: whatever has its name by now stays
+            return Ok(false);
+        }
         self.check_device_unused(volume).await?;
         self.remove_lv(volume).await
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::listing::Listing;
+
 /// Most names of LVs in a line of the log.
 const LOGGED: usize = 20;
 
@@ -17,9 +19,18 @@ pub(super) struct Differences {
     pub(super) inactive: BTreeSet<String>,
     /// LVs that were made for an object which does not exist.
     pub(super) orphaned: BTreeSet<String>,
+    /// Number of LVs in quarantine.
+    pub(super) quarantined: i64,
 }
 
 impl Differences {
+    /// Adds the LVs without an object.
+    pub(super) fn add_orphans(&mut self, listing: &Listing) {
+        let (kept, orphaned): (Vec<_>, Vec<_>) = listing.suspects.values().partition(|suspect| suspect.is_quarantined);
+        self.orphaned.extend(orphaned.into_iter().map(|suspect| suspect.lv.name.clone()));
+        self.quarantined = i64::try_from(kept.len()).unwrap_or(i64::MAX);
+    }
+
     /// Logs the LVs that were not in `before`.
     pub(super) fn log_new(&self, before: &Self) {
         if let Some(lvs) = list_new(&self.inactive, &before.inactive) {
@@ -28,7 +39,8 @@ impl Differences {
         if let Some(lvs) = list_new(&self.orphaned, &before.orphaned) {
             tracing::warn!(
                 lvs,
-                "logical volumes have no LogicalVolume, so nobody removes them; look what is in them before you do"
+                "logical volumes have no LogicalVolume, so nobody removes them; kubectl topolvm orphans lists them, \
+                 and restores or deletes them"
             );
         }
     }
@@ -45,12 +57,13 @@ fn list_new(now: &BTreeSet<String>, before: &BTreeSet<String>) -> Option<String>
     }
 }
 
-/// Gauges of volumes that are lost, not active or orphaned.
+/// Gauges of volumes that are lost, not active, orphaned or in quarantine.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeGauges {
     lost: Gauge,
     inactive: Gauge,
     orphaned: Gauge,
+    quarantined: Gauge,
 }
 
 impl VolumeGauges {
@@ -75,6 +88,11 @@ impl VolumeGauges {
                 "Logical volumes in the node's device classes that were made for a LogicalVolume which does not exist",
                 &gauges.orphaned,
             ),
+            (
+                "topolvm_quarantined_volumes",
+                "Logical volumes that are kept in quarantine because their LogicalVolume does not exist",
+                &gauges.quarantined,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -87,6 +105,7 @@ impl VolumeGauges {
         self.lost.set(found.lost);
         self.inactive.set(count(&found.inactive));
         self.orphaned.set(count(&found.orphaned));
+        self.quarantined.set(found.quarantined);
     }
 }
 

@@ -12,6 +12,7 @@ use super::write_cache::WriteCache;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
 use crate::lvmd_client::LvmdClient;
+use crate::orphans::{OrphanSettings, OrphanState, Server};
 use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
@@ -33,6 +34,10 @@ pub struct Reconciler {
     pub(super) device_uses: Option<FindDeviceUses>,
     /// Devices of the volumes, for their metrics.
     pub(super) devices: VolumeDevices,
+    /// The API server, for questions whose answers are proofs.
+    pub(super) server: Server,
+    pub(super) orphan_settings: OrphanSettings,
+    pub(super) orphan_state: Mutex<OrphanState>,
 }
 
 impl Reconciler {
@@ -47,6 +52,9 @@ impl Reconciler {
         Self {
             flavor,
             events: Events::new(flavor, &node, client.clone()),
+            server: Server::new(flavor, &node, client.clone()),
+            orphan_settings: OrphanSettings::default(),
+            orphan_state: Mutex::default(),
             node,
             api: Api::all_with(client, &flavor),
             lvmd,
@@ -70,6 +78,12 @@ impl Reconciler {
     #[must_use]
     pub(crate) fn storing_devices(self, devices: VolumeDevices) -> Self {
         Self { devices, ..self }
+    }
+
+    /// Sets what becomes of LVs whose object does not exist.
+    #[must_use]
+    pub fn handling_orphans(self, orphan_settings: OrphanSettings) -> Self {
+        Self { orphan_settings, ..self }
     }
 
     /// Reconciles one object: adds the finalizer, creates, grows, or removes its LV.

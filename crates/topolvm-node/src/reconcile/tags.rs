@@ -4,10 +4,15 @@
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 /// Returns the tags of an object's LV. A value that LVM does not allow in a tag is left out, so that no volume fails
-/// because of its tags.
-pub(super) fn lvm_tags(flavor: ApiFlavor, volume: &LogicalVolume) -> Vec<String> {
-    let facts =
-        [(flavor.logical_volume_tag(), volume.name()), (flavor.device_class_tag(), volume.spec.device_class.as_str())];
+/// because of its tags. `cluster` identifies the cluster, if that is known.
+pub(super) fn lvm_tags(flavor: ApiFlavor, volume: &LogicalVolume, cluster: Option<&str>) -> Vec<String> {
+    let created = volume.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second().to_string());
+    let facts = [
+        (flavor.logical_volume_tag(), volume.name()),
+        (flavor.device_class_tag(), volume.spec.device_class.as_str()),
+        (flavor.cluster_tag(), cluster.unwrap_or_default()),
+        (flavor.created_tag(), created.as_deref().unwrap_or_default()),
+    ];
     facts.into_iter().filter(|(_, value)| is_tag_value(value)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 
@@ -19,6 +24,8 @@ fn is_tag_value(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use rstest::rstest;
     use topolvm_testkit::fixtures::logical_volume;
 
@@ -26,13 +33,14 @@ mod tests {
 
     #[test]
     fn an_lv_names_its_object_and_its_class() {
-        let volume = logical_volume("pvc-1").class("ssd").build();
-        assert_eq!(
-            lvm_tags(ApiFlavor::TopoLvm, &volume),
-            ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd"]
-        );
+        let mut volume = logical_volume("pvc-1").class("ssd").build();
+        volume.metadata.creation_timestamp = Some(Time(Timestamp::constant(7, 0)));
+        let tags = ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd"];
+        let more = ["topolvm.io/cluster=c1", "topolvm.io/created=7"];
+        assert_eq!(lvm_tags(ApiFlavor::TopoLvm, &volume, Some("c1")), [tags, more].concat());
         let legacy = ["topolvm.cybozu.com/logicalvolume=pvc-1", "topolvm.cybozu.com/device-class=ssd"];
-        assert_eq!(lvm_tags(ApiFlavor::Legacy, &volume), legacy);
+        volume.metadata.creation_timestamp = None;
+        assert_eq!(lvm_tags(ApiFlavor::Legacy, &volume, None), legacy);
     }
 
     #[rstest]
@@ -41,6 +49,6 @@ mod tests {
     #[case::not_in_the_alphabet_either("größe")]
     fn values_that_lvm_does_not_allow_in_tags_are_left_out(#[case] class: &str) {
         let volume = logical_volume("pvc-1").class(class).build();
-        assert_eq!(lvm_tags(ApiFlavor::TopoLvm, &volume), ["topolvm.io/logicalvolume=pvc-1"]);
+        assert_eq!(lvm_tags(ApiFlavor::TopoLvm, &volume, None), ["topolvm.io/logicalvolume=pvc-1"]);
     }
 }

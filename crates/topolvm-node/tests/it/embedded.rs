@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use topolvm_api::ApiFlavor;
-use topolvm_node::{Config, LvmdConfig, start};
+use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_runtime::metrics_server::MetricsConfig;
@@ -55,6 +55,7 @@ impl Agent {
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),
             node_labels: topolvm_api::NodeSelection::default(),
+            orphans: OrphanSettings::default(),
         };
         start(config, api.client(), Machine::new(&lvm), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown, metrics }

@@ -19,6 +19,7 @@ mod lvmd_client;
 mod lvmd_process;
 mod node;
 mod node_storage;
+mod orphans;
 mod orphans_and_events;
 mod program;
 mod reconcile;

@@ -29,8 +29,8 @@ async fn the_lv_says_which_object_it_belongs_to() {
     cluster.api.apply_json(fresh("pvc-1").class("ssd").build());
     cluster.reconcile("pvc-1").await.unwrap();
     let tags = cluster.lvm.volume(VG, "u1").unwrap().tags;
-    let expected = ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd", "topolvm.io/managed-by=lvmd"];
-    assert_eq!(tags, expected);
+    let expected = ["topolvm.io/logicalvolume=pvc-1", "topolvm.io/device-class=ssd", "topolvm.io/created=1735689600"];
+    assert_eq!(tags, [&expected[..], &["topolvm.io/managed-by=lvmd"]].concat());
 }
 
 #[tokio::test]

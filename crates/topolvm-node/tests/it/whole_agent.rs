@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
-use topolvm_node::{Config, LvmdConfig, start};
+use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, BlockVolume};
@@ -67,6 +67,7 @@ impl Agent {
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),
             node_labels: topolvm_api::NodeSelection::default(),
+            orphans: OrphanSettings::default(),
         };
         start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, machine, metrics, tasks, shutdown }

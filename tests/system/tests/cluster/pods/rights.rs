@@ -25,6 +25,7 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("topolvm-controller-webhook-certificate: patch secrets", "the certificate is renewed after eight months"),
     ("topolvm-system:node: create events.events.k8s.io", "what went wrong with a volume"),
     ("topolvm-system:node: patch events.events.k8s.io", "an Event that comes again is counted"),
+    ("topolvm-system:node: get persistentvolumes", "LVs whose LogicalVolumes do not exist"),
     ("topolvm-system:node: update logicalvolumes/status.topolvm.io", "TopoLVM's agents, while a cluster is switched"),
     ("topolvm-system:node: get csidrivers.storage.k8s.io", "TopoLVM's agents, while a cluster is switched"),
     ("topolvm-system:csi-provisioner: patch events", "an Event that comes again is counted"),

@@ -1,0 +1,119 @@
+//! Makes a LogicalVolume that gets an existing LV, and waits until it has it.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource as _};
+use topolvm_api::{LogicalVolume, LogicalVolumeSpec};
+
+use super::find;
+use crate::connection::Cluster;
+use crate::error::OrphanError;
+use crate::request::{self, RequestError};
+
+/// Time in which an agent that works gives an LV to an object.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// An LV that an object is to get.
+#[derive(Clone, Debug)]
+pub(super) struct Adoption<'a> {
+    pub(super) node: &'a str,
+    pub(super) lv: &'a str,
+    /// Name of the object; without it that of the object that is gone.
+    pub(super) name: Option<String>,
+    /// Further annotations of the object.
+    pub(super) annotations: Vec<(&'static str, String)>,
+}
+
+impl Adoption<'_> {
+    /// Makes the object, or takes the one that an earlier run has made, and returns it when it has the LV. An object that
+    /// cannot have the LV is deleted again.
+    pub(super) async fn run(self, cluster: &Cluster) -> Result<LogicalVolume, OrphanError> {
+        let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
+        let volume = match self.find_earlier(cluster, &api).await? {
+            Some(volume) => volume,
+            None => self.create(cluster, &api).await?,
+        };
+        let adopted = tokio::time::timeout(LIMIT, until_answered(&api, volume.name())).await;
+        let adopted = adopted.map_err(|_| OrphanError::Slow(volume.name().to_owned()))??;
+        let Some((_, message)) = adopted.failure() else { return Ok(adopted) };
+        let error = OrphanError::Refused(message.to_owned());
+        delete(cluster, &api, &adopted).await?;
+        Err(error)
+    }
+
+    /// Finds the object of an earlier run.
+    async fn find_earlier(
+        &self,
+        cluster: &Cluster,
+        api: &Api<LogicalVolume>,
+    ) -> Result<Option<LogicalVolume>, OrphanError> {
+        let is_it = |volume: &LogicalVolume| {
+            volume.spec.node_name == self.node
+                && volume.annotation(cluster.flavor.adopt()) == Some(self.lv)
+                && !volume.is_deleting()
+        };
+        Ok(request::list(api, &cluster.flavor, "").await?.into_iter().find(is_it))
+    }
+
+    async fn create(&self, cluster: &Cluster, api: &Api<LogicalVolume>) -> Result<LogicalVolume, OrphanError> {
+        let Some(orphan) = find(cluster, self.node, self.lv).await? else {
+            return Err(OrphanError::NoOrphan { node: self.node.to_owned(), lv: self.lv.to_owned() });
+        };
+        let name = self.name.clone().unwrap_or_else(|| orphan.logical_volume.clone());
+        if name.is_empty() {
+            return Err(OrphanError::NoName(self.lv.to_owned()));
+        }
+        let spec = LogicalVolumeSpec {
+            name,
+            node_name: self.node.to_owned(),
+            size: Quantity(orphan.bytes.to_string()),
+            device_class: orphan.device_class,
+            ..LogicalVolumeSpec::default()
+        };
+        let mut volume = LogicalVolume::new(cluster.flavor, spec);
+        let annotations = volume.metadata.annotations.get_or_insert_default();
+        annotations.insert(cluster.flavor.adopt().to_owned(), self.lv.to_owned());
+        annotations.extend(self.annotations.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        match api.create(&kube::api::PostParams::default(), &volume).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Err(OrphanError::Exists { kind: "LogicalVolume", name: volume.spec.name })
+            }
+            created => Ok(created.map_err(|error| failed(cluster, "create", error))?),
+        }
+    }
+}
+
+/// Waits until an object has its LV, or a failure.
+async fn until_answered(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalVolume, OrphanError> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut objects = watcher(api.clone(), config).default_backoff().applied_objects().boxed();
+    loop {
+        let next = objects.try_next().await.map_err(|error| OrphanError::Watch(Box::new(error)))?;
+        let Some(object) = next else { return Err(OrphanError::Slow(name.to_owned())) };
+        if object.volume_id().is_some() || object.failure().is_some() {
+            return Ok(object);
+        }
+    }
+}
+
+/// Deletes an object, unless it is another one by now.
+pub(super) async fn delete(
+    cluster: &Cluster,
+    api: &Api<LogicalVolume>,
+    volume: &LogicalVolume,
+) -> Result<(), OrphanError> {
+    let exactly = Preconditions { uid: Some(volume.uid().to_owned()), ..Preconditions::default() };
+    let params = DeleteParams::default().preconditions(exactly);
+    match api.delete(volume.name(), &params).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => deleted.map(drop).map_err(|error| failed(cluster, "delete", error).into()),
+    }
+}
+
+fn failed(cluster: &Cluster, verb: &'static str, error: kube::Error) -> RequestError {
+    RequestError::new(verb, format!("{}.{}", LogicalVolume::plural(&cluster.flavor), cluster.flavor), error)
+}

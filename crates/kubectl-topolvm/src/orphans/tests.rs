@@ -1,0 +1,140 @@
+//! LVs without their LogicalVolumes: listed, restored with objects and claim, deleted. The agent is played by an answer
+//! to the creation of its object.
+
+use serde_json::{Value, json};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::node;
+
+use super::adoption::Adoption;
+use super::*;
+
+const LV: &str = "topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+const VOLUMES: &str = "logicalvolumes.topolvm.io";
+
+fn server() -> (ApiServer, Cluster) {
+    let server = ApiServer::new();
+    let mut object = json!(node("n1").build());
+    let orphan = json!({
+        "lv": LV, "logicalVolume": "pvc-1", "deviceClass": "ssd", "bytes": 1 << 30, "quarantinedAt": 1_767_225_600,
+        "note": "in quarantine until somebody restores or deletes it",
+    });
+    let orphans = json!({"volumes": [orphan], "more": 2}).to_string();
+    object["metadata"]["annotations"] = json!({"topolvm.io/orphans": orphans});
+    server.apply_json(object);
+    server.apply_json(json!(node("n2").build()));
+    let cluster = Cluster { client: server.client(), flavor: ApiFlavor::TopoLvm };
+    (server, cluster)
+}
+
+/// Answers for the agent as soon as there is a LogicalVolume.
+async fn answer(server: &ApiServer, status: Value) -> Value {
+    let name = |object: Option<&Value>| Some(object?["metadata"]["name"].as_str()?.to_owned());
+    let mut changes = server.subscribe(VOLUMES);
+    let name = loop {
+        if let Some(name) = name(server.list_json(VOLUMES).first()) {
+            break name;
+        }
+        changes.next().await;
+    };
+    server.edit(VOLUMES, "", &name, |object| object["status"] = status);
+    server.get_json(VOLUMES, "", &name).unwrap()
+}
+
+fn ready() -> Value {
+    json!({"volumeID": "u9", "currentSize": "1Gi"})
+}
+
+fn flags(words: &[&str]) -> RestoreFlags {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        restore: RestoreFlags,
+    }
+    <Flags as clap::Parser>::try_parse_from([&["restore", "n1", LV], words].concat()).unwrap().restore
+}
+
+#[tokio::test]
+async fn what_the_agents_tell_is_listed() {
+    let (_server, cluster) = server();
+    let nodes = request::list_all::<Node>(&cluster.client).await.unwrap();
+    let (rows, more) = rows(cluster.flavor, &nodes).unwrap();
+    assert_eq!((rows.len(), more), (1, 2));
+    let listed = in_table(&rows, true);
+    assert!(listed.contains(LV) && listed.contains("2026-01-01T00:00:00Z") && listed.contains("1Gi"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_restored_lv_has_a_logical_volume_a_persistent_volume_and_a_claim_and_a_second_run_changes_nothing() {
+    let (server, cluster) = server();
+    let flags = flags(&["--claim=data", "--storage-class=fast", "--filesystem=xfs"]);
+    let (restored, object) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, ready()));
+    restored.unwrap();
+    let spec = json!({"name": "pvc-1", "nodeName": "n1", "size": "1073741824", "deviceClass": "ssd"});
+    assert_eq!(object["spec"], spec);
+    let annotations = json!({
+        "topolvm.io/adopt": LV, "topolvm.io/filesystem": "xfs", "topolvm.io/claim": "shop/data",
+    });
+    assert_eq!(object["metadata"]["annotations"], annotations);
+    let persistent = server.get_json("persistentvolumes", "", "pvc-1").unwrap();
+    let spec = &persistent["spec"];
+    assert_eq!(spec["csi"], json!({"driver": "topolvm.io", "volumeHandle": "u9", "fsType": "xfs"}));
+    let term = &spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
+    assert_eq!(*term, json!({"key": "topology.topolvm.io/node", "operator": "In", "values": ["n1"]}));
+    assert_eq!((&spec["persistentVolumeReclaimPolicy"], &spec["claimRef"]["name"]), (&json!("Retain"), &json!("data")));
+    let claim = server.get_json("persistentvolumeclaims", "shop", "data").unwrap();
+    assert_eq!((&claim["spec"]["volumeName"], &claim["spec"]["storageClassName"]), (&json!("pvc-1"), &json!("fast")));
+    // The agent has taken it off the Node by then
+    server.edit("nodes", "", "n1", |node| node["metadata"]["annotations"] = json!({}));
+    restoration::run(&cluster, &flags, "shop").await.unwrap();
+    assert_eq!(server.list_json(VOLUMES).len(), 1);
+}
+
+#[tokio::test]
+async fn a_raw_block_volume_has_no_filesystem() {
+    let (server, cluster) = server();
+    let flags = flags(&["--block", "--name=back"]);
+    let (restored, object) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, ready()));
+    restored.unwrap();
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/adopt": LV}));
+    let persistent = server.get_json("persistentvolumes", "", "back").unwrap();
+    assert_eq!(
+        (&persistent["spec"]["volumeMode"], &persistent["spec"]["csi"]["fsType"]),
+        (&json!("Block"), &json!(null))
+    );
+    assert!(server.list_json("persistentvolumeclaims").is_empty());
+}
+
+#[tokio::test]
+async fn what_has_the_name_is_named_and_nothing_is_made() {
+    let (server, cluster) = server();
+    server.apply_json(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-1"}}));
+    let error = restoration::run(&cluster, &flags(&[]), "shop").await.unwrap_err().chain();
+    assert!(error.contains("PersistentVolume pvc-1 already"), "{error}");
+    let adoption = Adoption { node: "n1", lv: "other", name: None, annotations: Vec::new() };
+    let error = adoption.run(&cluster).await.unwrap_err().to_string();
+    assert!(error.contains("tells of no LV other"), "{error}");
+    let adoption = Adoption { node: "n9", lv: LV, name: None, annotations: Vec::new() };
+    assert!(adoption.run(&cluster).await.unwrap_err().to_string().contains("no Node n9"));
+    assert!(server.list_json(VOLUMES).is_empty());
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_have_the_lv_is_deleted_again() {
+    let (server, cluster) = server();
+    let flags = flags(&[]);
+    let refusal = json!({"code": 9, "message": "logical volume vg/x is in use"});
+    let (restored, _) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, refusal));
+    let error = restored.unwrap_err().chain();
+    assert!(error.contains("stays as it is: logical volume vg/x is in use"), "{error}");
+    assert!(server.list_json(VOLUMES).is_empty() && server.list_json("persistentvolumes").is_empty());
+}
+
+#[tokio::test]
+async fn an_lv_is_deleted_by_an_object_that_has_got_it_first() {
+    let (server, cluster) = server();
+    let (deleted, object) = tokio::join!(deletion::run(&cluster, "n1", LV), answer(&server, ready()));
+    deleted.unwrap();
+    assert_eq!(object["metadata"]["name"], json!(format!("orphan-{LV}")));
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/adopt": LV}));
+    assert!(server.list_json(VOLUMES).is_empty());
+}

@@ -1,0 +1,20 @@
+//! LVs whose LogicalVolume does not exist: what is known of each, the proof that nobody misses it, and what follows from
+//! that.
+//!
+//! Absence proves little: an API server that was restored from a backup, or that lists nothing, lacks objects whose data
+//! is needed. So an LV is only touched if every fact agrees, twice and long apart, and then it is only renamed.
+
+mod args;
+mod decision;
+mod proof;
+mod server;
+mod sightings;
+mod state;
+mod suspect;
+
+pub use args::{OrphanPolicy, OrphanSettings};
+pub(crate) use decision::{Step, choose_step};
+pub(crate) use proof::{Counts, Doubt, Evidence, find_doubt};
+pub(crate) use server::{ObjectState, Server, node_reference, remembers_until};
+pub(crate) use state::OrphanState;
+pub(crate) use suspect::Suspect;

@@ -1,0 +1,82 @@
+//! Flags about LVs whose LogicalVolume does not exist.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use jiff::SignedDuration;
+
+/// Settings of LVs whose LogicalVolume does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub struct OrphanSettings {
+    /// What becomes of LVs whose LogicalVolume does not exist.
+    #[arg(long = "orphans", value_enum, value_name = "POLICY", default_value = "report")]
+    pub policy: OrphanPolicy,
+
+    /// How long it must be proven without a break that nobody misses such an LV before it is put into quarantine, and
+    /// again before it is removed from there.
+    #[arg(long = "orphan-grace-period", value_name = "DURATION", default_value = "24h", value_parser = parse_period)]
+    pub grace_period: Duration,
+
+    /// How long such an LV is kept in quarantine with --orphans=delete.
+    #[arg(long = "quarantine-period", value_name = "DURATION", default_value = "168h", value_parser = parse_period)]
+    pub quarantine_period: Duration,
+}
+
+impl Default for OrphanSettings {
+    fn default() -> Self {
+        Self {
+            policy: OrphanPolicy::Report,
+            grace_period: Duration::from_hours(24),
+            quarantine_period: Duration::from_hours(168),
+        }
+    }
+}
+
+/// A value of `--orphans`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OrphanPolicy {
+    /// They are reported
+    Report,
+    /// They are renamed, and kept until somebody restores or deletes them
+    Quarantine,
+    /// They are renamed, and removed after the quarantine period
+    Delete,
+}
+
+/// Parses a time span as Go writes it, such as 24h. Not zero.
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let parsed: Option<SignedDuration> = text.parse().ok();
+    let period = parsed.and_then(|period| Duration::try_from(period).ok()).filter(|period| !period.is_zero());
+    period.ok_or_else(|| "must be a time span such as 30m or 24h, and more than zero".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        orphans: OrphanSettings,
+    }
+
+    fn parse(flags: &[&str]) -> Result<OrphanSettings, String> {
+        let flags = Flags::try_parse_from([&["x"], flags].concat());
+        flags.map(|flags| flags.orphans).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nothing_is_touched_unless_somebody_says_so() {
+        assert_eq!(parse(&[]).unwrap(), OrphanSettings::default());
+        assert_eq!(OrphanSettings::default().policy, OrphanPolicy::Report);
+        let set = parse(&["--orphans=delete", "--orphan-grace-period=1h30m", "--quarantine-period=720h"]).unwrap();
+        assert_eq!((set.policy, set.grace_period), (OrphanPolicy::Delete, Duration::from_mins(90)));
+        for flag in
+            ["--orphans=remove", "--orphan-grace-period=0s", "--quarantine-period=7", "--orphan-grace-period=-1h"]
+        {
+            parse(&[flag]).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Decides what becomes of an LV without an object. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::args::{OrphanPolicy, OrphanSettings};
+use super::proof::Doubt;
+use super::suspect::Suspect;
+
+/// What becomes of an LV.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It stays as it is, with this note for people.
+    Leave(String),
+    /// It is put into quarantine.
+    Quarantine,
+    /// It is removed; it was put into quarantine at this time.
+    Remove(i64),
+}
+
+impl OrphanSettings {
+    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough.
+    pub(crate) fn is_due(&self, suspect: &Suspect, now: Timestamp) -> bool {
+        match (self.policy, suspect.is_quarantined) {
+            (OrphanPolicy::Report, _) | (OrphanPolicy::Quarantine, true) => false,
+            (OrphanPolicy::Quarantine | OrphanPolicy::Delete, false) => true,
+            (OrphanPolicy::Delete, true) => self.kept_until(suspect).is_some_and(|until| until <= now),
+        }
+    }
+
+    /// Returns the time until which an LV is kept in quarantine; `None` if it has no tag with its beginning.
+    fn kept_until(&self, suspect: &Suspect) -> Option<Timestamp> {
+        let since = Timestamp::from_second(suspect.quarantined_at?).ok()?;
+        since.checked_add(SignedDuration::try_from(self.quarantine_period).ok()?).ok()
+    }
+}
+
+/// Chooses what becomes of an LV of which this doubt was found, and which was proven to be an orphan for `waited`
+/// before.
+pub(crate) fn choose_step(
+    settings: &OrphanSettings,
+    suspect: &Suspect,
+    doubt: Option<&Doubt>,
+    waited: Option<Duration>,
+    now: Timestamp,
+) -> Step {
+    let grace = SignedDuration::try_from(settings.grace_period).unwrap_or(SignedDuration::MAX);
+    if !settings.is_due(suspect, now) {
+        return Step::Leave(match (settings.policy, suspect.is_quarantined, settings.kept_until(suspect)) {
+            (OrphanPolicy::Delete, true, Some(until)) => format!("in quarantine until {until}, and then removed"),
+            (_, true, _) => "in quarantine until somebody restores or deletes it".to_owned(),
+            (_, false, _) => "only reported, as --orphans says".to_owned(),
+        });
+    }
+    if let Some(doubt) = doubt {
+        return Step::Leave(format!("left alone: {doubt}"));
+    }
+    let is_proven = waited.is_some_and(|waited| waited >= settings.grace_period);
+    match (is_proven, suspect.is_quarantined, suspect.quarantined_at) {
+        (false, false, _) => {
+            Step::Leave(format!("put into quarantine when it is proven for {grace:#} that nobody misses it"))
+        }
+        (false, true, _) => Step::Leave(format!("removed when it is proven for {grace:#} that nobody misses it")),
+        (true, false, _) => Step::Quarantine,
+        (true, true, Some(at)) => Step::Remove(at),
+        (true, true, None) => Step::Leave("in quarantine until somebody restores or deletes it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What becomes of an LV, by setting, proof and time.
+
+use proptest::prelude::*;
+use topolvm_api::ApiFlavor;
+
+use super::*;
+use crate::lvmd_client::Lv;
+
+const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+const HOUR: Duration = Duration::from_hours(1);
+const NOW: i64 = 1_000_000;
+
+fn suspect(quarantined_at: Option<i64>) -> Suspect {
+    let name = if quarantined_at.is_some() { format!("topolvm.quarantine.{UID}") } else { UID.to_owned() };
+    let lv = Lv {
+        name,
+        path: "/dev/vg/x".into(),
+        size_bytes: 1,
+        number: None,
+        tags: quarantined_at.map(|at| format!("topolvm.io/quarantined={at}")).into_iter().collect(),
+        attr: None,
+        thin_used_bytes: None,
+    };
+    Suspect::of(ApiFlavor::TopoLvm, "ssd", lv).unwrap()
+}
+
+fn settings(policy: OrphanPolicy) -> OrphanSettings {
+    OrphanSettings { policy, grace_period: HOUR, quarantine_period: 24 * HOUR }
+}
+
+fn step(policy: OrphanPolicy, since: Option<i64>, doubt: Option<&Doubt>, waited: Option<Duration>) -> Step {
+    choose_step(&settings(policy), &suspect(since), doubt, waited, Timestamp::from_second(NOW).unwrap())
+}
+
+#[test]
+fn an_lv_is_renamed_first_and_removed_a_quarantine_and_another_proof_later() {
+    use OrphanPolicy::{Delete, Quarantine, Report};
+    let (fresh, expired) = (Some(NOW - 3600), Some(NOW - 86400));
+    assert_eq!(step(Quarantine, None, None, Some(HOUR)), Step::Quarantine);
+    assert_eq!(step(Delete, None, None, Some(HOUR)), Step::Quarantine);
+    assert_eq!(step(Delete, expired, None, Some(HOUR)), Step::Remove(NOW - 86400));
+    for left in [
+        step(Report, None, None, Some(24 * HOUR)),
+        step(Report, expired, None, Some(24 * HOUR)),
+        step(Quarantine, expired, None, Some(24 * HOUR)),
+        step(Delete, fresh, None, Some(24 * HOUR)),
+        step(Delete, None, None, Some(HOUR - Duration::from_nanos(1))),
+        step(Delete, None, None, None),
+        step(Delete, expired, None, None),
+        step(Delete, None, Some(&Doubt::Forgotten), Some(24 * HOUR)),
+        step(Delete, expired, Some(&Doubt::InUse), Some(24 * HOUR)),
+    ] {
+        assert!(matches!(left, Step::Leave(_)), "{left:?}");
+    }
+}
+
+#[test]
+fn people_are_told_what_becomes_of_it() {
+    let told = |policy, since, doubt: Option<&Doubt>| match step(policy, since, doubt, None) {
+        Step::Leave(note) => note,
+        other => panic!("{other:?}"),
+    };
+    let delete = OrphanPolicy::Delete;
+    assert_eq!(told(delete, None, None), "put into quarantine when it is proven for 1h that nobody misses it");
+    assert_eq!(told(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, and then removed");
+    assert_eq!(told(delete, Some(0), None), "removed when it is proven for 1h that nobody misses it");
+    assert_eq!(told(OrphanPolicy::Report, None, None), "only reported, as --orphans says");
+    let doubt = told(delete, None, Some(&Doubt::PersistentVolume("pvc-1".to_owned())));
+    assert_eq!(doubt, "left alone: PersistentVolume pvc-1 is there still");
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_touched_without_permission_proof_and_time(
+        policy in prop_oneof![Just(OrphanPolicy::Report), Just(OrphanPolicy::Quarantine), Just(OrphanPolicy::Delete)],
+        since in proptest::option::of(NOW - 200_000..NOW + 10),
+        has_doubt in any::<bool>(),
+        waited in proptest::option::of(0..7200_u64),
+    ) {
+        let doubt = has_doubt.then_some(Doubt::Forgotten);
+        let is_proven = !has_doubt && waited.is_some_and(|waited| waited >= 3600);
+        match step(policy, since, doubt.as_ref(), waited.map(Duration::from_secs)) {
+            Step::Leave(_) => {}
+            Step::Quarantine => prop_assert!(is_proven && since.is_none() && policy != OrphanPolicy::Report),
+            Step::Remove(at) => prop_assert!(
+                is_proven && since == Some(at) && at + 86400 <= NOW && policy == OrphanPolicy::Delete
+            ),
+        }
+    }
+}

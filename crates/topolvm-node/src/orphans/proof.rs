@@ -1,0 +1,95 @@
+//! The proof that nobody misses an LV: pure functions from the facts to the first doubt.
+
+use super::server::{ObjectState, ServerState};
+use super::suspect::Suspect;
+
+/// Most LVs of a node that may lose their objects at a time by mistakes of single ones.
+const MOST_AT_ONCE: usize = 10;
+
+/// Numbers of LVs of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// All that were made for objects.
+    pub(crate) volumes: usize,
+    /// Those without an object that are to be put into quarantine, or to be removed from there.
+    pub(crate) orphans: usize,
+}
+
+impl Counts {
+    /// Returns how many may be orphans before something else must be the reason: a tenth of the node's LVs.
+    pub(crate) fn limit(self) -> usize {
+        (self.volumes / 10).clamp(1, MOST_AT_ONCE)
+    }
+}
+
+/// What the cluster says about one LV.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence {
+    /// State of the object that it was made for.
+    pub(crate) object: ObjectState,
+    /// Name of a PersistentVolume with the name of the object.
+    pub(crate) persistent_volume: Option<String>,
+    /// True if a device node of the LV is in use, or nobody knows.
+    pub(crate) is_in_use: bool,
+}
+
+/// Reason for which an LV without an object is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Doubt {
+    #[error("it lacks the tags that say by whom, for which object and in which cluster it was made")]
+    Unmarked,
+    #[error("its LogicalVolume is one of node {0}, so its disk was moved here")]
+    Elsewhere(String),
+    #[error("it was made in another cluster")]
+    OtherCluster,
+    #[error("the API server lists no LogicalVolume of this node at all")]
+    NothingListed,
+    #[error("it is newer than what the API server remembers, as after a restore from a backup")]
+    Forgotten,
+    #[error("PersistentVolume {0} is there still")]
+    PersistentVolume(String),
+    #[error("its device is in use")]
+    InUse,
+    #[error(
+        "{orphans} LVs of this node are without their LogicalVolumes at once, and more than {limit} are no accident"
+    )]
+    TooMany { orphans: usize, limit: usize },
+}
+
+/// Returns the first reason to leave an LV alone; `None` is proof that nobody misses it.
+pub(crate) fn find_doubt(
+    suspect: &Suspect,
+    server: &ServerState,
+    evidence: &Evidence,
+    counts: Counts,
+) -> Option<Doubt> {
+    let (true, Some(_), Some(cluster), Some(created)) =
+        (suspect.is_managed, &suspect.object, &suspect.cluster, suspect.created)
+    else {
+        return Some(Doubt::Unmarked);
+    };
+    match &evidence.object {
+        ObjectState::Gone => {}
+        ObjectState::Exists(volume) => return Some(Doubt::Elsewhere(volume.spec.node_name.clone())),
+    }
+    if *cluster != server.cluster {
+        return Some(Doubt::OtherCluster);
+    }
+    if server.objects == 0 {
+        return Some(Doubt::NothingListed);
+    }
+    if server.remembers_until.is_none_or(|until| created > until) {
+        return Some(Doubt::Forgotten);
+    }
+    if let Some(name) = &evidence.persistent_volume {
+        return Some(Doubt::PersistentVolume(name.clone()));
+    }
+    if evidence.is_in_use {
+        return Some(Doubt::InUse);
+    }
+    let limit = counts.limit();
+    (counts.orphans > limit).then_some(Doubt::TooMany { orphans: counts.orphans, limit })
+}
+
+#[cfg(test)]
+mod tests;

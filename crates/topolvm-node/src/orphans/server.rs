@@ -1,0 +1,132 @@
+//! Asks the API server, and never a cache, what it knows of LVs without an object.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, PersistentVolume};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::json;
+use tokio::sync::OnceCell;
+use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_kube::list_selected;
+
+use super::suspect::Suspect;
+use crate::api_server::{ApiError, DEADLINE, call};
+
+/// Namespace that every cluster has, and whose UID identifies the cluster.
+const IDENTITY: &str = "kube-system";
+
+/// The API server, and what it said about the identity of the cluster.
+#[derive(Debug)]
+pub(crate) struct Server {
+    flavor: ApiFlavor,
+    node: String,
+    volumes: Api<LogicalVolume>,
+    nodes: Api<Node>,
+    namespaces: Api<Namespace>,
+    persistent_volumes: Api<PersistentVolume>,
+    cluster: OnceCell<String>,
+}
+
+/// What the API server knows.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerState {
+    /// UID of the namespace kube-system.
+    pub(crate) cluster: String,
+    /// Number of LogicalVolumes of the node.
+    pub(crate) objects: usize,
+    /// Time of creation of the newest LogicalVolume of the node that it has known for certain, in seconds since 1970.
+    pub(crate) remembers_until: Option<i64>,
+}
+
+/// State of the object of an LV.
+#[derive(Clone, Debug)]
+pub(crate) enum ObjectState {
+    /// There is none with this UID.
+    Gone,
+    /// It exists.
+    Exists(Arc<LogicalVolume>),
+}
+
+impl Server {
+    /// Makes the API server of the agent of `node`.
+    pub(crate) fn new(flavor: ApiFlavor, node: &str, client: Client) -> Self {
+        Self {
+            flavor,
+            node: node.to_owned(),
+            volumes: Api::all_with(client.clone(), &flavor),
+            nodes: Api::all(client.clone()),
+            namespaces: Api::all(client.clone()),
+            persistent_volumes: Api::all(client),
+            cluster: OnceCell::new(),
+        }
+    }
+
+    /// Returns the UID that identifies the cluster, as the API server said it first; `None` if it cannot be had now.
+    pub(crate) async fn cluster(&self) -> Option<&str> {
+        let known = self.cluster.get_or_try_init(|| self.read_cluster()).await;
+        known.inspect_err(|error| tracing::debug!(%error, "cannot identify the cluster")).ok().map(String::as_str)
+    }
+
+    /// Reads the Node; `None` if there is none. The agent may list Nodes, to watch its own, and not get them.
+    pub(crate) async fn read_node(&self) -> Result<Option<PartialObjectMeta<Node>>, ApiError> {
+        let params = ListParams::default().fields(&format!("metadata.name={}", self.node));
+        Ok(call(DEADLINE, self.nodes.list_metadata(&params)).await?.items.into_iter().next())
+    }
+
+    /// Reads what the API server knows beside the Node.
+    pub(crate) async fn read_state(&self, node: &PartialObjectMeta<Node>) -> Result<ServerState, ApiError> {
+        let fields = format!("spec.nodeName={}", self.node);
+        let is_own = |volume: &LogicalVolume| volume.spec.node_name == self.node;
+        Ok(ServerState {
+            cluster: self.read_cluster().await?,
+            objects: call(DEADLINE, list_selected(&self.volumes, &fields, is_own)).await?.len(),
+            remembers_until: remembers_until(self.flavor, node),
+        })
+    }
+
+    /// Looks for the object that an LV was made for. An object that has another UID is another one.
+    pub(crate) async fn find_object(&self, suspect: &Suspect) -> Result<ObjectState, ApiError> {
+        let Some(name) = &suspect.object else { return Ok(ObjectState::Gone) };
+        let found = call(DEADLINE, self.volumes.get_opt(name)).await?.filter(|found| found.uid() == suspect.uid);
+        Ok(found.map_or(ObjectState::Gone, |found| ObjectState::Exists(Arc::new(found))))
+    }
+
+    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner gives
+    /// it the name that the volume has.
+    pub(crate) async fn find_persistent_volume(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
+        let Some(name) = &suspect.object else { return Ok(None) };
+        let found = call(DEADLINE, self.persistent_volumes.get_metadata_opt(name)).await?;
+        Ok(found.map(|found| found.name_any()))
+    }
+
+    /// Writes an annotation of the Node, or takes it away.
+    pub(crate) async fn annotate_node(&self, key: &str, value: Option<&str>) -> Result<(), ApiError> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+        call(DEADLINE, self.nodes.patch_metadata(&self.node, &PatchParams::default(), &patch)).await.map(drop)
+    }
+
+    async fn read_cluster(&self) -> Result<String, ApiError> {
+        let identity = call(DEADLINE, self.namespaces.get_metadata(IDENTITY)).await?;
+        Ok(identity.uid().unwrap_or_default())
+    }
+}
+
+/// Returns the time of creation of the newest LogicalVolume that the API server has known for certain.
+pub(crate) fn remembers_until(flavor: ApiFlavor, node: &PartialObjectMeta<Node>) -> Option<i64> {
+    let written = node.annotations().get(flavor.volumes_until())?;
+    written.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}
+
+/// Returns the reference to a Node for Events about it.
+pub(crate) fn node_reference(node: &PartialObjectMeta<Node>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(Node::api_version(&()).into_owned()),
+        kind: Some(Node::kind(&()).into_owned()),
+        name: node.metadata.name.clone(),
+        uid: node.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,51 @@
+//! What the name and the tags of an LV without an object say.
+
+use lvmd::{is_object_uid, quarantined_at, quarantined_uid};
+use topolvm_api::ApiFlavor;
+
+use crate::lvmd_client::Lv;
+
+/// An LV that may be without its object.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspect {
+    pub(crate) lv: Lv,
+    /// Device class in whose list it is.
+    pub(crate) class: String,
+    /// UID of the object that it was made for.
+    pub(crate) uid: String,
+    /// True if it is in quarantine.
+    pub(crate) is_quarantined: bool,
+    /// Time since when it is kept, in seconds since 1970.
+    pub(crate) quarantined_at: Option<i64>,
+    /// Name of the object that it was made for.
+    pub(crate) object: Option<String>,
+    /// UID of the namespace kube-system in the cluster that it was made in.
+    pub(crate) cluster: Option<String>,
+    /// Time of creation of its object, in seconds since 1970.
+    pub(crate) created: Option<i64>,
+    /// True if lvmd made it.
+    pub(crate) is_managed: bool,
+}
+
+impl Suspect {
+    /// Reads an LV of a device class; `None` if it was not made for an object, as its name says.
+    pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
+        let kept = quarantined_uid(&lv.name);
+        let uid = kept.or_else(|| is_object_uid(&lv.name).then_some(&*lv.name))?.to_owned();
+        let value = |key: &str| {
+            let values = lv.tags.iter().filter_map(|tag| tag.strip_prefix(key)?.strip_prefix('='));
+            values.map(str::to_owned).next()
+        };
+        Some(Self {
+            uid,
+            is_quarantined: kept.is_some(),
+            quarantined_at: kept.and_then(|_| quarantined_at(&lv.tags)),
+            object: value(flavor.logical_volume_tag()),
+            cluster: value(flavor.cluster_tag()),
+            created: value(flavor.created_tag()).and_then(|time| time.parse().ok()),
+            is_managed: lv.tags.iter().any(|tag| tag == lvmd::MANAGED),
+            class: class.to_owned(),
+            lv,
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! Handles LVs without an object: collects the proof, and reports them, puts them into quarantine, gives them back or
+//! removes them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::core::PartialObjectMeta;
+use tokio::time::Instant;
+use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume};
+use topolvm_proto::lvmd::AdoptLvRequest;
+use topolvm_runtime::error_chain;
+
+use super::Reconciler;
+use super::listing::Listing;
+use crate::api_server::ApiError;
+use crate::lvmd_client::{LvmdError, to_wire};
+use crate::orphans::{
+    Counts, Doubt, Evidence, ObjectState, OrphanPolicy, Step, Suspect, choose_step, find_doubt, node_reference,
+    remembers_until,
+};
+
+/// Longest time between two looks at the same LVs.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Age from which an object counts as remembered: those of the same second are there by then.
+const SETTLED: SignedDuration = SignedDuration::from_secs(10);
+/// Most names of LVs in an Event.
+const TOLD: usize = 5;
+
+/// An LV without an object, and what is known of it.
+struct Orphan<'a> {
+    suspect: &'a Suspect,
+    doubt: Option<Doubt>,
+}
+
+impl Reconciler {
+    /// Handles the LVs without an object that a comparison has found. Whatever fails is tried again after the next one.
+    pub(super) async fn handle_orphans(&self, listing: Listing) {
+        let names: BTreeSet<_> = listing.suspects.keys().cloned().collect();
+        if self.must_look_at(&names)
+            && let Err(error) = self.look_at_orphans(&listing).await
+        {
+            tracing::warn!(error = error_chain(&error), "cannot look at logical volumes without a LogicalVolume");
+            return;
+        }
+        if self.orphan_settings.policy != OrphanPolicy::Report
+            && let Err(error) = self.remember_volumes(&listing).await
+        {
+            tracing::warn!(error = error_chain(&error), "cannot store until when LogicalVolumes are remembered");
+        }
+    }
+
+    /// Returns whether LVs are to be looked at: others than before, or again after a while.
+    fn must_look_at(&self, names: &BTreeSet<String>) -> bool {
+        let interval = LOOK_AGAIN.min(self.orphan_settings.grace_period);
+        match &self.orphan_state.lock().looked {
+            Some((before, at)) if before == names => !names.is_empty() && at.elapsed() >= interval,
+            Some(_) | None => true,
+        }
+    }
+
+    async fn look_at_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
+        let Some(node) = self.server.read_node().await? else { return Ok(()) };
+        let orphans = if listing.suspects.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
+        let told = self.handle_each(&node, &orphans).await;
+        self.tell(&node, &orphans, told).await?;
+        let names = listing.suspects.keys().cloned().collect();
+        self.orphan_state.lock().looked = Some((names, Instant::now()));
+        Ok(())
+    }
+
+    /// Finds the LVs without an object, each with the first doubt about it. What is in quarantine although its object
+    /// is there is given back.
+    async fn find_orphans<'a>(
+        &self,
+        listing: &'a Listing,
+        node: &PartialObjectMeta<Node>,
+    ) -> Result<Vec<Orphan<'a>>, ApiError> {
+        let server = self.server.read_state(node).await?;
+        let mut found = Vec::new();
+        for suspect in listing.suspects.values() {
+            let object = self.server.find_object(suspect).await?;
+            if let ObjectState::Exists(volume) = &object
+                && volume.spec.node_name == self.node
+            {
+                if suspect.is_quarantined {
+                    self.give_back(suspect, volume).await;
+                }
+                continue;
+            }
+            let persistent_volume = self.server.find_persistent_volume(suspect).await?;
+            let is_in_use = self.is_in_use(suspect).await;
+            found.push((suspect, Evidence { object, persistent_volume, is_in_use }));
+        }
+        let now = (self.now)();
+        let due = |suspect: &Suspect| !suspect.is_quarantined || self.orphan_settings.is_due(suspect, now);
+        let orphans = found.iter().filter(|(suspect, _)| due(suspect)).count();
+        let counts = Counts { volumes: listing.volumes, orphans };
+        let with_doubt = |(suspect, evidence): (&'a Suspect, Evidence)| Orphan {
+            suspect,
+            doubt: find_doubt(suspect, &server, &evidence, counts),
+        };
+        Ok(found.into_iter().map(with_doubt).collect())
+    }
+
+    /// Does what is due, and returns what becomes of each LV.
+    async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
+        let (now, instant) = ((self.now)(), Instant::now());
+        let is_proven =
+            |orphan: &&Orphan<'_>| orphan.doubt.is_none() && self.orphan_settings.is_due(orphan.suspect, now);
+        let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.suspect.lv.name.as_str()).collect();
+        self.orphan_state.lock().sightings.see(&proven, instant);
+        let mut told = Vec::new();
+        for Orphan { suspect, doubt } in orphans {
+            let waited = self.orphan_state.lock().sightings.waited(&suspect.lv.name, instant);
+            let step = choose_step(&self.orphan_settings, suspect, doubt.as_ref(), waited, now);
+            let note = match step {
+                Step::Leave(note) => Some(note),
+                Step::Quarantine => self.quarantine(node, suspect).await,
+                Step::Remove(at) => self.remove_quarantined(node, suspect, at).await,
+            };
+            told.extend(note.map(|note| OrphanedVolume {
+                lv: suspect.lv.name.clone(),
+                logical_volume: suspect.object.clone().unwrap_or_default(),
+                device_class: suspect.class.clone(),
+                bytes: suspect.lv.size_bytes,
+                quarantined_at: suspect.quarantined_at,
+                note,
+            }));
+        }
+        told
+    }
+
+    /// Puts an LV into quarantine; returns why not. The next comparison finds it there.
+    async fn quarantine(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect) -> Option<String> {
+        let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
+        let at = (self.now)().as_second();
+        if let Err(error) = self.lvmd.quarantine(lv, &suspect.class, at).await {
+            return Some(log_failure(suspect, "cannot put the logical volume into quarantine", &error));
+        }
+        let message = format!(
+            "LV {lv} of device class {} was put into quarantine: LogicalVolume {object} does not exist; kubectl topolvm \
+             orphans lists, restores and deletes it",
+            suspect.class
+        );
+        tracing::warn!(lv, object, message, "put a logical volume into quarantine");
+        self.events.volume_quarantined(&node_reference(node), &message).await;
+        None
+    }
+
+    /// Removes an LV whose quarantine has ended; returns why not.
+    async fn remove_quarantined(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect, at: i64) -> Option<String> {
+        let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
+        if let Err(error) = self.lvmd.remove_quarantined(lv, &suspect.class, at).await {
+            return Some(log_failure(suspect, "cannot remove the logical volume after its quarantine", &error));
+        }
+        let message = format!("LV {lv} was removed after its quarantine: LogicalVolume {object} does not exist");
+        tracing::warn!(lv, object, message, "removed a logical volume after its quarantine");
+        self.events.quarantine_ended(&node_reference(node), &message).await;
+        None
+    }
+
+    /// Gives an LV in quarantine back to its object, which is there again.
+    async fn give_back(&self, suspect: &Suspect, volume: &LogicalVolume) {
+        let Ok(size_bytes) = to_wire(suspect.lv.size_bytes) else { return };
+        let request = AdoptLvRequest {
+            name: suspect.lv.name.clone(),
+            device_class: suspect.class.clone(),
+            new_name: suspect.uid.clone(),
+            size_bytes,
+            tags: self.lvm_tags(volume).await,
+        };
+        match self.lvmd.adopt(request).await {
+            Ok(_) => {
+                tracing::warn!(
+                    volume = volume.name(),
+                    lv = suspect.uid,
+                    "the object is there again and has its LV back"
+                );
+            }
+            Err(error) => {
+                log_failure(suspect, "cannot give the logical volume back to its object", &error);
+            }
+        }
+    }
+
+    /// Returns whether a device node of an LV is in use, or nobody knows.
+    async fn is_in_use(&self, suspect: &Suspect) -> bool {
+        let Some((device_uses, number)) = self.device_uses.as_ref().zip(suspect.lv.number) else { return false };
+        device_uses.find(number, suspect.lv.path.clone()).await.map_or(true, |uses| !uses.is_empty())
+    }
+
+    /// Writes to the Node what becomes of each LV, if that has changed, and tells of new ones in an Event.
+    async fn tell(
+        &self,
+        node: &PartialObjectMeta<Node>,
+        orphans: &[Orphan<'_>],
+        told: Vec<OrphanedVolume>,
+    ) -> Result<(), ApiError> {
+        let kept = |orphan: &&OrphanedVolume| orphan.quarantined_at.is_some();
+        let new: Vec<_> = {
+            let before = &self.orphan_state.lock().told;
+            told.iter().filter(|orphan| !kept(orphan) && !before.contains(&orphan.lv)).cloned().collect()
+        };
+        if !new.is_empty() {
+            self.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
+        }
+        self.orphan_state.lock().told = orphans.iter().map(|orphan| orphan.suspect.lv.name.clone()).collect();
+        let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(told).to_annotation());
+        if node.annotations().get(key) != annotation.as_ref() {
+            self.server.annotate_node(key, annotation.as_deref()).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores on the Node the time of creation of the newest object whose LV is there: an API server that has it
+    /// remembers all objects until then. As long as an LV without an object is newer, it stays as it is: of what the API
+    /// server has forgotten nothing may be taken for older than that.
+    async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
+        let settled = (self.now)().checked_sub(SETTLED).map_or(0, |settled| settled.as_second());
+        let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();
+        let Some(newest) = newest.filter(|_| !listing.is_incomplete) else { return Ok(()) };
+        if self.orphan_state.lock().remembers_until.is_some_and(|until| until >= newest) {
+            return Ok(());
+        }
+        let Some(node) = self.server.read_node().await? else { return Ok(()) };
+        let until = remembers_until(self.flavor, &node);
+        let is_forgotten = |suspect: &Suspect| {
+            !suspect.is_quarantined && suspect.created.is_some_and(|created| until.is_none_or(|until| created > until))
+        };
+        if until.is_none_or(|until| until < newest) {
+            if listing.suspects.values().any(is_forgotten) {
+                return Ok(());
+            }
+            let time = jiff::Timestamp::from_second(newest).unwrap_or_default().to_string();
+            self.server.annotate_node(self.flavor.volumes_until(), Some(&time)).await?;
+        }
+        self.orphan_state.lock().remembers_until = Some(newest);
+        Ok(())
+    }
+}
+
+/// Logs that something could not be done with an LV, and returns what to tell.
+fn log_failure(suspect: &Suspect, what: &'static str, error: &LvmdError) -> String {
+    tracing::warn!(lv = suspect.lv.name, error = error_chain(error), "{what}; trying again");
+    format!("{what}: {}", error.detail())
+}
+
+/// Describes LVs in an Event.
+fn describe(new: &[OrphanedVolume]) -> String {
+    let line =
+        |orphan: &OrphanedVolume| format!("{} of device class {} ({})", orphan.lv, orphan.device_class, orphan.note);
+    let listed = new.iter().take(TOLD).map(line).collect::<Vec<_>>().join(", ");
+    let more = new.len().checked_sub(TOLD).filter(|more| *more > 0);
+    let more = more.map_or_else(String::new, |more| format!(", and {more} more"));
+    format!(
+        "LVs are there whose LogicalVolumes do not exist; kubectl topolvm orphans lists, restores and deletes them: \
+         {listed}{more}"
+    )
+}
