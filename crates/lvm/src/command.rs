@@ -1,5 +1,7 @@
 //! LVM commands as values: built from typed parts, printable, comparable.
 
+mod disks;
+
 use std::fmt;
 use std::num::NonZeroU32;
 

@@ -80,6 +80,11 @@ impl SystemDevices {
         Self { root: root.into(), versions: Mutex::default() }
     }
 
+    /// Returns the directory with the machine's own `/dev` and `/proc`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }

@@ -1,6 +1,7 @@
 //! LVM operations on typed values.
 
 mod batch;
+mod disks;
 
 use std::slice;
 use std::sync::Arc;

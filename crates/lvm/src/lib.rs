@@ -6,6 +6,7 @@
 //! sizes are bytes.
 
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 mod command;
@@ -37,7 +38,7 @@ pub use lv_attr::{InvalidLvAttr, LvAttr, Problem, State, VolumeType};
 pub use metadata::Version;
 pub use name::{FullName, InvalidName, LvName, Tag, VgName};
 pub use output::{Output, RunError};
-pub use report::ReportError;
+pub use report::{GroupDisk, ReportError};
 pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
 pub use thin_device::ThinDeviceError;
@@ -51,4 +52,7 @@ pub trait Host: CommandRunner + Debug {
 
     /// Returns its devices.
     fn devices(&self) -> Arc<Self::Devices>;
+
+    /// Returns the directory with the machine's own `/dev`, `/proc` and `/sys`.
+    fn root(&self) -> PathBuf;
 }

@@ -1,11 +1,16 @@
 //! LVM's reports with `--nameprefixes`: one line for each group, physical and logical volume, `LVM2_FIELD='value'` for
 //! each field. Lists are separated by commas, "none" is empty or -1.
 
+mod physical_volumes;
+
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalVolume, Segment, VgName, VolumeGroup};
+
+pub use physical_volumes::GroupDisk;
+pub(crate) use physical_volumes::physical_volumes;
 
 /// Begins each field, and so each line that belongs to a report.
 pub(crate) const PREFIX: &str = "LVM2_";

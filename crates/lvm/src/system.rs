@@ -285,6 +285,10 @@ impl Host for SystemRunner {
     fn devices(&self) -> Arc<SystemDevices> {
         Arc::clone(&self.devices)
     }
+
+    fn root(&self) -> PathBuf {
+        self.devices.root().to_owned()
+    }
 }
 
 /// Waits for the end, or brings it about at the deadline. Reads both pipes at the same time: LVM would wait for ever on

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::NotifyArgs;
 use topolvm_runtime::{LogArgs, RetiredArgs};
@@ -49,4 +49,25 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
+    /// Prints disk groups for the disks that a config.json of Carina selects.
+    ConvertConfig {
+        /// The config.json.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Looks at the disks of this machine and says what lvmd would do with each, and why not. Changes nothing.
+    Disks {
+        /// Form of the answer.
+        #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+        output: DiskOutput,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskOutput {
+    /// A table.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use lvm::{Layout, Wipe};
 
 use crate::config::Config;
+use crate::disk_group::Mode;
 
 /// Describes a configuration for people, with its warnings.
 pub(crate) fn describe(config: &Config) -> String {
@@ -30,6 +31,14 @@ pub(crate) fn describe(config: &Config) -> String {
             (Some(Wipe::Discard), None) => ", removed volumes are discarded",
         };
         let _ = writeln!(text, "device class {name}: {place}, spare {spare} GiB{wipe}{default}");
+    }
+    for group in &config.disk_groups.groups {
+        let (name, limit) = (&group.name, group.max_disks.map(|most| format!(", at most {most} disks")));
+        let mode = match group.mode {
+            Mode::Report => "disks are reported and not added",
+            Mode::Auto => "blank disks are added",
+        };
+        let _ = writeln!(text, "disk group {name}: {mode}{}", limit.unwrap_or_default());
     }
     if !config.peers.is_empty() {
         let list = |ids: &BTreeSet<u32>| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

@@ -1,5 +1,6 @@
 //! The configuration file: loads it, checks all of it, and turns it into [`DeviceClasses`].
 
+mod disk_groups;
 pub(crate) mod keys;
 mod thin_pool;
 mod yaml;
@@ -13,6 +14,7 @@ use lvm::{InvalidName, Layout, LvName, Striping, VgName, Wipe};
 use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::disk_group::DiskGroups;
 use yaml::{Diagnostics, Fields, Node, read_flag, read_number_to, read_string};
 
 /// Default of `socket-name`.
@@ -36,8 +38,10 @@ pub struct Config {
     pub peers: Peers,
     /// `lvm-command-prefix`, if given.
     pub lvm_command_prefix: Option<Vec<String>>,
-    /// The device classes.
+    /// The device classes, with those of disk groups.
     pub classes: DeviceClasses,
+    /// The disk groups.
+    pub disk_groups: DiskGroups,
     /// Mistakes in the file that change nothing.
     pub warnings: Vec<String>,
 }
@@ -100,13 +104,15 @@ fn parse_file(mut fields: Fields<'_>) -> Config {
     let options = fields.take_mappings(keys::OPTION_CLASSES).into_iter().map(parse_option_class).collect();
     let before = fields.diagnostics.error_count();
     let classes = fields.take_mappings(keys::DEVICE_CLASSES);
-    if classes.is_empty() && fields.diagnostics.error_count() == before {
+    let disk_groups = fields.take_mappings(keys::DISK_GROUPS);
+    if classes.is_empty() && disk_groups.is_empty() && fields.diagnostics.error_count() == before {
         fields.error("there is no device class; list at least one under device-classes");
     }
-    let classes = parse_device_classes(classes, &fields);
+    let mut classes = parse_device_classes(classes, &fields);
+    let disk_groups = disk_groups::parse(disk_groups, &mut fields, &mut classes);
     fields.warn_of_unknown_keys();
     let classes = DeviceClasses::new(classes, options);
-    Config { socket: socket.into(), peers, lvm_command_prefix, classes, warnings: Vec::new() }
+    Config { socket: socket.into(), peers, lvm_command_prefix, classes, disk_groups, warnings: Vec::new() }
 }
 
 /// Parses an option class. Of two with the same name the last counts.

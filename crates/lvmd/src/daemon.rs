@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use block_device::SystemMachine;
 use lvm::{CommandRunner as _, Host, Lvm, VgName};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -11,8 +12,9 @@ use tonic::service::Routes;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
+use crate::discovery::Discovery;
 use crate::engine::{Engine, StartError};
-use crate::metrics::{ConfigMetrics, EngineMetrics, LvmMetrics, Metered};
+use crate::metrics::{ConfigMetrics, DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
 use crate::settings::Settings;
 use crate::tags::InstanceId;
@@ -29,6 +31,7 @@ pub(crate) struct Daemon<R> {
     instance: PathBuf,
     reload: Reload,
     metrics: EngineMetrics<Metered<R>>,
+    disk_metrics: DiskMetrics,
     systemd: Systemd,
 }
 
@@ -49,7 +52,8 @@ impl<R: Host + Clone> Daemon<R> {
         let runner = Metered::new(runner, LvmMetrics::register(registry));
         let config_metrics = ConfigMetrics::register(registry, SystemTime::now);
         let reload = Reload::new(file, config, mode, systemd.clone(), config_metrics)?;
-        Ok(Self { runner, instance: instance.to_owned(), reload, metrics: EngineMetrics::register(registry), systemd })
+        let (metrics, disk_metrics) = (EngineMetrics::register(registry), DiskMetrics::register(registry));
+        Ok(Self { runner, instance: instance.to_owned(), reload, metrics, disk_metrics, systemd })
     }
 
     /// Waits until LVM commands that an earlier process left running have ended, ten minutes at most: until then they
@@ -99,6 +103,10 @@ impl<R: Host + Clone> Daemon<R> {
             reload: self.reload.status(),
         };
         tasks.spawn("health", health::report(reporter, self.systemd, sources, shutdown.clone()));
+        let machine = SystemMachine::new(self.runner.root());
+        let discovery = Discovery::new(machine, Lvm::new(self.runner), engine.clone(), self.reload.disk_groups());
+        self.disk_metrics.show(discovery.report());
+        tasks.spawn("disk groups", discovery.run(shutdown.clone()));
         let engine_to_change = engine.clone();
         let reconfigure = async move |classes| Ok(engine_to_change.reconfigure(classes).await?);
         tasks.spawn("configuration", self.reload.run(reconfigure, shutdown.clone()));

@@ -10,6 +10,7 @@ mod create;
 mod create_batch;
 mod creation;
 mod device_snapshot;
+mod disks;
 mod external_changes;
 mod group;
 mod growth;

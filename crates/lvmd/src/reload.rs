@@ -1,6 +1,7 @@
 //! Reloads the configuration on SIGHUP and when its file changes. An invalid one changes nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,6 +12,7 @@ use topolvm_runtime::{CancellationToken, error_chain};
 
 use crate::config::{self, Config};
 use crate::device_class::DeviceClasses;
+use crate::disk_group::DiskGroups;
 use crate::metrics::ConfigMetrics;
 
 /// The result of the last reload.
@@ -45,6 +47,7 @@ pub(crate) struct Reload {
     systemd: Systemd,
     metrics: ConfigMetrics,
     status: watch::Sender<ReloadStatus>,
+    disk_groups: watch::Sender<Arc<DiskGroups>>,
 }
 
 impl Reload {
@@ -62,6 +65,7 @@ impl Reload {
             path,
             hangup: signal(SignalKind::hangup()).context("cannot handle SIGHUP")?,
             first: config.clone(),
+            disk_groups: watch::Sender::new(Arc::new(config.disk_groups.clone())),
             current: config,
             systemd,
             metrics,
@@ -72,6 +76,11 @@ impl Reload {
     /// Subscribes to the result of the last reload.
     pub(crate) fn status(&self) -> watch::Receiver<ReloadStatus> {
         self.status.subscribe()
+    }
+
+    /// Subscribes to the disk groups of the configuration in use.
+    pub(crate) fn disk_groups(&self) -> watch::Receiver<Arc<DiskGroups>> {
+        self.disk_groups.subscribe()
     }
 
     /// Returns the device classes of the configuration in use.
@@ -150,13 +159,20 @@ impl Reload {
             apply(new.classes.clone()).await.context("its device classes cannot be used")?;
         }
         self.current = new;
+        self.disk_groups.send_if_modified(|groups| {
+            let differ = **groups != self.current.disk_groups;
+            if differ {
+                *groups = Arc::new(self.current.disk_groups.clone());
+            }
+            differ
+        });
         tracing::info!("the configuration was read again and is in use");
         Ok(())
     }
 
     /// Returns the changed keys that only a start uses. The pattern is exhaustive, so that no new key is forgotten.
     fn needs_restart(&self) -> Vec<&'static str> {
-        let Config { socket, peers, lvm_command_prefix, classes: _, warnings: _ } = &self.current;
+        let Config { socket, peers, lvm_command_prefix, classes: _, disk_groups: _, warnings: _ } = &self.current;
         let has_socket = self.mode == Mode::Standalone;
         [
             ("socket-name", has_socket && *socket != self.first.socket),

@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use block_device::SystemMachine;
+use lvm::{Host as _, Lvm};
 use prometheus_client::registry::Registry;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, DiskOutput};
 use crate::config::{self, Config, InvalidConfig};
 use crate::daemon::Daemon;
+use crate::discovery::Scanner;
 use crate::reload::Mode;
 use crate::settings::Settings;
-use crate::{check_config, health};
+use crate::{check_config, convert_config, describe_disks, health};
 
 /// The command to run, with its checked arguments.
 #[derive(Debug)]
@@ -27,6 +30,15 @@ pub enum Job {
     Health(PathBuf),
     /// Describe a configuration.
     CheckConfig(Box<Config>),
+    /// Print a configuration that was converted.
+    Print(String),
+    /// Report the disks of this machine.
+    Disks {
+        /// The configuration and LVM.
+        settings: Box<Settings>,
+        /// True for JSON, false for a table.
+        as_json: bool,
+    },
 }
 
 /// The checked arguments of the server.
@@ -55,6 +67,16 @@ impl Program for Args {
         match self.command {
             Some(Command::Health) => Ok(Job::Health(config::load_socket(&self.config).map_err(invalid)?)),
             Some(Command::CheckConfig { file }) => Ok(Job::CheckConfig(Box::new(read(&file.unwrap_or(self.config))?))),
+            Some(Command::ConvertConfig { file }) => {
+                let name = file.display().to_string();
+                let failed = |why: String| ConfigError::new(format!("{name}: {why}"));
+                let text = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
+                Ok(Job::Print(convert_config::convert(&text).map_err(|error| failed(error.to_string()))?))
+            }
+            Some(Command::Disks { output }) => {
+                let settings = Box::new(Settings::read(self.config, &self.lvm_path)?);
+                Ok(Job::Disks { settings, as_json: output == DiskOutput::Json })
+            }
             None => Ok(Job::Serve(Box::new(Server {
                 settings: Settings::read(self.config, &self.lvm_path)?,
                 metrics_address: self.metrics_bind_address,
@@ -64,18 +86,30 @@ impl Program for Args {
     }
 
     async fn run(job: Job, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let print =
+            |text: String| std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
         let answer = match job {
             Job::Serve(server) => return serve(*server, &tasks, &shutdown).await,
             Job::Health(socket) => health::check_health(&socket).await,
-            Job::CheckConfig(config) => {
-                let text = check_config::describe(&config);
-                std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
-            }
+            Job::CheckConfig(config) => print(check_config::describe(&config)),
+            Job::Print(text) => print(text),
+            Job::Disks { settings, as_json } => look_at_disks(*settings, as_json).await.and_then(print),
         };
         // Nothing goes on after the answer.
         shutdown.cancel();
         answer
     }
+}
+
+/// Looks at the disks once, and returns what is to be said of them.
+async fn look_at_disks(settings: Settings, as_json: bool) -> anyhow::Result<String> {
+    let Settings { config, runner, .. } = settings;
+    let scanner = Scanner::new(SystemMachine::new(runner.root()), Lvm::new(runner));
+    let report = scanner.report(&config.disk_groups).await?;
+    if !as_json {
+        return Ok(describe_disks::as_text(&report));
+    }
+    describe_disks::as_json(&report).context("cannot write the report")
 }
 
 async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {

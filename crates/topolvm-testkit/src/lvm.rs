@@ -14,7 +14,9 @@ mod create;
 mod devices;
 mod disk;
 mod fault;
+mod group_disks;
 mod injection;
+mod machine;
 mod report;
 mod state;
 pub mod story;
@@ -25,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use disk::HangingDisk;
 pub use fault::{Fault, Pause};
+pub use machine::FakeDisk;
 pub use state::{EXTENT, FakeVolume};
 pub use wipe::{Held, Stop};
 

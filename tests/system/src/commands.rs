@@ -57,6 +57,13 @@ impl Commands {
         self.answer(self.command(cluster)?.current_dir(directory)).map(|answer| answer.text)
     }
 
+    /// Returns a shell that runs the commands on this machine.
+    pub fn shell(&self) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &self.script]);
+        shell
+    }
+
     /// Runs a shell with the commands, which must succeed, and returns what they print.
     pub fn answer(&self, shell: &mut Command) -> Result<Answer> {
         let output = shell.output().context("run sh")?;

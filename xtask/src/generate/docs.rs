@@ -21,6 +21,7 @@ pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
         ("keys of a device class", keys(Key::DEVICE_CLASS)),
         ("keys of a thin pool", keys(Key::THIN_POOL)),
         ("keys of an lvcreate-option-class", keys(Key::OPTION_CLASS)),
+        ("keys of a disk group", keys(Key::DISK_GROUP)),
         ("calls", protocol::calls()?),
         ("messages", protocol::messages()?),
         ("metrics", metrics::of_lvmd()?),

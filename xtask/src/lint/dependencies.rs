@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
+    ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
     ("topolvm-api", &[]),
@@ -18,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("topolvm-capacity", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
     ("kubectl-topolvm", &["topolvm-api", "topolvm-doctor"]),
     ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
-    ("lvmd", &["lvm", "topolvm-proto", "topolvm-runtime"]),
+    ("lvmd", &["block-device", "lvm", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-controller",
         &[
@@ -33,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-node", &["lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
-    ("topolvm-testkit", &["lvm", "topolvm-api"]),
+    ("topolvm-testkit", &["block-device", "lvm", "topolvm-api"]),
 ];
 
 /// Checks what the packages in `crates` depend on; dependencies of tests are free.

@@ -21,7 +21,8 @@ pub(super) const SOCKET_NAME: Key = key(
     "where to listen. A missing directory is made with mode 0700; the socket has mode 0600. Without meaning in an \
      embedded lvmd",
 );
-pub(super) const DEVICE_CLASSES: Key = key("device-classes", "", "a list; at least one");
+pub(super) const DEVICE_CLASSES: Key =
+    key("device-classes", "", "a list; at least one, unless there are disk groups, which make their own");
 pub(super) const OPTION_CLASSES: Key =
     key("lvcreate-option-classes", "", "a list of sets of `lvcreate` options that a StorageClass can choose by name");
 pub(super) const ALLOWED_UIDS: Key = key(
@@ -37,6 +38,55 @@ pub(super) const LVM_COMMAND_PREFIX: Key = key(
      `nsenter` into the \
      namespaces of process 1 and then `/sbin/lvm`",
 );
+
+pub(super) const DISK_GROUPS: Key =
+    key("disk-groups", "", "a list: volume groups to which disks are added, see [Disk groups](disk-groups.md)");
+pub(super) const RESCAN_INTERVAL: Key = key(
+    "rescan-interval",
+    "300",
+    "seconds between two looks at all disks, if there are disk groups; 0 for only when the kernel reports a disk",
+);
+pub(super) const SETTLE_TIME: Key = key(
+    "settle-time",
+    "60",
+    "seconds for which a disk must be seen blank and unused before it is added to a disk group of the mode `auto`",
+);
+
+pub(super) const GROUP_NAME: Key = key("name", "", "the name of the volume group, which need not exist");
+pub(super) const GROUP_CLASS: Key = key(
+    "device-class",
+    "",
+    "the device class that is made for it, the name of the group without it. Not with a class under `device-classes` \
+     that names the volume group",
+);
+pub(super) const MODE: Key = key(
+    "mode",
+    "report",
+    "`report`: what would be done with each disk is reported. `auto`: it is done, blank disks become a part of the \
+     volume group",
+);
+pub(super) const PATHS: Key = key(
+    "paths",
+    "",
+    "a list of patterns of `/dev/NAME` and `/dev/disk/by-path/NAME`. A pattern is a regular expression for the \
+     **whole** text",
+);
+pub(super) const BY_ID: Key = key("by-id", "", "a list of patterns of names in `/dev/disk/by-id`");
+pub(super) const MODELS: Key = key("models", "", "a list of patterns of the model");
+pub(super) const SERIALS: Key = key("serials", "", "a list of patterns of the serial number");
+pub(super) const TRANSPORTS: Key = key(
+    "transports",
+    "",
+    "a list of `nvme`, `sata`, `sas`, `virtio`, `mmc`, `usb`, `xen`, `hyperv`, `scsi` (any other SCSI), `iscsi`, `fc`, \
+     `nvme-tcp`, `nvme-rdma`, `nvme-fc`, `nvme-loop`. Disks over a network, by USB or of a kind that is taken \
+     out are only added to a group that names their transport",
+);
+pub(super) const ROTATIONAL: Key = key("rotational", "", "`true` for disks that turn, `false` for flash");
+pub(super) const MIN_SIZE_GB: Key = key("min-size-gb", "", "smallest size in GiB");
+pub(super) const MAX_SIZE_GB: Key = key("max-size-gb", "", "largest size in GiB");
+pub(super) const MAX_DISKS: Key = key("max-disks", "", "how many disks the group may have; any number without it");
+pub(super) const GROUP_SPARE_GB: Key =
+    key("spare-gb", "10", "`spare-gb` of the device class that is made for the group");
 
 pub(super) const CLASS_NAME: Key =
     key("name", "", "at most 63 letters, digits, `-`, `_` and `.`; begins and ends with a letter or digit");
@@ -91,8 +141,33 @@ pub(super) const OPTIONS: Key = key("options", "", "a list of options for `lvcre
 
 impl Key {
     /// The keys of the file.
-    pub const FILE: &[Self] =
-        &[SOCKET_NAME, DEVICE_CLASSES, OPTION_CLASSES, ALLOWED_UIDS, ALLOWED_GIDS, LVM_COMMAND_PREFIX];
+    pub const FILE: &[Self] = &[
+        SOCKET_NAME,
+        DEVICE_CLASSES,
+        OPTION_CLASSES,
+        DISK_GROUPS,
+        RESCAN_INTERVAL,
+        SETTLE_TIME,
+        ALLOWED_UIDS,
+        ALLOWED_GIDS,
+        LVM_COMMAND_PREFIX,
+    ];
+    /// The keys of a disk group.
+    pub const DISK_GROUP: &[Self] = &[
+        GROUP_NAME,
+        GROUP_CLASS,
+        MODE,
+        PATHS,
+        BY_ID,
+        MODELS,
+        SERIALS,
+        TRANSPORTS,
+        ROTATIONAL,
+        MIN_SIZE_GB,
+        MAX_SIZE_GB,
+        MAX_DISKS,
+        GROUP_SPARE_GB,
+    ];
     /// The keys of a device class.
     pub const DEVICE_CLASS: &[Self] = &[
         CLASS_NAME,
@@ -131,9 +206,10 @@ mod tests {
         let file = all(Key::FILE).replace("device-classes: {}", &format!("device-classes: [{class}]"));
         let options = format!("lvcreate-option-classes: [{}]", all(Key::OPTION_CLASS));
         let file = file.replace("lvcreate-option-classes: {}", &options);
+        let file = file.replace("disk-groups: {}", &format!("disk-groups: [{}]", all(Key::DISK_GROUP)));
         let said = Config::parse("f", &file).unwrap_err().to_string();
-        let groups = [Key::FILE, Key::DEVICE_CLASS, Key::THIN_POOL, Key::OPTION_CLASS];
-        let given = ["device-classes", "lvcreate-option-classes", "type", "thin-pool"];
+        let groups = [Key::FILE, Key::DEVICE_CLASS, Key::THIN_POOL, Key::OPTION_CLASS, Key::DISK_GROUP];
+        let given = ["device-classes", "lvcreate-option-classes", "disk-groups", "type", "thin-pool"];
         for key in groups.concat().iter().filter(|key| !given.contains(&key.name)) {
             assert!(said.contains(&format!("{} must be", key.name)), "{} in {said}", key.name);
         }
@@ -142,5 +218,6 @@ mod tests {
     #[test]
     fn the_documented_spare_is_the_real_one() {
         assert_eq!(SPARE_GB.default, DEFAULT_SPARE_GIB.to_string());
+        assert_eq!(GROUP_SPARE_GB.default, DEFAULT_SPARE_GIB.to_string());
     }
 }

@@ -1,5 +1,6 @@
 //! Counts and times LVM commands and processes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -112,5 +113,9 @@ impl<R: Host> Host for Metered<R> {
 
     fn devices(&self) -> Arc<R::Devices> {
         self.inner.devices()
+    }
+
+    fn root(&self) -> PathBuf {
+        self.inner.root()
     }
 }

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a panic is the right answer")]
 
 mod burst;
+mod disk_groups;
+mod disk_stories;
 mod embedded;
 mod external_changes;
 mod former_classes;

@@ -33,8 +33,11 @@ impl CommandRunner for FakeLvm {
         Ok(all)
     }
 
-    /// Fails: there are no other programs beside the fake LVM.
-    async fn run_program(&self, program: &'static str, _: &[String]) -> Result<Output, RunError> {
+    /// Runs `blkid`, the only program beside the fake LVM.
+    async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
+        if program == "blkid" {
+            return Ok(self.state().blkid(args));
+        }
         Err(RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() })
     }
 }

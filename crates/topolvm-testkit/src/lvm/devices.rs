@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,5 +81,10 @@ impl Host for FakeLvm {
 
     fn devices(&self) -> Arc<Self> {
         Arc::new(self.clone())
+    }
+
+    /// Returns no directory: the disks are in memory as well.
+    fn root(&self) -> PathBuf {
+        PathBuf::new()
     }
 }

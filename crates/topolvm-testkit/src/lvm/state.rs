@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use lvm::{LvmCommand, Output, Wipe};
 
+use super::machine::FakeDisk;
+
 /// Bytes in an extent of every fake volume group: LVM's default.
 pub const EXTENT: u64 = 4 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) groups: BTreeMap<String, Group>,
+    pub(super) disks: BTreeMap<String, FakeDisk>,
     next_minor: u32,
     next_uuid: u32,
     pub(super) devices_are_hidden: bool,
@@ -21,6 +24,7 @@ pub(super) struct State {
 pub(super) struct Group {
     pub(super) uuid: String,
     pub(super) seqno: u64,
+    pub(super) tags: Vec<String>,
     pub(super) extents: u64,
     pub(super) pvs: u32,
     pub(super) missing_pvs: u32,
@@ -146,6 +150,7 @@ impl Group {
         Self {
             uuid: format!("uuid-of-{name}"),
             seqno: 1,
+            tags: Vec::new(),
             extents: bytes / EXTENT,
             pvs,
             missing_pvs: 0,
@@ -235,6 +240,10 @@ impl State {
         match command.name() {
             "fullreport" => self.full_report(&args),
             "vgs" => into_output(Ok(self.group_names())),
+            "pvs" => into_output(Ok(self.physical_volumes())),
+            "vgcreate" => into_output(self.vgcreate(&args)),
+            "vgextend" => into_output(self.vgextend(&args)),
+            "pvresize" => into_output(self.pvresize(&args)),
             "lvmconfig" if args.contains(&"activation/thin_pool_autoextend_threshold") => {
                 let threshold = self.thin_pool_threshold.unwrap_or(100);
                 into_output(Ok(format!("thin_pool_autoextend_threshold={threshold}")))

@@ -12,6 +12,7 @@ mod burst;
 mod contract;
 mod crash;
 mod daemon;
+mod disk_groups;
 mod driver;
 mod fixture;
 mod kills;
@@ -20,6 +21,8 @@ mod missing_disk;
 mod moved;
 mod power_cut;
 mod raid;
+mod scsi_disks;
+mod signatures;
 mod snapshot;
 mod stories;
 mod survival;
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         .chain(wrong_device::TESTS)
         .chain(survival::TESTS)
         .chain(lvm_conf::TESTS)
+        .chain(disk_groups::TESTS)
         .chain(moved::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {

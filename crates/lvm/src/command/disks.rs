@@ -1,0 +1,37 @@
+//! Commands about the disks of volume groups. None of them answers a question of LVM's: each must be run in a process
+//! of its own, without input, where LVM takes silence for "no". So a disk on which LVM finds a signature stays as it
+//! is.
+
+use super::{Effect, LvmCommand};
+use crate::{Tag, VgName};
+
+/// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
+const ALL_SIGNATURES: [&str; 2] = ["--config", "allocation/use_blkid_wiping=1"];
+
+impl LvmCommand {
+    /// Lists all physical volumes of the machine, those of no group as well, with their groups.
+    pub fn physical_volumes() -> Self {
+        let fields = "vg_name,vg_tags,vg_extent_size,vg_missing_pv_count,pv_name,pv_uuid,pv_major,pv_minor,pv_missing,\
+                      pv_size,dev_size,pe_start";
+        let options = ["--noheadings", "--nameprefixes", "--units", "b", "--nosuffix", "-o", fields];
+        Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
+    }
+
+    /// Creates a volume group with this tag on a disk, which becomes a physical volume in the same command: there is no
+    /// moment at which it is one and in no group.
+    pub fn create_group(vg: &VgName, tag: &Tag, disk: &str) -> Self {
+        let options = ["--addtag", tag.as_str(), vg.as_str(), disk];
+        Self::new(Effect::Change, ["vgcreate"].into_iter().chain(ALL_SIGNATURES).chain(options))
+    }
+
+    /// Adds a disk to a volume group; see [`create_group`](Self::create_group).
+    pub fn extend_group(vg: &VgName, disk: &str) -> Self {
+        Self::new(Effect::Change, ["vgextend"].into_iter().chain(ALL_SIGNATURES).chain([vg.as_str(), disk]))
+    }
+
+    /// Makes a physical volume as large as its disk. Without a size LVM only ever makes it smaller where nothing lies,
+    /// and never asks.
+    pub fn resize_disk(disk: &str) -> Self {
+        Self::new(Effect::Change, ["pvresize", disk])
+    }
+}

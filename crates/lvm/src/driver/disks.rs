@@ -1,0 +1,53 @@
+//! The disks of volume groups.
+
+use std::slice;
+
+use super::{Lvm, succeeded};
+use crate::report::{GroupDisk, physical_volumes};
+use crate::{CommandRunner, Error, LvmCommand, Tag, VgName};
+
+impl<R: CommandRunner> Lvm<R> {
+    /// Lists all physical volumes of the machine.
+    pub async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
+        self.parse(&LvmCommand::physical_volumes(), physical_volumes).await
+    }
+
+    /// Creates a volume group with this tag on a disk. Fails if LVM finds a signature there.
+    pub async fn create_group(&self, vg: &VgName, tag: &Tag, disk: &str) -> Result<(), Error> {
+        self.change_disks(&LvmCommand::create_group(vg, tag, disk)).await
+    }
+
+    /// Adds a disk to a volume group. Fails if LVM finds a signature there.
+    pub async fn extend_group(&self, vg: &VgName, disk: &str) -> Result<(), Error> {
+        self.change_disks(&LvmCommand::extend_group(vg, disk)).await
+    }
+
+    /// Makes a physical volume as large as its disk.
+    pub async fn resize_disk(&self, disk: &str) -> Result<(), Error> {
+        self.change_disks(&LvmCommand::resize_disk(disk)).await
+    }
+
+    /// Returns the type of a signature that the host's blkid(8) finds on a disk; `None` if it finds none. That it
+    /// cannot tell is an error.
+    pub async fn signature(&self, disk: &str) -> Result<Option<String>, String> {
+        let args = ["--probe", "--output", "export", disk].map(str::to_owned);
+        let output = self.runner.run_program("blkid", &args).await.map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
+        match output.code {
+            Some(0) => Ok(Some(value("TYPE=").or_else(|| value("PTTYPE=")).unwrap_or_else(|| "unknown".to_owned()))),
+            // It says the same of what it cannot open, and then why
+            Some(2) if text.trim().is_empty() && output.stderr.trim().is_empty() => Ok(None),
+            Some(8) => Ok(Some("several".to_owned())),
+            _ => Err(format!("blkid: {}", output.stderr.trim())),
+        }
+    }
+
+    /// Runs one command, and so in a process of its own, where LVM's questions meet no answer.
+    async fn change_disks(&self, command: &LvmCommand) -> Result<(), Error> {
+        let commands = slice::from_ref(command);
+        let done = self.run(commands).await.and_then(|output| succeeded(command, &output).map(drop));
+        self.runner.record_outcome(commands, done.as_ref().err());
+        done
+    }
+}

@@ -1,0 +1,177 @@
+//! Parses `disk-groups` and what belongs to them, and makes their device classes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use block_device::TRANSPORTS;
+use lvm::{Layout, VgName};
+
+use super::yaml::{Fields, read_flag, read_number_to, read_string};
+use super::{DEFAULT_SPARE_GIB, MAX_GIB, check_class_name, keys};
+use crate::device_class::DeviceClass;
+use crate::disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};
+
+/// Default of `rescan-interval` in seconds.
+const DEFAULT_RESCAN: u64 = 300;
+/// Default of `settle-time` in seconds.
+const DEFAULT_SETTLE: u64 = 60;
+/// A day in seconds. Longer times are mistakes.
+const MAX_SECONDS: u64 = 86_400;
+
+/// Parses the groups. Those that no class names get a class of their own; all classes of groups are optional, for lvmd
+/// makes their volume groups itself.
+pub(super) fn parse(entries: Vec<Fields<'_>>, file: &mut Fields<'_>, classes: &mut Vec<DeviceClass>) -> DiskGroups {
+    let rescan = file.take(keys::RESCAN_INTERVAL, read_number_to(MAX_SECONDS)).unwrap_or(DEFAULT_RESCAN);
+    let settle = file.take(keys::SETTLE_TIME, read_number_to(MAX_SECONDS)).unwrap_or(DEFAULT_SETTLE);
+    let mut groups = DiskGroups {
+        groups: Vec::new(),
+        rescan_interval: Some(Duration::from_secs(rescan)).filter(|interval| !interval.is_zero()),
+        settle_time: Duration::from_secs(settle),
+    };
+    let mut names: BTreeSet<_> = classes.iter().map(|class| class.name.clone()).collect();
+    for mut fields in entries {
+        let before = file.diagnostics.error_count();
+        let Some(group) = parse_group(&mut fields, classes, &mut names) else { continue };
+        if groups.get(&group.name).is_some() {
+            fields.error("there is another disk group of this name; give each its own");
+        }
+        groups.groups.push(group);
+        if let (Some((one, other)), true) = (groups.find_overlap(), file.diagnostics.error_count() == before) {
+            let (one, other) = (one.name.as_str(), other.name.as_str());
+            fields.error(format!(
+                "disk groups {one:?} and {other:?} select the same disks; give both a selector that tells them \
+                 apart, such as rotational, transports or other patterns of by-id"
+            ));
+        }
+    }
+    groups
+}
+
+fn parse_group(
+    fields: &mut Fields<'_>,
+    classes: &mut Vec<DeviceClass>,
+    names: &mut BTreeSet<String>,
+) -> Option<DiskGroup> {
+    let name = fields.take(keys::GROUP_NAME, read_string).unwrap_or_default();
+    fields.place = format!("disk group {name:?}: ");
+    if name.is_empty() {
+        fields.error("it has no name; give it that of its volume group");
+    }
+    let class_name = fields.take(keys::GROUP_CLASS, read_string);
+    let spare = fields.take(keys::GROUP_SPARE_GB, read_number_to(MAX_GIB));
+    let mode = take_mode(fields);
+    let selector = take_selector(fields);
+    let max_disks = fields.take(keys::MAX_DISKS, read_number_to(u32::MAX));
+    if max_disks == Some(0) {
+        fields.error("max-disks is 0, so the group could never have a disk; take it out for any number");
+    }
+    fields.warn_of_unknown_keys();
+    let name: VgName = fields.check(name.parse()).filter(|_| !name.is_empty())?;
+    make_class(&name, class_name, spare, classes, names, fields);
+    Some(DiskGroup { name, mode, selector, max_disks })
+}
+
+/// Makes the device class of a group, or checks that an existing one says all that the group says.
+fn make_class(
+    vg: &VgName,
+    name: Option<String>,
+    spare: Option<u64>,
+    classes: &mut Vec<DeviceClass>,
+    names: &mut BTreeSet<String>,
+    fields: &Fields<'_>,
+) {
+    let mut is_named = false;
+    for class in classes.iter_mut().filter(|class| class.volume_group == *vg) {
+        class.optional = true;
+        is_named = true;
+    }
+    if is_named {
+        if name.is_some() || spare.is_some() {
+            fields.error("a device class names this volume group already; take device-class and spare-gb out here");
+        }
+        return;
+    }
+    let name = name.unwrap_or_else(|| vg.as_str().to_owned());
+    if let Err(problem) = check_class_name(&name, names) {
+        fields.error(format!("device-class {name:?}: {problem}"));
+        return;
+    }
+    classes.push(DeviceClass {
+        name,
+        volume_group: vg.clone(),
+        optional: true,
+        thin_pool: None,
+        default: false,
+        spare: spare.unwrap_or(DEFAULT_SPARE_GIB) << 30,
+        striping: None,
+        lvcreate_options: Vec::new(),
+        layout: Layout::parse(&[], None),
+        wipe: None,
+    });
+}
+
+fn take_mode(fields: &mut Fields<'_>) -> Mode {
+    match fields.take(keys::MODE, read_string).as_deref() {
+        None | Some("report") => Mode::Report,
+        Some("auto") => Mode::Auto,
+        Some(other) => {
+            fields.error(format!("mode {other:?} is unknown; use report or auto"));
+            Mode::Report
+        }
+    }
+}
+
+fn take_selector(fields: &mut Fields<'_>) -> Selector {
+    let before = fields.diagnostics.error_count();
+    let mut gib = |key| fields.take(key, read_number_to(MAX_GIB)).map(|gib: u64| gib << 30);
+    let (min_size, max_size) = (gib(keys::MIN_SIZE_GB), gib(keys::MAX_SIZE_GB));
+    let selector = Selector {
+        paths: take_patterns(fields, keys::PATHS),
+        ids: take_patterns(fields, keys::BY_ID),
+        models: take_patterns(fields, keys::MODELS),
+        serials: take_patterns(fields, keys::SERIALS),
+        transports: take_transports(fields),
+        rotational: fields.take(keys::ROTATIONAL, read_flag),
+        min_size,
+        max_size,
+    };
+    if selector.is_empty() && fields.diagnostics.error_count() == before {
+        fields.error(
+            "nothing says which disks it is for; give it paths, by-id, models, serials, transports, rotational or a \
+             size",
+        );
+    }
+    if min_size.zip(max_size).is_some_and(|(least, most)| least > most) {
+        fields.error("min-size-gb is larger than max-size-gb, so no disk can be in it");
+    }
+    selector
+}
+
+/// Takes a list of patterns. An empty list is an error: it may be meant for no disk, and would be for all.
+fn take_patterns(fields: &mut Fields<'_>, key: keys::Key) -> Vec<Pattern> {
+    let Some(texts) = fields.take_list(key, read_string) else { return Vec::new() };
+    if texts.is_empty() {
+        fields.error(format!("{} is an empty list; take it out to select by other means", key.name));
+    }
+    let mut patterns = Vec::new();
+    for text in texts {
+        let parsed = Pattern::parse(&text).map_err(|error| format!("{} {text:?} is no pattern: {error}", key.name));
+        patterns.extend(fields.check(parsed));
+    }
+    patterns
+}
+
+fn take_transports(fields: &mut Fields<'_>) -> Vec<&'static str> {
+    let Some(names) = fields.take_list(keys::TRANSPORTS, read_string) else { return Vec::new() };
+    if names.is_empty() {
+        fields.error("transports is an empty list; take it out to select by other means");
+    }
+    let known = |name: &String| {
+        let known = TRANSPORTS.iter().find(|known| *known == name).copied();
+        known.ok_or_else(|| format!("transport {name:?} is unknown; use {}", TRANSPORTS.join(", ")))
+    };
+    names.iter().filter_map(|name| fields.check(known(name))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+use rstest::rstest;
+
+use crate::config::Config;
+use crate::disk_group::Mode;
+
+fn parse(groups: &str) -> Result<Config, String> {
+    Config::parse("lvmd.yaml", groups).map_err(|error| error.to_string())
+}
+
+const GROUP: &str = "disk-groups: [{name: ssd, paths: [/dev/sd.]}]";
+
+#[test]
+fn a_group_reports_unless_an_administrator_says_otherwise_and_has_a_class_that_may_be_missing() {
+    let config = parse(GROUP).unwrap();
+    let group = &config.disk_groups.groups[0];
+    assert_eq!((group.mode, group.max_disks), (Mode::Report, None));
+    assert_eq!(config.disk_groups.rescan_interval.unwrap().as_secs(), 300);
+    assert_eq!(config.disk_groups.settle_time.as_secs(), 60);
+    let class = config.classes.get("ssd").unwrap();
+    assert!(class.optional && !class.default && class.thin_pool.is_none());
+    assert_eq!((class.volume_group.as_str(), class.spare), ("ssd", 10 << 30));
+    assert_eq!(config.warnings, [""; 0]);
+}
+
+#[test]
+fn a_group_can_have_a_class_of_another_name_and_one_that_is_configured() {
+    let config = parse(
+        "disk-groups: [{name: vg1, device-class: fast, spare-gb: 1, rotational: false, mode: auto, max-disks: 2}, \
+         {name: vg2, rotational: true}]\n\
+         device-classes: [{name: slow, volume-group: vg2, default: true}]\nrescan-interval: 0",
+    )
+    .unwrap();
+    let names: Vec<_> = config.classes.iter().map(|class| (class.name.as_str(), class.volume_group.as_str())).collect();
+    assert_eq!(names, [("slow", "vg2"), ("fast", "vg1")]);
+    assert!(config.classes.iter().all(|class| class.optional));
+    assert_eq!(config.classes.get("fast").unwrap().spare, 1 << 30);
+    assert_eq!((config.disk_groups.groups[0].mode, config.disk_groups.groups[0].max_disks), (Mode::Auto, Some(2)));
+    assert_eq!(config.disk_groups.rescan_interval, None);
+}
+
+#[rstest]
+#[case("{paths: [/dev/sdb]}", "it has no name")]
+#[case("{name: -a, paths: [/dev/sdb]}", "begins with a hyphen")]
+#[case("{name: a}", "nothing says which disks it is for")]
+#[case("{name: a, paths: []}", "paths is an empty list")]
+#[case("{name: a, paths: ['[']}", "is no pattern")]
+#[case("{name: a, paths: ['x)|(y']}", "is no pattern")]
+#[case("{name: a, paths: /dev/sdb}", "paths must be a list")]
+#[case("{name: a, transports: [ide]}", "transport \"ide\" is unknown; use nvme, sata")]
+#[case("{name: a, rotational: 'no'}", "rotational must be true or false")]
+#[case("{name: a, mode: on, paths: [x]}", "mode")]
+#[case("{name: a, mode: automatic, paths: [x]}", "use report or auto")]
+#[case("{name: a, min-size-gb: 2, max-size-gb: 1}", "larger than max-size-gb")]
+#[case("{name: a, max-disks: 0, paths: [x]}", "max-disks is 0")]
+#[case("{name: a+b, paths: [x]}", "device-class \"a+b\": a name has letters")]
+#[case("{name: a, paths: [x]}, {name: a, paths: [y]}", "another disk group of this name")]
+#[case("{name: a, paths: [x]}, {name: b, device-class: a, paths: [y]}", "there is another class of this name")]
+#[case("{name: a, paths: [x]}, {name: b, paths: [x]}", "disk groups \"a\" and \"b\" select the same disks")]
+#[case("{name: a, min-size-gb: 1}, {name: b, rotational: true}", "disk groups \"a\" and \"b\" select the same disks")]
+fn mistakes_are_named_with_their_line(#[case] groups: &str, #[case] expected: &str) {
+    let said = parse(&format!("\ndisk-groups: [{groups}]")).unwrap_err();
+    assert!(said.starts_with("lvmd.yaml:2: ") && said.contains(expected), "{said}");
+}
+
+#[test]
+fn what_the_class_says_is_not_said_by_the_group_as_well() {
+    let class = "device-classes: [{name: c, volume-group: ssd}]\ndisk-groups: [{name: ssd, rotational: false";
+    parse(&format!("{class}}}]")).unwrap();
+    for key in ["device-class: c", "spare-gb: 1"] {
+        let said = parse(&format!("{class}, {key}}}]")).unwrap_err();
+        assert!(said.contains("a device class names this volume group already"), "{said}");
+    }
+}

@@ -1,0 +1,201 @@
+//! `lvmd convert-config`: turns the `config.json` of Carina into disk groups, with a comment for whatever has no
+//! counterpart.
+//!
+//! Its older form is a list of patterns whose disks are split into flash and turning ones, its newer one a list of
+//! groups.
+
+mod pattern;
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use crate::config::Config;
+use crate::convert_config::pattern::anchored;
+
+/// The volume groups of the older form, for disks that turn or do not.
+const LEGACY_GROUPS: [(&str, bool); 2] = [("carina-vg-ssd", false), ("carina-vg-hdd", true)];
+/// Carina takes no smaller disks, in GiB.
+const MIN_SIZE: u64 = 10;
+/// Carina looks no more often, in seconds.
+const MIN_INTERVAL: u64 = 300;
+
+/// A file that is no configuration of Carina.
+#[derive(Debug, thiserror::Error)]
+#[error("not a config.json of Carina: {0}")]
+pub(crate) struct ConvertError(#[from] serde_json::Error);
+
+/// The file, in both forms.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Carina {
+    disk_selector: Vec<Entry>,
+    disk_scan_interval: Option<Number>,
+    disk_group_policy: Option<String>,
+    scheduler_strategy: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Pattern(String),
+    Group(Group),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    #[serde(default)]
+    re: Vec<String>,
+    #[serde(default)]
+    policy: String,
+    #[serde(default)]
+    node_label: String,
+}
+
+/// A number that may be written as a text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Number(u64),
+    Text(String),
+}
+
+/// Converts the text of a `config.json`. The result says in comments what it lacks.
+pub(crate) fn convert(text: &str) -> Result<String, ConvertError> {
+    let carina: Carina = serde_json::from_str(text)?;
+    let (mut groups, mut remarks) = (String::new(), Vec::new());
+    let patterns: Vec<_> = carina.disk_selector.iter().filter_map(Entry::as_pattern).collect();
+    if !patterns.is_empty() {
+        for (name, rotational) in LEGACY_GROUPS {
+            write_group(&mut groups, name, &patterns, Some(rotational), "");
+        }
+    }
+    for group in carina.disk_selector.iter().filter_map(Entry::as_group) {
+        convert_group(group, &mut groups, &mut remarks);
+    }
+    remarks.extend(remarks_of_file(&carina));
+    let interval = rescan_interval(carina.disk_scan_interval.as_ref(), &mut remarks);
+    Ok(compose(&groups, interval, &remarks))
+}
+
+impl Entry {
+    fn as_pattern(&self) -> Option<&str> {
+        if let Self::Pattern(pattern) = self { Some(pattern) } else { None }
+    }
+
+    fn as_group(&self) -> Option<&Group> {
+        if let Self::Group(group) = self { Some(group) } else { None }
+    }
+}
+
+fn convert_group(group: &Group, text: &mut String, remarks: &mut Vec<String>) {
+    let (name, patterns) = (group.name.to_lowercase(), group.re.iter().map(String::as_str).collect::<Vec<_>>());
+    let skipped = match group.policy.to_lowercase().as_str() {
+        "lvm" if patterns.is_empty() => "it has no pattern, so it selected no disk",
+        "lvm" => {
+            write_group(text, &name, &patterns, None, &group.node_label);
+            return;
+        }
+        "raw" => {
+            "there is no policy RAW: a class of a volume group gives out block volumes as well (volumeMode: Block)"
+        }
+        "host" => "there is no policy HOST: for directories use a driver for these",
+        _ => "its policy is none of LVM, RAW and HOST",
+    };
+    remarks.push(format!("Group {name} is left out: {skipped}."));
+}
+
+fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Option<bool>, node_label: &str) {
+    // Writing to a String cannot fail
+    let _ = writeln!(text, "  - name: {}", quoted(name));
+    if !node_label.is_empty() {
+        let _ = writeln!(
+            text,
+            "    # Only for nodes with the label {}. lvmd knows no labels: leave the group",
+            one_line(node_label)
+        );
+        let _ = writeln!(text, "    # out of the files of all other nodes.");
+    }
+    let _ = writeln!(text, "    # Write auto to have disks added; `lvmd disks` says which these are");
+    let _ = writeln!(text, "    mode: report");
+    let paths: Vec<_> = patterns.iter().map(|pattern| quoted(&anchored(pattern))).collect();
+    let _ = writeln!(text, "    paths: [{}]", paths.join(", "));
+    if let Some(rotational) = rotational {
+        let _ = writeln!(text, "    rotational: {rotational}");
+    }
+    let _ = writeln!(text, "    min-size-gb: {MIN_SIZE}");
+    let _ = writeln!(text, "    # A volume group that Carina made is extended when it carries our tag:");
+    let _ = writeln!(text, "    #   vgchange --addtag topolvm.io/disk-group={0} {0}", one_line(name));
+}
+
+/// Returns what is to be said of settings that belong elsewhere.
+fn remarks_of_file(carina: &Carina) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Some(strategy) = &carina.scheduler_strategy {
+        // Both spellings are in use, and whatever is not binpack means the same
+        let is_binpack = strategy.eq_ignore_ascii_case("binpack");
+        let meaning = if is_binpack { "binpack" } else { "spreadout" };
+        remarks.push(format!("schedulerStrategy ({meaning}) is no setting of lvmd: see docs/scheduling.md."));
+    }
+    if carina.disk_group_policy.is_some() {
+        remarks.push("diskGroupPolicy has no counterpart: rotational splits groups.".to_owned());
+    }
+    remarks.push(
+        "A pattern of Carina matches when it is a part of the path; these here match whole names with something before \
+         and after it. Narrow them, at best with by-id, models or serials."
+            .to_owned(),
+    );
+    remarks
+}
+
+/// Returns the seconds between two looks as Carina took them.
+fn rescan_interval(number: Option<&Number>, remarks: &mut Vec<String>) -> u64 {
+    let seconds = match number {
+        None => Some(MIN_INTERVAL),
+        Some(Number::Number(seconds)) => Some(*seconds),
+        Some(Number::Text(text)) => text.trim().parse().ok(),
+    };
+    match seconds {
+        Some(0) => 0,
+        Some(seconds) => seconds.max(MIN_INTERVAL),
+        None => {
+            remarks.push("diskScanInterval is not a number; the default is used.".to_owned());
+            MIN_INTERVAL
+        }
+    }
+}
+
+/// Puts the file together and checks it.
+fn compose(groups: &str, interval: u64, remarks: &[String]) -> String {
+    let body = if groups.is_empty() {
+        "# No group is left. List at least one device class, see docs/lvmd.md.\ndisk-groups: []\n".to_owned()
+    } else {
+        format!("disk-groups:\n{groups}rescan-interval: {interval}\n")
+    };
+    let mut text = "# Made of a config.json of Carina by `lvmd convert-config`.\n".to_owned();
+    for remark in remarks {
+        let _ = writeln!(text, "# - {}", one_line(remark));
+    }
+    if let Err(mistakes) = Config::parse("mistake", &body) {
+        text.push_str("# It is not valid yet:\n");
+        for mistake in mistakes.0 {
+            let _ = writeln!(text, "# - {}", one_line(&mistake));
+        }
+    }
+    text + &body
+}
+
+/// Returns the text between double quotes, where YAML reads it as JSON does.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Returns the text without line breaks, which would end a comment.
+fn one_line(text: &str) -> String {
+    text.split(|character: char| character.is_control()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

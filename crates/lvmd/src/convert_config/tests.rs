@@ -1,0 +1,88 @@
+use super::*;
+use crate::disk_group::{DiskGroups, Mode};
+
+/// Converts, and parses the result, which must be valid and without warnings.
+fn converted(json: &str) -> (String, DiskGroups) {
+    let text = convert(json).unwrap();
+    let config = Config::parse("f", &text).unwrap();
+    assert_eq!(config.warnings, [""; 0]);
+    assert!(config.disk_groups.groups.iter().all(|group| group.mode == Mode::Report));
+    (text, config.disk_groups)
+}
+
+#[test]
+fn a_list_of_patterns_is_split_into_flash_and_turning_disks() {
+    let json = r#"{"diskSelector": ["loop+", "vd+"], "diskScanInterval": "300", "diskGroupPolicy": "type",
+                   "schedulerStrategy": "spradout"}"#;
+    let (text, groups) = converted(json);
+    let found: Vec<_> = groups.groups.iter().map(|group| (group.name.as_str(), group.selector.rotational)).collect();
+    assert_eq!(found, [("carina-vg-ssd", Some(false)), ("carina-vg-hdd", Some(true))]);
+    let selector = &groups.groups[0].selector;
+    assert_eq!(
+        selector.paths.iter().map(|path| path.as_str()).collect::<Vec<_>>(),
+        ["/dev/[^/]*loop+[^/]*", "/dev/[^/]*vd+[^/]*"]
+    );
+    assert_eq!(selector.min_size, Some(10 << 30));
+    assert!(text.contains("schedulerStrategy (spreadout)") && text.contains("diskGroupPolicy"), "{text}");
+    assert!(text.contains("vgchange --addtag topolvm.io/disk-group=carina-vg-ssd carina-vg-ssd"), "{text}");
+}
+
+#[test]
+fn groups_keep_their_names_and_what_has_no_counterpart_is_said() {
+    let json = r#"{"diskSelector": [
+        {"name": "Fast-VG", "re": ["nvme.*n1$"], "policy": "lvm", "nodeLabel": "kubernetes.io/hostname"},
+        {"name": "raw", "re": ["vdb"], "policy": "RAW", "nodeLabel": ""},
+        {"name": "dir", "re": ["/opt"], "policy": "Host"},
+        {"name": "none", "re": [], "policy": "LVM"},
+        {"name": "what", "re": ["x"], "policy": "ZFS"}
+      ], "diskScanInterval": 60, "schedulerStrategy": "binpack"}"#;
+    let (text, groups) = converted(json);
+    let names: Vec<_> = groups.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["fast-vg"]);
+    assert_eq!(groups.rescan_interval.unwrap().as_secs(), 300);
+    for said in [
+        "Only for nodes with the label kubernetes.io/hostname",
+        "Group raw is left out: there is no policy RAW",
+        "Group dir is left out: there is no policy HOST",
+        "Group none is left out: it has no pattern",
+        "Group what is left out: its policy is none",
+        "schedulerStrategy (binpack)",
+    ] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+}
+
+#[test]
+fn the_interval_is_a_number_or_a_text() {
+    for (interval, seconds) in
+        [("0", None), ("\"0\"", None), ("\"600\"", Some(600)), ("299", Some(300)), ("\"x\"", Some(300))]
+    {
+        let json = format!(r#"{{"diskSelector": ["sd+"], "diskScanInterval": {interval}}}"#);
+        let (_, groups) = converted(&json);
+        assert_eq!(groups.rescan_interval.map(|interval| interval.as_secs()), seconds, "{interval}");
+    }
+}
+
+#[test]
+fn groups_that_select_the_same_disks_are_pointed_out() {
+    let json = r#"{"diskSelector": [{"name": "a", "re": ["sd+"], "policy": "LVM"},
+                                     {"name": "b", "re": ["sd+"], "policy": "LVM"}]}"#;
+    let text = convert(json).unwrap();
+    assert!(text.contains("# It is not valid yet:") && text.contains("select the same disks"), "{text}");
+    Config::parse("f", &text).unwrap_err();
+}
+
+#[test]
+fn nothing_in_a_file_gets_out_of_its_comment_or_quotes() {
+    let json = r#"{"diskSelector": [{"name": "a", "re": ["x\"y\nz"], "policy": "LVM", "nodeLabel": "l\nmode: auto"}]}"#;
+    converted(json);
+    let text = convert(r#"{"diskSelector": [{"name": "a\nmode: auto", "policy": "raw"}]}"#).unwrap();
+    assert!(text.lines().all(|line| line.starts_with('#') || line == "disk-groups: []"), "{text}");
+}
+
+#[test]
+fn another_file_is_refused() {
+    for text in ["", "[]", "{}", "disk-groups: []", r#"{"diskSelector": [3]}"#] {
+        convert(text).unwrap_err();
+    }
+}

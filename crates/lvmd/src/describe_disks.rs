@@ -1,0 +1,140 @@
+//! What `lvmd disks` says: the report of the disks as a table for people and as JSON for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::disk_group::Mode;
+use crate::disk_report::{DiskFinding, DiskReport, Verdict};
+
+/// A disk in JSON. Keys stay as they are.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DiskObject<'a> {
+    path: &'a str,
+    stable_name: Option<String>,
+    size_bytes: u64,
+    model: Option<&'a str>,
+    serial: Option<&'a str>,
+    transport: Option<&'a str>,
+    rotational: Option<bool>,
+    disk_group: Option<&'a str>,
+    verdict: &'static str,
+    reasons: Vec<ReasonObject>,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct ReasonObject {
+    reason: &'static str,
+    message: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupObject<'a> {
+    name: &'a str,
+    mode: &'static str,
+    exists: bool,
+    is_ours: bool,
+    disks: u64,
+    missing: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReportObject<'a> {
+    disks: Vec<DiskObject<'a>>,
+    disk_groups: Vec<GroupObject<'a>>,
+}
+
+/// Writes the report as a table, and what is wrong with groups below it.
+pub(crate) fn as_text(report: &DiskReport) -> String {
+    let mut rows = vec![["DISK", "NAME", "SIZE", "MODEL", "WHAT LVMD DOES WITH IT"].map(str::to_owned)];
+    rows.extend(report.disks.iter().map(|finding| {
+        let disk = &finding.disk;
+        let name = disk.stable_name().unwrap_or("-").to_owned();
+        let model = disk.model.clone().unwrap_or_else(|| "-".to_owned());
+        [disk.path.clone(), name, readable(disk.size), model, finding.describe(report.mode_of(finding))]
+    }));
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    let mut text = String::new();
+    for [path, name, size, model, verdict] in &rows {
+        let [first, second, third, fourth] = widths;
+        // Writing to a String cannot fail
+        let _ = writeln!(text, "{path:first$}  {name:second$}  {size:>third$}  {model:fourth$}  {verdict}");
+    }
+    for group in report.groups.iter().filter(|group| group.missing > 0) {
+        let _ = writeln!(text, "disk group {}: {} of its {} disks are missing", group.name, group.missing, group.disks);
+    }
+    text
+}
+
+/// Writes the report as JSON.
+pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
+    let disk_groups = report.groups.iter().map(|group| GroupObject {
+        name: group.name.as_str(),
+        mode: match group.mode {
+            Mode::Report => "report",
+            Mode::Auto => "auto",
+        },
+        exists: group.exists,
+        is_ours: group.is_ours,
+        disks: group.disks,
+        missing: group.missing,
+    });
+    let disks = report.disks.iter().map(|finding| disk_object(report, finding)).collect();
+    let text = serde_json::to_string_pretty(&ReportObject { disks, disk_groups: disk_groups.collect() })?;
+    Ok(text + "\n")
+}
+
+fn disk_object<'a>(report: &DiskReport, finding: &'a DiskFinding) -> DiskObject<'a> {
+    let disk = &finding.disk;
+    let (verdict, reasons) = match &finding.verdict {
+        Verdict::NotSelected => ("not-selected", &[][..]),
+        Verdict::Member { has_grown: false } => ("member", &[][..]),
+        Verdict::Member { has_grown: true } => ("member-has-grown", &[][..]),
+        Verdict::Candidate => ("candidate", &[][..]),
+        Verdict::Refused(reasons) => ("refused", reasons.as_slice()),
+    };
+    let reasons = reasons.iter().map(|reason| ReasonObject { reason: reason.label(), message: reason.to_string() });
+    DiskObject {
+        path: &disk.path,
+        stable_name: disk.stable_name().map(|name| format!("/dev/disk/by-id/{name}")),
+        size_bytes: disk.size,
+        model: disk.model.as_deref(),
+        serial: disk.serial.as_deref(),
+        transport: disk.transport,
+        rotational: disk.rotational,
+        disk_group: finding.group.as_ref().map(lvm::VgName::as_str),
+        verdict,
+        reasons: reasons.collect(),
+        message: finding.describe(report.mode_of(finding)),
+    }
+}
+
+/// Returns a size as people read it, such as `3.6 TiB`.
+fn readable(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let exponent = (1..=5).rev().find(|exponent| bytes >> (10 * exponent) > 0);
+    let Some((exponent, unit)) = exponent.and_then(|exponent| Some((exponent, units.get(exponent - 1)?))) else {
+        return format!("{bytes} B");
+    };
+    let tenths = (bytes >> (10 * (exponent - 1))).saturating_mul(10) >> 10;
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        for (bytes, text) in
+            [(512, "512 B"), (1 << 20, "1.0 MiB"), (4_000_787_030_016, "3.6 TiB"), (3 << 29, "1.5 GiB")]
+        {
+            assert_eq!(readable(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Disk discovery: looks at the disks of the machine, reports what could become of each, and adds blank ones to the
+//! volume groups of disk groups in the mode `auto`.
+
+mod addition;
+mod eligibility;
+mod memory;
+mod scan;
+mod watch;
+
+pub use scan::{ScanError, Scanner};
+pub use watch::Discovery;

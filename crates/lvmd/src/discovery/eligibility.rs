@@ -1,0 +1,145 @@
+//! What can be said of a disk without opening it: pure functions from the inventory, LVM's physical volumes and the
+//! disk groups.
+
+use std::collections::BTreeMap;
+
+use block_device::{Disk, NETWORKS, Number};
+use lvm::{GroupDisk, VgName};
+
+use crate::disk_group::{DiskGroup, DiskGroups};
+use crate::disk_report::{DiskFinding, GroupFinding, Refusal, Verdict};
+
+/// Everything that is known before a disk is opened.
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) groups: &'a DiskGroups,
+    pub(super) pvs: &'a [GroupDisk],
+    pub(super) group_findings: &'a [GroupFinding],
+    /// Paths of the disks by their world-wide identity.
+    twins: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+/// Returns what each disk group's volume group is like.
+pub(super) fn find_groups(groups: &DiskGroups, pvs: &[GroupDisk]) -> Vec<GroupFinding> {
+    groups.groups.iter().map(|group| find_group(group, pvs)).collect()
+}
+
+fn find_group(group: &DiskGroup, pvs: &[GroupDisk]) -> GroupFinding {
+    let members: Vec<_> = pvs.iter().filter(|pv| pv.vg.as_ref() == Some(&group.name)).collect();
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let tag = group.tag().ok();
+    let is_tagged = |pv: &&GroupDisk| tag.as_ref().is_some_and(|tag| pv.is_tagged(tag.as_str()));
+    GroupFinding {
+        name: group.name.clone(),
+        mode: group.mode,
+        exists: !members.is_empty(),
+        is_ours: members.first().is_some_and(is_tagged),
+        disks: count(members.len()),
+        missing: members.first().map_or(0, |pv| pv.missing_pvs),
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(
+        groups: &'a DiskGroups,
+        pvs: &'a [GroupDisk],
+        group_findings: &'a [GroupFinding],
+        disks: &'a [Disk],
+    ) -> Self {
+        let mut twins: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for disk in disks {
+            if let Some(wwid) = &disk.wwid {
+                twins.entry(wwid).or_default().push(&disk.path);
+            }
+        }
+        Self { groups, pvs, group_findings, twins }
+    }
+
+    /// Returns what can be said of a disk now. A candidate has yet to be opened.
+    pub(super) fn judge(&self, disk: Disk) -> DiskFinding {
+        let selecting: Vec<_> = self.groups.groups.iter().filter(|group| group.selector.matches(&disk)).collect();
+        let pv = self.physical_volume(disk.number);
+        if let Some(pv) = pv
+            && let Some(group) = pv.vg.as_ref().and_then(|vg| self.groups.get(vg))
+        {
+            // What the selector says by now does not matter: nothing is removed because it was changed
+            let verdict = Verdict::Member { has_grown: pv.has_grown() };
+            return DiskFinding { group: Some(group.name.clone()), disk, verdict };
+        }
+        let group = match selecting.as_slice() {
+            [] => return DiskFinding { disk, group: None, verdict: Verdict::NotSelected },
+            [group] => *group,
+            several => {
+                let names = several.iter().map(|group| group.name.clone()).collect();
+                let verdict = Verdict::Refused(vec![Refusal::SeveralGroups(names)]);
+                return DiskFinding { disk, group: None, verdict };
+            }
+        };
+        let mut refusals = self.refusals_of_disk(&disk, group);
+        refusals.extend(pv.map(|pv| Refusal::PhysicalVolume(pv.vg.clone())));
+        refusals.extend(self.refusal_of_group(group));
+        let verdict = if refusals.is_empty() { Verdict::Candidate } else { Verdict::Refused(refusals) };
+        DiskFinding { disk, group: Some(group.name.clone()), verdict }
+    }
+
+    fn physical_volume(&self, number: Number) -> Option<&GroupDisk> {
+        self.pvs
+            .iter()
+            .find(|pv| pv.device.is_some_and(|device| (device.major, device.minor) == (number.major, number.minor)))
+    }
+
+    fn refusals_of_disk(&self, disk: &Disk, group: &DiskGroup) -> Vec<Refusal> {
+        let mut refusals = Vec::new();
+        if disk.read_only {
+            refusals.push(Refusal::ReadOnly);
+        }
+        refusals.extend(disk.uses.iter().cloned().map(Refusal::InUse));
+        let is_named = |transport: &str| group.selector.transports.contains(&transport);
+        match disk.transport {
+            Some(transport) if NETWORKS.contains(&transport) && !is_named(transport) => {
+                refusals.push(Refusal::Network(transport));
+            }
+            Some(transport) if is_named(transport) => {}
+            Some("usb") => refusals.push(Refusal::Removable),
+            Some(_) | None if disk.removable => refusals.push(Refusal::Removable),
+            Some(_) | None => {}
+        }
+        let others = disk.wwid.as_deref().and_then(|wwid| self.twins.get(wwid)).into_iter().flatten();
+        let others: Vec<_> = others.filter(|path| **path != disk.path).map(|path| (*path).to_owned()).collect();
+        if !others.is_empty() {
+            refusals.push(Refusal::SeveralPaths(others));
+        }
+        refusals
+    }
+
+    fn refusal_of_group(&self, group: &DiskGroup) -> Option<Refusal> {
+        let found = self.group_findings.iter().find(|found| found.name == group.name)?;
+        if !found.exists {
+            return None;
+        }
+        if !found.is_ours {
+            let tag = group.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
+            return Some(Refusal::GroupNotOurs { vg: group.name.clone(), tag });
+        }
+        (found.missing > 0).then(|| Refusal::GroupIncomplete(group.name.clone(), found.missing))
+    }
+}
+
+/// Refuses the candidates that a group has no place for, the last in the order of their names.
+pub(super) fn limit_candidates(findings: &mut [DiskFinding], groups: &DiskGroups, group_findings: &[GroupFinding]) {
+    let mut disks: BTreeMap<VgName, u64> =
+        group_findings.iter().map(|group| (group.name.clone(), group.disks)).collect();
+    for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate) {
+        let Some(group) = finding.group.as_ref().and_then(|name| groups.get(name)) else { continue };
+        let count = disks.entry(group.name.clone()).or_default();
+        match group.max_disks {
+            Some(most) if *count >= u64::from(most) => {
+                finding.verdict = Verdict::Refused(vec![Refusal::GroupFull(most)]);
+            }
+            _ => *count += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

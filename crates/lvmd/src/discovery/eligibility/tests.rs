@@ -1,0 +1,151 @@
+use block_device::Use;
+use lvm::Device;
+use rstest::rstest;
+
+use super::*;
+use crate::Config;
+
+const CONFIG: &str = "disk-groups:
+  - {name: ssd, paths: [/dev/sd.], rotational: false, max-disks: 2}
+  - {name: hdd, paths: ['/dev/sd[a-z]'], rotational: true, transports: [sata, usb, iscsi]}
+  - {name: odd, by-id: [.*-odd]}";
+
+fn disk(letter: char) -> Disk {
+    Disk {
+        name: format!("sd{letter}"),
+        path: format!("/dev/sd{letter}"),
+        number: Number { major: 8, minor: u32::from(letter) },
+        sequence: 1,
+        size: 1 << 40,
+        read_only: false,
+        rotational: Some(false),
+        removable: false,
+        model: None,
+        serial: None,
+        wwid: None,
+        transport: Some("sata"),
+        ids: vec![format!("ata-{letter}")],
+        bus_paths: Vec::new(),
+        uses: Vec::new(),
+    }
+}
+
+fn pv(letter: char, vg: Option<&str>) -> GroupDisk {
+    GroupDisk {
+        vg: vg.map(|vg| vg.parse().unwrap()),
+        vg_tags: vg.map(|vg| format!("topolvm.io/disk-group={vg}")).into_iter().collect(),
+        extent_size: 4 << 20,
+        missing_pvs: 0,
+        path: format!("/dev/sd{letter}"),
+        uuid: letter.to_string(),
+        device: Some(Device { major: 8, minor: u32::from(letter) }),
+        size: 1 << 39,
+        device_size: 1 << 39,
+        start: 0,
+    }
+}
+
+/// Judges the first of these disks.
+fn judge_one(disks: &[Disk], pvs: &[GroupDisk]) -> DiskFinding {
+    let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
+    let found = find_groups(&groups, pvs);
+    Facts::new(&groups, pvs, &found, disks).judge(disks[0].clone())
+}
+
+fn verdict(disk: Disk, pvs: &[GroupDisk]) -> Verdict {
+    judge_one(&[disk], pvs).verdict
+}
+
+fn reasons(disk: Disk, pvs: &[GroupDisk]) -> Vec<&'static str> {
+    match verdict(disk, pvs) {
+        Verdict::Refused(reasons) => reasons.iter().map(Refusal::label).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_disk_that_nothing_speaks_against_is_a_candidate_of_the_one_group_that_selects_it() {
+    let found = judge_one(&[disk('b')], &[]);
+    assert_eq!((found.group.unwrap().as_str(), found.verdict), ("ssd", Verdict::Candidate));
+    assert_eq!(verdict(Disk { rotational: None, ..disk('b') }, &[]), Verdict::NotSelected);
+}
+
+#[test]
+fn a_disk_that_two_groups_select_is_taken_by_neither() {
+    let both = Disk { ids: vec!["x-odd".to_owned()], ..disk('b') };
+    let found = judge_one(&[both], &[]);
+    assert_eq!(found.group, None);
+    let text = found.describe(None);
+    assert!(text.contains("several disk groups select it: ssd, odd"), "{text}");
+}
+
+#[rstest]
+#[case(Disk { read_only: true, ..disk('b') }, &["read_only"])]
+#[case(Disk { uses: vec![Use::Partition("sdb1".to_owned())], ..disk('b') }, &["in_use"])]
+#[case(Disk { uses: vec![Use::Holder("dm-1".to_owned())], read_only: true, ..disk('b') }, &["read_only", "in_use"])]
+#[case(Disk { removable: true, ..disk('b') }, &["removable"])]
+#[case(Disk { transport: Some("usb"), ..disk('b') }, &["removable"])]
+#[case(Disk { transport: Some("iscsi"), ..disk('b') }, &["network"])]
+#[case(Disk { transport: Some("nvme-tcp"), ..disk('b') }, &["network"])]
+fn each_reason_against_a_disk_is_told(#[case] disk: Disk, #[case] expected: &[&str]) {
+    assert_eq!(reasons(disk, &[]), expected);
+}
+
+#[test]
+fn a_group_that_names_a_transport_takes_such_disks() {
+    for (transport, removable) in [("usb", true), ("iscsi", false)] {
+        let named = Disk { rotational: Some(true), transport: Some(transport), removable, ..disk('b') };
+        assert_eq!(verdict(named, &[]), Verdict::Candidate, "{transport}");
+    }
+}
+
+#[test]
+fn paths_to_the_same_disk_are_taken_by_nobody() {
+    let path = |letter| Disk { wwid: Some("naa.5".to_owned()), ..disk(letter) };
+    let found = judge_one(&[path('b'), path('c'), disk('d')], &[]);
+    assert_eq!(found.verdict, Verdict::Refused(vec![Refusal::SeveralPaths(vec!["/dev/sdc".to_owned()])]));
+}
+
+#[test]
+fn a_member_stays_one_whatever_the_selectors_say() {
+    let other = Disk { rotational: Some(true), read_only: true, path: "/dev/xyz".to_owned(), ..disk('b') };
+    assert_eq!(verdict(other, &[pv('b', Some("ssd"))]), Verdict::Member { has_grown: false });
+    let grown = GroupDisk { device_size: 1 << 40, ..pv('b', Some("ssd")) };
+    assert_eq!(verdict(disk('b'), &[grown]), Verdict::Member { has_grown: true });
+}
+
+#[test]
+fn a_physical_volume_of_another_group_or_of_none_is_not_touched() {
+    assert_eq!(reasons(disk('b'), &[pv('b', Some("root"))]), ["physical_volume"]);
+    assert_eq!(reasons(disk('b'), &[pv('b', None)]), ["physical_volume"]);
+}
+
+#[test]
+fn a_volume_group_of_the_name_that_is_not_tagged_is_not_extended() {
+    let foreign = GroupDisk { vg_tags: vec!["topolvm.io/disk-group=other".to_owned()], ..pv('a', Some("ssd")) };
+    assert_eq!(reasons(disk('b'), &[foreign]), ["group_not_ours"]);
+    assert_eq!(verdict(disk('b'), &[pv('a', Some("ssd"))]), Verdict::Candidate);
+}
+
+#[test]
+fn a_group_without_one_of_its_disks_gets_no_other() {
+    let members = [pv('a', Some("ssd")), GroupDisk { device: None, ..pv('c', Some("ssd")) }];
+    let members = members.map(|pv| GroupDisk { missing_pvs: 1, ..pv });
+    assert_eq!(reasons(disk('b'), &members), ["group_incomplete"]);
+    let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
+    let found = find_groups(&groups, &members).remove(0);
+    assert_eq!((found.exists, found.is_ours, found.disks, found.missing), (true, true, 2, 1));
+}
+
+#[test]
+fn a_group_gets_no_more_disks_than_it_may_have() {
+    let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
+    let (pvs, disks) = ([pv('a', Some("ssd"))], [disk('b'), disk('c'), disk('d')]);
+    let found = find_groups(&groups, &pvs);
+    let facts = Facts::new(&groups, &pvs, &found, &disks);
+    let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
+    limit_candidates(&mut findings, &groups, &found);
+    let full = Verdict::Refused(vec![Refusal::GroupFull(2)]);
+    let verdicts: Vec<_> = findings.into_iter().map(|finding| finding.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Candidate, full.clone(), full]);
+}

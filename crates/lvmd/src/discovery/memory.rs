@@ -1,0 +1,68 @@
+//! What discovery remembers of disks from one look to the next.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use block_device::{Disk, Number};
+use lvm::GroupDisk;
+use tokio::time::Instant;
+
+use crate::disk_report::Refusal;
+
+/// Time after which a disk that could not be added is tried again.
+const RETRY: Duration = Duration::from_mins(5);
+
+/// A disk until it is pulled out, becomes larger, or the machine is booted.
+type Key = (Number, u64, u64);
+
+/// The memory of discovery.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Since when a disk is a candidate.
+    candidates: HashMap<Key, Instant>,
+    /// When a disk could not be added, and why.
+    failures: HashMap<Key, (Instant, Refusal)>,
+    /// Identities and sizes of physical volumes that were resized: LVM may leave some room unused.
+    resized: HashSet<(String, u64)>,
+}
+
+fn key(disk: &Disk) -> Key {
+    (disk.number, disk.sequence, disk.size)
+}
+
+impl Memory {
+    /// Remembers the candidates of this look; what is none any more begins anew.
+    pub(super) fn note_candidates<'a>(&mut self, candidates: impl IntoIterator<Item = &'a Disk>) {
+        let now = Instant::now();
+        let before = std::mem::take(&mut self.candidates);
+        let since = |disk| (key(disk), before.get(&key(disk)).copied().unwrap_or(now));
+        self.candidates = candidates.into_iter().map(since).collect();
+    }
+
+    /// Returns how long a candidate must still be seen before it has been one for so long.
+    pub(super) fn remaining(&self, disk: &Disk, settle: Duration) -> Duration {
+        let since = self.candidates.get(&key(disk));
+        since.map_or(settle, |since| settle.saturating_sub(since.elapsed()))
+    }
+
+    /// Remembers that a disk could not be added.
+    pub(super) fn note_failure(&mut self, disk: &Disk, refusal: Refusal) {
+        self.failures.insert(key(disk), (Instant::now(), refusal));
+    }
+
+    /// Returns the reason for which a disk could not be added a short while ago.
+    pub(super) fn recent_failure(&self, disk: &Disk) -> Option<&Refusal> {
+        self.failures.get(&key(disk)).filter(|(when, _)| when.elapsed() < RETRY).map(|(_, refusal)| refusal)
+    }
+
+    /// Forgets the failures of disks that are gone.
+    pub(super) fn forget_all_but<'a>(&mut self, disks: impl IntoIterator<Item = &'a Disk>) {
+        let known: HashSet<_> = disks.into_iter().map(key).collect();
+        self.failures.retain(|key, _| known.contains(key));
+    }
+
+    /// Returns whether a physical volume is to be resized, which is tried once for each size of its disk.
+    pub(super) fn begin_resize(&mut self, pv: &GroupDisk) -> bool {
+        self.resized.insert((pv.uuid.clone(), pv.device_size))
+    }
+}

@@ -1,0 +1,232 @@
+//! Looks at the disks again and again: when the kernel reports one, after some time, and when the configuration
+//! changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use block_device::{Machine, Uevents};
+use lvm::{Host, Lvm};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use topolvm_runtime::{CancellationToken, error_chain};
+
+use super::addition::grow;
+use super::memory::Memory;
+use super::scan::{Scan, Scanner};
+use crate::disk_group::{DiskGroups, Mode};
+use crate::disk_report::{DiskFinding, DiskReport, Refusal, Verdict};
+use crate::engine::Engine;
+
+/// Time without a message of the kernel after which a burst of them is over: udev makes the names of a new disk in it.
+const QUIET: Duration = Duration::from_millis(300);
+/// Longest time for which messages hold up a look.
+const LONGEST_BURST: Duration = Duration::from_secs(5);
+
+/// Time after which disks are looked at again that could not be looked at.
+const RETRY: Duration = Duration::from_mins(1);
+
+/// Disk discovery for an engine.
+#[derive(Debug)]
+pub struct Discovery<M, R> {
+    scanner: Scanner<M, R>,
+    engine: Engine<R>,
+    groups: watch::Receiver<Arc<DiskGroups>>,
+    report: watch::Sender<Arc<DiskReport>>,
+    memory: Memory,
+}
+
+impl<M: Machine, R: Host> Discovery<M, R> {
+    /// Looks at the disks of this machine for this engine, with the groups that it is told of.
+    pub fn new(machine: M, lvm: Lvm<R>, engine: Engine<R>, groups: watch::Receiver<Arc<DiskGroups>>) -> Self {
+        let (scanner, report) = (Scanner::new(machine, lvm), watch::Sender::default());
+        Self { scanner, engine, groups, report, memory: Memory::default() }
+    }
+
+    /// Subscribes to the report of the last look.
+    pub fn report(&self) -> watch::Receiver<Arc<DiskReport>> {
+        self.report.subscribe()
+    }
+
+    /// Looks at the disks until the shutdown begins. Without disk groups nothing is looked at.
+    pub async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let looking = async {
+            loop {
+                let groups = Arc::clone(&self.groups.borrow_and_update());
+                if groups.groups.is_empty() {
+                    self.report.send_replace(Arc::default());
+                    wait_for_change(&mut self.groups).await;
+                    continue;
+                }
+                let uevents = subscribe();
+                self.watch(&groups, uevents).await;
+            }
+        };
+        shutdown.run_until_cancelled(looking).await;
+        Ok(())
+    }
+
+    /// Looks again and again until the configuration changes.
+    async fn watch(&mut self, groups: &DiskGroups, mut uevents: Option<Uevents>) {
+        loop {
+            let next = self.look_and_act(groups).await;
+            tokio::select! {
+                () = wait_for_change(&mut self.groups) => return,
+                () = wait_for_burst(&mut uevents) => {}
+                () = wait_until(next) => {}
+            }
+        }
+    }
+
+    /// Looks at all disks and does what the groups in the mode `auto` ask for. Returns when to look again at the
+    /// latest.
+    pub async fn look_and_act(&mut self, groups: &DiskGroups) -> Option<Instant> {
+        loop {
+            let Some(scan) = self.look(groups).await else { return Some(Instant::now() + RETRY) };
+            let (acted, settled) = self.act(groups, &scan).await;
+            if !acted {
+                let next = [groups.rescan_interval, settled].into_iter().flatten().min();
+                return next.map(|delay| Instant::now() + delay);
+            }
+        }
+    }
+
+    /// Looks at all disks and publishes the report.
+    async fn look(&mut self, groups: &DiskGroups) -> Option<Scan> {
+        let mut scan = match self.scanner.scan(groups).await {
+            Ok(scan) => scan,
+            Err(error) => {
+                self.publish_failure(error_chain(&error));
+                return None;
+            }
+        };
+        for finding in &mut scan.report.disks {
+            if let (Verdict::Candidate, Some(failure)) = (&finding.verdict, self.memory.recent_failure(&finding.disk)) {
+                finding.verdict = Verdict::Refused(vec![failure.clone()]);
+            }
+        }
+        self.memory.forget_all_but(scan.report.disks.iter().map(|finding| &finding.disk));
+        self.memory.note_candidates(candidates(&scan.report).map(|finding| &finding.disk));
+        log_changes(&self.report.borrow(), &scan.report);
+        self.report.send_replace(Arc::new(scan.report.clone()));
+        Some(scan)
+    }
+
+    fn publish_failure(&self, failure: String) {
+        self.report.send_modify(|report| {
+            if report.failure.as_ref() != Some(&failure) {
+                tracing::error!(error = failure, "cannot look at the disks of the machine");
+            }
+            Arc::make_mut(report).failure = Some(failure);
+        });
+    }
+
+    /// Grows groups with their disks and adds the first candidate that has settled. Returns whether something was done,
+    /// so that a new look is needed, and else after which time the next candidate will have settled.
+    async fn act(&mut self, groups: &DiskGroups, scan: &Scan) -> (bool, Option<Duration>) {
+        let mut acted = self.grow(groups, scan).await;
+        let mut next: Option<Duration> = None;
+        for finding in candidates(&scan.report) {
+            let Some(group) = finding.group.as_ref().and_then(|name| groups.get(name)) else { continue };
+            if group.mode != Mode::Auto {
+                continue;
+            }
+            let remaining = self.memory.remaining(&finding.disk, groups.settle_time);
+            if !remaining.is_zero() {
+                next = Some(next.map_or(remaining, |next| next.min(remaining)));
+                continue;
+            }
+            let added = self.scanner.add(&self.engine, groups, &group.name, &finding.disk).await;
+            log_addition(finding, added.as_ref().err());
+            // Of one that was added it tells if LVM does not list it then: nothing is done again and again
+            let unlisted = || Refusal::Failed("LVM took it and does not list it".to_owned());
+            self.memory.note_failure(&finding.disk, added.err().unwrap_or_else(unlisted));
+            acted = true;
+        }
+        (acted, next)
+    }
+
+    /// Gives groups the room that their disks have grown by.
+    async fn grow(&mut self, groups: &DiskGroups, scan: &Scan) -> bool {
+        let mut acted = false;
+        for pv in scan.pvs.iter().filter(|pv| pv.has_grown()) {
+            let group = pv.vg.as_ref().and_then(|vg| groups.get(vg)).filter(|group| group.mode == Mode::Auto);
+            let is_ours = |tag: lvm::Tag| pv.is_tagged(tag.as_str());
+            let Some(group) = group.filter(|group| group.tag().is_ok_and(is_ours)) else { continue };
+            if !self.memory.begin_resize(pv) {
+                continue;
+            }
+            let (disk, disk_group) = (&pv.path, &group.name);
+            match grow(&self.engine, disk_group, pv).await {
+                Ok(()) => tracing::info!(disk, %disk_group, "a disk has grown, and its disk group with it"),
+                Err(error) => tracing::error!(disk, %disk_group, %error, "a disk has grown, but not its disk group"),
+            }
+            acted = true;
+        }
+        acted
+    }
+}
+
+fn candidates(report: &DiskReport) -> impl Iterator<Item = &DiskFinding> {
+    report.disks.iter().filter(|finding| finding.verdict == Verdict::Candidate)
+}
+
+fn subscribe() -> Option<Uevents> {
+    let subscribed = Uevents::subscribe();
+    if let Err(error) = &subscribed {
+        tracing::warn!(%error, "the kernel's messages about new disks cannot be had; they are found by looking");
+    }
+    subscribed.ok()
+}
+
+/// Waits for other groups; for ever when there will be none.
+async fn wait_for_change(groups: &mut watch::Receiver<Arc<DiskGroups>>) {
+    if groups.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for a message of the kernel about a block device and those that come with it.
+async fn wait_for_burst(uevents: &mut Option<Uevents>) {
+    let Some(uevents) = uevents else { return std::future::pending().await };
+    uevents.block_device().await;
+    let burst = async { while timeout(QUIET, uevents.block_device()).await.is_ok() {} };
+    // That it goes on does not matter: there will be another look
+    let _ = timeout(LONGEST_BURST, burst).await;
+}
+
+async fn wait_until(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn log_addition(finding: &DiskFinding, failure: Option<&Refusal>) {
+    let (disk, stable_name) = (&finding.disk.path, finding.disk.stable_name());
+    let disk_group = finding.group.as_ref().map(ToString::to_string);
+    match failure {
+        None => tracing::info!(disk, stable_name, disk_group, "added a disk to its disk group"),
+        Some(error) => tracing::error!(disk, stable_name, disk_group, %error, "a disk was not added to its disk group"),
+    }
+}
+
+/// Logs what is new since the last look.
+fn log_changes(before: &DiskReport, now: &DiskReport) {
+    for finding in &now.disks {
+        let known = before.disks.iter().find(|known| known.disk.name == finding.disk.name);
+        let is_new = known.is_none_or(|known| known.verdict != finding.verdict);
+        if is_new && finding.verdict != Verdict::NotSelected {
+            let (disk, stable_name) = (&finding.disk.path, finding.disk.stable_name());
+            let (disk_group, verdict) =
+                (finding.group.as_ref().map(ToString::to_string), finding.describe(now.mode_of(finding)));
+            tracing::info!(disk, stable_name, disk_group, verdict, "looked at a disk");
+        }
+    }
+    for group in &now.groups {
+        let known = before.groups.iter().find(|known| known.name == group.name);
+        if group.missing > 0 && known.is_none_or(|known| known.missing != group.missing) {
+            let (disk_group, missing) = (&group.name, group.missing);
+            tracing::error!(%disk_group, missing, "disks of a disk group are missing; nothing is added to it");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Disk groups: which disks may become a part of which volume group, and who adds them.
+
+mod overlap;
+mod selector;
+
+use std::time::Duration;
+
+use lvm::{InvalidName, Tag, VgName};
+
+pub use selector::{Pattern, Selector};
+
+/// Begins the tag of a volume group that lvmd may extend; the name of its disk group follows.
+const OWNED: &str = "topolvm.io/disk-group=";
+
+/// What is done with a disk that could be added to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is reported.
+    #[default]
+    Report,
+    /// It is added.
+    Auto,
+}
+
+/// One disk group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskGroup {
+    /// Its name, which is that of its volume group.
+    pub name: VgName,
+    /// What is done with new disks.
+    pub mode: Mode,
+    /// The disks that it is for.
+    pub selector: Selector,
+    /// Number of disks that it may have; `None` for any.
+    pub max_disks: Option<u32>,
+}
+
+/// All disk groups of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskGroups {
+    /// The groups, in the order of the configuration.
+    pub groups: Vec<DiskGroup>,
+    /// Time between two looks at all disks; `None` for only when the kernel reports one.
+    pub rescan_interval: Option<Duration>,
+    /// Time for which a disk must be seen blank and unused before it is added.
+    pub settle_time: Duration,
+}
+
+impl DiskGroup {
+    /// Returns the tag of the group's volume group.
+    pub fn tag(&self) -> Result<Tag, InvalidName> {
+        format!("{OWNED}{}", self.name).parse()
+    }
+}
+
+impl DiskGroups {
+    /// Returns the group of this name.
+    pub fn get(&self, name: &VgName) -> Option<&DiskGroup> {
+        self.groups.iter().find(|group| group.name == *name)
+    }
+
+    /// Returns the first two groups that select the same disks whatever disks there are.
+    pub(crate) fn find_overlap(&self) -> Option<(&DiskGroup, &DiskGroup)> {
+        let pairs = self
+            .groups
+            .iter()
+            .enumerate()
+            .flat_map(|(index, one)| self.groups.iter().skip(index + 1).map(move |other| (one, other)));
+        pairs.into_iter().find(|(one, other)| overlap::is_certain(&one.selector, &other.selector))
+    }
+}

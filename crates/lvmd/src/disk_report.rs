@@ -1,0 +1,194 @@
+//! The report of the disks of a machine: which of them belong to a disk group, which could, and why others cannot.
+
+use std::fmt;
+
+use block_device::{Disk, Use};
+use lvm::VgName;
+
+use crate::disk_group::Mode;
+
+/// What was found when the disks were looked at last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskReport {
+    /// All disks of the machine, in the order of their names.
+    pub disks: Vec<DiskFinding>,
+    /// All disk groups, in the order of the configuration.
+    pub groups: Vec<GroupFinding>,
+    /// The reason for which the disks could not be looked at; the rest is that of the time before.
+    pub failure: Option<String>,
+}
+
+/// A disk and what is to become of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskFinding {
+    /// The disk.
+    pub disk: Disk,
+    /// The disk group that it is in, or the only one that selects it.
+    pub group: Option<VgName>,
+    /// What is to become of it.
+    pub verdict: Verdict,
+}
+
+/// What is to become of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No disk group selects it, and it is in none.
+    NotSelected,
+    /// It is in the volume group of its disk group, which uses all of it or not.
+    Member {
+        /// True if it is larger than the group knows.
+        has_grown: bool,
+    },
+    /// It is blank, unused, and could be added to its disk group.
+    Candidate,
+    /// It is not added to the group that selects it, for these reasons.
+    Refused(Vec<Refusal>),
+}
+
+/// A reason for which a disk is not added to a disk group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Several disk groups select it.
+    SeveralGroups(Vec<VgName>),
+    /// The kernel refuses to write to it.
+    ReadOnly,
+    /// Something uses it.
+    InUse(Use),
+    /// Somebody has claimed it, and nothing tells who.
+    Claimed,
+    /// It, or its medium, is made to be taken out, and the group does not say that it takes such disks.
+    Removable,
+    /// It is attached over a network, and the group does not say that it takes such disks.
+    Network(&'static str),
+    /// Other disks have the same world-wide identity: they are paths to the same disk.
+    SeveralPaths(Vec<String>),
+    /// It is a physical volume of another group, or of none.
+    PhysicalVolume(Option<VgName>),
+    /// It has the signature of this format.
+    Signature(String),
+    /// It is not blank: there is data from this byte on.
+    Data(u64),
+    /// It could not be looked at.
+    Unreadable(String),
+    /// The group has as many disks as it may have.
+    GroupFull(u32),
+    /// The volume group is there and does not carry the tag of the disk group.
+    GroupNotOurs {
+        /// The group.
+        vg: VgName,
+        /// The tag that it lacks.
+        tag: String,
+    },
+    /// The volume group lacks physical volumes.
+    GroupIncomplete(VgName, u64),
+    /// LVM refused it, or something changed at the last moment.
+    Failed(String),
+}
+
+/// A disk group and its volume group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupFinding {
+    /// Its name.
+    pub name: VgName,
+    /// What is done with new disks.
+    pub mode: Mode,
+    /// Whether the volume group exists.
+    pub exists: bool,
+    /// Whether the volume group carries the tag by which lvmd may extend it.
+    pub is_ours: bool,
+    /// Number of its disks, with those that are missing.
+    pub disks: u64,
+    /// Number of its disks that are missing.
+    pub missing: u64,
+}
+
+impl Refusal {
+    /// Returns the reason as the value of a label.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::SeveralGroups(_) => "several_groups",
+            Self::ReadOnly => "read_only",
+            Self::InUse(_) | Self::Claimed => "in_use",
+            Self::Removable => "removable",
+            Self::Network(_) => "network",
+            Self::SeveralPaths(_) => "several_paths",
+            Self::PhysicalVolume(_) => "physical_volume",
+            Self::Signature(_) => "signature",
+            Self::Data(_) => "data",
+            Self::Unreadable(_) => "unreadable",
+            Self::GroupFull(_) => "group_full",
+            Self::GroupNotOurs { .. } => "group_not_ours",
+            Self::GroupIncomplete(..) => "group_incomplete",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SeveralGroups(groups) => {
+                let names: Vec<_> = groups.iter().map(VgName::as_str).collect();
+                write!(f, "several disk groups select it: {}; tell them apart", names.join(", "))
+            }
+            Self::ReadOnly => f.write_str("it is read-only"),
+            Self::InUse(usage) => write!(f, "in use: {usage}"),
+            Self::Claimed => f.write_str("in use: somebody has claimed it"),
+            Self::Removable => f.write_str(
+                "it can be taken out; a group takes such disks that names their way of attachment in transports",
+            ),
+            Self::Network(transport) => {
+                write!(f, "it is attached by {transport}; a group takes it that names this in transports")
+            }
+            Self::SeveralPaths(others) => write!(f, "it is the same disk as {}", others.join(", ")),
+            Self::PhysicalVolume(Some(vg)) => write!(f, "it belongs to volume group {vg}"),
+            Self::PhysicalVolume(None) => {
+                f.write_str("it is a physical volume of no volume group; `pvremove` makes it blank if nobody needs it")
+            }
+            Self::Signature(format) => write!(f, "has a signature: {format}"),
+            Self::Data(offset) => write!(
+                f,
+                "it is not blank: there is data at byte {offset}; if nobody needs it, `blkdiscard --zeroout` makes it \
+                 blank"
+            ),
+            Self::Unreadable(why) => write!(f, "it cannot be examined: {why}"),
+            Self::GroupFull(most) => write!(f, "the group has max-disks ({most}) already"),
+            Self::GroupNotOurs { vg, tag } => {
+                write!(f, "volume group {vg} is not that of the disk group; `vgchange --addtag {tag} {vg}` makes it so")
+            }
+            Self::GroupIncomplete(vg, missing) => write!(f, "volume group {vg} lacks {missing} of its disks"),
+            Self::Failed(why) => write!(f, "it could not be added: {why}"),
+        }
+    }
+}
+
+impl DiskFinding {
+    /// Describes the verdict in one sentence. `mode` is that of the group, if it has one.
+    pub fn describe(&self, mode: Option<Mode>) -> String {
+        let group = self.group.as_ref().map_or("", VgName::as_str);
+        match (&self.verdict, mode) {
+            (Verdict::NotSelected, _) => "no disk group selects it".to_owned(),
+            (Verdict::Member { has_grown: false }, _) => format!("belongs to disk group {group}"),
+            (Verdict::Member { has_grown: true }, Some(Mode::Auto)) => {
+                format!("belongs to disk group {group}, has grown, and the group grows with it")
+            }
+            (Verdict::Member { has_grown: true }, _) => {
+                format!(
+                    "belongs to disk group {group} and has grown; `pvresize {}` gives the room to it",
+                    self.disk.path
+                )
+            }
+            (Verdict::Candidate, Some(Mode::Auto)) => format!("is added to disk group {group}"),
+            (Verdict::Candidate, _) => format!("would be added to disk group {group} (its mode is report)"),
+            (Verdict::Refused(reasons), _) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+}
+
+impl DiskReport {
+    /// Returns the mode of the group of a finding.
+    pub fn mode_of(&self, finding: &DiskFinding) -> Option<Mode> {
+        let group = finding.group.as_ref()?;
+        self.groups.iter().find(|known| known.name == *group).map(|known| known.mode)
+    }
+}

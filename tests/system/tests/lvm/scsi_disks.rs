@@ -1,0 +1,124 @@
+//! SCSI disks in memory that are plugged in, pulled out, put back and made larger, by the kernel's module `scsi_debug`:
+//! a host adapter with one disk each.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::fixture::{LocalSettings, run, run_ok};
+
+/// Bytes of a disk, unless it has grown.
+pub(crate) const SIZE: usize = 16 << 20;
+/// Size in GiB of all disks after [`ScsiDisks::grow`].
+const GROWN: &str = "1";
+const DRIVER: &str = "/sys/bus/pseudo/drivers/scsi_debug";
+const LONG: Duration = Duration::from_mins(1);
+
+/// Disks that are removed with all that is on them.
+pub(crate) struct ScsiDisks {
+    groups: Vec<&'static str>,
+    _settings: LocalSettings,
+}
+
+impl ScsiDisks {
+    /// Plugs in so many blank disks. The volume groups of these names are removed at the end.
+    pub(crate) fn new(count: usize, groups: &[&'static str]) -> Self {
+        let settings = LocalSettings::new();
+        settings.write("devices/global_filter=[\"a|^/dev/ubd|\",\"a|^/dev/sd|\",\"r|.*|\"]");
+        run_ok("modprobe", &["sd_mod"]);
+        let count_of_hosts = format!("add_host={count}");
+        let options = ["dev_size_mb=16", "per_host_store=1", "max_luns=1", "num_tgts=1", "delay=0", "removable=0"];
+        run_ok("modprobe", &[&["scsi_debug", &count_of_hosts], &options[..]].concat());
+        let disks = Self { groups: groups.to_vec(), _settings: settings };
+        for index in 0..count {
+            disks.device(index);
+        }
+        disks
+    }
+
+    /// Returns the device of a disk, for example `/dev/sda`, when it is there.
+    pub(crate) fn device(&self, index: usize) -> String {
+        until(&format!("disk {index}"), || self.find(index))
+    }
+
+    /// Returns the device of a disk if it is there.
+    pub(crate) fn find(&self, index: usize) -> Option<String> {
+        let target = self.host(index)?.join(format!("target{0}:0:0/{0}:0:0:0/block", self.host_number(index)?));
+        let name = fs::read_dir(target).ok()?.next()?.ok()?.file_name();
+        let device = format!("/dev/{}", name.to_string_lossy());
+        fs::exists(&device).unwrap().then_some(device)
+    }
+
+    /// Plugs in one blank disk more, which gets the next number.
+    pub(crate) fn plug_new() {
+        fs::write(format!("{DRIVER}/add_host"), "1").unwrap();
+    }
+
+    /// Pulls a disk out.
+    pub(crate) fn pull(&self, index: usize) {
+        let device = self.device(index);
+        fs::write(format!("/sys/block/{}/device/delete", name(&device)), "1").unwrap();
+        until("the end of a disk", || self.find(index).is_none().then_some(()));
+    }
+
+    /// Puts a disk back that was pulled out.
+    pub(crate) fn put_back(&self, index: usize) {
+        let host = self.host_number(index).unwrap();
+        fs::write(format!("/sys/class/scsi_host/host{host}/scan"), "- - -").unwrap();
+        self.device(index);
+    }
+
+    /// Makes all disks larger, and has the kernel look at this one.
+    pub(crate) fn grow(&self, index: usize) {
+        fs::write(format!("{DRIVER}/virtual_gb"), GROWN).unwrap();
+        let device = self.device(index);
+        fs::write(format!("/sys/block/{}/device/rescan", name(&device)), "1").unwrap();
+    }
+
+    fn host(&self, index: usize) -> Option<PathBuf> {
+        let adapter = PathBuf::from(format!("/sys/bus/pseudo/devices/adapter{index}"));
+        let entries = fs::read_dir(adapter).ok()?.filter_map(Result::ok);
+        entries.map(|entry| entry.path()).find(|path| name(&path.to_string_lossy()).starts_with("host"))
+    }
+
+    fn host_number(&self, index: usize) -> Option<String> {
+        let host = self.host(index)?;
+        Some(name(&host.to_string_lossy()).trim_start_matches("host").to_owned())
+    }
+}
+
+impl Drop for ScsiDisks {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            drop(run("vgremove", &["-ffqy", group]));
+        }
+        run_ok("modprobe", &["-r", "scsi_debug"]);
+    }
+}
+
+/// Returns the last part of a path.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Waits until something is there.
+pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LONG;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns the bytes of a disk, without those by which it has grown.
+pub(crate) fn contents(device: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut first = fs::File::open(device).unwrap().take(u64::try_from(SIZE).unwrap());
+    first.read_to_end(&mut bytes).unwrap();
+    bytes
+}
