@@ -40,6 +40,11 @@ impl Commands {
         Self { script: format!("{name}='{value}'\n{}", self.script), ..self }
     }
 
+    /// Returns the commands, for whoever runs them in a guest that is no node.
+    pub fn script(&self) -> &str {
+        &self.script
+    }
+
     /// Returns a shell that runs the commands as administrator of a cluster, from the top of the repository.
     pub fn command(&self, cluster: &Cluster) -> Result<Command> {
         let mut command = plugin::shell(cluster, &self.script)?;

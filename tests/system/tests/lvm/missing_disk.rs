@@ -2,14 +2,18 @@
 
 use std::fs;
 
+use system_tests::commands::Commands;
 use tonic::Code;
 use topolvm_proto::lvmd::WatchStorageResponse;
 
-use crate::daemon::{Lvmd, code};
-use crate::fixture::{DISKS, Groups, MIB, lvm, myvg1, run, run_ok, wait};
+use crate::daemon::{Client, Lvmd, code};
+use crate::fixture::{DISKS, FailingDisk, Groups, MIB, lvm, myvg1, run, run_ok, wait};
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    &[("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk)];
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk),
+    ("a_failed_disk_that_comes_back_costs_nothing_with_the_commands_of_the_page", disk_that_comes_back),
+    ("a_failed_disk_is_replaced_with_the_commands_of_the_page_and_raid_keeps_its_data", disk_that_is_replaced),
+];
 
 /// A disk that can be removed.
 struct Disk(String);
@@ -77,4 +81,89 @@ fn group_without_a_disk() {
         client.until_storage(|storage| (disks(storage) == there && storage.problems.is_empty()).then_some(())).await;
         client.create("c", 4 * MIB).await.unwrap();
     });
+}
+
+const CONFIG: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
+
+fn disk_that_comes_back() {
+    let failing = FailingDisk::new();
+    let _group = group_with(&failing);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        let free = client.free().await;
+        client.create("deleted", 64 * MIB).await.unwrap();
+        lose_disk(&client).await;
+        // Only metadata that was written without the disk says that it is missing
+        client.remove("ssd", "deleted").await.unwrap();
+        FailingDisk::repair();
+        let page = Commands::of("node-maintenance.md", "The disk comes back").unwrap();
+        run_here(&page.with("/dev/sdb", failing.device()).unwrap());
+        client.until_free(|now| now == free).await;
+        check_data();
+        assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_health_status", "myvg1"]).trim(), "");
+        client.create("new", 64 * MIB).await.unwrap();
+    });
+}
+
+fn disk_that_is_replaced() {
+    let failing = FailingDisk::new();
+    let spare = Disk::new();
+    let _group = group_with(&failing);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        lose_disk(&client).await;
+        let page = Commands::of("node-maintenance.md", "Another disk takes its place").unwrap();
+        run_here(&page.with("/dev/sdd", &spare.0).unwrap());
+        client.until_free(|free| free > 0).await;
+        check_data();
+        let left = run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]);
+        assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["kept", "mirrored"]);
+        let images = run_ok("lvs", &["-a", "--noheadings", "-o", "devices", "myvg1"]);
+        assert!(images.contains(&spare.0) && !images.contains(failing.device()), "{images}");
+        assert_eq!(myvg1(&lvm()).await.missing_pvs, 0);
+        client.create("new", 64 * MIB).await.unwrap();
+    });
+}
+
+/// Makes a group on the first disk and on one that fails: a mirror on both, and a volume on each of them.
+fn group_with(failing: &FailingDisk) -> Groups {
+    let group = Groups::on("myvg1", &[DISKS[0], failing.device()]);
+    run_ok("lvcreate", &["-qy", "--type", "raid1", "-m1", "--nosync", "-L", "64m", "-n", "mirrored", "myvg1"]);
+    for (name, disk) in [("kept", DISKS[0]), ("lost", failing.device())] {
+        run_ok("lvcreate", &["-qy", "-L", "64m", "-n", name, "myvg1", disk]);
+    }
+    write_to("mirrored", "before");
+    write_to("kept", "before");
+    group
+}
+
+/// Has the disk fail while the mirror is written to, until lvmd knows it, and looks at it as the page says.
+async fn lose_disk(client: &Client) {
+    FailingDisk::fail();
+    write_to("mirrored", "meanwhile");
+    client.until_free(|free| free == 0).await;
+    let seen = run_here(&Commands::of("node-maintenance.md", "A disk has failed").unwrap());
+    let is_partial = |volume: &str| seen.lines().any(|line| line.contains(volume) && line.contains("partial"));
+    assert!(is_partial("mirrored") && is_partial("lost") && !is_partial("kept"), "{seen}");
+    assert_eq!(code(client.create("new", 64 * MIB).await), Code::FailedPrecondition);
+}
+
+fn check_data() {
+    assert_eq!((read_from("mirrored"), read_from("kept")), ("meanwhile".to_owned(), "before".to_owned()));
+}
+
+fn write_to(volume: &str, text: &str) {
+    let script = format!("printf %s {text} | dd of=/dev/myvg1/{volume} bs=4096 conv=sync oflag=direct status=none");
+    run_ok("sh", &["-euc", &script]);
+}
+
+fn read_from(volume: &str) -> String {
+    let script = format!("dd if=/dev/myvg1/{volume} bs=4096 count=1 iflag=direct status=none | tr -d '\\0'");
+    run_ok("sh", &["-euc", &script])
+}
+
+fn run_here(page: &Commands) -> String {
+    run_ok("sh", &["-euc", page.script()])
 }
