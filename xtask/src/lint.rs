@@ -31,7 +31,7 @@ const STEPS: [Step; 11] = [
     ("dependencies between packages", dependencies::check),
     ("generated files", || generate::run(true)),
     ("workflows and scripts", || {
-        let workflows = ["ci", "release"].map(|name| format!(".github/workflows/{name}.yaml"));
+        let workflows = ["ci", "release", "soak"].map(|name| format!(".github/workflows/{name}.yaml"));
         // What is on the machine by chance must not decide
         let alone = ["-shellcheck=", "-pyflakes="];
         run(Command::new(assets::actionlint()?).current_dir(repository()).args(alone).args(workflows))?;
