@@ -78,16 +78,25 @@ impl<'a> Prometheus<'a> {
 
     /// Returns the names of the alerts that are firing.
     pub fn firing(&self) -> Result<BTreeSet<String>> {
-        let samples = self.query("ALERTS{alertstate=\"firing\"}")?;
-        let name = |sample: Sample| sample.labels.get("alertname").and_then(Value::as_str).map(str::to_owned);
-        Ok(samples.into_iter().filter_map(name).collect())
+        self.alerts_in("firing")
+    }
+
+    /// Returns the names of the alerts whose condition is true, and not long enough for them to fire.
+    pub(super) fn pending(&self) -> Result<BTreeSet<String>> {
+        self.alerts_in("pending")
     }
 
     /// Returns for how many of the last `seconds` no alert has fired, apart from those that are `known`.
-    pub fn silent_seconds(&self, known: &[&str], seconds: u64) -> Result<f64> {
+    pub(super) fn silent_seconds(&self, known: &[&str], seconds: u64) -> Result<f64> {
         let firing = format!("ALERTS{{alertstate=\"firing\",alertname!~\"{}\"}}", known.join("|"));
         let samples = self.query(&format!("count_over_time(absent({firing})[{seconds}s:1s])"))?;
         Ok(samples.first().map_or(0.0, |sample| sample.value))
+    }
+
+    fn alerts_in(&self, state: &str) -> Result<BTreeSet<String>> {
+        let samples = self.query(&format!("ALERTS{{alertstate=\"{state}\"}}"))?;
+        let name = |sample: Sample| sample.labels.get("alertname").and_then(Value::as_str).map(str::to_owned);
+        Ok(samples.into_iter().filter_map(name).collect())
     }
 
     /// Returns the texts of alerts, firing or about to, as Prometheus has rendered them.

@@ -35,6 +35,15 @@ impl Prometheus<'_> {
         })
     }
 
+    /// Waits until no alert has fired for ten seconds, apart from those that are `known`.
+    pub fn wait_for_silence(&self, known: &[&str]) -> Result<()> {
+        self.ready(|| {
+            let silent = self.silent_seconds(known, 10)?;
+            ensure!(silent >= 10.0, "fired in the last ten seconds: {:?}", self.firing()?);
+            Ok(())
+        })
+    }
+
     /// Waits until each of these expressions has returned data.
     pub fn wait_for_data(&self, mut missing: Vec<String>) -> Result<()> {
         self.ready(|| {

@@ -69,11 +69,7 @@ fn wait_for_data(prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
 
 /// Waits until no alert but that of the bed has fired for ten seconds.
 fn wait_for_silence(prometheus: &Prometheus<'_>) -> Result<()> {
-    prometheus.ready(|| {
-        let silent = prometheus.silent_seconds(&OF_UNKNOWN_CLASS, 10)?;
-        ensure!(silent >= 10.0, "fired in the last ten seconds: {:?}", prometheus.firing()?);
-        Ok(())
-    })?;
+    prometheus.wait_for_silence(&OF_UNKNOWN_CLASS)?;
     prometheus.wait_for_alerts(&OF_UNKNOWN_CLASS, || Ok(()))
 }
 

@@ -10,7 +10,7 @@ use crate::scheduling::restart_kube_scheduler;
 pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 
 /// Waits for the alert, which the start of the bed raises, and gives kube-scheduler the configuration that ships. Then
-/// a pod is scheduled, and the dashboard has data in the panels of extender, webhooks and wiping.
+/// a pod is scheduled, the dashboard has data in the panels of extender, webhooks and wiping, and no alert fires.
 pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     bed.apply_classes()?;
     bed.wait_for_alerts(&ALERTS)?;
@@ -21,7 +21,9 @@ pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     })?;
     bed.wait_for_end(&ALERTS)?;
     bed.start_pod(USED, USED_CLASS)?;
-    bed.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")
+    bed.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")?;
+    // Now all is well, and no other fault has been planted yet
+    bed.prometheus.wait_for_silence(&[]).context("a healthy cluster")
 }
 
 /// Returns the expressions of the panels that have no data in the cluster trial.
