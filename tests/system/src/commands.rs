@@ -100,6 +100,21 @@ fn read_blocks(page: &str, section: &str, language: &str) -> Result<Vec<String>>
     let texts: Vec<_> = blocks.map(|block| block.text).collect();
     ensure!(!texts.is_empty(), "section {section:?} of {page} has no block marked {language}");
     Ok(texts)
+/// Returns the queries in the blocks marked `promql` of a section, without comments. Each begins a line, and goes on in
+/// lines that are indented.
+pub fn queries(page: &str, section: &str) -> Result<Vec<String>> {
+    let mut queries: Vec<String> = Vec::new();
+    let blocks = read_blocks(page, section, "promql")?;
+    for line in blocks.iter().flat_map(|block| block.lines()).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        match queries.last_mut() {
+            Some(query) if line.starts_with(' ') => query.extend([" ", line.trim()]),
+            _ => queries.push(line.to_owned()),
+        }
+    }
+    Ok(queries)
+}
+
 }
 
 fn repository() -> &'static Path {

@@ -16,7 +16,7 @@ const SHORTEST_RANGE: u64 = 20_000;
 /// A query of the dashboard.
 #[derive(Debug)]
 pub struct Query {
-    /// Title of the panel.
+    /// Title of the panel, or name of the variable.
     pub panel: String,
     /// The expression, without variables.
     pub expression: String,
@@ -98,13 +98,14 @@ fn milliseconds(duration: &str) -> Result<u64> {
     Ok(number.parse::<u64>().with_context(|| format!("{duration} is no duration"))? * unit)
 }
 
-/// Returns the queries of the dashboard, for all nodes, device classes and namespaces, and with rates over a minute.
+/// Returns the queries of the dashboard, for all nodes, device classes and namespaces, and with rates over a minute;
+/// and those for the values of its variables.
 pub fn queries_of_dashboard() -> Result<Vec<Query>> {
     let path = directory().join("topolvm-dashboard.json");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let dashboard: Value = serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
     let panels = dashboard.get("panels").and_then(Value::as_array).context("no panels")?;
-    let mut queries = Vec::new();
+    let mut queries = queries_of_variables(&dashboard)?;
     for panel in panels {
         let title = panel.get("title").and_then(Value::as_str).context("a panel without a title")?;
         for target in panel.get("targets").and_then(Value::as_array).into_iter().flatten() {
@@ -114,6 +115,26 @@ pub fn queries_of_dashboard() -> Result<Vec<Query>> {
         }
     }
     Ok(queries)
+}
+
+fn queries_of_variables(dashboard: &Value) -> Result<Vec<Query>> {
+    let variables = dashboard.pointer("/templating/list").and_then(Value::as_array).context("no variables")?;
+    let mut queries = Vec::new();
+    for variable in variables.iter().filter(|variable| variable.get("type").is_some_and(|kind| kind == "query")) {
+        let name = variable.get("name").and_then(Value::as_str).context("a variable without a name")?;
+        let text = variable.pointer("/query/query").and_then(Value::as_str);
+        let expression = text.and_then(as_expression).with_context(|| format!("variable {name}: {text:?}"))?;
+        queries.push(Query { panel: format!("${name}"), expression });
+    }
+    Ok(queries)
+}
+
+/// Returns the expression with a series for each value of a label: Prometheus does not know Grafana's
+/// `label_values(METRIC, LABEL)`.
+fn as_expression(query: &str) -> Option<String> {
+    let (metric, label) = query.strip_prefix("label_values(")?.strip_suffix(')')?.rsplit_once(", ")?;
+    // A label that a series has not is empty, and no value
+    Some(format!("count by ({label}) ({metric}{{{label}!=\"\"}})"))
 }
 
 fn without_variables(expression: &str) -> String {
@@ -150,6 +171,19 @@ mod tests {
         assert!(with_short_ranges("a[6h").is_err() && with_short_ranges("a[1d12h]").is_err());
         let rules = rules_in_fast_time(read_rules().unwrap()).unwrap().to_string();
         assert!(rules.contains("[24000ms]") && !rules.contains("h]"), "{rules}");
+    }
+
+    #[test]
+    fn values_of_variables_are_asked_for_as_prometheus_knows_it() {
+        let variables: Vec<_> = queries_of_variables(&json!({"templating": {"list": [
+            {"type": "datasource", "name": "datasource", "query": "prometheus"},
+            {"type": "query", "name": "node", "query": {"query": "label_values(a_bytes, node)"}},
+        ]}}))
+        .unwrap();
+        let [Query { panel, expression }] = &variables[..] else { panic!("{variables:?}") };
+        assert_eq!(panel, "$node");
+        assert_eq!(expression, "count by (node) (a_bytes{node!=\"\"})");
+        assert_eq!(as_expression("metrics(a)"), None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     let alone: [(&str, Alone); 2] = [
         ("each_alert_fires_on_its_fault_alone_and_none_in_a_healthy_cluster", monitoring::test_alerts),
-        ("every_query_of_the_dashboard_is_understood", monitoring::check_dashboard),
+        ("every_query_of_the_dashboard_and_of_the_documentation_is_understood", monitoring::check_queries),
     ];
     for (name, body) in alone {
         trials.push(Trial::test(name, move || body().map_err(|error| Failed::from(format!("{error:#}")))));

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use system_tests::chart::run_command;
-use system_tests::monitoring;
+use system_tests::{commands, monitoring};
 use testbed::assets;
 
 /// Runs the tests of the rules, of which each alert has one.
@@ -22,16 +22,18 @@ pub(crate) fn test_alerts() -> Result<()> {
     promtool(&["test", "rules"], &tests)
 }
 
-/// Has promtool read the queries of the dashboard as if they were rules.
-pub(crate) fn check_dashboard() -> Result<()> {
+/// Has promtool read the queries of the dashboard and of the documentation as if they were rules.
+pub(crate) fn check_queries() -> Result<()> {
     let queries = monitoring::queries_of_dashboard()?;
+    ensure!(!queries.is_empty(), "the dashboard has no query");
+    let of_page = commands::queries("metrics.md", "Queries")?;
+    let expressions = queries.iter().map(|query| &query.expression).chain(&of_page);
     let rules: Vec<_> = (0..)
-        .zip(&queries)
-        .map(|(number, query): (usize, _)| json!({"record": format!("query{number}"), "expr": query.expression}))
+        .zip(expressions)
+        .map(|(number, expression): (usize, _)| json!({"record": format!("query{number}"), "expr": expression}))
         .collect();
-    ensure!(!rules.is_empty(), "the dashboard has no query");
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().context("make a file for queries")?;
-    fs::write(file.path(), json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string())?;
+    fs::write(file.path(), json!({"groups": [{"name": "queries", "rules": rules}]}).to_string())?;
     promtool(&["check", "rules"], file.path())?;
     for query in queries {
         ensure!(!query.expression.contains('$'), "{}: another variable: {}", query.panel, query.expression);

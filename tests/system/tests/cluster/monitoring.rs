@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::commands;
 use system_tests::manifests::VolumeMode;
 use system_tests::monitoring::{
     self, OF_UNKNOWN_CLASS, OF_VOLUMES, Prometheus, WITHOUT_DATA_FOR_CAPACITY, WITHOUT_LVMD,
@@ -54,12 +55,15 @@ fn start_volume(fixture: &Fixture, name: &str, class: &str) -> Result<()> {
     fixture.write_word(name, "measured")
 }
 
-/// Waits until the dashboard's queries and the recording rules have data.
+/// Waits until the queries of dashboard and documentation and the recording rules have data.
 fn wait_for_data(prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
     let is_expected = |panel: &str| !WITHOUT_DATA_FOR_CAPACITY.iter().any(|(without, _)| *without == panel);
     let dashboard = monitoring::queries_of_dashboard()?.into_iter().filter(|query| is_expected(&query.panel));
     let mut expected: Vec<String> = dashboard.map(|query| query.expression).collect();
     expected.extend(monitoring::rule_names(rules).records);
+    // Nothing in a healthy cluster is below the limit of a query
+    let of_page = commands::queries("metrics.md", "Queries")?.into_iter();
+    expected.extend(of_page.map(|query| query.trim_end_matches(" < 0").to_owned()));
     expected.push(format!("{OF_A_POD} and on (node) topolvm_lvmd_device_class_size_bytes"));
     prometheus.wait_for_data(expected)?;
     let errors = prometheus.errors()?;
