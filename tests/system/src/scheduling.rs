@@ -2,6 +2,7 @@
 //! and the product. No node may be given more than it has, and no pod may be left waiting although there is room.
 
 mod burst;
+mod extender;
 mod kube_scheduler;
 mod mode;
 mod outcome;
@@ -9,6 +10,7 @@ mod verdict;
 mod workload;
 
 pub use self::burst::{CAPACITY_INTERVAL, run_burst};
+pub use self::extender::{EXTENDER, options_of_overlays, start_extender, stop_extender};
 pub use self::kube_scheduler::restart_kube_scheduler;
 pub use self::mode::Mode;
 pub use self::outcome::Outcome;

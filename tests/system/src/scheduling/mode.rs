@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
+use testbed::cluster::Cluster;
 use testbed::sidecars::{NAMESPACE, Sidecar};
-use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, manifests, start_controller};
+use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, start_controller};
 use topolvm_api::ApiFlavor::TopoLvm;
 
-use super::kube_scheduler::{restart_kube_scheduler, scheduler_config};
-
-/// Program of the extender, and name of its process.
-const EXTENDER: &str = "topolvm-scheduler";
+use super::extender::{options_of_overlays, options_without_reservations, start_extender, stop_extender};
 
 /// Time for the controller to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
@@ -82,13 +79,8 @@ impl Mode {
         }
     }
 
-    /// Returns the configuration file of the extender: that of the overlays, or the one for extenders by themselves,
-    /// which reserves nothing.
     fn extender_options(self) -> PathBuf {
-        if self == Self::ExtenderWithoutReservations {
-            return scheduler_config("scheduler-options.yaml");
-        }
-        manifests().join("components/scheduler-daemonset/scheduler-options.yaml")
+        if self == Self::ExtenderWithoutReservations { options_without_reservations() } else { options_of_overlays() }
     }
 
     fn start(self, cluster: &Cluster, spec: &TopolvmSpec, interval: Duration) -> Result<()> {
@@ -105,7 +97,7 @@ impl Mode {
             Self::Extender | Self::ExtenderWithoutReservations => {
                 provisioner.arg("--enable-capacity=false");
                 set_tracking(cluster, false)?;
-                start_extender(cluster, &spec.programs, self.extender_options())?;
+                start_extender(cluster, &spec.programs, &self.extender_options(), &cluster.inner_kubeconfig())?;
             }
         }
         cluster.spawn(Sidecar::UpstreamProvisioner.name(), &provisioner)
@@ -121,9 +113,7 @@ impl Mode {
                 start_controller(cluster, spec)
             }
             Self::Extender | Self::ExtenderWithoutReservations => {
-                cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-                cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())?;
-                cluster.stop(EXTENDER, Duration::ZERO)?;
+                stop_extender(cluster)?;
                 set_tracking(cluster, true)
             }
         }
@@ -146,19 +136,4 @@ fn publish_by_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let mut spec = spec.clone();
     spec.controller_arguments.extend(["--embed=capacity".to_owned(), format!("--pod-namespace={NAMESPACE}")]);
     start_controller(cluster, &spec)
-}
-
-/// Starts the extender with options that ship, and kube-scheduler again with the configuration that ships.
-fn start_extender(cluster: &Cluster, programs: &Path, options: PathBuf) -> Result<()> {
-    let mut extender = cluster.command(programs.join(EXTENDER));
-    extender.arg("--config").arg(options).env("KUBECONFIG", cluster.inner_kubeconfig());
-    cluster.spawn(EXTENDER, &extender)?;
-    cluster.ready(EXTENDER, || {
-        let mut curl = cluster.command("curl");
-        let status = curl.args(["-sf", "--max-time", "5", "http://127.0.0.1:9251/status"]).output()?.status;
-        ensure!(status.success(), "the extender does not answer");
-        Ok(())
-    })?;
-
-    restart_kube_scheduler(cluster, "scheduler-config.yaml", |config| config)
 }

@@ -15,6 +15,7 @@ mod database;
 mod devices;
 mod events;
 mod examples;
+mod extender;
 mod filesystems;
 mod fixture;
 mod health;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         job::trials_with_processes(),
         health::trials(),
         scheduling::trials(),
+        extender::trials(),
         upstream_provisioner::trials(),
         metrics::trials(),
         events::trials(),
