@@ -93,13 +93,6 @@ pub fn manifests(page: &str, section: &str) -> Result<String> {
     Ok(objects.join("---\n"))
 }
 
-fn read_blocks(page: &str, section: &str, language: &str) -> Result<Vec<String>> {
-    let text = fs::read_to_string(repository().join("docs").join(page)).with_context(|| format!("read {page}"))?;
-    let blocks = code_blocks(&text).into_iter();
-    let blocks = blocks.filter(|block| block.section == section && block.language == language);
-    let texts: Vec<_> = blocks.map(|block| block.text).collect();
-    ensure!(!texts.is_empty(), "section {section:?} of {page} has no block marked {language}");
-    Ok(texts)
 /// Returns the queries in the blocks marked `promql` of a section, without comments. Each begins a line, and goes on in
 /// lines that are indented.
 pub fn queries(page: &str, section: &str) -> Result<Vec<String>> {
@@ -115,6 +108,13 @@ pub fn queries(page: &str, section: &str) -> Result<Vec<String>> {
     Ok(queries)
 }
 
+fn read_blocks(page: &str, section: &str, language: &str) -> Result<Vec<String>> {
+    let text = fs::read_to_string(repository().join("docs").join(page)).with_context(|| format!("read {page}"))?;
+    let blocks = code_blocks(&text).into_iter();
+    let blocks = blocks.filter(|block| block.section == section && block.language == language);
+    let texts: Vec<_> = blocks.map(|block| block.text).collect();
+    ensure!(!texts.is_empty(), "section {section:?} of {page} has no block marked {language}");
+    Ok(texts)
 }
 
 fn repository() -> &'static Path {
