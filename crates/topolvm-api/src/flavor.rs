@@ -88,8 +88,8 @@ impl ApiFlavor {
         /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem
         /// to make on it. Taken away when that has been made.
         reformat = "", "/reformat";
-        /// LogicalVolume annotation: name of an LV without a LogicalVolume, which becomes that of this one. No other LV is
-        /// made for it.
+        /// LogicalVolume annotation: name of an LV without a LogicalVolume, which becomes that of this one. No other LV
+        /// is made for it.
         adopt = "", "/adopt";
         /// Node annotation with the LVs whose LogicalVolumes do not exist.
         orphans = "", "/orphans";

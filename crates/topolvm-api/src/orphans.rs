@@ -21,7 +21,7 @@ pub struct OrphanedVolume {
     /// Time at which it was put into quarantine, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined_at: Option<i64>,
-    /// What becomes of it, for people.
+    /// Its fate, for people.
     pub note: String,
 }
 

@@ -1,8 +1,8 @@
-//! LVs whose LogicalVolume does not exist: what is known of each, the proof that nobody misses it, and what follows from
-//! that.
+//! LVs whose LogicalVolume does not exist: what is known of each, the proof that nobody misses it, and what follows
+//! from that.
 //!
-//! Absence proves little: an API server that was restored from a backup, or that lists nothing, lacks objects whose data
-//! is needed. So an LV is only touched if every fact agrees, twice and long apart, and then it is only renamed.
+//! Absence proves little: an API server that was restored from a backup, or that lists nothing, lacks objects whose
+//! data is needed. So an LV is only touched if every fact agrees, twice and long apart, and then it is only renamed.
 
 mod args;
 mod decision;

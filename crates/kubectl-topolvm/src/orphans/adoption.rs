@@ -29,8 +29,8 @@ pub(super) struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// Makes the object, or takes the one that an earlier run has made, and returns it when it has the LV. An object that
-    /// cannot have the LV is deleted again.
+    /// Makes the object, or takes the one that an earlier run has made, and returns it when it has the LV. An object
+    /// that cannot have the LV is deleted again.
     pub(super) async fn run(self, cluster: &Cluster) -> Result<LogicalVolume, OrphanError> {
         let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
         let volume = match self.find_earlier(cluster, &api).await? {

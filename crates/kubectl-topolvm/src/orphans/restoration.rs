@@ -98,7 +98,7 @@ where
             let name = object.meta().name.clone().unwrap_or_default();
             match request::get(api, &name).await? {
                 Some(found) if is_ours(&found) => Ok(()),
-                _ => Err(OrphanError::Exists { kind: kind::<K>(), name }),
+                Some(_) | None => Err(OrphanError::Exists { kind: kind::<K>(), name }),
             }
         }
         created => Ok(created.map(drop).map_err(|error| RequestError::new("create", resource::<K>(&()), error))?),

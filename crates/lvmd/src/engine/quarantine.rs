@@ -49,15 +49,15 @@ impl<R: Host> Engine<R> {
         .await
     }
 
-    /// Gives a volume, in quarantine or not, to another object: its name and its tags. Returns it also when it was given
-    /// to this object before.
+    /// Gives a volume, in quarantine or not, to another object: its name and its tags. Returns it also when it was
+    /// given to this object before.
     pub async fn adopt(&self, wanted: AdoptVolume) -> Result<LogicalVolume, Error> {
         if let Some(volume) = self.find(&wanted.device_class, &wanted.new_name).await? {
-            let name = volume.name.parse()?;
-            return match tags::is_hidden(&volume) {
-                true => Err(Error::BeingMade(FullName::new(&self.class(&wanted.device_class)?.volume_group, &name))),
-                false => Ok(volume),
-            };
+            if tags::is_hidden(&volume) {
+                let class = self.class(&wanted.device_class)?;
+                return Err(Error::BeingMade(FullName::new(&class.volume_group, &wanted.new_name)));
+            }
+            return Ok(volume);
         }
         let (class, name) = (wanted.device_class.clone(), wanted.name.clone());
         let wanted = Arc::new(wanted);

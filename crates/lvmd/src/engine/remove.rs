@@ -13,7 +13,7 @@ use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::tags;
 
-/// How a volume is removed.
+/// Method of a removal.
 pub(super) struct Removal {
     /// The class whose volumes lie where it lies.
     class: Option<Arc<DeviceClass>>,

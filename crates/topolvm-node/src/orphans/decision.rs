@@ -8,7 +8,7 @@ use super::args::{OrphanPolicy, OrphanSettings};
 use super::proof::Doubt;
 use super::suspect::Suspect;
 
-/// What becomes of an LV.
+/// Next step with an LV.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It stays as it is, with this note for people.

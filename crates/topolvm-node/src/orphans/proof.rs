@@ -22,8 +22,8 @@ impl Counts {
     }
 }
 
-/// What the cluster says about one LV.
-#[derive(Clone, Debug)]
+/// Statements of the cluster about one LV. Without questions it says nothing.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
     /// State of the object that it was made for.
     pub(crate) object: ObjectState,
@@ -38,6 +38,8 @@ pub(crate) struct Evidence {
 pub(crate) enum Doubt {
     #[error("it lacks the tags that say by whom, for which object and in which cluster it was made")]
     Unmarked,
+    #[error("it is read-only, as snapshots are, and a VolumeSnapshotContent may refer to it")]
+    Snapshot,
     #[error("its LogicalVolume is one of node {0}, so its disk was moved here")]
     Elsewhere(String),
     #[error("it was made in another cluster")]
@@ -68,6 +70,9 @@ pub(crate) fn find_doubt(
     else {
         return Some(Doubt::Unmarked);
     };
+    if !suspect.is_writable {
+        return Some(Doubt::Snapshot);
+    }
     match &evidence.object {
         ObjectState::Gone => {}
         ObjectState::Exists(volume) => return Some(Doubt::Elsewhere(volume.spec.node_name.clone())),

@@ -1,7 +1,9 @@
 //! Asks the API server, and never a cache, what it knows of LVs without an object.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, PersistentVolume};
 use kube::api::{ListParams, Patch, PatchParams};
@@ -10,7 +12,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::list_selected;
+use topolvm_kube::{list_in_pages, list_selected};
 
 use super::suspect::Suspect;
 use crate::api_server::{ApiError, DEADLINE, call};
@@ -30,7 +32,7 @@ pub(crate) struct Server {
     cluster: OnceCell<String>,
 }
 
-/// What the API server knows.
+/// Knowledge of the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerState {
     /// UID of the namespace kube-system.
@@ -42,9 +44,10 @@ pub(crate) struct ServerState {
 }
 
 /// State of the object of an LV.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum ObjectState {
     /// There is none with this UID.
+    #[default]
     Gone,
     /// It exists.
     Exists(Arc<LogicalVolume>),
@@ -94,12 +97,30 @@ impl Server {
         Ok(found.map_or(ObjectState::Gone, |found| ObjectState::Exists(Arc::new(found))))
     }
 
-    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner gives
-    /// it the name that the volume has.
+    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
+    /// gives it the name that the volume has.
     pub(crate) async fn find_persistent_volume(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
         let Some(name) = &suspect.object else { return Ok(None) };
         let found = call(DEADLINE, self.persistent_volumes.get_metadata_opt(name)).await?;
         Ok(found.map(|found| found.name_any()))
+    }
+
+    /// Looks through all PersistentVolumes for one that refers to an LV, whatever its name is, and returns that.
+    pub(crate) async fn search_persistent_volumes(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
+        let refers = |persistent: &PersistentVolume| {
+            let source = persistent.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+            source.is_some_and(|csi| csi.driver == self.flavor.driver_name() && csi.volume_handle == suspect.uid)
+        };
+        let search = async {
+            let mut all = pin!(list_in_pages(&self.persistent_volumes, ListParams::default()));
+            while let Some(persistent) = all.try_next().await? {
+                if refers(&persistent) {
+                    return Ok(Some(persistent.name_any()));
+                }
+            }
+            Ok(None)
+        };
+        call(DEADLINE, search).await
     }
 
     /// Writes an annotation of the Node, or takes it away.

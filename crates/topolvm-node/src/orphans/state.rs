@@ -1,4 +1,4 @@
-//! What an agent remembers of LVs without an object between two looks at them.
+//! Memory of an agent of LVs without an object, between two looks at them.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! What the name and the tags of an LV without an object say.
+//! The facts that name and tags of an LV without an object tell.
 
+use lvm::LvAttr;
 use lvmd::{is_object_uid, quarantined_at, quarantined_uid};
 use topolvm_api::ApiFlavor;
 
@@ -25,6 +26,8 @@ pub(crate) struct Suspect {
     pub(crate) created: Option<i64>,
     /// True if lvmd made it.
     pub(crate) is_managed: bool,
+    /// True if it can be written to, unlike snapshots.
+    pub(crate) is_writable: bool,
 }
 
 impl Suspect {
@@ -44,6 +47,7 @@ impl Suspect {
             cluster: value(flavor.cluster_tag()),
             created: value(flavor.created_tag()).and_then(|time| time.parse().ok()),
             is_managed: lv.tags.iter().any(|tag| tag == lvmd::MANAGED),
+            is_writable: lv.attr.is_some_and(LvAttr::is_writable),
             class: class.to_owned(),
             lv,
         })

@@ -15,7 +15,7 @@ use super::{ReconcileError, Reconciler};
 use crate::lvmd_client::to_wire;
 
 impl Reconciler {
-    /// Renames the LV to the UID of the object. Returns the object with its volume, or `None` if it cannot have that LV.
+    /// Renames the LV to the UID of the object. Returns the object with its volume, or `None` if it cannot have it.
     ///
     /// Unlike a new LV it stays when the object is gone before its status is written: it is an orphan again.
     pub(super) async fn adopt(

@@ -1,4 +1,4 @@
-//! What a comparison found in LVM that is about LVs without objects.
+//! The part of a comparison that is about LVs without objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Adds what is in a device class; `None` if it cannot be listed. `has_object` tells whether the cache has an object
-    /// of this UID.
+    /// Adds what is in a device class; `None` if it cannot be listed. `has_object` tells whether the cache has an
+    /// object of this UID.
     pub(super) fn add(
         &mut self,
         flavor: ApiFlavor,

@@ -78,31 +78,50 @@ impl Reconciler {
         listing: &'a Listing,
         node: &PartialObjectMeta<Node>,
     ) -> Result<Vec<Orphan<'a>>, ApiError> {
-        let server = self.server.read_state(node).await?;
+        let counts = self.count(listing);
+        // Of many at once nothing has to be known but that they are many
+        let asks = self.orphan_settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
         let mut found = Vec::new();
         for suspect in listing.suspects.values() {
-            let object = self.server.find_object(suspect).await?;
-            if let ObjectState::Exists(volume) = &object
-                && volume.spec.node_name == self.node
-            {
-                if suspect.is_quarantined {
-                    self.give_back(suspect, volume).await;
-                }
-                continue;
-            }
-            let persistent_volume = self.server.find_persistent_volume(suspect).await?;
-            let is_in_use = self.is_in_use(suspect).await;
-            found.push((suspect, Evidence { object, persistent_volume, is_in_use }));
+            found.extend(self.find_evidence(suspect, asks).await?.map(|evidence| (suspect, evidence)));
         }
-        let now = (self.now)();
-        let due = |suspect: &Suspect| !suspect.is_quarantined || self.orphan_settings.is_due(suspect, now);
-        let orphans = found.iter().filter(|(suspect, _)| due(suspect)).count();
-        let counts = Counts { volumes: listing.volumes, orphans };
+        if self.orphan_settings.policy == OrphanPolicy::Report {
+            return Ok(found.into_iter().map(|(suspect, _)| Orphan { suspect, doubt: None }).collect());
+        }
+        let server = self.server.read_state(node).await?;
         let with_doubt = |(suspect, evidence): (&'a Suspect, Evidence)| Orphan {
             suspect,
             doubt: find_doubt(suspect, &server, &evidence, counts),
         };
         Ok(found.into_iter().map(with_doubt).collect())
+    }
+
+    /// Collects what the cluster says about an LV, as far as it is asked; `None` if the LV has its object.
+    async fn find_evidence(&self, suspect: &Suspect, asks: bool) -> Result<Option<Evidence>, ApiError> {
+        let mut evidence = Evidence::default();
+        if asks || suspect.is_quarantined {
+            evidence.object = self.server.find_object(suspect).await?;
+        }
+        if let ObjectState::Exists(volume) = &evidence.object
+            && volume.spec.node_name == self.node
+        {
+            if suspect.is_quarantined {
+                self.give_back(suspect, volume).await;
+            }
+            return Ok(None);
+        }
+        if asks {
+            evidence.persistent_volume = self.server.find_persistent_volume(suspect).await?;
+            evidence.is_in_use = self.is_in_use(suspect).await;
+        }
+        Ok(Some(evidence))
+    }
+
+    /// Counts the LVs that are without an object at once: those that are not in quarantine, or are to leave it.
+    fn count(&self, listing: &Listing) -> Counts {
+        let now = (self.now)();
+        let counts = |suspect: &&Suspect| !suspect.is_quarantined || self.orphan_settings.is_due(suspect, now);
+        Counts { volumes: listing.volumes, orphans: listing.suspects.values().filter(counts).count() }
     }
 
     /// Does what is due, and returns what becomes of each LV.
@@ -135,14 +154,17 @@ impl Reconciler {
 
     /// Puts an LV into quarantine; returns why not. The next comparison finds it there.
     async fn quarantine(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect) -> Option<String> {
+        if let Some(doubt) = self.find_last_doubt(suspect).await {
+            return Some(doubt);
+        }
         let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
         let at = (self.now)().as_second();
         if let Err(error) = self.lvmd.quarantine(lv, &suspect.class, at).await {
             return Some(log_failure(suspect, "cannot put the logical volume into quarantine", &error));
         }
         let message = format!(
-            "LV {lv} of device class {} was put into quarantine: LogicalVolume {object} does not exist; kubectl topolvm \
-             orphans lists, restores and deletes it",
+            "LV {lv} of device class {} was put into quarantine: LogicalVolume {object} does not exist; kubectl \
+             topolvm orphans lists, restores and deletes it",
             suspect.class
         );
         tracing::warn!(lv, object, message, "put a logical volume into quarantine");
@@ -152,6 +174,9 @@ impl Reconciler {
 
     /// Removes an LV whose quarantine has ended; returns why not.
     async fn remove_quarantined(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect, at: i64) -> Option<String> {
+        if let Some(doubt) = self.find_last_doubt(suspect).await {
+            return Some(doubt);
+        }
         let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
         if let Err(error) = self.lvmd.remove_quarantined(lv, &suspect.class, at).await {
             return Some(log_failure(suspect, "cannot remove the logical volume after its quarantine", &error));
@@ -160,6 +185,18 @@ impl Reconciler {
         tracing::warn!(lv, object, message, "removed a logical volume after its quarantine");
         self.events.quarantine_ended(&node_reference(node), &message).await;
         None
+    }
+
+    /// Looks for a PersistentVolume of any name that refers to an LV which is about to be changed; returns what to
+    /// tell.
+    async fn find_last_doubt(&self, suspect: &Suspect) -> Option<String> {
+        match self.server.search_persistent_volumes(suspect).await {
+            Ok(found) => found.map(|name| format!("left alone: {}", Doubt::PersistentVolume(name))),
+            Err(error) => {
+                tracing::warn!(lv = suspect.lv.name, error = error_chain(&error), "cannot look for PersistentVolumes");
+                Some("left alone: the PersistentVolumes cannot be listed".to_owned())
+            }
+        }
     }
 
     /// Gives an LV in quarantine back to its object, which is there again.
@@ -216,8 +253,8 @@ impl Reconciler {
     }
 
     /// Stores on the Node the time of creation of the newest object whose LV is there: an API server that has it
-    /// remembers all objects until then. As long as an LV without an object is newer, it stays as it is: of what the API
-    /// server has forgotten nothing may be taken for older than that.
+    /// remembers all objects until then. As long as an LV without an object is newer, it stays as it is: of what the
+    /// API server has forgotten nothing may be taken for older than that.
     async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
         let settled = (self.now)().checked_sub(SETTLED).map_or(0, |settled| settled.as_second());
         let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();

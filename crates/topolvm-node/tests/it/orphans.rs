@@ -106,8 +106,9 @@ impl Agent {
             }
         };
         let reached = tokio::time::timeout(Duration::from_secs(30), reached).await;
-        reached
-            .unwrap_or_else(|_| panic!("{:?}: {:#?}", self.cluster.lvm.volumes(VG), self.cluster.api.list_json(NODES)))
+        let state = || (self.cluster.lvm.volumes(VG), self.cluster.api.list_json(NODES));
+        assert!(reached.is_ok(), "{:#?}", state());
+        reached.unwrap()
     }
 
     async fn until_node<T>(&self, found: impl Fn(&Value) -> Option<T>) -> T {
@@ -135,7 +136,7 @@ impl Agent {
 
     /// Waits for more looks at the LVs without an object.
     async fn look(&self) {
-        let looks = || self.cluster.api.count("get", "namespaces");
+        let looks = || self.cluster.api.count("list", NODES);
         let before = looks();
         self.until(|| (looks() >= before + LOOKS).then_some(())).await;
     }
@@ -232,7 +233,7 @@ async fn an_object_that_returns_before_its_status_was_written_gets_its_lv_and_no
     assert_eq!(agent.cluster.lvm.volume(VG, GONE).unwrap().uuid, uuid);
 }
 
-/// What may be wrong with the API server or the LV.
+/// A fault of the API server, or a use of the LV.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The agent talks to another cluster.
@@ -245,6 +246,10 @@ enum Fault {
     NewNode,
     /// The PersistentVolume is there.
     PersistentVolume,
+    /// A PersistentVolume of another name refers to the LV.
+    RenamedPersistentVolume,
+    /// It is a snapshot.
+    Snapshot,
     /// Both volumes have lost their objects.
     TooMany,
     /// A process has the device open.
@@ -274,6 +279,17 @@ impl Fault {
                 let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-gone"}});
                 api.apply_json(volume);
             }
+            Self::RenamedPersistentVolume => {
+                let source = json!({"driver": "topolvm.io", "volumeHandle": GONE});
+                let metadata = json!({"name": "by-hand"});
+                api.apply_json(json!({
+                    "apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": {"csi": source},
+                }));
+            }
+            Self::Snapshot => {
+                lvm.edit_volume(VG, GONE, |volume| volume.attr.replace_range(1..2, "r"));
+                lvm.extend_group(VG, 0);
+            }
             Self::TooMany => agent.lose_object("pvc-stays"),
             Self::Open => lvm.edit_volume(VG, GONE, |volume| volume.open = true),
             Self::Unmarked => {
@@ -301,6 +317,8 @@ impl Fault {
 #[case(Fault::RestoredBackup, "newer than what the API server remembers")]
 #[case(Fault::NewNode, "newer than what the API server remembers")]
 #[case(Fault::PersistentVolume, "PersistentVolume pvc-gone is there")]
+#[case(Fault::RenamedPersistentVolume, "PersistentVolume by-hand is there")]
+#[case(Fault::Snapshot, "read-only, as snapshots are")]
 #[case(Fault::TooMany, "2 LVs of this node")]
 #[case(Fault::Open, "in use")]
 #[case(Fault::Unmarked, "lacks the tags")]

@@ -16,16 +16,20 @@ pub(super) fn of(mut program: Command) -> String {
 /// The flags of a program with commands: those that each command takes, and then its own by command.
 pub(super) fn of_commands(mut program: Command) -> String {
     program.build();
-    let own = |command: &Command| {
-        let flags = command.get_arguments().filter(|flag| !flag.is_global_set() && flag.get_long().is_some());
-        let flags = flags.filter(|flag| !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version));
-        let of = code(command.get_name());
-        flags.map(|flag| [of.clone(), name(flag), default(flag), meaning(flag)]).collect::<Vec<_>>()
-    };
     let global = program.get_arguments().filter(|flag| flag.is_global_set() && flag.get_long().is_some());
     let mut rows: Vec<_> = global.map(|flag| ["all".to_owned(), name(flag), default(flag), meaning(flag)]).collect();
-    rows.extend(program.get_subcommands().flat_map(own));
+    rows.extend(program.get_subcommands().flat_map(|command| of_command("", command)));
     table(["Command", "Flag", "Default", "Meaning"], rows)
+}
+
+/// Returns the rows of a command below `parent`, and of the commands below it.
+fn of_command(parent: &str, command: &Command) -> Vec<[String; 4]> {
+    let path = format!("{parent}{}", command.get_name());
+    let flags = command.get_arguments().filter(|flag| !flag.is_global_set() && flag.get_long().is_some());
+    let flags = flags.filter(|flag| !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version));
+    let own = flags.map(|flag| [code(&path), name(flag), default(flag), meaning(flag)]);
+    let below = command.get_subcommands().flat_map(|below| of_command(&format!("{path} "), below));
+    own.chain(below).collect()
 }
 
 fn name(flag: &Arg) -> String {

@@ -1,4 +1,4 @@
-//! What becomes of an LV, by setting, proof and time.
+//! The next step with an LV, by setting, proof and time.
 
 use proptest::prelude::*;
 use topolvm_api::ApiFlavor;

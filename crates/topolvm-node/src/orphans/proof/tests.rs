@@ -19,7 +19,7 @@ fn lv(tags: &[&str]) -> Lv {
         size_bytes: 1,
         number: None,
         tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
-        attr: None,
+        attr: "-wi-a-----".parse().ok(),
         thin_used_bytes: None,
     }
 }
@@ -35,8 +35,9 @@ const TAGS: [&str; 4] = [
 /// Facts of which each may speak against an orphan.
 #[derive(Clone, Debug)]
 struct Facts {
-    /// Which of the tags are there.
+    /// True for each tag that is there.
     tags: [bool; 4],
+    is_writable: bool,
     is_same_cluster: bool,
     object: Option<&'static str>,
     objects: usize,
@@ -51,6 +52,7 @@ impl Facts {
     fn of_orphan() -> Self {
         Self {
             tags: [true; 4],
+            is_writable: true,
             is_same_cluster: true,
             object: None,
             objects: 1,
@@ -64,7 +66,8 @@ impl Facts {
     fn find_doubt(&self) -> Option<Doubt> {
         let tags: Vec<_> =
             TAGS.into_iter().zip(self.tags).filter(|(_, is_there)| *is_there).map(|(tag, _)| tag).collect();
-        let suspect = Suspect::of(ApiFlavor::TopoLvm, "ssd", lv(&tags)).unwrap();
+        let attr = if self.is_writable { "-wi-a-----" } else { "-ri-a-----" }.parse().ok();
+        let suspect = Suspect::of(ApiFlavor::TopoLvm, "ssd", Lv { attr, ..lv(&tags) }).unwrap();
         let server = ServerState {
             cluster: if self.is_same_cluster { "c1" } else { "c2" }.to_owned(),
             objects: self.objects,
@@ -89,6 +92,7 @@ fn each_doubt_is_enough() {
         assert_eq!(facts.find_doubt(), Some(Doubt::Unmarked), "{}", TAGS[tag]);
     }
     let found = |facts: Facts| facts.find_doubt().unwrap();
+    assert_eq!(found(Facts { is_writable: false, ..orphan() }), Doubt::Snapshot);
     assert_eq!(found(Facts { is_same_cluster: false, ..orphan() }), Doubt::OtherCluster);
     assert_eq!(found(Facts { object: Some("n2"), ..orphan() }), Doubt::Elsewhere("n2".to_owned()));
     assert_eq!(found(Facts { objects: 0, ..orphan() }), Doubt::NothingListed);
@@ -110,6 +114,7 @@ proptest! {
     #[test]
     fn nothing_is_proven_unless_every_fact_agrees(
         tags in any::<[bool; 4]>(),
+        is_writable in any::<bool>(),
         is_same_cluster in any::<bool>(),
         object in proptest::option::of(Just("n2")),
         objects in 0..3_usize,
@@ -121,9 +126,9 @@ proptest! {
     ) {
         let counts = Counts { volumes, orphans };
         let facts = Facts {
-            tags, is_same_cluster, object, objects, remembers_until, persistent_volume, is_in_use, counts,
+            tags, is_writable, is_same_cluster, object, objects, remembers_until, persistent_volume, is_in_use, counts,
         };
-        let agree = tags == [true; 4] && is_same_cluster && object.is_none() && objects > 0
+        let agree = tags == [true; 4] && is_writable && is_same_cluster && object.is_none() && objects > 0
             && remembers_until.is_some_and(|until| until >= CREATED) && !persistent_volume && !is_in_use
             && orphans <= 10 && (orphans <= 1 || orphans * 10 <= volumes);
         prop_assert_eq!(facts.find_doubt().is_none(), agree);
