@@ -19,7 +19,7 @@ use crate::request::{self, RequestResult};
 use crate::size::human;
 use crate::table::table;
 
-pub(crate) use args::{OrphanCommand, RestoreFlags};
+pub(crate) use args::OrphanCommand;
 
 /// An LV without its LogicalVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

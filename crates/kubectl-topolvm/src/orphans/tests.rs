@@ -6,6 +6,7 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
 
 use super::adoption::Adoption;
+use super::args::RestoreFlags;
 use super::*;
 
 const LV: &str = "topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";

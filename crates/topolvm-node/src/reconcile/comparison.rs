@@ -12,6 +12,7 @@ use super::differences::{Differences, VolumeGauges};
 use super::listing::Listing;
 use crate::capacity::DeviceClasses;
 use crate::lvmd_client::Lv;
+use crate::orphans::OrphanPolicy;
 
 /// Shortest time between two comparisons of all volumes. lvmd tells of each change, and many volumes may come or go
 /// at once.
@@ -45,9 +46,19 @@ impl Reconciler {
                 self.handle_orphans(listing).await;
             }
             tokio::time::sleep(COMPARE_INTERVAL).await;
-            if let Ok(Err(_)) = tokio::time::timeout(COMPARE_AGAIN, device_classes.changed()).await {
+            if let Ok(Err(_)) = tokio::time::timeout(self.compare_again(), device_classes.changed()).await {
                 return;
             }
+        }
+    }
+
+    /// Returns the longest time until the next comparison. Where LVs without an object are put into quarantine it is
+    /// the time between two looks at them.
+    fn compare_again(&self) -> Duration {
+        if self.orphan_settings.policy == OrphanPolicy::Report {
+            COMPARE_AGAIN
+        } else {
+            COMPARE_AGAIN.min(self.look_again())
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
@@ -52,9 +52,14 @@ impl Reconciler {
         }
     }
 
+    /// Returns the time between two looks at the same LVs.
+    pub(super) fn look_again(&self) -> Duration {
+        LOOK_AGAIN.min(self.orphan_settings.grace_period)
+    }
+
     /// Returns whether LVs are to be looked at: others than before, or again after a while.
     fn must_look_at(&self, names: &BTreeSet<String>) -> bool {
-        let interval = LOOK_AGAIN.min(self.orphan_settings.grace_period);
+        let interval = self.look_again();
         match &self.orphan_state.lock().looked {
             Some((before, at)) if before == names => !names.is_empty() && at.elapsed() >= interval,
             Some(_) | None => true,
@@ -256,7 +261,7 @@ impl Reconciler {
     /// remembers all objects until then. As long as an LV without an object is newer, it stays as it is: of what the
     /// API server has forgotten nothing may be taken for older than that.
     async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
-        let settled = (self.now)().checked_sub(SETTLED).map_or(0, |settled| settled.as_second());
+        let settled = (self.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
         let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();
         let Some(newest) = newest.filter(|_| !listing.is_incomplete) else { return Ok(()) };
         if self.orphan_state.lock().remembers_until.is_some_and(|until| until >= newest) {
@@ -271,7 +276,7 @@ impl Reconciler {
             if listing.suspects.values().any(is_forgotten) {
                 return Ok(());
             }
-            let time = jiff::Timestamp::from_second(newest).unwrap_or_default().to_string();
+            let time = Timestamp::from_second(newest).unwrap_or_default().to_string();
             self.server.annotate_node(self.flavor.volumes_until(), Some(&time)).await?;
         }
         self.orphan_state.lock().remembers_until = Some(newest);

@@ -162,7 +162,8 @@ fn settings(policy: OrphanPolicy) -> OrphanSettings {
 fn volume(name: &str, uid: &str, hours: i64) -> Value {
     let created = now().checked_sub(SignedDuration::from_hours(hours)).unwrap();
     let mut object = json!(fresh(name).uid(uid).class("ssd").build());
-    object["metadata"]["creationTimestamp"] = json!(created.to_string());
+    let metadata = object.pointer_mut("/metadata").and_then(Value::as_object_mut).unwrap();
+    metadata.insert("creationTimestamp".to_owned(), json!(created.to_string()));
     object
 }
 
@@ -265,7 +266,9 @@ impl Fault {
     fn happen(self, agent: &Agent) {
         let (api, lvm) = (&agent.cluster.api, &agent.cluster.lvm);
         let forget_node = |value: Value| {
-            api.edit(NODES, "", "n1", move |node| node["metadata"]["annotations"]["topolvm.io/volumes-until"] = value);
+            api.edit(NODES, "", "n1", move |node| {
+                *node.pointer_mut("/metadata/annotations/topolvm.io~1volumes-until").unwrap() = value;
+            });
         };
         match self {
             Self::OtherCluster => drop(api.apply_json(namespace("c2"))),
@@ -301,7 +304,7 @@ impl Fault {
         agent.lose_object("pvc-gone");
         if matches!(self, Self::OtherNode) {
             let mut moved = volume("pvc-gone", GONE, 2);
-            moved["spec"]["nodeName"] = json!("n2");
+            *moved.pointer_mut("/spec/nodeName").unwrap() = json!("n2");
             api.apply_json(moved);
         }
         if matches!(self, Self::TooMany) {

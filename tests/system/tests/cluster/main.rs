@@ -29,6 +29,7 @@ mod node_label;
 mod node_storage;
 mod nudge;
 mod old_objects;
+mod orphans;
 mod pages;
 mod permissions;
 mod plugin;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         metrics::trials(),
         events::trials(),
         nudge::trials(),
+        orphans::trials(),
         replicas::trials(),
         switching::trials(),
         legacy::trials(),

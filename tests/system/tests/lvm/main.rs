@@ -20,6 +20,7 @@ mod lvm_conf;
 mod missing_disk;
 mod moved;
 mod power_cut;
+mod quarantine;
 mod raid;
 mod scsi_disks;
 mod signatures;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         .chain(random.iter().copied().flatten())
         .chain(raid::TESTS)
         .chain(wiping::TESTS)
+        .chain(quarantine::TESTS)
         .chain(missing_disk::TESTS)
         .chain(wrong_device::TESTS)
         .chain(survival::TESTS)

@@ -34,6 +34,7 @@ const TAGS: [&str; 4] = [
 
 /// Facts of which each may speak against an orphan.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each fact may be true or false by itself")]
 struct Facts {
     /// True for each tag that is there.
     tags: [bool; 4],
@@ -63,11 +64,14 @@ impl Facts {
         }
     }
 
-    fn find_doubt(&self) -> Option<Doubt> {
+    fn suspect(&self) -> Suspect {
         let tags: Vec<_> =
             TAGS.into_iter().zip(self.tags).filter(|(_, is_there)| *is_there).map(|(tag, _)| tag).collect();
         let attr = if self.is_writable { "-wi-a-----" } else { "-ri-a-----" }.parse().ok();
-        let suspect = Suspect::of(ApiFlavor::TopoLvm, "ssd", Lv { attr, ..lv(&tags) }).unwrap();
+        Suspect::of(ApiFlavor::TopoLvm, "ssd", Lv { attr, ..lv(&tags) }).unwrap()
+    }
+
+    fn find_doubt(&self) -> Option<Doubt> {
         let server = ServerState {
             cluster: if self.is_same_cluster { "c1" } else { "c2" }.to_owned(),
             objects: self.objects,
@@ -78,7 +82,7 @@ impl Facts {
         });
         let persistent_volume = self.persistent_volume.then(|| "pvc-1".to_owned());
         let evidence = Evidence { object, persistent_volume, is_in_use: self.is_in_use };
-        find_doubt(&suspect, &server, &evidence, self.counts)
+        find_doubt(&self.suspect(), &server, &evidence, self.counts)
     }
 }
 
@@ -86,10 +90,10 @@ impl Facts {
 fn each_doubt_is_enough() {
     let orphan = Facts::of_orphan;
     assert_eq!(orphan().find_doubt(), None);
-    for tag in 0..4 {
+    for (tag, name) in TAGS.iter().enumerate() {
         let mut facts = orphan();
         facts.tags[tag] = false;
-        assert_eq!(facts.find_doubt(), Some(Doubt::Unmarked), "{}", TAGS[tag]);
+        assert_eq!(facts.find_doubt(), Some(Doubt::Unmarked), "{name}");
     }
     let found = |facts: Facts| facts.find_doubt().unwrap();
     assert_eq!(found(Facts { is_writable: false, ..orphan() }), Doubt::Snapshot);

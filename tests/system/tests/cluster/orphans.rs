@@ -1,0 +1,146 @@
+//! LVs whose LogicalVolume was taken away by force: reported, kept in quarantine, brought back with their data.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::VolumeMode;
+use system_tests::plugin;
+
+use crate::Body;
+use crate::fixture::{Fixture, VG};
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let all: [(&str, Body); 1] = [(
+        "a_volume_whose_object_was_taken_away_by_force_comes_back_with_its_data_under_a_new_claim",
+        lose_and_restore,
+    )];
+    all.map(|(name, body)| (name.to_owned(), body)).into()
+}
+
+const OBJECTS: &str = "logicalvolumes.topolvm.io";
+const PREFIX: &str = "topolvm.quarantine.";
+
+fn lose_and_restore(fixture: &Fixture) -> Result<()> {
+    let mut spec = fixture.spec.clone();
+    spec.node_arguments.extend(["--orphans=quarantine", "--orphan-grace-period=5s"].map(str::to_owned));
+    fixture.run_with_spec(
+        &spec,
+        || Ok(()),
+        || {
+            // Of a node that has no volume but one that is gone nothing would be believed
+            fixture.apply_claim("stays", "immediate", "64Mi")?;
+            fixture.wait_bound("stays")?;
+            fixture.apply_claim("lost", "waiting", "64Mi")?;
+            fixture.start_pod("lost", VolumeMode::Filesystem)?;
+            fixture.write_word("lost", "precious")?;
+            let lv = lose(fixture)?;
+            restore(fixture, &lv)?;
+            delete_by_plugin(fixture)
+        },
+    )?;
+    fixture.check_volumes(0)
+}
+
+/// Takes the LogicalVolume of a claim away by force, and the claim with its PersistentVolume after that. Returns the
+/// name of the LV in quarantine.
+fn lose(fixture: &Fixture) -> Result<String> {
+    wait_remembered(fixture, "lost")?;
+    let volume = fixture.volume_name("lost")?;
+    let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
+    take_object_away(fixture, &volume)?;
+    // While a pod writes to it, and as long as it has a PersistentVolume, nobody touches it
+    wait_orphan(fixture, &id, &format!("PersistentVolume {volume} is there"))?;
+    let message = fixture.wait_event(fixture.node.name(), "OrphanedVolumes")?;
+    ensure!(message.contains(&id), "{message}");
+    let report = plugin::json(&fixture.cluster, &["doctor"])?.to_string();
+    let commands = format!("kubectl topolvm orphans restore {} {id}", fixture.node.name());
+    ensure!(report.contains(&commands), "doctor does not tell of it: {report}");
+    ensure!(fixture.read_word("lost")? == "precious", "the pod has lost its volume");
+
+    fixture.delete_pod("lost")?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "lost", "--timeout=90s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=90s"])?;
+    fixture.wait_event(fixture.node.name(), "VolumeQuarantined")?;
+    let kept = format!("{PREFIX}{id}");
+    wait_orphan(fixture, &kept, "in quarantine until somebody")?;
+    let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name,lv_tags {VG}"))?;
+    ensure!(lvs.contains(&kept) && lvs.contains("topolvm.io/quarantined="), "{lvs}");
+    Ok(kept)
+}
+
+/// Brings the LV back under a new claim, and deletes that as any other.
+fn restore(fixture: &Fixture, lv: &str) -> Result<()> {
+    let node = fixture.node.name().to_owned();
+    let arguments = ["orphans", "restore", &node, lv, "--claim=back", "--storage-class=waiting"];
+    for _ in 0..2 {
+        plugin::run_successfully(&fixture.cluster, &arguments)?;
+    }
+    fixture.wait_bound("back")?;
+    fixture.start_pod("back", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("back")? == "precious", "the data has changed");
+    fixture.expand("back", "128Mi")?;
+    fixture.wait_value("pvc", "back", ".status.capacity.storage", "128Mi")?;
+    fixture.check_volumes(2)?;
+    let none = orphans(fixture)?;
+    ensure!(none.is_empty(), "{none:?}");
+    let volume = fixture.volume_name("back")?;
+    let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}).to_string();
+    fixture.kubectl(&["patch", "persistentvolume", &volume, "-p", &policy])?;
+    fixture.delete_pod_and_claim("back")
+}
+
+/// Takes away the object of the other volume, as after a restore of an API server that does not remember it, and then
+/// has the plugin delete the LV.
+fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
+    fixture.apply_claim("last", "immediate", "64Mi")?;
+    fixture.wait_bound("last")?;
+    wait_remembered(fixture, "last")?;
+    let volume = fixture.volume_name("stays")?;
+    let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
+    let before = "topolvm.io/volumes-until=2020-01-01T00:00:00Z";
+    fixture.kubectl(&["annotate", "node", fixture.node.name(), "--overwrite", before])?;
+    take_object_away(fixture, &volume)?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "stays", "--timeout=90s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=90s"])?;
+    wait_orphan(fixture, &id, "newer than what the API server remembers")?;
+    let arguments = ["orphans", "delete", fixture.node.name(), &id, "--yes"];
+    plugin::run_successfully(&fixture.cluster, &arguments)?;
+    fixture.delete_claim("last")?;
+    fixture.wait_no_volumes()
+}
+
+/// Takes the finalizer off by hand and deletes the object while the agent hangs.
+fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
+    fixture.node.script("kill -STOP $(pidof topolvm-node)")?;
+    let object = format!("{OBJECTS}/{volume}");
+    let taken = fixture
+        .kubectl(&["patch", &object, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
+        .and_then(|_| fixture.kubectl(&["delete", &object, "--force", "--grace-period=0"]));
+    fixture.node.script("kill -CONT $(pidof topolvm-node)")?;
+    taken.map(drop)
+}
+
+/// Waits until the API server is known to remember the volume of a claim.
+fn wait_remembered(fixture: &Fixture, claim: &str) -> Result<()> {
+    let created = fixture.value(OBJECTS, &fixture.volume_name(claim)?, ".metadata.creationTimestamp")?;
+    let path = r".metadata.annotations.topolvm\.io/volumes-until";
+    fixture.cluster.ready("apiserver", || {
+        let until = fixture.value("node", fixture.node.name(), path)?;
+        ensure!(until >= created, "{claim} of {created} is remembered until {until:?} only");
+        Ok(())
+    })
+}
+
+/// Waits until the agent says this about an LV.
+fn wait_orphan(fixture: &Fixture, lv: &str, note: &str) -> Result<()> {
+    fixture.cluster.ready("apiserver", || {
+        let orphans = orphans(fixture)?;
+        let orphan = orphans.iter().find(|orphan| orphan["lv"] == lv).context("the LV is not listed")?;
+        ensure!(orphan["note"].as_str().is_some_and(|told| told.contains(note)), "{orphan}");
+        Ok(())
+    })
+}
+
+fn orphans(fixture: &Fixture) -> Result<Vec<Value>> {
+    let listed = plugin::json(&fixture.cluster, &["orphans", "list"])?;
+    Ok(listed["items"].as_array().context("no list")?.clone())
+}
