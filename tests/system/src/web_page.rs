@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::topolvm::{CONTROLLER, TopolvmSpec};
 use tokio::runtime::{self, Runtime};
 use topolvm_api::LogicalVolume;
@@ -93,6 +93,15 @@ impl WebPage {
             sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Returns an answer of the controller, as it gives it to its page.
+    pub fn ask(&self, path: &str) -> Result<Value> {
+        #[expect(clippy::disallowed_methods, reason = "curl is no part of the product")]
+        let output =
+            Command::new("curl").args(["-sSf", &format!("{}{path}", self.url)]).output().context("run curl")?;
+        ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).with_context(|| path.to_owned())
     }
 
     /// Returns the process id of the controller.
