@@ -18,6 +18,16 @@ pub const ENTER: &str = "\u{e007}";
 /// See [`TAB`].
 pub const ESCAPE: &str = "\u{e00c}";
 /// See [`TAB`].
+pub const END: &str = "\u{e010}";
+/// See [`TAB`].
+pub const HOME: &str = "\u{e011}";
+/// See [`TAB`].
+pub const ARROW_LEFT: &str = "\u{e012}";
+/// See [`TAB`].
+pub const ARROW_UP: &str = "\u{e013}";
+/// See [`TAB`].
+pub const ARROW_RIGHT: &str = "\u{e014}";
+/// See [`TAB`].
 pub const ARROW_DOWN: &str = "\u{e015}";
 
 /// Size and colours with which somebody looks.

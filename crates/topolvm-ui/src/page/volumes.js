@@ -149,22 +149,28 @@ function render() {
   byId("filters").hidden = total === 0;
   if (matched === 0) onEmpty(byId("no-rows"), total);
   const focused = document.activeElement;
+  const held = [...rowElements.values()].find((made) => made.contains(focused));
   const wanted = new Map();
   for (let at = first; at < last; at += 1) {
-    const row = pages.get(Math.floor(at / PAGE))?.rows[at % PAGE];
+    const row = pages.get(Math.floor(at / PAGE))?.rows[at % PAGE] ?? (held?.at === at ? held.volume : undefined);
     const key = row ? row.name : `#${at}`;
     wanted.set(key, place(rowElements.get(key) ?? blank(), at, height, row));
   }
   for (const [key, made] of rowElements) {
-    // A row with the focus stays where it is until the focus leaves it
-    if (!wanted.has(key)) made.contains(focused) ? wanted.set(key, made) : made.remove();
+    if (wanted.has(key)) continue;
+    // A row with the focus stays beyond the screen until the focus leaves it, or another volume is in its place there
+    const stays = made === held && made.at < matched && (made.at < first || made.at >= last);
+    stays ? wanted.set(key, place(made, made.at, height, made.volume)) : made.remove();
   }
   rowElements = wanted;
   const ordered = [...wanted.values()].sort((a, b) => a.at - b.at);
   ordered.forEach((made, index) => {
     if (list.children[index] !== made) list.insertBefore(made, list.children[index] ?? null);
   });
-  if (focused !== document.activeElement && list.contains(focused)) focused.focus({ preventScroll: true });
+  if (held && focused !== document.activeElement) {
+    const next = list.contains(focused) ? focused : ordered.find((made) => made.at === held.at)?.querySelector("button");
+    (next ?? byId("volumes")).focus({ preventScroll: true });
+  }
   askForMissing(first, last);
   planUsage();
   if (last > 0 && !isMarked) {

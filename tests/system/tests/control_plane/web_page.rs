@@ -7,12 +7,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
-use system_tests::browser::{ARROW_DOWN, Browser, ENTER, ESCAPE, LOOKS, Look, TAB};
+use system_tests::browser::{
+    ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP, Browser, END, ENTER, ESCAPE, HOME, LOOKS, Look, TAB,
+};
 use system_tests::web_page::{LV, WebPage};
 use topolvm_testkit::fixtures::storage_class;
 
 const NAMESPACES: [&str; 4] = ["bank", "media", "search", "shop"];
 const CLAIMS: [&str; 5] = ["data-postgres", "cache-redis", "broker-kafka", "index-search", "media-store"];
+/// Parts of the page that somebody looks at: what is added to the name of the picture, and how to get there.
+const PARTS: [(&str, &str); 2] =
+    [("", "scrollTo(0, 0)"), ("-volumes", "document.getElementById('volumes').scrollIntoView()")];
+/// Widths between those of the pictures: on both sides of where the columns of the list become lines, and of where
+/// margins shrink.
+const BETWEEN: [u32; 4] = [1100, 1099, 641, 640];
+/// Rows are on the screen, unless the list begins below it, and each of them is filled; or there is no volume.
+const ROWS_ARE_THERE: &str = "document.getElementById('table').hidden || ((rows) => (rows.length > 0 \
+     || document.getElementById('rows').getBoundingClientRect().top >= innerHeight) \
+     && rows.every((row) => !row.classList.contains('waiting')))([...document.querySelectorAll('#rows .row')])";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "the_web_page_shows_what_a_cluster_is_like_to_anybody_on_any_screen";
@@ -44,16 +56,18 @@ fn look_at_all() -> Result<()> {
     browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
     browser.screenshot(&pictures.join("overview.png"))?;
     browser.set_look(LOOKS[0])?;
+    walk_the_map(&browser, 12).context("map of cards")?;
+    find_with_the_keyboard(&browser).context("keyboard")?;
+    keep_focus_while_it_changes(&page, &browser).context("changes")?;
     look_at_disks(&page, &browser).context("disks")?;
     look("disks")?;
     browser.run("document.getElementById('clear').click()")?;
     browser.wait_for("document.getElementById('storage').hidden")?;
-    find_with_the_keyboard(&browser).context("keyboard")?;
-    keep_focus_while_it_changes(&page, &browser).context("changes")?;
 
     fill(&page, 300, 4, |number| if number % 5 == 0 { 9 } else { 1 });
     browser.wait_for("document.querySelectorAll('#nodes.dense .node').length === 300")?;
     look("full")?;
+    walk_the_map(&browser, 300).context("map of squares")?;
 
     break_some(&page);
     browser.wait_for("document.querySelectorAll('#problems .finding').length >= 3")?;
@@ -74,17 +88,39 @@ fn pictures() -> Result<PathBuf> {
 fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
     for look in LOOKS {
         browser.set_look(look)?;
-        browser.run(
-            "scrollTo(0, 0); return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
-        )?;
-        browser.screenshot(&pictures.join(format!("{state}-{}.png", look.name)))?;
-        let width = browser.run("return document.documentElement.scrollWidth")?;
-        ensure!(width.as_u64().is_some_and(|width| width <= u64::from(look.width)), "{}: {width} wide", look.name);
-        browser.check_accessibility().context(look.name)?;
+        for (part, go) in PARTS {
+            let name = format!("{state}{part}-{}", look.name);
+            browser.run(&format!(
+                "{go}; return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+            ))?;
+            browser.wait_for(ROWS_ARE_THERE)?;
+            browser.screenshot(&pictures.join(format!("{name}.png")))?;
+            check_layout(browser, look.width).context(name.clone())?;
+            browser.check_accessibility().context(name)?;
+        }
+    }
+    for width in BETWEEN {
+        browser.set_look(Look { name: "between", width, ..LOOKS[0] })?;
+        browser.wait_for(ROWS_ARE_THERE)?;
+        check_layout(browser, width).with_context(|| format!("{state}, {width} wide"))?;
     }
     browser.set_look(LOOKS[0])?;
     let messages = browser.console()?;
     ensure!(messages.is_empty(), "the console has {messages:#?}");
+    Ok(())
+}
+
+/// Checks that nothing is wider than the screen, and that no row of the list covers another one.
+fn check_layout(browser: &Browser, width: u32) -> Result<()> {
+    let widest = browser.run("return document.documentElement.scrollWidth")?;
+    ensure!(widest.as_u64().is_some_and(|widest| widest <= u64::from(width)), "{widest} wide");
+    let covered = browser.run(
+        "const rows = [...document.querySelectorAll('#rows .row')].map((row) => [row.getBoundingClientRect(), row]); \
+         rows.sort(([a], [b]) => a.top - b.top); \
+         return rows.filter(([box], at) => at > 0 && box.top < rows[at - 1][0].bottom - 1) \
+         .map(([, row]) => row.innerText)",
+    )?;
+    ensure!(covered == json!([]), "rows cover each other: {covered}");
     Ok(())
 }
 
@@ -157,6 +193,44 @@ fn find_with_the_keyboard(browser: &Browser) -> Result<()> {
     browser.wait_for(&format!("!document.getElementById('details').open && {focused}.closest('.row') !== null"))?;
     browser.run("document.getElementById('clear').click()")?;
     browser.wait_for("document.getElementById('matched').innerText === '60 volumes'")
+}
+
+/// Goes from node to node with the arrow keys, and shows the volumes of one, without a mouse.
+fn walk_the_map(browser: &Browser, nodes: usize) -> Result<()> {
+    browser.run("document.querySelector('#nodes .node[tabindex=\"0\"]').focus()")?;
+    let first_row = "return ((nodes) => nodes.filter((node) => node.offsetTop === nodes[0].offsetTop).length)\
+                     ([...document.querySelectorAll('#nodes .node')])";
+    let across = browser.run(first_row)?.as_u64().and_then(|across| usize::try_from(across).ok()).context("no row")?;
+    ensure!(1 < across && across < nodes, "{nodes} nodes are in rows of {across}");
+    let last = nodes - 1;
+    for (key, at) in [
+        (HOME, 0),
+        (ARROW_LEFT, 0),
+        (ARROW_RIGHT, 1),
+        (ARROW_DOWN, 1 + across),
+        (ARROW_LEFT, across),
+        (ARROW_UP, 0),
+        (END, last),
+        (ARROW_RIGHT, last),
+        (ARROW_UP, last - across),
+    ] {
+        browser.press(key)?;
+        browser.wait_for(&format!(
+            "document.activeElement === document.querySelectorAll('#nodes .node')[{at}] \
+             && document.querySelectorAll('#nodes .node[tabindex=\"0\"]').length === 1"
+        ))?;
+    }
+    let node = "document.querySelector('#filters input[name=node]').value";
+    browser.press(ENTER)?;
+    browser.wait_for(&format!(
+        "{node} === document.activeElement.dataset.node && document.activeElement.ariaPressed === 'true' \
+         && document.getElementById('matched').innerText.includes(' of ')"
+    ))?;
+    browser.press(ENTER)?;
+    browser.wait_for(&format!(
+        "{node} === '' && document.activeElement.ariaPressed === 'false' \
+         && !document.getElementById('matched').innerText.includes(' of ')"
+    ))
 }
 
 /// Changes a volume on the screen: what somebody has focused and where he has scrolled to stays.
