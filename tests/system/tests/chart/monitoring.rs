@@ -6,9 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
-use system_tests::chart::run_command;
+use system_tests::chart::{self, Helm, run_command};
 use system_tests::{commands, monitoring};
 use testbed::assets;
+
+use crate::objects::Objects;
 
 /// Runs the tests of the rules, of which each alert has one.
 pub(crate) fn test_alerts() -> Result<()> {
@@ -37,6 +39,24 @@ pub(crate) fn check_queries() -> Result<()> {
     promtool(&["check", "rules"], file.path())?;
     for query in queries {
         ensure!(!query.expression.contains('$'), "{}: another variable: {}", query.panel, query.expression);
+    }
+    Ok(())
+}
+
+/// Renders the rules for people whose pages are elsewhere: each alert links to its section there.
+pub(crate) fn check_runbooks(helm: Helm) -> Result<()> {
+    let (page, file) = ("https://docs.example.com/docs/monitoring.html", chart::values("monitoring"));
+    let set = format!("prometheus.rules.runbook={page}");
+    let rendered = chart::render(helm, "topolvm", "system", &["--values", &file.to_string_lossy(), "--set", &set])?;
+    let objects = Objects::parse(&rendered)?;
+    let rules = &objects.find("PrometheusRule", "topolvm")?["spec"];
+    let groups = rules["groups"].as_array().into_iter().flatten();
+    let alerts = groups.filter_map(|group| group["rules"].as_array()).flatten().filter(|rule| !rule["alert"].is_null());
+    let links: Vec<_> = alerts.map(|alert| (&alert["alert"], &alert["annotations"]["runbook_url"])).collect();
+    ensure!(links.len() == monitoring::rule_names(&monitoring::read_rules()?).alerts.len(), "of alerts: {links:#?}");
+    for (alert, link) in links {
+        let section = alert.as_str().context("an alert without a name")?.to_lowercase();
+        ensure!(*link == format!("{page}#{section}"), "{alert} links to {link}");
     }
     Ok(())
 }
