@@ -25,6 +25,15 @@ const ROUNDS: u64 = 9;
 const CACHED: Duration = Duration::from_mins(10);
 /// Pause between two updates: the page is told of changes within 0.3 s as one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Places between the first and the last volume that are scrolled to.
+const SCROLLS: u64 = 25;
+/// All rows on the screen are filled.
+const FILLED: &str = "document.querySelectorAll('#rows .row').length > 0 \
+                      && document.querySelectorAll('#rows .row.waiting').length === 0";
+/// Keeps in `longestTask` for how long the page was busy without a break: by how much a timer is late.
+const WATCH_TASKS: &str = "window.longestTask = 0; let last = performance.now(); const look = () => { \
+                           const now = performance.now(); window.longestTask = Math.max(longestTask, now - last - 5); \
+                           last = now; setTimeout(look, 5); }; look()";
 /// The page is complete: map of nodes, number of volumes, and first rows.
 const COMPLETE: &str = "document.querySelectorAll('#nodes.dense .node').length === 1000 \
                         && document.getElementById('matched').innerText === '50,000 volumes' \
@@ -50,11 +59,14 @@ pub fn run(directory: &Path) -> Result<Vec<Figure>> {
         updates.push(update(&browser, &page, &shown, round)?);
         largest = largest.max(looked_at()?);
     }
+    let longest_task = scroll_and_search(&browser, &page)?;
+    largest = largest.max(looked_at()?);
     drop(browser);
     let afterwards = rest(&page)?;
     Ok(vec![
         Figure { name: "ui.load_ms", value: median(loads).context("no load")?, unit: "ms", goal: 1000.0 },
         Figure { name: "ui.update_ms", value: median(updates).context("no update")?, unit: "ms", goal: 500.0 },
+        Figure { name: "ui.longest_task_ms", value: longest_task, unit: "ms", goal: 50.0 },
         Figure { name: "ui.rss_mib", value: (largest - alone).max(0.0), unit: "MiB", goal: 30.0 },
         Figure { name: "ui.rss_after_mib", value: (afterwards - alone).max(0.0), unit: "MiB", goal: 1.0 },
     ])
@@ -122,4 +134,22 @@ fn update(browser: &Browser, page: &WebPage, volume: &LogicalVolume, round: u64)
     let milliseconds = shown - before.as_secs_f64() * 1000.0;
     ensure!(milliseconds > 0.0, "it was shown {milliseconds} ms after the change");
     Ok(milliseconds)
+}
+
+/// Scrolls from the first volume to the last, and searches for those of a node. Returns the milliseconds for which the
+/// page was busy without a break at most.
+fn scroll_and_search(browser: &Browser, page: &WebPage) -> Result<f64> {
+    load(browser, page)?;
+    browser.run(WATCH_TASKS)?;
+    for place in 1..=SCROLLS {
+        browser.run(&format!("scrollTo(0, document.documentElement.scrollHeight * {place} / {SCROLLS})"))?;
+        browser.wait_for(FILLED)?;
+    }
+    browser.press("/")?;
+    for letter in "data-0420".chars() {
+        browser.press(&letter.to_string())?;
+    }
+    browser.wait_for("document.getElementById('matched').innerText === '50 of 50,000 volumes'")?;
+    browser.wait_for(FILLED)?;
+    browser.run("return longestTask")?.as_f64().context("no time")
 }
