@@ -91,7 +91,8 @@ fn fill(page: &WebPage) -> Result<LogicalVolume> {
 /// measurement would hide what the first browser leaves.
 fn wait_until_cached(page: &WebPage) -> Result<()> {
     let deadline = Instant::now() + CACHED;
-    while page.ask("api/volumes?limit=1")?["total"] != NODES * VOLUMES_PER_NODE {
+    let all = NODES * VOLUMES_PER_NODE;
+    while page.ask("api/volumes?limit=1")?.get("total").is_none_or(|total| *total != all) {
         ensure!(Instant::now() < deadline, "the controller does not have all objects after {CACHED:?}");
         sleep(PAUSE);
     }
