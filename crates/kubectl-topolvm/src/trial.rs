@@ -49,7 +49,12 @@ EOF
 kubectl wait --for=condition=Ready pod/trial --timeout=2m
 kubectl exec trial -- cat /data/dates
 
-Remove it again: kubectl delete pod/trial pvc/trial && kubectl topolvm trial --remove
+Remove it again:
+
+volume=$(kubectl get persistentvolumeclaim trial -o jsonpath='{.spec.volumeName}')
+kubectl delete pod/trial pvc/trial
+kubectl wait --for=delete "persistentvolume/$volume" --timeout=2m
+kubectl topolvm trial --remove
 "#;
 
 /// Runs `trial`.

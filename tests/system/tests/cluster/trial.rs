@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use system_tests::commands::Commands;
 use system_tests::objects::Objects;
 use system_tests::plugin::{self, Answer};
 use system_tests::shared::TestCluster;
@@ -11,6 +12,10 @@ use testbed::node::Node;
 
 /// Directory of the file: a disk of the node. Its root directory is in memory.
 const DIRECTORY: &str = "/var/lib/kubelet/topolvm-trial";
+/// Copies of the metadata of each volume group, which LVM makes before it changes one.
+const ARCHIVE: &str = "/etc/lvm/archive";
+/// Copies of a group whose name begins alike, and of one of the same name that is somebody else's.
+const OF_OTHERS: [&str; 2] = ["topolvm-trial_00000-1_00000-2.vg", "topolvm-trial_00009-3.vg"];
 const FILE: &str = "/var/lib/kubelet/topolvm-trial/topolvm-trial.img";
 /// From the command to a claim with a volume.
 const FIRST_CLAIM: Duration = Duration::from_mins(1);
@@ -30,17 +35,29 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     check_named(shared, node).context("what cannot be repaired")?;
     node.restart(false)?;
     check_after_reboot(shared).context("after a reboot")?;
-    shared.kubectl(&["delete", "pod/trial", "pvc/trial", TIMEOUT])?;
-    shared.kubectl(&["wait", "--for=delete", "persistentvolumes", "--all", TIMEOUT])?;
+    let page = Commands::of("trial.md", "Remove it")?;
+    page.clone().with("kubectl topolvm trial --remove", "# when the file is repaired")?.run(&shared.cluster)?;
     repair_deleted_file(shared, node).context("a file that somebody has deleted")?;
-    plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
-    let left = node.script(&format!(
-        "losetup -a; vgs --noheadings -o vg_name topolvm-trial 2>/dev/null || :; ls -d {DIRECTORY} 2>/dev/null || :"
-    ))?;
-    ensure!(left.is_empty(), "the removal leaves {left:?}");
+    remove(shared, node).context("removal")?;
     Objects::list(shared)?.ensure_same(&before)?;
     let again = plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
     ensure!(again.text == "there is no trial\n", "{again:?}");
+    Ok(())
+}
+
+/// Removes the trial, of which nothing but directories is left on the node, and no metadata of other groups is taken.
+fn remove(shared: &TestCluster, node: &Node) -> Result<()> {
+    let [longer, foreign] = OF_OTHERS.map(|name| format!("{ARCHIVE}/{name}"));
+    node.script(&format!(
+        "set -- {ARCHIVE}/topolvm-trial_*.vg; cp \"$1\" {longer}; sed s,topolvm.io/trial,mine, \"$1\" >{foreign}"
+    ))?;
+    plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
+    let left = node.script(&format!(
+        "losetup -a; vgs --noheadings -o vg_name topolvm-trial 2>/dev/null || :; ls -d {DIRECTORY} 2>/dev/null || :
+        find /etc/lvm -name 'topolvm-trial*' | sort
+        find /var/lib/kubelet/plugins/topolvm.io /var/lib/kubelet/plugins_registry /run/topolvm ! -type d"
+    ))?;
+    ensure!(left.lines().eq([longer, foreign]), "the removal leaves {left:?}");
     Ok(())
 }
 
