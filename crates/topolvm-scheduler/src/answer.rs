@@ -127,7 +127,7 @@ impl Answers {
         self.check_reservations()?;
         let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
         let score = |node: &str, capacity: &Capacity| {
-            let promised = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class));
+            let promised = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class, capacity));
             self.scoring.score_node(capacity, requested, promised)
         };
         let names = names_in(body, request)?;

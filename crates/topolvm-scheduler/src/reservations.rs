@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY};
-use topolvm_capacity::{Capacity as Ledger, Exemption, MinimumAllocation, watch_classes, watch_nodes, watch_volumes};
+use topolvm_capacity::{Capacity as Ledger, Exemption, MinimumAllocation, VolumeClasses, watch_classes, watch_volumes};
 use topolvm_kube::watch_all;
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use crate::binding_pods::{BindingPods, PodIdentity};
-use crate::capacity::{Capacity, Requested};
+use crate::capacity::{Capacity, Free, Requested};
 use crate::predicate::{FilterReason, check_node};
 
 /// Smallest volumes of the controller with its default flags.
@@ -44,7 +44,8 @@ pub(crate) struct OthersReservations<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Fits,
-    /// It fits unless another pod comes to the node, which will be known in a moment.
+    /// It fits unless another pod comes to the node, or kube-scheduler knows less of the node than is known here. It
+    /// will be known in a moment.
     Depends,
     Fails(FilterReason),
 }
@@ -62,7 +63,12 @@ impl Reservations {
         let ledger = Ledger::new(flavor, MINIMUMS, now);
         let reservations = Self { ledger: ledger.clone(), pods: Arc::default(), changed: watch::Sender::new(()) };
         let (client, end) = (|| client.clone(), || shutdown.clone());
-        tasks.spawn("watch of published capacity", watch_nodes(ledger.clone(), client(), end()));
+        let own = reservations.clone();
+        let nodes = watch_all("Nodes", Api::all(client()), end(), move |event| {
+            own.ledger.apply_node(&event);
+            own.changed.send_replace(());
+        });
+        tasks.spawn("watch of published capacity", nodes);
         tasks.spawn("watch of LogicalVolumes", watch_volumes(ledger.clone(), flavor, client(), end()));
         tasks.spawn("watch of StorageClasses", watch_classes(ledger, client(), end()));
         let own = reservations.clone();
@@ -84,7 +90,7 @@ impl Reservations {
         self.ledger.is_listed()
     }
 
-    /// Subscribes to changes of what pods have been promised.
+    /// Subscribes to changes of what pods have been promised, and of what nodes have.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -102,22 +108,35 @@ impl Reservations {
 }
 
 impl OthersReservations<'_> {
-    /// Returns the promised bytes of a device class on a node.
-    pub(crate) fn bytes(&self, node: &str, class: &str) -> u64 {
-        let class = if class == DEFAULT_DEVICE_CLASS_KEY { "" } else { class };
-        self.reservations.ledger.reserved_bytes(node, &class.into(), &self.own)
+    /// Returns the bytes of a device class that are not free for the pod on a node, of those that its Node object says
+    /// are: what is promised to others. The object of kube-scheduler may be older than what is known here. Then it may
+    /// count as free what is on the disk by now and so promised no more.
+    pub(crate) fn bytes(&self, node: &str, class: &str, capacity: &Capacity) -> u64 {
+        let said = if let Some(Free::Bytes(free)) = capacity.free(class) { *free } else { 0 };
+        let known = self.reservations.ledger.free_bytes(node, &classes(class), &self.own);
+        self.promised_bytes(node, class).max(known.map_or(0, |known| said.saturating_sub(known)))
     }
 
     /// Checks that a node has the requested bytes beside those that are promised.
     pub(crate) fn check_node(&self, node: &str, capacity: &Capacity, requested: &Requested) -> Fit {
-        if let Err(reason) = check_node(capacity, requested, |class| self.bytes(node, class)) {
+        if let Err(reason) = check_node(capacity, requested, |class| self.promised_bytes(node, class)) {
             return Fit::Fails(reason);
         }
         let (pods, now) = (self.reservations.pods.lock(), Instant::now());
-        let with_pods =
-            |class: &str| self.bytes(node, class).saturating_add(pods.requested_bytes(self.pod, node, class, now));
+        let with_pods = |class: &str| {
+            let pods = pods.requested_bytes(self.pod, node, class, now);
+            self.bytes(node, class, capacity).saturating_add(pods)
+        };
         if check_node(capacity, requested, with_pods).is_ok() { Fit::Fits } else { Fit::Depends }
     }
+
+    fn promised_bytes(&self, node: &str, class: &str) -> u64 {
+        self.reservations.ledger.reserved_bytes(node, &classes(class), &self.own)
+    }
+}
+
+fn classes(class: &str) -> VolumeClasses {
+    (if class == DEFAULT_DEVICE_CLASS_KEY { "" } else { class }).into()
 }
 
 impl Fit {

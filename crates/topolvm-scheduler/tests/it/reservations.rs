@@ -107,6 +107,39 @@ async fn what_a_claim_with_a_node_will_take_is_not_free_for_others() {
     assert_eq!(extender.answer("/predicate", &one).await, json!({"nodenames": ["a"], "failedNodes": {"b": FULL}}));
 }
 
+#[tokio::test]
+async fn a_node_object_that_counts_as_free_what_is_used_by_now_is_not_believed() {
+    let extender = Extender::ready().await;
+    let old = [node("a", &[("ssd", "8589934592")]), node("b", &[("ssd", "8589934592")])];
+    let question = request(&pod_with_claim("two", 4), &old);
+    assert_eq!(extender.answer("/predicate", &question).await["failedNodes"], Value::Null);
+    // A volume was made meanwhile
+    extender.api.apply_json(fixtures::node("a").capacity("ssd", 2).build());
+    let waiting = async {
+        while extender.answer("/predicate", &question).await["failedNodes"] != json!({"a": FULL}) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+    let scores = extender.answer("/prioritize", &question).await;
+    assert_eq!(scores, json!([{"host": "a", "score": 1}, {"host": "b", "score": 3}]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_for_which_a_node_has_just_got_room_waits_until_that_is_known() {
+    let extender = Extender::ready().await;
+    let started = Instant::now();
+    let new = [node("a", &[("ssd", "17179869184")]), node("b", &[("ssd", "8589934592")])];
+    let question = request(&pod_with_claim("two", 10), &new);
+    let growth = async {
+        tokio::task::yield_now().await;
+        extender.api.apply_json(fixtures::node("a").capacity("ssd", 16).build());
+    };
+    let (answer, ()) = tokio::join!(extender.answer("/predicate", &question), growth);
+    assert_eq!(answer["failedNodes"], json!({"b": FULL}));
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_another_choice_waits_until_it_is_known_where_the_one_before_goes() {
     let extender = Extender::ready().await;
