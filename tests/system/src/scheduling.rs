@@ -13,7 +13,7 @@ pub use self::burst::{CAPACITY_INTERVAL, run_burst};
 pub use self::extender::{EXTENDER, options_of_overlays, start_extender, stop_extender};
 pub use self::kube_scheduler::restart_kube_scheduler;
 pub use self::mode::Mode;
-pub use self::outcome::Outcome;
+pub use self::outcome::{Outcome, Sum};
 
 /// Settings of a burst.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use testbed::cluster::Cluster;
 use testbed::sidecars::{NAMESPACE, Sidecar};
-use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, start_controller};
+use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, manifests, start_controller};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use super::extender::{options_of_overlays, options_without_reservations, start_extender, stop_extender};
@@ -63,6 +63,13 @@ impl Mode {
         matches!(self, Self::Extender | Self::ExtenderWithoutReservations)
     }
 
+    /// Returns how many volumes may be refused in a burst. The extender is asked about each pod and knows what it has
+    /// answered about the others. In the other modes kube-scheduler goes by objects that are written after it has
+    /// chosen, so that it chooses full nodes in a burst, and again after the refusal.
+    pub(super) fn most_refused(self) -> Option<u64> {
+        (self == Self::Extender).then_some(0)
+    }
+
     /// Adds to a pod what the pod webhook adds in this mode, given the bytes that it wants of each device class.
     pub fn mark_pod(self, pod: &mut Value, wanted: &BTreeMap<&str, u64>) {
         if self.asks_extender()
@@ -110,6 +117,9 @@ impl Mode {
             Self::EmbeddedCapacity => {
                 cluster.stop(CONTROLLER, GRACE)?;
                 cluster.kubectl_ok(["delete", "csistoragecapacities", "--all", "--namespace", NAMESPACE])?;
+                let roles = manifests().join("base/sidecar-rbac.yaml");
+                let apply = ["apply", "--server-side", "--force-conflicts", "-f"].map(PathBuf::from);
+                cluster.kubectl_ok(apply.into_iter().chain([roles]))?;
                 start_controller(cluster, spec)
             }
             Self::Extender | Self::ExtenderWithoutReservations => {

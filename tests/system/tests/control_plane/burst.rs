@@ -1,25 +1,39 @@
-//! A burst of pods with volumes on three nodes that are nearly full, with kube-scheduler and csi-provisioner, in both
-//! modes.
+//! A burst of pods with volumes on three nodes that are nearly full, with kube-scheduler and csi-provisioner, in each
+//! mode; and the same without reservations, which shows what these prevent.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use system_tests::scheduling::{Mode, Settings, run_burst};
+use system_tests::scheduling::{Mode, Outcome, Settings, run_burst};
 
 use crate::Body;
 use crate::fixture::{Fixture, spec};
 
-pub(crate) const ALL: &[(&str, Body)] =
-    &[("a_burst_of_pods_fills_nodes_and_none_of_them_waits_although_there_is_room", fill_nodes)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("a_burst_of_pods_fills_nodes_and_none_of_them_waits_although_there_is_room", fill_nodes),
+    ("without_reservations_a_burst_of_pods_is_promised_more_than_nodes_have", fill_nodes_without_reservations),
+];
 
 fn fill_nodes(fixture: &Fixture) -> Result<()> {
-    for mode in [Mode::Capacity, Mode::Extender] {
-        let settings = Settings { mode, seed: 1, pods: 15, claims: 1 };
-        let spec = spec(&[])?;
-        let run = || run_burst(&fixture.cluster, &spec, settings);
-        let outcome = mode.run(&fixture.cluster, &spec, Duration::from_secs(1), run)?;
-        eprintln!("{outcome}");
+    for mode in [Mode::Capacity, Mode::EmbeddedCapacity, Mode::Extender] {
+        let outcome = run(fixture, mode)?;
         ensure!(outcome.is_right(), "{outcome}");
     }
     fixture.check_rights()
+}
+
+/// Runs the burst of the other trial. That no promise is broken there proves something if some are here.
+fn fill_nodes_without_reservations(fixture: &Fixture) -> Result<()> {
+    let outcome = run(fixture, Mode::ExtenderWithoutReservations)?;
+    ensure!(outcome.refused > 0, "nothing was promised twice: {outcome}");
+    Ok(())
+}
+
+fn run(fixture: &Fixture, mode: Mode) -> Result<Outcome> {
+    let settings = Settings { mode, seed: 1, pods: 15, claims: 2 };
+    let spec = spec(&[])?;
+    let burst = || run_burst(&fixture.cluster, &spec, settings);
+    let outcome = mode.run(&fixture.cluster, &spec, Duration::from_secs(1), burst)?;
+    eprintln!("{outcome}");
+    Ok(outcome)
 }
