@@ -73,6 +73,11 @@ impl Finding {
         if findings.is_empty() { vec![Self::ok(found)] } else { findings }
     }
 
+    /// Makes the finding that something cannot be told, with the place where it can be seen.
+    pub(crate) fn untold(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { result: Outcome::Unknown, ..Self::warn(found, remedy) }
+    }
+
     /// Makes the finding about a fact that could not be read.
     pub(crate) fn unknown(error: &ReadError) -> Self {
         let (found, remedy) = match error {
@@ -87,6 +92,6 @@ impl Finding {
                 (error.to_string(), "run doctor again; if it stays so, see what the API server logs".to_owned())
             }
         };
-        Self { result: Outcome::Unknown, ..Self::warn(found, remedy) }
+        Self::untold(found, remedy)
     }
 }

@@ -13,7 +13,7 @@ use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 use topolvm_api::{ApiFlavor, crd};
 
 use crate::webhooks::selects;
-use crate::{Backend, Facts, Metrics, Outcome, ReadError, Report, Right, Role, Workload, examine};
+use crate::{Backend, Facts, Metrics, Outcome, ReadError, Report, Right, Role, Sample, Workload, examine};
 
 /// 2026-01-01T01:00:00Z
 const NOW: Timestamp = Timestamp::constant(1_767_229_200, 0);
@@ -96,8 +96,14 @@ fn sound() -> Facts {
             .map(|name| of(json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}})))
             .into()),
         rights: Ok(vec![right(true)]),
+        metrics: vec![metrics("n1", "")],
         ..Facts::empty(TopoLvm, "topolvm-system", NOW)
     }
+}
+
+/// What a pod of a node has on its page of metrics.
+fn metrics(node: &str, page: &str) -> Metrics {
+    Metrics { node: node.to_owned(), pod: "p".to_owned(), samples: Ok(Sample::parse_all(page)) }
 }
 
 fn right(is_allowed: bool) -> Right {

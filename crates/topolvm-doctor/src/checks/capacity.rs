@@ -68,12 +68,18 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
             Finding::warn(found, "take --enable-capacity from csi-provisioner, as components/embedded-capacity does")
         });
     }
-    let (texts, patches): (Vec<_>, Vec<_>) = provisioner.lacks().into_iter().unzip();
-    (!patches.is_empty()).then(|| {
-        let found = format!("{} does not publish free space: {}", provisioner.name(), texts.join(", "));
-        Finding::fail(found, "give it these settings, as deploy/manifests/base/controller.yaml has them")
-            .with_commands([provisioner.command(patches)])
-    })
+    let lacks = provisioner.lacks();
+    if lacks.is_empty() {
+        return None;
+    }
+    let texts = lacks.iter().map(|lack| lack.found.as_str()).collect::<Vec<_>>().join(", ");
+    let remedy = "give it these settings, as deploy/manifests/base/controller.yaml has them";
+    let finding = if lacks.iter().any(|lack| lack.is_needed) {
+        Finding::fail(format!("{} does not publish free space: {texts}", provisioner.name()), remedy)
+    } else {
+        Finding::warn(format!("{}: {texts}", provisioner.name()), remedy)
+    };
+    Some(finding.with_commands([provisioner.command(lacks.into_iter().map(|lack| lack.patch))]))
 }
 
 /// Returns the objects about nodes of ours.

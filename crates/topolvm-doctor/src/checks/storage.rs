@@ -8,6 +8,7 @@ use topolvm_api::NodeStorage;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::metrics::{Metrics, Sample};
+use crate::objects::list_names;
 use crate::read_error::ReadError;
 
 /// Percentage from which a thin pool is warned of.
@@ -32,8 +33,13 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     let objects = facts.node_storage.as_deref().unwrap_or_default();
     findings.extend(objects.iter().filter(|object| !is_measured(facts, object)).flat_map(find_told_problems));
+    // What is known is told all the same
+    match facts.registered_nodes() {
+        Ok(nodes) => findings.extend(find_silent_nodes(facts, &nodes)),
+        Err(error) => findings.push(Finding::unknown(&error)),
+    }
     let ok = match facts.metrics.len() {
-        0 => "no metrics of agents in pods are to be had; see those of the programs outside of pods".to_owned(),
+        0 => "no node has the driver".to_owned(),
         pods => format!("volume groups and thin pools of {pods} pods are well"),
     };
     Ok(Finding::ok_if_none(findings, ok))
@@ -69,6 +75,21 @@ fn rate_pool(found: String, percent: f64) -> Option<Finding> {
         return None;
     }
     Some(if percent >= FULL { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) })
+}
+
+/// Returns the finding about nodes with the driver of which no pod has metrics, because the programs are no pods there
+/// or do not run.
+fn find_silent_nodes(facts: &Facts, registered: &BTreeSet<String>) -> Option<Finding> {
+    let objects = facts.node_storage.as_deref().unwrap_or_default().iter().map(NodeStorage::name);
+    let told: BTreeSet<_> = facts.metrics.iter().map(|metrics| metrics.node.as_str()).chain(objects).collect();
+    let silent: Vec<_> = registered.iter().filter(|node| !told.contains(node.as_str())).collect();
+    (!silent.is_empty()).then(|| {
+        Finding::untold(
+            format!("no metrics of pods tell of the volume groups and thin pools of node {}", list_names(silent)),
+            "if topolvm-node is no pod there, read its metrics and those of lvmd on the node (docs/monitoring.md), or \
+             see what vgs and lvs say; else see why its pod is not ready",
+        )
+    })
 }
 
 /// Returns the device classes whose volume group has no size: LVM does not see it. The size of the group of a thin pool

@@ -12,6 +12,9 @@ use crate::workloads::{Role, Workload, flag, is_of};
 
 /// Name of the sidecar.
 const PROVISIONER: &str = "csi-provisioner";
+/// Its flag that says who owns its objects: its pod (0), what owns that (1, the default), what owns the latter (2), or
+/// nobody (-1).
+const OWNER: &str = "--capacity-ownerref-level";
 
 /// The sidecar that makes volumes, in one of our workloads.
 #[derive(Debug)]
@@ -21,30 +24,69 @@ pub(super) struct Provisioner<'a> {
     container: &'a Container,
 }
 
+/// A setting that it lacks.
+#[derive(Debug)]
+pub(super) struct Lack {
+    pub(super) found: String,
+    /// List of the container that the patch changes.
+    list: &'static str,
+    /// True if nothing is published without it.
+    pub(super) is_needed: bool,
+    /// Patch of the workload.
+    pub(super) patch: Value,
+}
+
 impl Provisioner<'_> {
-    /// Returns the settings that it lacks to publish the free space of nodes, as patches of the workload with the
-    /// sentence that says what is missing.
-    pub(super) fn lacks(&self) -> Vec<(String, Value)> {
-        let path = format!("/spec/template/spec/containers/{}", self.index);
+    /// Returns the settings that it lacks to publish the free space of nodes.
+    pub(super) fn lacks(&self) -> Vec<Lack> {
         let mut lacks = Vec::new();
         if !self.publishes() {
             let argument = "--enable-capacity";
-            let patch = append(&path, "args", self.container.args.is_some(), &json!(argument));
-            lacks.push((format!("it is not told {argument}"), patch));
+            lacks.push(self.argument(argument, format!("it is not told {argument}"), true, &lacks));
         }
+        lacks.extend(self.variables());
+        if self.gives_to_pod_or_replica_set() {
+            let found = "its objects belong to its pod or ReplicaSet and go with that, also at an upgrade".to_owned();
+            lacks.push(self.argument(&format!("{OWNER}=2"), found, false, &lacks));
+        }
+        lacks
+    }
+
+    fn argument(&self, argument: &str, found: String, is_needed: bool, before: &[Lack]) -> Lack {
+        let has_any = self.container.args.is_some() || before.iter().any(|lack| lack.list == "args");
+        Lack { found, list: "args", is_needed, patch: append(&self.path(), "args", has_any, &json!(argument)) }
+    }
+
+    fn variables(&self) -> Vec<Lack> {
         let has = |name: &str| self.container.env.iter().flatten().any(|variable| variable.name == name);
         // Whoever is told that nobody owns the objects needs no name of a pod
-        let needs_pod = flag(self.container, "--capacity-ownerref-level") != Some("-1");
+        let needs_pod = flag(self.container, OWNER) != Some("-1");
+        let mut lacks = Vec::new();
         for (name, field, is_needed) in
             [("POD_NAME", "metadata.name", needs_pod), ("NAMESPACE", "metadata.namespace", true)]
         {
             if is_needed && !has(name) {
                 let variable = json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}});
-                let has_any = self.container.env.is_some() || lacks.iter().any(|(text, _)| text.contains("variable"));
-                lacks.push((format!("it lacks the variable {name}"), append(&path, "env", has_any, &variable)));
+                let has_any = self.container.env.is_some() || !lacks.is_empty();
+                let patch = append(&self.path(), "env", has_any, &variable);
+                lacks.push(Lack {
+                    found: format!("it lacks the variable {name}"),
+                    list: "env",
+                    is_needed: true,
+                    patch,
+                });
             }
         }
         lacks
+    }
+
+    /// Returns true if its objects go with a pod or a ReplicaSet of a Deployment.
+    fn gives_to_pod_or_replica_set(&self) -> bool {
+        self.workload.name.starts_with("deployment/") && matches!(flag(self.container, OWNER), None | Some("0" | "1"))
+    }
+
+    fn path(&self) -> String {
+        format!("/spec/template/spec/containers/{}", self.index)
     }
 
     /// Returns true if it is told to publish the free space of nodes.
@@ -88,7 +130,7 @@ pub(super) fn to_capacity(facts: &Facts) -> Vec<String> {
         commands.push(enable_storage_capacity(facts));
     }
     if let Some(provisioner) = find_provisioner(facts).filter(|_| !publishes_itself(facts)) {
-        let patches: Vec<_> = provisioner.lacks().into_iter().map(|(_, patch)| patch).collect();
+        let patches: Vec<_> = provisioner.lacks().into_iter().map(|lack| lack.patch).collect();
         if !patches.is_empty() {
             commands.push(provisioner.command(patches));
         }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::{assert_named, assert_sound, class, of, sound, workload};
 use crate::{Facts, Outcome, Role};
 
+/// Arguments of a csi-provisioner that publishes free space.
+pub(super) const PUBLISHING: [&str; 2] = ["--enable-capacity", "--capacity-ownerref-level=2"];
+
 /// An installation whose csi-provisioner has these arguments, and the objects that it makes.
 pub(super) fn with_provisioner(arguments: &[&str]) -> Facts {
     let mut facts = sound();
@@ -38,6 +41,15 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
     r#""path":"/spec/template/spec/containers/0/env","value":[{"name":"POD_NAME""#, |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].env = None;
 })]
+#[case::no_owner(Outcome::Warn, "belong to its pod or ReplicaSet", r#""value":"--capacity-ownerref-level=2""#,
+    |facts: &mut Facts| {
+    facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["--enable-capacity".to_owned()]);
+})]
+#[case::owner_of_pod(Outcome::Warn, "belong to its pod or ReplicaSet", "as deploy/manifests/base/controller.yaml",
+    |facts: &mut Facts| {
+    let arguments = ["--enable-capacity", "--capacity-ownerref-level=1"].map(str::to_owned);
+    facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(arguments.into());
+})]
 #[case::node_is_gone(Outcome::Warn, "on node n9: the node does not exist", "delete csistoragecapacity csisc-n9",
     |facts: &mut Facts| {
     facts.capacities.as_mut().unwrap().push(of(capacity("n9", "fast", "5", "2026-01-01T00:00:00Z")));
@@ -57,7 +69,7 @@ fn a_fault_of_capacity_tracking_is_named(
     #[case] remedy: &str,
     #[case] fault: fn(&mut Facts),
 ) {
-    let mut facts = with_provisioner(&["--enable-capacity", "--capacity-ownerref-level=2"]);
+    let mut facts = with_provisioner(&PUBLISHING);
     assert_sound(&facts);
     fault(&mut facts);
     assert_named(&facts, "capacity-tracking", result, found, remedy);
@@ -65,7 +77,7 @@ fn a_fault_of_capacity_tracking_is_named(
 
 #[test]
 fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
-    let mut facts = with_provisioner(&["--enable-capacity"]);
+    let mut facts = with_provisioner(&PUBLISHING);
     let parameters = json!({"topolvm.io/device-class": "ssd", "topolvm.io/lvcreate-option-class": "linear"});
     facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);
     let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
@@ -80,7 +92,7 @@ fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
 
 #[test]
 fn what_is_just_being_published_is_no_fault_and_a_publisher_of_our_own_needs_no_flag() {
-    let mut facts = with_provisioner(&["--enable-capacity"]);
+    let mut facts = with_provisioner(&PUBLISHING);
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:59:00Z"))]);
     assert_sound(&facts);
     for embeds in [json!({"args": ["--embed=capacity"]}), json!({"env": [{"name": "EMBED", "value": "capacity"}]})] {
@@ -91,7 +103,7 @@ fn what_is_just_being_published_is_no_fault_and_a_publisher_of_our_own_needs_no_
         assert_sound(&facts);
         facts.capacities = Ok(Vec::new());
         assert_named(&facts, "capacity-tracking", Outcome::Fail, "n1 and fast", "topolvm-controller that leads");
-        let mut facts = with_provisioner(&["--enable-capacity"]);
+        let mut facts = with_provisioner(&PUBLISHING);
         facts.workloads.as_mut().unwrap()[0].containers.push(of(controller));
         assert_named(&facts, "capacity-tracking", Outcome::Warn, "both csi-provisioner of", "take --enable-capacity");
     }

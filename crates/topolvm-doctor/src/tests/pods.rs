@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{assert_named, assert_sound, class, exempt, extender, faults, of, sound};
+use super::{assert_named, assert_sound, class, exempt, extender, faults, metrics, of, sound};
 use crate::{Facts, Outcome, examine, unproven_reason};
 
 /// A pod of a StatefulSet without a node, with a claim, the marker, and this message of kube-scheduler.
@@ -185,6 +185,7 @@ fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
     facts.nodes.as_mut().unwrap().push(of(other));
     let registered = json!({"metadata": {"name": "n2"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n2"}]}});
     facts.csi_nodes.as_mut().unwrap().push(of(registered));
+    facts.metrics.push(metrics("n2", ""));
     assert_named(&facts, "storage-classes", Outcome::Warn, "n1 have no default class", "mark a class as default");
 }
 

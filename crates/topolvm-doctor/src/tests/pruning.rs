@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 use topolvm_api::ApiFlavor::TopoLvm;
 
-use super::capacity::{capacity, with_provisioner};
+use super::capacity::{PUBLISHING, capacity, with_provisioner};
 use super::pods::claim;
 use super::{faults, of};
 use crate::{examine, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume};
 
 #[test]
 fn what_is_pruned_is_read_by_no_check() {
-    let mut facts = with_provisioner(&["--enable-capacity"]);
+    let mut facts = with_provisioner(&PUBLISHING);
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
     let mut claim: PersistentVolumeClaim =
         of(claim(&json!({"volume.kubernetes.io/selected-node": "n9", "other": "x"})));

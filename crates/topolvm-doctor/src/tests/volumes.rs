@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use topolvm_api::LogicalVolume;
 
-use super::{assert_named, assert_sound, class, exempt, extender, lease, of, sound};
-use crate::{Backend, Facts, Metrics, Outcome, Sample};
+use super::{assert_named, assert_sound, class, exempt, extender, lease, metrics, of, sound};
+use crate::{Backend, Facts, Outcome};
 
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
@@ -105,8 +105,7 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
         ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of LogicalVolumes that are ready"),
     ] {
         let mut facts = sound();
-        let samples = Ok(Sample::parse_all(text));
-        facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+        facts.metrics = vec![metrics("n1", text)];
         assert_named(&facts, "storage", result, found, "");
     }
     let healthy = "topolvm_inactive_volumes 0\n\
@@ -117,9 +116,19 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
         topolvm_volumegroup_size_bytes{device_class=\"thin\"} 0\ntopolvm_thinpool_size_bytes{device_class=\"thin\"} 1\n\
         topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 0\ntopolvm_lvmd_config_last_reload_successful 1\n";
     let mut facts = sound();
-    let samples = Ok(Sample::parse_all(healthy));
-    facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+    facts.metrics = vec![metrics("n1", healthy)];
     assert_sound(&facts);
+}
+
+#[test]
+fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
+    let mut facts = sound();
+    facts.metrics.clear();
+    let words = "of the volume groups and thin pools of node n1";
+    assert_named(&facts, "storage", Outcome::Unknown, words, "read its metrics and those of lvmd on the node");
+    // That of another node is told all the same
+    facts.metrics = vec![metrics("n2", "topolvm_lvmd_connected 0")];
+    assert_named(&facts, "storage", Outcome::Fail, "node n2: topolvm-node does not reach lvmd", "");
 }
 
 #[test]
@@ -136,8 +145,7 @@ fn remedies_name_what_hides_a_group_and_what_lvmd_yaml_must_not_say() {
         (refused, Outcome::Warn, "they name one volume group or thin pool"),
     ] {
         let mut facts = sound();
-        let samples = Ok(Sample::parse_all(text));
-        facts.metrics = vec![Metrics { node: "n1".to_owned(), pod: "p".to_owned(), samples }];
+        facts.metrics = vec![metrics("n1", text)];
         assert_named(&facts, "storage", result, "node n1: ", remedy);
     }
 }

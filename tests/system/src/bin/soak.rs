@@ -105,7 +105,8 @@ fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     outcome.map(|report| report.to_string())
 }
 
-/// Runs bursts of successive seeds in each mode, and without reservations, which has to break promises. Returns a table.
+/// Runs bursts of successive seeds in each mode, and without reservations, which has to break promises. Returns a
+/// table.
 fn schedule(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = TopolvmSpec { sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
     let Topolvm { cluster, .. } = topolvm::up_with(&directory.join("c"), &spec)?;

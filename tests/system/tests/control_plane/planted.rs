@@ -17,7 +17,7 @@ const CLASS: &str = "vault-storage";
 pub(crate) const GROUP: &str = "ssd";
 
 /// The checks that have to find something, with words of what they find.
-const EXPECTED: [(&str, &str); 19] = [
+const EXPECTED: [(&str, &str); 24] = [
     ("controller", "deployment/topolvm-controller: none of 0 replicas is ready"),
     ("leases", "in the future"),
     ("webhooks", "is for elsewhere.example, and the API server asks for topolvm-controller.topolvm-system.svc"),
@@ -25,15 +25,21 @@ const EXPECTED: [(&str, &str); 19] = [
     ("storage-classes", "StorageClass hasty: volumes are bound before it is known"),
     ("marker-pods", "default/marked (without an owner)"),
     ("capacity-tracking", "it is not told --enable-capacity"),
+    ("capacity-tracking", "it lacks the variable POD_NAME, it lacks the variable NAMESPACE"),
+    ("capacity-tracking", "its objects belong to its pod or ReplicaSet"),
     ("capacity-tracking", "on node vanished: the node does not exist"),
     ("unscheduled-pods", "pod default/bypassing was put on node n1"),
     ("selected-nodes", "default/misplaced is to be made on node vanished"),
     ("copies", "default/copy waits for the PersistentVolumeClaim default/no-such"),
     ("copies", "claim vault/smaller asks for 5Gi, and claim vault/data-vault-0 is 10Gi"),
+    ("copies", "claim vault/elsewhere of StorageClass impossible is in the device class \"tape\""),
+    ("snapshots", "has no csi-snapshotter: nobody makes snapshots"),
     ("snapshots", "snapshot.storage.k8s.io lacks volumesnapshots"),
     ("volumes", "LogicalVolume stray is of node vanished"),
     ("volumes", "PersistentVolume empty has no LogicalVolume"),
     ("volumes", "is gone"),
+    // The agents are no pods
+    ("storage", "no metrics of pods tell of the volume groups and thin pools of node n1, n2"),
     ("kernels", "StorageClass impossible makes xfs, and the kernel of n1"),
     ("leftovers", "node n2 has the finalizer topolvm.cybozu.com/node"),
     ("leftovers", "node n2 has annotations of topolvm.cybozu.com"),
@@ -110,9 +116,11 @@ fn plant_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
     }
     shared.kubectl(&["annotate", "pvc", "misplaced", "volume.kubernetes.io/selected-node=vanished"])?;
     shared.apply(&copied_claim("copy", CLASS, "1Gi", DataSource::Claim("no-such")))?;
-    let mut smaller = copied_claim("smaller", CLASS, "5Gi", DataSource::Claim("data-vault-0"));
-    smaller["metadata"]["namespace"] = json!("vault");
-    shared.apply(&smaller)?;
+    for (name, class, size) in [("smaller", CLASS, "5Gi"), ("elsewhere", "impossible", "10Gi")] {
+        let mut copy = copied_claim(name, class, size, DataSource::Claim("data-vault-0"));
+        copy["metadata"]["namespace"] = json!("vault");
+        shared.apply(&copy)?;
+    }
     let mut bypassing = pod("bypassing", "held", VolumeMode::Filesystem);
     bypassing["spec"]["nodeName"] = json!("n1");
     bypassing["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
