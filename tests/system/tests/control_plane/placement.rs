@@ -6,6 +6,7 @@ mod bed;
 mod changes;
 mod classes;
 mod copies;
+mod immediate;
 mod selected_node;
 mod template_node;
 
@@ -26,6 +27,7 @@ fn track_capacity(fixture: &Fixture) -> Result<()> {
         classes::place_by_class(bed)?;
         selected_node::select_by_hand(bed)?;
         copies::place_beside_source(bed)?;
+        immediate::place_at_once(bed)?;
         template_node::promise_capacity(bed)?;
         changes::change_capacity(bed)
     })
@@ -35,6 +37,8 @@ fn use_extender(fixture: &Fixture) -> Result<()> {
     run_in_mode(fixture, Mode::Extender, |bed| {
         classes::place_by_class(bed)?;
         selected_node::select_by_hand(bed)?;
+        copies::place_beside_source(bed)?;
+        immediate::place_at_once(bed)?;
         changes::change_capacity(bed)
     })
 }

@@ -1,10 +1,11 @@
-//! Clones whose source is on another node than the scheduler would choose, or may choose.
+//! Clones and a restored snapshot whose source is on another node than the scheduler would choose, or may choose.
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use system_tests::manifests::{DataSource, copied_claim};
-use testbed::sidecars::Sidecar;
+use system_tests::manifests::{DataSource, copied_claim, snapshot, snapshot_class};
+use testbed::sidecars::{Sidecar, apply_snapshot_crds};
 use testbed::topolvm::controller_socket;
+use topolvm_api::ApiFlavor::TopoLvm;
 
 use super::bed::{Bed, FAR, NEAR, THIN, Wanted, device_claim};
 
@@ -29,6 +30,7 @@ pub(super) fn place_beside_source(bed: &Bed<'_>) -> Result<()> {
     let mut beside = bed.pod("beside", &[("beside", WANTED)]);
     beside["spec"]["affinity"] = affinity("other");
     bed.apply(&[other, clone("beside"), beside, clone("free"), bed.pod("free", &[("free", WANTED)])])?;
+    restore_snapshot(bed)?;
 
     // Whichever node the scheduler chose first
     bed.wait_scheduled("free", NEAR)?;
@@ -39,23 +41,50 @@ pub(super) fn place_beside_source(bed: &Bed<'_>) -> Result<()> {
     refuse_strictly(bed, &pinned("strict", FAR))
 }
 
+/// Restores a snapshot of the source for a pod that may run anywhere.
+fn restore_snapshot(bed: &Bed<'_>) -> Result<()> {
+    let (cluster, socket) = (&bed.fixture.cluster, controller_socket(&bed.fixture.cluster));
+    apply_snapshot_crds(cluster)?;
+    let sidecars = [Sidecar::SnapshotController, Sidecar::Snapshotter];
+    sidecars.into_iter().try_for_each(|sidecar| sidecar.start(cluster, &socket))?;
+    bed.apply(&[snapshot_class(TopoLvm, "snapshots"), snapshot("taken", "snapshots", "source")])?;
+    bed.fixture.wait("--for=jsonpath={.status.readyToUse}=true", "volumesnapshot", "taken")?;
+    bed.apply(&[copy("restored", DataSource::Snapshot("taken")), bed.pod("restored", &[("restored", WANTED)])])?;
+    bed.wait_scheduled("restored", NEAR)?;
+    bed.wait_volume("restored", NEAR)?;
+    bed.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=60s"])?;
+    sidecars.into_iter().try_for_each(|sidecar| sidecar.stop(cluster))?;
+    // As the cluster was for other trials
+    let all = bed.fixture.kubectl(&["get", "crd", "-o", "name"])?;
+    let ours: Vec<_> = all.lines().filter(|name| name.ends_with(".snapshot.storage.k8s.io")).collect();
+    bed.fixture.kubectl(&[&["delete", "--timeout=60s"], ours.as_slice()].concat()).map(drop)
+}
+
 /// Clones for a pod that can run on another node alone, where csi-provisioner allows only the node of the pod.
 fn refuse_strictly(bed: &Bed<'_>, pod: &Value) -> Result<()> {
     let (cluster, socket) = (&bed.fixture.cluster, controller_socket(&bed.fixture.cluster));
+    let publishes = format!("--enable-capacity={}", !bed.mode.asks_extender());
     Sidecar::UpstreamProvisioner.stop(cluster)?;
-    Sidecar::Provisioner.start(cluster, &socket)?;
+    let mut strict = Sidecar::Provisioner.command(cluster, &socket);
+    // The last one counts
+    strict.arg(&publishes);
+    cluster.spawn(Sidecar::Provisioner.name(), &strict)?;
     bed.apply(&[clone("strict"), pod.clone()])?;
     let words = format!("the source of the copy is on node {NEAR}");
     bed.fixture.wait_event("PersistentVolumeClaim", "strict", "Warning ProvisioningFailed", &words)?;
     bed.check_pending("strict")?;
     Sidecar::Provisioner.stop(cluster)?;
     let mut provisioner = Sidecar::UpstreamProvisioner.command(cluster, &socket);
-    provisioner.arg("--capacity-poll-interval=1s");
+    provisioner.args(["--capacity-poll-interval=1s", &publishes]);
     cluster.spawn(Sidecar::UpstreamProvisioner.name(), &provisioner)
 }
 
 fn clone(name: &str) -> Value {
-    let mut claim = copied_claim(name, THIN, "1Gi", DataSource::Claim("source"));
+    copy(name, DataSource::Claim("source"))
+}
+
+fn copy(name: &str, source: DataSource<'_>) -> Value {
+    let mut claim = copied_claim(name, THIN, "1Gi", source);
     claim["spec"]["volumeMode"] = json!("Block");
     claim
 }
