@@ -101,7 +101,7 @@ fn sound() -> Facts {
     }
 }
 
-/// What a pod of a node has on its page of metrics.
+/// Returns the page of metrics that a pod of a node has.
 fn metrics(node: &str, page: &str) -> Metrics {
     Metrics { node: node.to_owned(), pod: "p".to_owned(), samples: Ok(Sample::parse_all(page)) }
 }
