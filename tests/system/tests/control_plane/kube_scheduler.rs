@@ -1,9 +1,12 @@
 //! topolvm-scheduler, asked by a real kube-scheduler. Nodes are objects without machines, which is enough to see where
 //! pods are bound, and what is said of those that are not.
 
+mod restart;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -88,7 +91,8 @@ impl Bed<'_> {
         );
         self.check_names_without_cache(&tls)?;
         self.start_extender(&format!("{tls}node-cache: true\n"))?;
-        ensure!(self.curl("https", false, "/status").is_err(), "it answers without a certificate");
+        let status = self.curl(&format!("https://{ADDRESS}/status")).output().context("run curl")?.status;
+        ensure!(!status.success(), "it answers without a certificate");
         // The error before was not the last word
         self.wait_bound("early", "roomy")?;
         self.check_filter("names")?;
@@ -98,8 +102,10 @@ impl Bed<'_> {
         self.start_extender(&format!("{tls}node-cache: true\nstrategy: binpack\n"))?;
         self.create(&[pod("packed", &[("ssd", 1)])])?;
         self.wait_bound("packed", "small")?;
-        self.start_extender(&format!("{tls}node-cache: true\nreservations: true\n"))?;
-        self.check_reservations()
+        let reserving = format!("{tls}node-cache: true\nreservations: true\n");
+        self.start_extender(&reserving)?;
+        self.check_reservations()?;
+        self.check_promises_after_restart(&reserving)
     }
 
     /// Checks that of two pods at once, each with a claim that fits alone, one gets the node, and the other one when
@@ -189,14 +195,19 @@ impl Bed<'_> {
 
     /// Starts topolvm-scheduler anew with these settings, and waits until it is ready.
     fn start_extender(&self, settings: &str) -> Result<()> {
-        let cluster = &self.fixture.cluster;
-        cluster.stop(PROGRAM, GRACE)?;
-        fs::write(self.file("options.yaml"), format!("listen: {ADDRESS}\n{settings}")).context("write options")?;
+        self.fixture.cluster.stop(PROGRAM, GRACE)?;
+        self.spawn_extender(PROGRAM, ADDRESS, settings)
+    }
+
+    /// Starts a process of topolvm-scheduler at an address, and waits until it is ready.
+    fn spawn_extender(&self, process: &str, address: &str, settings: &str) -> Result<()> {
+        let (cluster, options) = (&self.fixture.cluster, self.file(&format!("{process}.yaml")));
+        fs::write(&options, format!("listen: {address}\n{settings}")).context("write options")?;
         let mut command = cluster.command(TopolvmSpec::nodes(0)?.programs.join(PROGRAM));
-        command.arg("--config").arg(self.file("options.yaml")).env("KUBECONFIG", self.file("kubeconfig"));
-        cluster.spawn(PROGRAM, &command)?;
+        command.arg("--config").arg(options).env("KUBECONFIG", self.file("kubeconfig"));
+        cluster.spawn(process, &command)?;
         let scheme = if settings.contains("tls-cert-file") { "https" } else { "http" };
-        cluster.ready(PROGRAM, || self.curl(scheme, true, "/readyz"))
+        cluster.ready(process, || self.ask(&format!("{scheme}://{address}/readyz"), None)).map(drop)
     }
 
     /// Starts kube-scheduler anew with these fields of its extender.
@@ -221,24 +232,39 @@ impl Bed<'_> {
         self.restart_kube_scheduler(&self.usual_config)?;
         self.fixture.cluster.stop(PROGRAM, GRACE)?;
         self.fixture.kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"])?;
-        self.fixture.kubectl(&["delete", "pvc,storageclass", "first", "second", CLASS, "--ignore-not-found"])?;
+        self.fixture.kubectl(&[
+            "delete",
+            "pvc,storageclass",
+            "first",
+            "second",
+            restart::LATE,
+            CLASS,
+            "--ignore-not-found",
+        ])?;
         self.set_capacity_tracking(true)?;
         let names = NODES.map(|(name, _)| name);
         self.fixture.kubectl(&[&["delete", "node"][..], &names].concat())?;
         self.fixture.kubectl(&["delete", "-f", &rbac()]).map(drop)
     }
 
-    /// Sends a request to the extender, over TLS with or without the client's certificate.
-    fn curl(&self, scheme: &str, is_known: bool, path: &str) -> Result<()> {
-        let mut command = self.fixture.cluster.command("curl");
-        command.args(["--silent", "--fail", "--max-time", "5"]).arg(format!("{scheme}://{ADDRESS}{path}"));
-        command.arg("--cacert").arg(self.fixture.cluster.pki().file("ca.crt"));
-        if is_known {
-            command.arg("--cert").arg(self.file("client.crt")).arg("--key").arg(self.file("client.key"));
+    /// Sends a request to an extender, with the client's certificate, and returns the answer. One with a body is a
+    /// POST.
+    fn ask(&self, url: &str, body: Option<&str>) -> Result<String> {
+        let mut command = self.curl(url);
+        command.arg("--cert").arg(self.file("client.crt")).arg("--key").arg(self.file("client.key"));
+        if let Some(body) = body {
+            command.args(["--header", "Content-Type: application/json", "--data", body]);
         }
         let output = command.output().context("run curl")?;
-        ensure!(output.status.success(), "{path}: {}", output.status);
-        Ok(())
+        ensure!(output.status.success(), "{url}: {}", output.status);
+        String::from_utf8(output.stdout).context("the answer is no text")
+    }
+
+    fn curl(&self, url: &str) -> Command {
+        let mut command = self.fixture.cluster.command("curl");
+        command.args(["--silent", "--fail", "--max-time", "5", url]);
+        command.arg("--cacert").arg(self.fixture.cluster.pki().file("ca.crt"));
+        command
     }
 
     /// Creates objects as they are, with their status.
