@@ -84,3 +84,18 @@ pub fn json(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
     let answer = run(cluster, &cluster.inner_kubeconfig(), &arguments)?;
     serde_json::from_str(&answer.text).with_context(|| format!("kubectl topolvm prints no JSON: {answer:?}"))
 }
+
+/// Waits until a check of `doctor` finds each of these.
+pub fn wait_for_findings(cluster: &Cluster, check: &str, words: &[&str]) -> Result<()> {
+    cluster.ready("apiserver", || {
+        let report = json(cluster, &["doctor"])?;
+        let mut checks = report.pointer("/checks").and_then(Value::as_array).into_iter().flatten();
+        let checked = checks.find(|one| one.get("name").is_some_and(|name| name == check)).context("no such check")?;
+        let findings = checked.get("findings").and_then(Value::as_array).into_iter().flatten();
+        let found: Vec<_> = findings.filter_map(|finding| finding.get("found")?.as_str()).collect();
+        for words in words {
+            ensure!(found.iter().any(|text| text.contains(words)), "{check} does not say {words:?}: {found:#?}");
+        }
+        Ok(())
+    })
+}

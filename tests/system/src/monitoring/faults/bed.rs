@@ -14,7 +14,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use super::super::server::Prometheus;
 use crate::kustomization::{Kustomization, lvmd_config, patch};
 use crate::manifests::{VolumeMode, claim, pod, storage_class};
-use crate::product_images;
+use crate::{plugin, product_images};
 
 /// Name of a claim and its pod that are there from the first group on.
 pub(super) const USED: &str = "used";
@@ -156,6 +156,11 @@ impl Bed<'_> {
     /// Waits until these alerts have fired, while pods with other addresses come.
     pub(super) fn wait_for_alerts_of_new_pods(&self, alerts: &[&str]) -> Result<()> {
         self.prometheus.wait_for_alerts(alerts, || self.prometheus.find_pods())
+    }
+
+    /// Waits until `doctor` finds each of these in the storage of nodes.
+    pub(super) fn wait_for_storage_findings(&self, words: &[&str]) -> Result<()> {
+        plugin::wait_for_findings(self.cluster, "storage", words)
     }
 
     /// Applies the product as it was at the start, waits until its pods are complete, and finds them.

@@ -24,7 +24,12 @@ pub(super) fn take_groups_away(bed: &Bed<'_>) -> Result<()> {
     bed.script(PLANT)?;
     // csi-provisioner asks again and again
     bed.apply_claim("twice", "twice")?;
-    let fired = bed.wait_for_alerts(&ALERTS);
+    let words = [
+        "the volume group of device class renamed is not there",
+        "physical volumes of the volume group pulled are missing",
+        "LVM cannot be asked about the volume group twice",
+    ];
+    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&words));
     bed.script(MEND)?;
     fired?;
     bed.wait_bound("twice")?;

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use super::super::planted::WITHOUT_DATA_FOR_CAPACITY;
 use super::super::queries::queries_of_dashboard;
 use super::bed::{Bed, USED, USED_CLASS};
+use crate::plugin;
 use crate::scheduling::restart_kube_scheduler;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
@@ -14,6 +15,7 @@ pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     bed.apply_classes()?;
     bed.wait_for_alerts(&ALERTS)?;
+    plugin::wait_for_findings(bed.cluster, "extender-called", &["is not proven to call the extender"])?;
     let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
     // kube-scheduler of the bed does not ask the DNS of the cluster
     restart_kube_scheduler(bed.cluster, "scheduler-config-service.yaml", |config| {
