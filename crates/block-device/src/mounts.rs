@@ -60,15 +60,12 @@ fn unescape(text: &str) -> String {
     let mut result = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let code = part.get(..3).and_then(|code| u8::from_str_radix(code, 8).ok());
-        match (code, part.get(3..)) {
-            (Some(code), Some(rest)) => {
-                result.push(char::from(code));
-                result.push_str(rest);
-            }
-            _ => {
-                result.push('\\');
-                result.push_str(part);
-            }
+        if let (Some(code), Some(rest)) = (code, part.get(3..)) {
+            result.push(char::from(code));
+            result.push_str(rest);
+        } else {
+            result.push('\\');
+            result.push_str(part);
         }
     }
     result

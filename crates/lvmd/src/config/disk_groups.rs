@@ -84,6 +84,9 @@ fn make_class(
     for class in classes.iter_mut().filter(|class| class.volume_group == *vg) {
         class.optional = true;
         is_named = true;
+        if class.thin_pool.is_some() {
+            fields.warn(format!("lvmd makes no thin pool; make that of device class {:?} with the group", class.name));
+        }
     }
     if is_named {
         if name.is_some() || spare.is_some() {

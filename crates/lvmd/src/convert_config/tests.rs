@@ -1,5 +1,5 @@
 use super::*;
-use crate::disk_group::{DiskGroups, Mode};
+use crate::disk_group::{DiskGroups, Mode, Pattern};
 
 /// Converts, and parses the result, which must be valid and without warnings.
 fn converted(json: &str) -> (String, DiskGroups) {
@@ -19,7 +19,7 @@ fn a_list_of_patterns_is_split_into_flash_and_turning_disks() {
     assert_eq!(found, [("carina-vg-ssd", Some(false)), ("carina-vg-hdd", Some(true))]);
     let selector = &groups.groups[0].selector;
     assert_eq!(
-        selector.paths.iter().map(|path| path.as_str()).collect::<Vec<_>>(),
+        selector.paths.iter().map(Pattern::as_str).collect::<Vec<_>>(),
         ["/dev/[^/]*loop+[^/]*", "/dev/[^/]*vd+[^/]*"]
     );
     assert_eq!(selector.min_size, Some(10 << 30));

@@ -154,9 +154,9 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
 }
 
 fn look(machine: &dyn Machine, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
-    let refused = |error: io::Error| match error.kind() {
-        io::ErrorKind::ResourceBusy => Refusal::Claimed,
-        _ => Refusal::Unreadable(error.to_string()),
+    let refused = |error: io::Error| {
+        let is_claimed = error.kind() == io::ErrorKind::ResourceBusy;
+        if is_claimed { Refusal::Claimed } else { Refusal::Unreadable(error.to_string()) }
     };
     let open = machine.open(disk).map_err(refused)?;
     // Held while it is read, so that nobody begins to use it in between

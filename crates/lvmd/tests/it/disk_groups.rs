@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use block_device::{Contents, Use};
 use lvm::Lvm;
-use lvmd::{Config, Discovery, DiskGroups, DiskReport, Verdict};
+use lvmd::{Config, Discovery, DiskGroups, DiskMetrics, DiskReport, Verdict};
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use topolvm_testkit::lvm::{EXTENT, FakeDisk, FakeLvm};
 
@@ -47,10 +48,9 @@ impl Disks {
 
     /// Returns the reasons for which a disk is not added.
     fn refusal(&self, name: &str) -> String {
-        match self.verdict(name) {
-            Verdict::Refused(reasons) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-            other => panic!("{other:?}"),
-        }
+        let verdict = self.verdict(name);
+        let Verdict::Refused(reasons) = verdict else { panic!("{verdict:?}") };
+        reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     fn class_size(&self) -> Option<u64> {
@@ -264,4 +264,38 @@ async fn a_failing_lvm_leaves_the_last_report_and_says_why() {
     let report = disks.report.borrow().clone();
     assert!(report.failure.as_ref().unwrap().contains("does not list the physical volumes"), "{report:?}");
     assert_eq!(disks.verdict("sdb"), Verdict::Candidate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_tell_the_disks_of_each_group_and_why_others_are_not_added() {
+    let lvm = FakeLvm::new();
+    for name in ["sdb", "sdc", "sdd", "sde"] {
+        lvm.plug(name, GIB);
+    }
+    lvm.edit_disk("sdd", |disk| disk.signature = Some("ext4".to_owned()));
+    lvm.edit_disk("sde", |disk| disk.is_claimed = true);
+    let mut disks = Disks::start(&lvm, "auto", ", max-disks: 2").await;
+    let mut registry = Registry::default();
+    DiskMetrics::register(&mut registry).show(disks.discovery.report());
+    disks.look().await;
+    lvm.pull("sdb");
+    disks.look().await;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        "disks{disk_group=\"ssd\"} 2",
+        "missing_disks{disk_group=\"ssd\"} 1",
+        "candidate_disks{disk_group=\"ssd\"} 0",
+        "refused_disks{disk_group=\"ssd\",reason=\"group_incomplete\"} 2",
+    ] {
+        assert!(text.contains(&format!("topolvm_lvmd_disk_group_{line}\n")), "no {line} in {text}");
+    }
+    lvm.plug("sdb", GIB);
+    disks.look().await;
+    text.clear();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for reason in ["signature", "in_use"] {
+        let line = format!("topolvm_lvmd_disk_group_refused_disks{{disk_group=\"ssd\",reason=\"{reason}\"}} 1\n");
+        assert!(text.contains(&line), "no {line} in {text}");
+    }
 }

@@ -17,12 +17,11 @@ impl State {
         let mut text = String::new();
         for (name, disk) in &self.disks {
             let Some((vg, group)) = disk.vg.as_ref().and_then(|vg| Some((vg, self.groups.get(vg)?))) else { continue };
-            let (path, major, minor, missing) = match disk.is_missing {
-                true => ("[unknown]", "-1".to_owned(), "-1".to_owned(), "missing"),
-                false => {
-                    let number = disk.disk.number;
-                    (disk.disk.path.as_str(), number.major.to_string(), number.minor.to_string(), "")
-                }
+            let (path, major, minor, missing) = if disk.is_missing {
+                ("[unknown]", "-1".to_owned(), "-1".to_owned(), "missing")
+            } else {
+                let number = disk.disk.number;
+                (disk.disk.path.as_str(), number.major.to_string(), number.minor.to_string(), "")
             };
             let (tags, missing_pvs, size, used) = (group.tags.join(","), group.missing_pvs, disk.disk.size, disk.used);
             // Writing to a String cannot fail

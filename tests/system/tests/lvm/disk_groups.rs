@@ -6,6 +6,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use lvm::Tag;
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use system_tests::commands::Commands;
 use topolvm_proto::lvmd::CreateLvRequest;
@@ -192,8 +193,7 @@ fn adds_no_disk_in_use() {
     run_ok("blockdev", &["--setro", &read_only]);
     run_ok("dmsetup", &["create", "theirs", "--table", &format!("0 8 linear {mapped} 0")]);
     // Blank and claimed, as by a program that is about to use it
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
-    let claim = rustix::fs::open(&claimed, flags, rustix::fs::Mode::empty()).unwrap();
+    let claim = rustix::fs::open(&claimed, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let config = group("auto").replace("rescan-interval: 0", "rescan-interval: 1");
     let mut lvmd = Lvmd::start(&config);
     assert_eq!(until_members(1), [free.clone()]);

@@ -71,3 +71,10 @@ fn what_the_class_says_is_not_said_by_the_group_as_well() {
         assert!(said.contains("a device class names this volume group already"), "{said}");
     }
 }
+
+#[test]
+fn a_thin_class_of_a_group_is_warned_of_its_pool() {
+    let class = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: p, overprovision-ratio: 1}}";
+    let config = parse(&format!("{GROUP}\ndevice-classes: [{class}]")).unwrap();
+    assert!(config.warnings[0].contains("lvmd makes no thin pool"), "{:?}", config.warnings);
+}

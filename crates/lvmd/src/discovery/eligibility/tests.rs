@@ -57,10 +57,9 @@ fn verdict(disk: Disk, pvs: &[GroupDisk]) -> Verdict {
 }
 
 fn reasons(disk: Disk, pvs: &[GroupDisk]) -> Vec<&'static str> {
-    match verdict(disk, pvs) {
-        Verdict::Refused(reasons) => reasons.iter().map(Refusal::label).collect(),
-        other => panic!("{other:?}"),
-    }
+    let verdict = verdict(disk, pvs);
+    let Verdict::Refused(reasons) = verdict else { panic!("{verdict:?}") };
+    reasons.iter().map(Refusal::label).collect()
 }
 
 #[test]
