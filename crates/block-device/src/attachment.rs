@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::inventory::read_text;
+use crate::line::read_text;
 
 /// All ways in which disks are attached that are told apart.
 pub const TRANSPORTS: &[&str] = &[

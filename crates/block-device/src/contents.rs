@@ -1,4 +1,4 @@
-//! Whether a disk is blank: what stands at its beginning, at its end and at places in between.
+//! Looks whether a disk is blank: what stands at its beginning, at its end and at places in between.
 
 use std::io;
 
@@ -12,7 +12,7 @@ const PIECE: usize = 64 << 10;
 /// Copies of the superblock of btrfs, of which the first may have been overwritten.
 const MIRRORS: [u64; 2] = [64 << 20, 256 << 30];
 
-/// What stands on a disk.
+/// The contents of a disk, as far as they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Zeros wherever it was read, or ones, as some flash disks answer where nothing was written since they were

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::attachment::find_transport;
+use crate::line::{read_number, read_text};
 use crate::mounts::{Mount, parse_number, read_mounts, read_swaps};
 use crate::{Disk, Number, Use};
 
@@ -18,7 +19,7 @@ const NO_DISKS: [&str; 14] =
 /// Ends of the names of the areas of a memory card that are for the firmware.
 const CARD_AREAS: [&str; 3] = ["boot0", "boot1", "rpmb"];
 
-/// What the whole machine uses block devices for.
+/// Everything that the whole machine uses block devices for.
 struct Uses {
     mounts: Vec<Mount>,
     swaps: Vec<String>,
@@ -166,18 +167,6 @@ fn read_names(directory: &Path) -> io::Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
-}
-
-/// Reads a file of one line; `None` if there is none or it is blank.
-pub(crate) fn read_text(file: &Path) -> Option<String> {
-    let text = fs::read(file).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let text = text.trim_matches(|character: char| character.is_whitespace() || character == '\0');
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn read_number(file: &Path) -> Option<u64> {
-    read_text(file)?.parse().ok()
 }
 
 /// Reads the serial number of a SCSI disk, page 0x80 of its vital product data (SPC-4): four bytes and the number.

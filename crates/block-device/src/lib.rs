@@ -8,6 +8,7 @@ mod attachment;
 mod contents;
 mod disk;
 mod inventory;
+mod line;
 mod mounts;
 mod open;
 mod system;

@@ -1,4 +1,4 @@
-//! What the machine has mounted and what it swaps to.
+//! The mounts and swap space of a machine.
 
 use std::fs;
 use std::io;
@@ -11,13 +11,13 @@ use crate::Number;
 pub(crate) struct Mount {
     /// Number of the device of the filesystem; of btrfs it is none of a block device.
     pub(crate) number: Option<Number>,
-    /// What of the filesystem is mounted.
+    /// Directory of the filesystem that is mounted.
     pub(crate) root: String,
-    /// Where.
+    /// Directory at which it is mounted.
     pub(crate) directory: String,
     /// Type of the filesystem.
     pub(crate) filesystem: String,
-    /// What was mounted, a device file most often.
+    /// Source of the filesystem, a device file most often.
     pub(crate) source: String,
 }
 

@@ -1,4 +1,4 @@
-//! What uses a disk.
+//! Uses of a disk.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Use {
     Mounted {
         /// The kernel's name of the device.
         device: String,
-        /// Where it is mounted.
+        /// Directory at which it is mounted.
         directory: String,
     },
     /// This device is swap space.

@@ -1,4 +1,4 @@
-//! What `lvmd disks` says: the report of the disks as a table for people and as JSON for programs.
+//! The answer of `lvmd disks`: the report of the disks as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 

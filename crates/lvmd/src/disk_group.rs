@@ -12,7 +12,7 @@ pub use selector::{Pattern, Selector};
 /// Begins the tag of a volume group that lvmd may extend; the name of its disk group follows.
 const OWNED: &str = "topolvm.io/disk-group=";
 
-/// What is done with a disk that could be added to a group.
+/// The treatment of a disk that could be added to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// It is reported.
@@ -27,7 +27,7 @@ pub enum Mode {
 pub struct DiskGroup {
     /// Its name, which is that of its volume group.
     pub name: VgName,
-    /// What is done with new disks.
+    /// The treatment of new disks.
     pub mode: Mode,
     /// The disks that it is for.
     pub selector: Selector,

@@ -7,7 +7,7 @@ use lvm::VgName;
 
 use crate::disk_group::Mode;
 
-/// What was found when the disks were looked at last.
+/// The findings of the last look at the disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskReport {
     /// All disks of the machine, in the order of their names.
@@ -25,11 +25,11 @@ pub struct DiskFinding {
     pub disk: Disk,
     /// The disk group that it is in, or the only one that selects it.
     pub group: Option<VgName>,
-    /// What is to become of it.
+    /// The decision about it.
     pub verdict: Verdict,
 }
 
-/// What is to become of a disk.
+/// The decision about a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No disk group selects it, and it is in none.
@@ -90,11 +90,11 @@ pub enum Refusal {
 pub struct GroupFinding {
     /// Its name.
     pub name: VgName,
-    /// What is done with new disks.
+    /// The treatment of new disks.
     pub mode: Mode,
-    /// Whether the volume group exists.
+    /// True if the volume group exists.
     pub exists: bool,
-    /// Whether the volume group carries the tag by which lvmd may extend it.
+    /// True if the volume group carries the tag by which lvmd may extend it.
     pub is_ours: bool,
     /// Number of its disks, with those that are missing.
     pub disks: u64,

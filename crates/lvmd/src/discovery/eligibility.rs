@@ -1,4 +1,4 @@
-//! What can be said of a disk without opening it: pure functions from the inventory, LVM's physical volumes and the
+//! Judges a disk without opening it: pure functions from the inventory, LVM's physical volumes and the
 //! disk groups.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What discovery remembers of disks from one look to the next.
+//! The memory of discovery: facts about disks from one look to the next.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ type Key = (Number, u64, u64);
 pub(super) struct Memory {
     /// Since when a disk is a candidate.
     candidates: HashMap<Key, Instant>,
-    /// When a disk could not be added, and why.
+    /// Times at which disks could not be added, and why.
     failures: HashMap<Key, (Instant, Refusal)>,
     /// Identities and sizes of physical volumes that were resized: LVM may leave some room unused.
     resized: HashSet<(String, u64)>,

@@ -52,7 +52,7 @@ pub(super) struct Scan {
 #[derive(Debug)]
 pub(super) struct FreeDisk {
     pub(super) group: DiskGroup,
-    /// Whether the volume group is there.
+    /// True if the volume group is there.
     pub(super) exists: bool,
     pub(super) path: String,
     /// Keeps the number of the disk from becoming that of another.

@@ -11,7 +11,7 @@ use crate::node::GIB;
 
 const NAMES: [&str; 4] = ["sdb", "sdc", "sdd", "sde"];
 
-/// What happens to the machine.
+/// An event in the life of the machine.
 #[derive(Clone, Debug)]
 enum Event {
     Plug(&'static str),

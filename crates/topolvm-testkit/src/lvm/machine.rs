@@ -9,17 +9,17 @@ use super::FakeLvm;
 /// A disk of the fake machine.
 #[derive(Clone, Debug)]
 pub struct FakeDisk {
-    /// What sysfs says of it.
+    /// Its description in sysfs.
     pub disk: Disk,
-    /// What stands on it, unless LVM has written there.
+    /// Its contents, unless LVM has written there.
     pub contents: Contents,
     /// The type of the signature that blkid and LVM find on it.
     pub signature: Option<String>,
-    /// Whether somebody has claimed it.
+    /// True if somebody has claimed it.
     pub is_claimed: bool,
     /// The volume group that it is in.
     pub vg: Option<String>,
-    /// Whether it is pulled out.
+    /// True if it is pulled out.
     pub is_missing: bool,
     /// Bytes that its volume group uses.
     pub(super) used: u64,

@@ -99,16 +99,16 @@ fn reports_and_changes_nothing() {
     fs::create_dir_all("/etc/topolvm").unwrap();
     fs::write("/etc/topolvm/lvmd.yaml", &config).unwrap();
     fs::write(directory.path().join("config.json"), r#"{"diskSelector": ["sd+"]}"#).unwrap();
-    let page = |section: &str| {
-        let commands = Commands::of("disk-groups.md", section).unwrap();
+    let run_commands = |commands: Commands| {
         let path = format!("{}:{}", programs().display(), std::env::var("PATH").unwrap());
-        let mut shell = commands.shell();
-        commands.answer(shell.env("PATH", path).current_dir(&directory)).unwrap().text
+        commands.answer(commands.shell().env("PATH", path).current_dir(&directory)).unwrap().text
     };
-    assert!(page("See what would be done").contains("would be added to disk group scsi"));
-    assert!(page("From Carina").contains("carina-vg-ssd"));
+    let said = run_commands(Commands::of("disk-groups.md", "See what would be done").unwrap());
+    assert!(said.contains("would be added to disk group scsi"), "{said}");
+    let said = run_commands(Commands::of("disk-groups.md", "From Carina").unwrap());
+    assert!(said.contains("carina-vg-ssd"), "{said}");
     run_ok("vgcreate", &["-qq", "ssd", &disks.device(0)]);
-    page("Whose volume group");
+    run_commands(Commands::of("disk-groups.md", "Whose volume group").unwrap());
     assert!(run_ok("vgs", &["--noheadings", "-o", "vg_tags", "ssd"]).contains("topolvm.io/disk-group=ssd"));
     run_ok("vgremove", &["-qq", "ssd"]);
 }
