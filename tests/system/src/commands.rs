@@ -63,6 +63,7 @@ impl Commands {
     }
 
     /// Returns a shell that runs the commands on this machine.
+    #[expect(clippy::disallowed_methods, reason = "a test runs what readers type")]
     pub fn shell(&self) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-ec", &self.script]);

@@ -1,4 +1,5 @@
-//! Compares the selectors of two groups: whether they select the same disks, as far as this can be said without looking at disks.
+//! Compares the selectors of two groups: whether they select the same disks, as far as this can be said without looking
+//! at disks.
 
 use super::selector::{Pattern, Selector};
 

@@ -196,7 +196,7 @@ fn adds_no_disk_in_use() {
     let claim = rustix::fs::open(&claimed, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let config = group("auto").replace("rescan-interval: 0", "rescan-interval: 1");
     let mut lvmd = Lvmd::start(&config);
-    assert_eq!(until_members(1), [free.clone()]);
+    assert_eq!(until_members(1), std::slice::from_ref(&free));
     assert_eq!(verdict(&config, &claimed), pair("refused", "in_use"));
     assert_eq!(verdict(&config, &mapped), pair("refused", "in_use"));
     assert_eq!(verdict(&config, &read_only), pair("refused", "read_only"));

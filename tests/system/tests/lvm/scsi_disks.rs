@@ -13,12 +13,15 @@ use crate::fixture::{LocalSettings, run, run_ok};
 pub(crate) const SIZE: usize = 16 << 20;
 /// Size in GiB of all disks after [`ScsiDisks::grow`].
 const GROWN: &str = "1";
+const ADAPTERS: &str = "/sys/bus/pseudo/devices";
 const DRIVER: &str = "/sys/bus/pseudo/drivers/scsi_debug";
 const LONG: Duration = Duration::from_mins(1);
 
 /// Disks that are removed with all that is on them.
 pub(crate) struct ScsiDisks {
     groups: Vec<&'static str>,
+    /// Directory of the host adapters.
+    adapters: PathBuf,
     _settings: LocalSettings,
 }
 
@@ -31,7 +34,7 @@ impl ScsiDisks {
         let count_of_hosts = format!("add_host={count}");
         let options = ["dev_size_mb=16", "per_host_store=1", "max_luns=1", "num_tgts=1", "delay=0", "removable=0"];
         run_ok("modprobe", &[&["scsi_debug", &count_of_hosts], &options[..]].concat());
-        let disks = Self { groups: groups.to_vec(), _settings: settings };
+        let disks = Self { groups: groups.to_vec(), adapters: ADAPTERS.into(), _settings: settings };
         for index in 0..count {
             disks.device(index);
         }
@@ -78,7 +81,7 @@ impl ScsiDisks {
     }
 
     fn host(&self, index: usize) -> Option<PathBuf> {
-        let adapter = PathBuf::from(format!("/sys/bus/pseudo/devices/adapter{index}"));
+        let adapter = self.adapters.join(format!("adapter{index}"));
         let entries = fs::read_dir(adapter).ok()?.filter_map(Result::ok);
         entries.map(|entry| entry.path()).find(|path| name(&path.to_string_lossy()).starts_with("host"))
     }
