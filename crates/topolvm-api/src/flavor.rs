@@ -74,6 +74,14 @@ impl ApiFlavor {
         lvcreate_option_class_parameter = "", "/lvcreate-option-class";
         /// StorageClass parameter and key in a volume's context: options for mkfs, separated by spaces.
         mkfs_options_parameter = "", "/mkfs-options";
+        /// Parameter of classes, and annotation of pods and LogicalVolumes: most bytes that are read in a second.
+        read_bytes_per_second = "", "/read-bytes-per-second";
+        /// Parameter of classes, and annotation of pods and LogicalVolumes: most bytes that are written in a second.
+        write_bytes_per_second = "", "/write-bytes-per-second";
+        /// Parameter of classes, and annotation of pods and LogicalVolumes: most reads in a second.
+        read_operations_per_second = "", "/read-operations-per-second";
+        /// Parameter of classes, and annotation of pods and LogicalVolumes: most writes in a second.
+        write_operations_per_second = "", "/write-operations-per-second";
         /// LogicalVolume annotation that the controller changes together with a new size.
         resize_requested_at = "", "/resize-requested-at";
         /// LogicalVolume annotation: id of the snapshot that the volume was restored from.

@@ -9,6 +9,7 @@ mod condition;
 mod crd;
 mod extender_probe;
 mod flavor;
+mod io_limits;
 mod layout_capacity;
 mod logical_volume;
 mod mkfs_options;
@@ -26,6 +27,7 @@ pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
     RESIZEFS_REQUESTED_AT, SELECTED_NODE,
 };
+pub use io_limits::{IoLimit, IoLimitError, IoLimits};
 pub use layout_capacity::LayoutCapacity;
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
 pub use mkfs_options::{MkfsOptionError, MkfsOptions};

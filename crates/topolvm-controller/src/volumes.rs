@@ -21,7 +21,7 @@ mod volume;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
-use topolvm_api::{AccessType, ApiFlavor, LogicalVolume};
+use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume};
 use topolvm_capacity::{Capacity, VolumeClasses};
 
 pub(crate) use copy::SnapshotRequest;
@@ -60,6 +60,8 @@ pub(crate) struct VolumeRequest {
     pub(crate) device_class: String,
     /// Empty is "as the device class says".
     pub(crate) lvcreate_option_class: String,
+    /// Limits of its I/O. They are no part of what the volume is: they may be others by the time of a repeated request.
+    pub(crate) io_limits: IoLimits,
     pub(crate) placement: Placement,
     /// The claim that the volume is for, where the request names it.
     pub(crate) claim: Option<ClaimName>,

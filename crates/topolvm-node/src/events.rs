@@ -1,4 +1,4 @@
-//! Kubernetes Events of LogicalVolumes, as `kubectl describe` shows them.
+//! Kubernetes Events of LogicalVolumes and of the pods that have them, as `kubectl describe` shows them.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use topolvm_kube::EventRecorder;
 use topolvm_runtime::error_chain;
 
 use crate::api_server;
+use crate::published_pods::PodInfo;
 
 /// Field manager of our writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
@@ -17,7 +18,7 @@ pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 /// Deadline of an event. No volume waits longer for one.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Publishes Events of LogicalVolumes.
+/// Publishes Events of LogicalVolumes and pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     flavor: ApiFlavor,
@@ -70,6 +71,19 @@ impl Events {
         self.publish(node, "QuarantinedVolumeRemoved", "Remove", message).await;
     }
 
+    /// Publishes that limits of I/O which a pod is to have are not in force.
+    pub(crate) async fn io_limits_not_in_force(&self, pod: &PodInfo, reason: &str, message: &str) {
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        };
+        self.publish(&regarding, reason, "LimitIO", message).await;
+    }
+
     /// Publishes a warning about a volume.
     async fn publish_warning(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
         self.publish(&volume.object_ref(&self.flavor), reason, action, message).await;
@@ -85,8 +99,7 @@ impl Events {
             secondary: None,
         };
         if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, regarding)).await {
-            let object = regarding.name.as_deref();
-            tracing::debug!(object, reason, error = error_chain(&error), "cannot publish an event");
+            tracing::debug!(object = regarding.name, reason, error = error_chain(&error), "cannot publish an event");
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod capacity;
 pub mod csi;
 mod events;
 mod filesystem;
+mod io_limits;
 pub mod lvmd_client;
 pub mod mount;
 pub mod node_storage;

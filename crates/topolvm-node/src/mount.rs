@@ -1,8 +1,9 @@
-//! Mounts, filesystems and block devices of this machine, behind the port [`Mounter`]. Only this module calls
-//! mount(2) and starts processes.
+//! Mounts, filesystems and block devices of this machine, and limits of their I/O, behind the port [`Mounter`]. Only
+//! this module calls mount(2) and starts processes.
 
 mod blocking;
 mod btrfs;
+mod cgroups;
 mod command;
 mod contents;
 mod device;
@@ -24,6 +25,7 @@ mod usage_batch;
 mod xfs;
 
 pub(crate) use blocking::{FILE_DEADLINE, run_blocking};
+pub use cgroups::{LimitError, LimitsInForce};
 pub use contents::Contents;
 pub use device::{BlockDevice, FilesystemUsage, OpenDevice, PathKind};
 pub use device_number::DeviceNumber;

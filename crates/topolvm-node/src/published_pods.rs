@@ -1,10 +1,10 @@
 //! The pods to which volumes are published, by volume. kubelet names the pod when it publishes a volume
 //! (`podInfoOnMount` of the CSIDriver) and never again, so that a small file for each target path survives a restart of
-//! the agent. Nothing but metrics relies on it.
+//! the agent. Metrics rely on it, and limits of I/O.
 
 mod record;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,6 +75,26 @@ impl PublishedPods {
         }
     }
 
+    /// Returns the pods to which a volume is published.
+    pub(crate) fn pods(&self, volume: &str) -> Vec<PodInfo> {
+        let pods = self.pods.lock();
+        let by_uid = pods.get(volume).into_iter().flat_map(HashMap::values).map(|pod| (pod.uid.as_str(), pod));
+        by_uid.collect::<BTreeMap<_, _>>().into_values().cloned().collect()
+    }
+
+    /// Returns whether a volume is published to the pod of this UID.
+    pub(crate) fn contains(&self, volume: &str, uid: &str) -> bool {
+        let pods = self.pods.lock();
+        pods.get(volume).into_iter().flat_map(HashMap::values).any(|pod| pod.uid == uid)
+    }
+
+    /// Returns the ids of the volumes that are published to the pod of this UID.
+    pub(crate) fn volumes(&self, uid: &str) -> Vec<String> {
+        let pods = self.pods.lock();
+        let has_pod = |targets: &HashMap<PathBuf, PodInfo>| targets.values().any(|pod| pod.uid == uid);
+        pods.iter().filter(|(_, targets)| has_pod(targets)).map(|(volume, _)| volume.clone()).collect()
+    }
+
     /// Returns the names of the pods to which a volume is published, in their order, with commas between them.
     pub(crate) fn names(&self, volume: &str) -> String {
         let pods = self.pods.lock();
@@ -83,7 +103,8 @@ impl PublishedPods {
         names.into_iter().collect::<Vec<_>>().join(",")
     }
 
-    /// Writes or removes the file of a record. A failure costs the name of a pod after the next restart.
+    /// Writes or removes the file of a record. A failure costs the name of a pod, and
+    /// changes of its limits of I/O, after the next restart.
     async fn change_file(&self, record: &Record, change: fn(&Record, &Path) -> std::io::Result<()>) {
         let Some(directory) = &self.directory else { return };
         let owned = record.clone();

@@ -1,5 +1,5 @@
 //! The reconciler of LogicalVolumes: creates, grows and removes the LVs that the objects of this node ask for,
-//! through lvmd, and writes the result to their status.
+//! through lvmd, limits the I/O of their pods, and writes the result to their status.
 //!
 //! Each step can be interrupted anywhere and repeated: an LV has the UID of its object as name, and lvmd answers a
 //! repeated request for an LV like the first.
@@ -13,6 +13,7 @@ mod differences;
 mod error;
 mod expand;
 mod finalizer;
+mod io_limits;
 mod listing;
 mod lost;
 mod orphans;

@@ -20,6 +20,7 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
+use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
 use crate::node_storage::StoragePublisher;
@@ -116,23 +117,30 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
     let device_uses = FindDeviceUses::new(mounter.clone());
     let pods = load_published_pods(&csi_socket, &mounter).await;
+    let pod_watch = PodWatch::new(flavor, client.clone(), node.clone());
+    let limit_io = LimitIo::new(mounter.clone());
+    let limiter = IoLimiter::new(flavor, limit_io, pod_watch.wishes(), pods.clone(), volumes.events.clone());
     let agent =
         Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes)
-            .storing_pods(pods);
+            .storing_pods(pods)
+            .limiting_io(limiter.clone());
     let devices = VolumeDevices::default();
     let page = agent.volume_metrics(devices.clone()).into_page(registry);
-    let (unpublishes, unpublished) = mpsc::unbounded_channel();
+    let (publishes, published) = mpsc::unbounded_channel();
+    let (pod_changes, pods) = mpsc::unbounded_channel();
     let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
-    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, unpublishes, shutdown);
+    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, publishes, shutdown);
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
     metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
 
     storage.start(client.clone(), capacity.node_object(), tasks, shutdown);
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
-    let triggers = Triggers { lvmd_returns, device_classes, unpublished, gauges };
+    let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
     let reconciler = Reconciler::new(flavor, node, client, lvmd, now);
-    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices).handling_orphans(orphans);
+    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices);
+    let reconciler = reconciler.handling_orphans(orphans).limiting_io(limiter);
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
+    tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));
     if embeds_registrar {
         // Last, because kubelet calls back as soon as it sees the socket
         tasks.spawn("registrar", Registrar::new(flavor, &kubelet_dir, &csi_socket).run(rpc_metrics, shutdown.clone()));
@@ -148,17 +156,17 @@ async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> Publ
     PublishedPods::load(csi_socket.with_file_name(PODS), mounted.ok()).await
 }
 
-/// Returns the CSI services of a node. The id of each volume that is unpublished is sent to `unpublishes`.
+/// Returns the CSI services of a node. The id of each volume that is published or unpublished is sent to `publishes`.
 fn csi_services<M: Mounter>(
     flavor: ApiFlavor,
     node: String,
     agent: Agent<M>,
     readiness: ReadinessCheck,
     tasks: &Tasks,
-    unpublishes: mpsc::UnboundedSender<String>,
+    publishes: mpsc::UnboundedSender<String>,
     shutdown: &CancellationToken,
 ) -> Routes {
-    let calls = NodeService::new(flavor, node, Arc::new(agent), tasks.clone()).notifying_unpublished(unpublishes);
+    let calls = NodeService::new(flavor, node, Arc::new(agent), tasks.clone()).notifying_published(publishes);
     tasks.spawn("discards", calls.discard_free_blocks(shutdown.clone()));
     Routes::new(IdentityServer::new(IdentityService::new(flavor, readiness))).add_service(NodeServer::new(calls))
 }

@@ -20,6 +20,7 @@ use topolvm_kube::LogicalVolumes;
 use topolvm_runtime::MetricsPage;
 
 use crate::capacity::DeviceClasses;
+use crate::io_limits::IoLimiter;
 use crate::mount::{DeviceNumber, DiskStatistics, FilesystemUsage, HungPaths, Mounter};
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::{VolumeDevice, VolumeDevices};
@@ -37,6 +38,7 @@ pub(crate) struct VolumeMetrics<M> {
     pub(crate) devices: VolumeDevices,
     pub(crate) device_classes: watch::Receiver<DeviceClasses>,
     pub(crate) published_pods: PublishedPods,
+    pub(crate) io_limiter: Option<IoLimiter>,
     pub(crate) hung_paths: HungPaths,
     pub(crate) mounter: M,
 }
@@ -124,6 +126,7 @@ impl<M: Mounter> VolumeMetrics<M> {
         let number = device.and_then(|device| device.number);
         let mount = number.and_then(|number| tables.mounts.get(&number));
         let pods = volume.volume_id().map(|id| self.published_pods.names(id)).unwrap_or_default();
+        let rates = volume.volume_id().zip(self.io_limiter.as_ref()).map(|(id, limiter)| limiter.rates(id));
         let class = self.class_name(&volume.spec.device_class);
         VolumeSeries {
             volume: volume.name().to_owned(),
@@ -133,6 +136,7 @@ impl<M: Mounter> VolumeMetrics<M> {
             thin_used_bytes: device.and_then(|device| device.thin_used_bytes),
             filesystem: mount.and_then(|path| tables.usages.get(path)).copied(),
             statistics: number.and_then(|number| tables.statistics.get(&number)).copied(),
+            io_limits: rates.unwrap_or_default(),
         }
     }
 

@@ -16,8 +16,8 @@ use super::capabilities::controller_capabilities;
 use super::deadline::Deadline;
 use super::operation_locks::OperationLocks;
 use super::request::{
-    CapacityScope, ExpandVolume, GetCapacity, RequestError, ValidateVolume, parse_create_volume,
-    parse_mutable_parameters, required_field, volume_context,
+    CapacityScope, ExpandVolume, GetCapacity, MutableParameters, RequestError, ValidateVolume, parse_create_volume,
+    required_field, volume_context,
 };
 use super::response::{self, signed_bytes};
 use super::snapshot_request::{parse_content_source, parse_create_snapshot, parse_page};
@@ -266,9 +266,10 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
         let id = required_field(&request.volume_id, "volume_id")?;
-        let option_class = parse_mutable_parameters(&request.mutable_parameters, self.flavor)?;
+        let MutableParameters { lvcreate_option_class, io_limits } =
+            MutableParameters::parse(&request.mutable_parameters, self.flavor)?;
         let _lock = self.ids.lock(id)?;
-        deadline.run(self.volumes.check_modification(id, option_class)).await?;
+        deadline.run(self.volumes.modify(id, lvcreate_option_class, &io_limits)).await?;
         Ok(Response::new(pb::ControllerModifyVolumeResponse {}))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use topolvm_api::{ApiFlavor, FILESYSTEMS, MkfsOptionError, MkfsOptions};
+use topolvm_api::{ApiFlavor, FILESYSTEMS, IoLimit, IoLimitError, IoLimits, MkfsOptionError, MkfsOptions};
 use topolvm_capacity::VolumeClasses;
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
@@ -44,6 +44,8 @@ pub(crate) enum RequestError {
     NegativeMaxEntries(i32),
     #[error(transparent)]
     MkfsOptions(#[from] MkfsOptionError),
+    #[error(transparent)]
+    IoLimit(#[from] IoLimitError),
     #[error("capacity range")]
     CapacityRange(#[from] CapacityRangeError),
     #[error(transparent)]
@@ -62,13 +64,19 @@ pub(crate) fn parse_create_volume(
     check_mkfs_options(&request.parameters, flavor, &modes)?;
     let minimum = modes.first().map_or(0, |mode| minimums.for_mode(mode));
     // What is mutable takes precedence, says CSI
-    let option_class = parse_mutable_parameters(&request.mutable_parameters, flavor)?
+    let mutable = MutableParameters::parse(&request.mutable_parameters, flavor)?;
+    let option_class = mutable
+        .lvcreate_option_class
         .map_or_else(|| parameter(&request.parameters, flavor.lvcreate_option_class_parameter()), str::to_owned);
+    // Of the limits all together: another class, later, would replace them all, too
+    let has_mutable = !request.mutable_parameters.is_empty();
+    let of_class = parse_io_limits(&request.parameters, flavor)?;
     Ok(VolumeRequest {
         name,
         size: parse_capacity_range(request.capacity_range, minimum)?,
         device_class: parameter(&request.parameters, flavor.device_class_parameter()),
         lvcreate_option_class: option_class,
+        io_limits: if has_mutable { mutable.io_limits } else { of_class },
         placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
         claim: claim_name(&request.parameters),
         source: None,
@@ -103,17 +111,30 @@ pub(crate) fn volume_context(parameters: &HashMap<String, String>, flavor: ApiFl
     parameters.get(key).map(|options| (key.to_owned(), options.clone())).into_iter().collect()
 }
 
-/// Parses the parameters of a VolumeAttributesClass: the class of lvcreate options and no other. A device class would
-/// make the scheduler's choice of a node wrong, which goes by the StorageClass alone.
-pub(crate) fn parse_mutable_parameters(
-    parameters: &HashMap<String, String>,
-    flavor: ApiFlavor,
-) -> Result<Option<&str>, RequestError> {
-    let key = flavor.lvcreate_option_class_parameter();
-    match parameters.keys().find(|&other| other != key) {
-        Some(other) => Err(RequestError::UnknownMutableParameter(other.clone())),
-        None => Ok(parameters.get(key).map(String::as_str)),
+/// The parameters of a VolumeAttributesClass: the class of lvcreate options and limits of I/O, and no other. A device
+/// class would make the scheduler's choice of a node wrong, which goes by the StorageClass alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MutableParameters<'a> {
+    /// The class of lvcreate options, if the VolumeAttributesClass names one.
+    pub(crate) lvcreate_option_class: Option<&'a str>,
+    /// All limits of the volume: one that is not in it is taken away.
+    pub(crate) io_limits: IoLimits,
+}
+
+impl<'a> MutableParameters<'a> {
+    pub(crate) fn parse(parameters: &'a HashMap<String, String>, flavor: ApiFlavor) -> Result<Self, RequestError> {
+        let option_class = flavor.lvcreate_option_class_parameter();
+        let is_limit = |key: &str| IoLimit::ALL.into_iter().any(|limit| limit.key(flavor) == key);
+        if let Some(other) = parameters.keys().find(|&key| key != option_class && !is_limit(key)) {
+            return Err(RequestError::UnknownMutableParameter(other.clone()));
+        }
+        let lvcreate_option_class = parameters.get(option_class).map(String::as_str);
+        Ok(Self { lvcreate_option_class, io_limits: parse_io_limits(parameters, flavor)? })
     }
+}
+
+fn parse_io_limits(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> Result<IoLimits, IoLimitError> {
+    IoLimits::parse(flavor, |key| parameters.get(key).map(String::as_str))
 }
 
 /// The parsed request of `ControllerExpandVolume`.

@@ -21,6 +21,7 @@ impl GrpcCode for RequestError {
             | Self::UnknownMutableParameter(_)
             | Self::NegativeMaxEntries(_)
             | Self::MkfsOptions(_)
+            | Self::IoLimit(_)
             | Self::CapacityRange(_)
             | Self::Topology(_) => Code::InvalidArgument,
         }

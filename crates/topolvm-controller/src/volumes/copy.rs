@@ -4,7 +4,7 @@
 //! at least as large. Once created it does not need its source any more.
 
 use tokio::time::Instant;
-use topolvm_api::{AccessType, LogicalVolume, parse_bytes};
+use topolvm_api::{AccessType, IoLimits, LogicalVolume, parse_bytes};
 
 use super::delete::{Deletion, exact_version};
 use super::existing::{Existing, compare_existing};
@@ -66,6 +66,7 @@ impl Volumes {
             size: VolumeSize::of_snapshot(size_bytes(&object)),
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
+            io_limits: IoLimits::default(),
             placement: copy_placement(&placement, &object)?,
             claim: None,
             source: Some(self.copy_source(&object, source, AccessType::ReadOnly)),

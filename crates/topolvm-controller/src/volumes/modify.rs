@@ -1,22 +1,62 @@
-//! Checks what a VolumeAttributesClass says about a volume that exists.
+//! Gives a volume that exists what a VolumeAttributesClass says.
 
-use super::{VolumeError, VolumeKind, Volumes};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Map, Value, json};
+use topolvm_api::{CREATED_BY, IoLimits, LogicalVolume};
+
+use super::{VolumeError, VolumeKind, Volumes, api_error};
 
 impl Volumes {
-    /// Checks that the volume has this class of lvcreate options already: they are fixed when the volume is created.
-    pub(crate) async fn check_modification(
+    /// Sets the limits of a volume's I/O, all of them: what is not limited by the class is not limited any more. Its
+    /// class of lvcreate options must be the same as before, because it is fixed when the volume is created.
+    pub(crate) async fn modify(
         &self,
         id: &str,
         lvcreate_option_class: Option<&str>,
+        limits: &IoLimits,
     ) -> Result<(), VolumeError> {
-        let object = self.find_live(VolumeKind::Volume, id).await?;
-        match lvcreate_option_class {
+        loop {
+            let object = self.find_live(VolumeKind::Volume, id).await?;
+            self.check_option_class(&object, lvcreate_option_class)?;
+            if self.has_limits(&object, limits) || self.write_limits(&object, limits).await? {
+                return Ok(());
+            }
+            // Somebody changed the object meanwhile: look at it again
+        }
+    }
+
+    fn check_option_class(&self, object: &LogicalVolume, wanted: Option<&str>) -> Result<(), VolumeError> {
+        match wanted {
             Some(wanted) if wanted != object.spec.lvcreate_option_class => Err(VolumeError::Immutable {
                 key: self.flavor.lvcreate_option_class_parameter(),
-                is: object.spec.lvcreate_option_class,
+                is: object.spec.lvcreate_option_class.clone(),
                 wanted: wanted.to_owned(),
             }),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the object says just these limits.
+    fn has_limits(&self, object: &LogicalVolume, limits: &IoLimits) -> bool {
+        limits.annotations(self.flavor).all(|(key, value)| object.annotation(key) == value.as_deref())
+    }
+
+    /// Writes the limits to the object. Returns `false` if the object has changed since it was read.
+    async fn write_limits(&self, object: &LogicalVolume, limits: &IoLimits) -> Result<bool, VolumeError> {
+        let name = object.name();
+        let annotations: Map<String, Value> =
+            limits.annotations(self.flavor).map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        let version = &object.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+        let params = PatchParams { field_manager: Some(CREATED_BY.to_owned()), ..PatchParams::default() };
+        match self.api().patch(name, &params, &Patch::Merge(&patch)).await {
+            Ok(_) => {
+                let node = object.spec.node_name.as_str();
+                tracing::info!(name, node, %limits, "asked the node to limit the I/O of the volume");
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(error) => Err(api_error("change the limits of", name)(error)),
         }
     }
 }

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Value, json};
 use tonic::{Code, Status};
 use topolvm_proto::csi::ControllerModifyVolumeRequest;
 
-use crate::harness::{Harness, in_ten_seconds, on_nodes, refusal, volume};
+use crate::harness::{Harness, LVS, in_ten_seconds, on_nodes, refusal, volume, with_parameter};
 
 const OPTION_CLASS: &str = "topolvm.io/lvcreate-option-class";
+const READ_BYTES: &str = "topolvm.io/read-bytes-per-second";
+const WRITE_OPERATIONS: &str = "topolvm.io/write-operations-per-second";
 
 fn parameters(list: &[(&str, &str)]) -> HashMap<String, String> {
     list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -41,6 +44,62 @@ async fn what_a_volume_is_made_of_cannot_be_changed_later() {
     assert_eq!((code, message.contains("decided when the volume is made")), (Code::InvalidArgument, true), "{message}");
     let (code, message) = refusal(modify(&harness, &id, &[("iops", "9")]).await);
     assert_eq!((code, message.contains("\"iops\" is not known")), (Code::InvalidArgument, true), "{message}");
+}
+
+fn annotations(harness: &Harness) -> Value {
+    harness.object("pvc-1")["metadata"]["annotations"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_a_storage_class_are_in_the_object_from_the_start() {
+    let harness = Harness::with_agent().await;
+    let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), READ_BYTES, "10485760");
+    harness.create(with_parameter(request.clone(), WRITE_OPERATIONS, "70")).await.unwrap();
+    assert_eq!(annotations(&harness), json!({READ_BYTES: "10Mi", WRITE_OPERATIONS: "70"}));
+    // They may have been changed before a request is repeated
+    harness.create(request).await.unwrap();
+    assert_eq!(annotations(&harness), json!({READ_BYTES: "10Mi", WRITE_OPERATIONS: "70"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_a_volume_are_all_those_of_its_class_and_no_others() {
+    let harness = Harness::with_agent().await;
+    let id = harness.made("pvc-1").await;
+    for (parameters, expected) in [
+        (vec![(READ_BYTES, "5M")], json!({READ_BYTES: "5000000"})),
+        (vec![(READ_BYTES, "1Gi"), (WRITE_OPERATIONS, "9")], json!({READ_BYTES: "1Gi", WRITE_OPERATIONS: "9"})),
+        (vec![(WRITE_OPERATIONS, "8"), (OPTION_CLASS, "")], json!({WRITE_OPERATIONS: "8"})),
+    ] {
+        modify(&harness, &id, &parameters).await.unwrap();
+        assert_eq!(annotations(&harness), expected);
+    }
+    modify(&harness, &id, &[]).await.unwrap();
+    let is_left = |key: &str| annotations(&harness).get(key).is_some();
+    assert!(!is_left(READ_BYTES) && !is_left(WRITE_OPERATIONS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_are_there_are_not_written_again_and_those_of_a_changed_object_are_written_after_another_look() {
+    let harness = Harness::with_agent().await;
+    let id = harness.made("pvc-1").await;
+    harness.api.fail_next("patch", LVS, 1, 409);
+    modify(&harness, &id, &[(READ_BYTES, "5M")]).await.unwrap();
+    let version = || harness.object("pvc-1")["metadata"]["resourceVersion"].clone();
+    let written = version();
+    modify(&harness, &id, &[(READ_BYTES, "5000000")]).await.unwrap();
+    assert_eq!((version(), annotations(&harness)), (written, json!({READ_BYTES: "5000000"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_with_a_wrong_limit_changes_nothing() {
+    let harness = Harness::with_agent().await;
+    let id = harness.made("pvc-1").await;
+    modify(&harness, &id, &[(READ_BYTES, "5M")]).await.unwrap();
+    for wrong in [[(READ_BYTES, "0"), (WRITE_OPERATIONS, "9")], [(READ_BYTES, "6M"), (WRITE_OPERATIONS, "-1")]] {
+        assert_eq!(refusal(modify(&harness, &id, &wrong).await).0, Code::InvalidArgument);
+    }
+    let (code, _) = refusal(modify(&harness, &id, &[(READ_BYTES, "6M"), (OPTION_CLASS, "raid")]).await);
+    assert_eq!((code, annotations(&harness)), (Code::InvalidArgument, json!({READ_BYTES: "5000000"})));
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use topolvm_api::LogicalVolume;
 use super::CsiError;
 use super::discard_queue::DiscardQueue;
 use crate::capacity::DeviceClasses;
+use crate::io_limits::IoLimiter;
 use crate::lvmd_client::{Lv, LvmdClient};
 use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
 use crate::published_pods::PublishedPods;
@@ -34,6 +35,7 @@ pub struct Agent<M> {
     pub(super) missing_filesystems: Mutex<HashMap<String, String>>,
     pub(super) discards: DiscardQueue,
     pub(super) published_pods: PublishedPods,
+    pub(super) io_limiter: Option<IoLimiter>,
 }
 
 impl<M: Mounter> Agent<M> {
@@ -59,7 +61,14 @@ impl<M: Mounter> Agent<M> {
             missing_filesystems: Mutex::default(),
             discards: DiscardQueue::default(),
             published_pods: PublishedPods::default(),
+            io_limiter: None,
         }
+    }
+
+    /// Has the agent limit the I/O of pods before they have their volumes.
+    #[must_use]
+    pub(crate) fn limiting_io(self, limiter: IoLimiter) -> Self {
+        Self { io_limiter: Some(limiter), ..self }
     }
 
     /// Has the agent store there to which pods volumes are published.
@@ -80,6 +89,7 @@ impl<M: Mounter> Agent<M> {
             devices,
             device_classes: self.device_classes.clone(),
             published_pods: self.published_pods.clone(),
+            io_limiter: self.io_limiter.clone(),
             hung_paths: self.hung_paths.clone(),
             mounter: self.mounter.clone(),
         }

@@ -33,8 +33,8 @@ pub struct NodeService<M> {
     setup_slots: Arc<Semaphore>,
     teardown_slots: Arc<Semaphore>,
     tasks: Tasks,
-    /// Receives the ids of volumes that were unpublished or unstaged.
-    unpublished: Option<mpsc::UnboundedSender<String>>,
+    /// Receives the ids of volumes that were published, unpublished or unstaged.
+    published: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl<M: Mounter> NodeService<M> {
@@ -49,14 +49,15 @@ impl<M: Mounter> NodeService<M> {
             setup_slots: slots(),
             teardown_slots: slots(),
             tasks,
-            unpublished: None,
+            published: None,
         }
     }
 
-    /// Sends the id of each volume that was unpublished or unstaged to `unpublished`: its deletion may wait for that.
+    /// Sends the id of each volume that was published, unpublished or unstaged to `published`: its deletion may wait
+    /// for that, and its condition tells of the limits of its pods.
     #[must_use]
-    pub(crate) fn notifying_unpublished(self, unpublished: mpsc::UnboundedSender<String>) -> Self {
-        Self { unpublished: Some(unpublished), ..self }
+    pub(crate) fn notifying_published(self, published: mpsc::UnboundedSender<String>) -> Self {
+        Self { published: Some(published), ..self }
     }
 
     /// Discards the free blocks of new filesystems in the background, until the shutdown begins.
@@ -67,11 +68,11 @@ impl<M: Mounter> NodeService<M> {
         Arc::clone(&self.agent).discard_free_blocks(shutdown)
     }
 
-    /// Sends the id of a volume that was unpublished or unstaged.
-    fn notify_unpublished(&self, id: String) {
-        if let Some(unpublished) = &self.unpublished {
+    /// Sends the id of a volume that was published, unpublished or unstaged.
+    fn notify_published(&self, id: String) {
+        if let Some(published) = &self.published {
             // The receiver is dropped only at shutdown
-            drop(unpublished.send(id));
+            drop(published.send(id));
         }
     }
 
@@ -116,6 +117,7 @@ impl<M: Mounter> Node for NodeService<M> {
         let request = PublishVolume::parse(self.flavor, request.into_inner())?;
         let id = request.id.clone();
         self.run_locked(&self.setup_slots, &id, |agent| async move { agent.publish(request).await }).await?;
+        self.notify_published(id);
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
     }
 
@@ -127,7 +129,7 @@ impl<M: Mounter> Node for NodeService<M> {
         let volume = id.clone();
         self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unpublish(&volume, &target).await })
             .await?;
-        self.notify_unpublished(id);
+        self.notify_published(id);
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
 
@@ -207,7 +209,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let (id, staging) = parse_unstage(request.into_inner())?;
         self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unmount_all(&staging).await }).await?;
-        self.notify_unpublished(id);
+        self.notify_published(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use topolvm_api::LogicalVolume;
 use topolvm_runtime::error_chain;
 
 use super::capability::Access;
@@ -12,22 +13,27 @@ use super::volume::{Volume, WantedFilesystem};
 use super::{Agent, CsiError};
 use crate::filesystem::Filesystem;
 use crate::mount::{
-    FILE_DEADLINE, MkfsOptions, MountError, MountOptions, Mounter, PathKind, filesystem_commands, kubelet_paths,
-    run_blocking, target_path,
+    DeviceNumber, FILE_DEADLINE, MkfsOptions, MountError, MountOptions, Mounter, PathKind, filesystem_commands,
+    kubelet_paths, run_blocking, target_path,
 };
 
 impl<M: Mounter> Agent<M> {
-    /// Publishes a volume at the target path of the request, and stores to which pod.
+    /// Publishes a volume at the target path of the request, limits the I/O of the pod on it, and stores which pod that
+    /// is. kubelet starts the pod's containers only after that.
     pub(super) async fn publish(&self, mut request: PublishVolume) -> Result<(), CsiError> {
         let (id, target, pod) = (request.id.clone(), request.target.clone(), request.pod.take());
-        self.publish_volume(request).await?;
+        let (volume, device) = self.publish_volume(request).await?;
         if let Some(pod) = pod {
+            if let Some(limiter) = &self.io_limiter {
+                limiter.limit_before_use(&volume, device, &pod).await;
+            }
             self.published_pods.insert(&id, &target, pod).await;
         }
         Ok(())
     }
 
-    async fn publish_volume(&self, request: PublishVolume) -> Result<(), CsiError> {
+    /// Publishes a volume, and returns its object and its device.
+    async fn publish_volume(&self, request: PublishVolume) -> Result<(LogicalVolume, DeviceNumber), CsiError> {
         let PublishVolume { id, staging, target, access, exclusive, pod: _ } = request;
         if self.stages && staging.is_none() {
             return Err(CsiError::NoStagingPath(id));
@@ -54,10 +60,12 @@ impl<M: Mounter> Agent<M> {
                 let staging = self.find_bind_source(&volume, staging, &target).await?;
                 let staging = staging.as_deref();
                 let wanted = WantedFilesystem { filesystem, options: &options, mkfs_options: &mkfs_options, staging };
-                self.publish_filesystem(&volume, &target, &wanted).await
+                self.publish_filesystem(&volume, &target, &wanted).await?;
             }
-            Access::Block { readonly } => self.publish_block(&volume, &target, readonly).await,
+            Access::Block { readonly } => self.publish_block(&volume, &target, readonly).await?,
         }
+        let number = volume.device.number;
+        Ok((object, number))
     }
 
     /// Publishes a filesystem at a target path, or stages it: mounts it, records it, and grows it to the size of its

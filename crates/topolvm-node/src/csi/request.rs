@@ -150,8 +150,9 @@ impl ExpandVolume {
 
 /// Parses the pod, which kubelet names where the CSIDriver says `podInfoOnMount`.
 fn parse_pod(context: &HashMap<String, String>) -> Option<PodInfo> {
-    let (name, uid) = (context.get("csi.storage.k8s.io/pod.name")?, context.get("csi.storage.k8s.io/pod.uid")?);
-    Some(PodInfo { name: name.clone(), uid: uid.clone() })
+    let field = |name: &str| context.get(&format!("csi.storage.k8s.io/pod.{name}")).cloned();
+    let namespace = field("namespace").unwrap_or_default();
+    Some(PodInfo { namespace, name: field("name")?, uid: field("uid")? })
 }
 
 fn parse_present(field: &'static str, value: String) -> Result<String, RequestError> {

@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use topolvm_api::IoLimits;
 use topolvm_runtime::CancellationToken;
 
 use super::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, MkfsOptions, Mount, MountError,
-    MountOptions, OpenDevice, PathKind, UsageBatch,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
+    MkfsOptions, Mount, MountError, MountOptions, OpenDevice, PathKind, UsageBatch,
 };
 use crate::filesystem::Filesystem;
 
-/// Port to the mounts, filesystems and block devices of the machine.
+/// Port to the mounts, filesystems and block devices of the machine, and to the limits of their I/O.
 pub trait Mounter: Send + Sync + 'static {
     /// Returns the kind of file at a path, links followed.
     fn inspect_path(&self, path: &Path) -> impl Future<Output = Result<PathKind, MountError>> + Send;
@@ -131,6 +132,14 @@ pub trait Mounter: Send + Sync + 'static {
 
     /// Lists the paths at which something is mounted or bound.
     fn mount_points(&self) -> impl Future<Output = Result<HashSet<PathBuf>, MountError>> + Send;
+
+    /// Gives the pod of this UID these limits of I/O on a device and no others, and returns what the kernel says.
+    fn limit_io(
+        &self,
+        pod: &str,
+        device: DeviceNumber,
+        wished: &IoLimits,
+    ) -> impl Future<Output = Result<LimitsInForce, LimitError>> + Send;
 
     /// Returns the I/O statistics of all block devices. Opens no device.
     fn disk_statistics(&self)

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use topolvm_api::IoLimits;
 use topolvm_runtime::CancellationToken;
 
 use super::blocking::{FILE_DEADLINE, run_blocking};
+use super::cgroups::Cgroups;
 use super::command::{CommandLine, Programs, failed_command};
 use super::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, MkfsOptions, Mount, MountError,
-    MountOptions, Mounter, OpenDevice, PathKind, UsageBatch, device, device_uses, disk_statistics, filesystem_commands,
-    mount_table, usage_batch,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
+    MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch, device, device_uses,
+    disk_statistics, filesystem_commands, mount_table, usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -30,12 +32,13 @@ const BLKID_AMBIVALENT: i32 = 8;
 #[derive(Clone, Debug)]
 pub struct SystemMounter {
     programs: Programs,
+    cgroups: Cgroups,
 }
 
 impl SystemMounter {
     /// Makes the mounter, and looks up the programs that will be needed.
     pub fn new() -> Self {
-        Self { programs: Programs::find(&filesystem_commands::PROGRAMS) }
+        Self { programs: Programs::find(&filesystem_commands::PROGRAMS), cgroups: Cgroups::of_machine() }
     }
 
     /// Runs `blkid`; `None` if it finds nothing.
@@ -235,6 +238,12 @@ impl Mounter for SystemMounter {
 
     async fn mount_points(&self) -> Result<HashSet<PathBuf>, MountError> {
         run_blocking(FILE_DEADLINE, Path::new("/"), |_| mount_table::list_mount_points()).await
+    }
+
+    async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
+        let (cgroups, pod, wished) = (self.cgroups.clone(), pod.to_owned(), wished.clone());
+        run_blocking(FILE_DEADLINE, Path::new("/sys/fs/cgroup"), move |_| Ok(cgroups.limit(&pod, device, &wished)))
+            .await?
     }
 
     async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {

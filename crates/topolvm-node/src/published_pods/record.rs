@@ -11,7 +11,8 @@ use crate::mount::target_path::ignore_not_found;
 /// The pod that kubelet names in the volume context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodInfo {
-    /// Name, in the namespace of the claim.
+    /// Namespace, which is that of the claim; empty in records of versions that did not write it.
+    pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
@@ -31,7 +32,8 @@ impl Record {
         let Some(name) = self.file_name() else { return Ok(()) };
         std::fs::create_dir_all(directory)?;
         let Self { volume, target, pod } = self;
-        let value = json!({"volume": volume, "target": target, "pod": pod.name, "uid": pod.uid});
+        let value = json!({"volume": volume, "target": target, "namespace": pod.namespace, "pod": pod.name,
+            "uid": pod.uid});
         std::fs::write(directory.join(name), value.to_string())
     }
 
@@ -55,7 +57,8 @@ impl Record {
     fn parse(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let field = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
-        let pod = PodInfo { name: field("pod")?, uid: field("uid")? };
+        let namespace = field("namespace").unwrap_or_default();
+        let pod = PodInfo { namespace, name: field("pod")?, uid: field("uid")? };
         Some(Self { volume: field("volume")?, target: field("target")?.into(), pod })
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn pod(name: &str) -> PodInfo {
-    PodInfo { name: name.to_owned(), uid: format!("uid-{name}") }
+    PodInfo { namespace: "shop".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
 }
 
 fn files(directory: &Path) -> Vec<String> {

@@ -29,6 +29,9 @@ pub enum ReconcileError {
     /// The size in the object cannot be parsed; the status has the error, too.
     #[error("cannot expand the volume")]
     Size(#[from] ParseQuantityError),
+    /// The device of the volume cannot be looked up.
+    #[error("cannot look up the device of the volume, so that the limits of its I/O may not be in force")]
+    LimitIo(#[source] LvmdError),
     /// The LV cannot be removed.
     #[error("cannot remove the logical volume; the object stays until it is gone")]
     Remove(#[source] LvmdError),

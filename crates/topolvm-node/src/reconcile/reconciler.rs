@@ -11,6 +11,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use super::write_cache::WriteCache;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
+use crate::io_limits::{IoLimiter, IoReport};
 use crate::lvmd_client::LvmdClient;
 use crate::orphans::{OrphanSettings, OrphanState, Server};
 use crate::volume_devices::VolumeDevices;
@@ -38,6 +39,9 @@ pub struct Reconciler {
     pub(super) server: Server,
     pub(super) orphan_settings: OrphanSettings,
     pub(super) orphan_state: Mutex<OrphanState>,
+    pub(super) io_limiter: Option<IoLimiter>,
+    /// Reports of limits of I/O, by UID.
+    pub(super) io_reports: Mutex<HashMap<String, IoReport>>,
 }
 
 impl Reconciler {
@@ -65,6 +69,8 @@ impl Reconciler {
             lost: Mutex::default(),
             device_uses: None,
             devices: VolumeDevices::default(),
+            io_limiter: None,
+            io_reports: Mutex::default(),
         }
     }
 
@@ -86,7 +92,13 @@ impl Reconciler {
         Self { orphan_settings, ..self }
     }
 
-    /// Reconciles one object: adds the finalizer, creates, grows, or removes its LV.
+    /// Has the reconciler limit the I/O of the pods that have volumes.
+    #[must_use]
+    pub(crate) fn limiting_io(self, limiter: IoLimiter) -> Self {
+        Self { io_limiter: Some(limiter), ..self }
+    }
+
+    /// Reconciles one object: adds the finalizer, creates, limits, grows, or removes its LV.
     pub async fn reconcile(&self, seen: Arc<LogicalVolume>) -> Result<(), ReconcileError> {
         let volume = self.write_cache.newest(seen);
         if volume.spec.node_name != self.node {
@@ -109,7 +121,10 @@ impl Reconciler {
         match made {
             Some(volume) => {
                 self.report_lost(&volume).await?;
-                self.expand(&volume).await
+                let volume = self.write_cache.last_written(volume);
+                let limited = self.limit_io(&volume).await;
+                self.expand(&self.write_cache.last_written(volume)).await?;
+                limited
             }
             None => Ok(()),
         }
@@ -121,6 +136,7 @@ impl Reconciler {
         self.answered_requests.lock().remove(volume.uid());
         self.create_attempted.lock().remove(volume.uid());
         self.lost.lock().remove(volume.uid());
+        self.forget_io_limits(volume);
     }
 
     /// Returns whether the object has the annotation that leaves its deletion to somebody else.

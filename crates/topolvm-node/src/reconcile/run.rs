@@ -29,8 +29,10 @@ pub struct Triggers {
     pub lvmd_returns: mpsc::Receiver<()>,
     /// State of the device classes, sent when something has changed in lvmd's volume groups.
     pub device_classes: channel::Receiver<DeviceClasses>,
-    /// Ids of volumes that were unpublished, so that they may be removed now.
-    pub unpublished: mpsc::UnboundedReceiver<String>,
+    /// Ids of volumes that were published or unpublished, so that they may be removed now, or have other pods.
+    pub published: mpsc::UnboundedReceiver<String>,
+    /// UIDs of pods that have changed.
+    pub pods: mpsc::UnboundedReceiver<String>,
     /// Gauges of volumes that are not as they should be.
     pub gauges: VolumeGauges,
 }
@@ -52,15 +54,16 @@ impl Reconciler {
         };
         let own = writer.as_reader();
         let all = own.clone();
-        let Triggers { lvmd_returns, device_classes, unpublished, gauges } = signals;
+        let Triggers { lvmd_returns, device_classes, published, pods, gauges } = signals;
         let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
+        let reconciler = Arc::clone(&self);
+        let of_pods = UnboundedReceiverStream::new(pods);
+        let of_pods = of_pods.flat_map(move |pod| stream::iter(reconciler.volumes_of_pod(&pod)));
         let all = own.clone();
-        let removable = UnboundedReceiverStream::new(unpublished).filter_map(move |id| {
-            let volume = all.find(&id).filter(|volume| volume.is_deleting());
-            std::future::ready(volume.map(|volume| volume.name().to_owned()))
-        });
+        let used = stream::select(UnboundedReceiverStream::new(published), of_pods)
+            .filter_map(move |id| std::future::ready(all.find(&id).map(|volume| volume.name().to_owned())));
         let (changed, changes) = mpsc::unbounded_channel();
-        let queue = stream::select(UnboundedReceiverStream::new(changes), stream::select(after_return, removable));
+        let queue = stream::select(UnboundedReceiverStream::new(changes), stream::select(after_return, used));
         let step = async |name: String| match own.get(&name) {
             Some(volume) => metrics.observe("logicalvolume", self.reconcile(volume)).await,
             None => Ok(()),

@@ -49,14 +49,15 @@ impl Reconciler {
         self.write_status(volume, LogicalVolumeStatus { code: 0, message: String::new(), ..status }).await
     }
 
-    /// Replaces the status, so that what another writer once left is gone, and writes the same to the condition.
+    /// Replaces the status, so that what another writer once left is gone, and writes the same to the conditions.
     /// Fails if the object is a new one of the same name, which has a volume of its own.
     pub(super) async fn write_status(
         &self,
         volume: &LogicalVolume,
         mut status: LogicalVolumeStatus,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
-        status.conditions = vec![ready_condition(volume, &status, self.is_lost(volume), (self.now)())];
+        let ready = ready_condition(volume, &status, self.is_lost(volume), (self.now)());
+        status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).collect();
         let params = PatchParams::apply(FIELD_MANAGER);
         let patch = json_patch(replace_status(&volume.metadata, &status));
         let written = with_deadline("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;

@@ -26,6 +26,14 @@ impl WriteCache {
         self.objects.lock().remove(volume.uid());
     }
 
+    /// Returns the object as it was written last, if that is newer than this one.
+    pub(super) fn last_written(&self, volume: Arc<LogicalVolume>) -> Arc<LogicalVolume> {
+        let objects = self.objects.lock();
+        let written = objects.get(volume.uid());
+        let newer = written.filter(|written| resource_version(written) > resource_version(&volume));
+        newer.map_or(volume, Arc::clone)
+    }
+
     /// Returns the newer of the watched and the written object.
     pub(super) fn newest(&self, seen: Arc<LogicalVolume>) -> Arc<LogicalVolume> {
         let mut objects = self.objects.lock();

@@ -1,7 +1,10 @@
 //! The series of volumes in the text format of OpenMetrics, written as text: a node with hundreds of volumes has
 //! thousands.
 
+use topolvm_api::IoLimit;
+
 use super::labels::push_label;
+use crate::io_limits::VolumeRates;
 use crate::mount::{DiskStatistics, FilesystemUsage};
 
 /// Values of the series of a volume.
@@ -17,6 +20,7 @@ pub(super) struct VolumeSeries {
     pub(super) thin_used_bytes: Option<u64>,
     pub(super) filesystem: Option<FilesystemUsage>,
     pub(super) statistics: Option<DiskStatistics>,
+    pub(super) io_limits: VolumeRates,
 }
 
 /// A metric of a volume.
@@ -36,7 +40,7 @@ enum Kind {
     SecondsCounter,
 }
 
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 21] = [
     Metric {
         name: "topolvm_volume_size_bytes",
         kind: Kind::Gauge,
@@ -114,6 +118,54 @@ const METRICS: [Metric; 13] = [
         kind: Kind::SecondsCounter,
         help: "Time that all requests have been in flight together",
         value: |volume| Some(volume.statistics?.weighted_ms),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_read_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes that may be read in a second, as the kernel has it",
+        value: |volume| volume.io_limits.in_force.get(IoLimit::ReadBytes),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_wished_read_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes that may be read in a second, as classes and pods ask for it",
+        value: |volume| volume.io_limits.wished.get(IoLimit::ReadBytes),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_written_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes that may be written in a second, as the kernel has it",
+        value: |volume| volume.io_limits.in_force.get(IoLimit::WriteBytes),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_wished_written_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes that may be written in a second, as classes and pods ask for it",
+        value: |volume| volume.io_limits.wished.get(IoLimit::WriteBytes),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_reads",
+        kind: Kind::Gauge,
+        help: "Reads that are allowed in a second, as the kernel has it",
+        value: |volume| volume.io_limits.in_force.get(IoLimit::ReadOperations),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_wished_reads",
+        kind: Kind::Gauge,
+        help: "Reads that are allowed in a second, as classes and pods ask for it",
+        value: |volume| volume.io_limits.wished.get(IoLimit::ReadOperations),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_writes",
+        kind: Kind::Gauge,
+        help: "Writes that are allowed in a second, as the kernel has it",
+        value: |volume| volume.io_limits.in_force.get(IoLimit::WriteOperations),
+    },
+    Metric {
+        name: "topolvm_volume_io_limit_wished_writes",
+        kind: Kind::Gauge,
+        help: "Writes that are allowed in a second, as classes and pods ask for it",
+        value: |volume| volume.io_limits.wished.get(IoLimit::WriteOperations),
     },
 ];
 

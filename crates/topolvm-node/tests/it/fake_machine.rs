@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
+use topolvm_api::IoLimits;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, HungTask, MkfsOptions, Mount,
-    MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch,
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, HungTask, LimitError,
+    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch,
 };
 use topolvm_runtime::CancellationToken;
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
@@ -53,6 +54,14 @@ struct State {
     discards: Vec<&'static str>,
     /// I/O of devices, by minor number.
     statistics: BTreeMap<u32, DiskStatistics>,
+    /// Limits of I/O by UID of the pod and minor number.
+    limits: BTreeMap<(String, u32), IoLimits>,
+    /// Number of times that limits were to be set or looked at.
+    limits_asked: usize,
+    /// Number of times until pods have cgroups.
+    cgroups_missing: usize,
+    /// True if the kernel cannot limit I/O.
+    lacks_controller: bool,
 }
 
 /// A mount.
@@ -218,6 +227,28 @@ impl Machine {
 
     fn top(&self, target: &Path) -> Option<Mounted> {
         self.state().mounts.iter().rev().find(|mount| mount.target == target).cloned()
+    }
+
+    /// Limits of the I/O of a pod on its one device, as text.
+    pub(crate) fn limits(&self, pod: &str) -> String {
+        let state = self.state();
+        let of_pod = state.limits.iter().filter(|((uid, _), _)| uid == pod);
+        of_pod.map(|(_, limits)| limits.to_string()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Number of times that limits were to be set or looked at.
+    pub(crate) fn limits_asked(&self) -> usize {
+        self.state().limits_asked
+    }
+
+    /// Hides the cgroups of pods this many times.
+    pub(crate) fn hide_cgroups(&self, times: usize) {
+        self.state().cgroups_missing = times;
+    }
+
+    /// Takes the kernel's controller of I/O away, or gives it back.
+    pub(crate) fn set_lacks_controller(&self, lacks: bool) {
+        self.state().lacks_controller = lacks;
     }
 }
 
@@ -443,6 +474,25 @@ impl Mounter for Machine {
 
     async fn mount_points(&self) -> Result<HashSet<PathBuf>, MountError> {
         Ok(self.mounts().into_iter().map(|mount| mount.target).collect())
+    }
+
+    async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
+        let mut state = self.state();
+        state.limits_asked += 1;
+        if state.lacks_controller && !wished.is_empty() {
+            return Err(LimitError::NoController);
+        }
+        if let Some(left) = state.cgroups_missing.checked_sub(1) {
+            state.cgroups_missing = left;
+            return Err(LimitError::NoPod(pod.to_owned()));
+        }
+        let key = (pod.to_owned(), device.minor);
+        if wished.is_empty() {
+            state.limits.remove(&key);
+        } else {
+            state.limits.insert(key, wished.clone());
+        }
+        Ok(LimitsInForce { limits: wished.clone(), exception: None })
     }
 
     async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {

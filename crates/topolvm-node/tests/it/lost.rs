@@ -33,7 +33,8 @@ impl Running {
         let signals = Triggers {
             lvmd_returns: mpsc::channel(1).1,
             device_classes: device_classes.subscribe(),
-            unpublished: mpsc::unbounded_channel().1,
+            published: mpsc::unbounded_channel().1,
+            pods: mpsc::unbounded_channel().1,
             gauges,
         };
         let reconciler = Arc::new(reconciler(&cluster.api, cluster.lvmd.client()));

@@ -14,6 +14,7 @@ mod embedded;
 mod fake_machine;
 mod filesystems;
 mod health;
+mod io_limits;
 mod lost;
 mod lvmd_client;
 mod lvmd_process;

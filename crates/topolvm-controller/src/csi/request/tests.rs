@@ -55,6 +55,7 @@ fn the_fields_of_a_request_are_parsed() {
             size: VolumeSize::from_range(1 << 20, 0, 300 << 20).unwrap(),
             device_class: "ssd".to_owned(),
             lvcreate_option_class: "raid".to_owned(),
+            io_limits: IoLimits::default(),
             placement: Placement::Anywhere,
             claim: Some(ClaimName { namespace: "ns".to_owned(), name: "data".to_owned() }),
             source: None,
@@ -69,6 +70,35 @@ fn a_volume_attributes_class_decides_the_lvcreate_options() {
     request.parameters.insert(key.to_owned(), "stripe".to_owned());
     request.mutable_parameters.insert(key.to_owned(), "raid".to_owned());
     assert_eq!(parse(&request).unwrap().lvcreate_option_class, "raid");
+}
+
+#[test]
+fn limits_are_those_of_the_storage_class_or_all_those_of_a_volume_attributes_class() {
+    let limits = |pairs: &[(IoLimit, u64)]| {
+        pairs.iter().fold(IoLimits::default(), |limits, &(limit, rate)| limits.with(limit, Some(rate)))
+    };
+    let mut request = request();
+    request.parameters.insert("topolvm.io/read-bytes-per-second".to_owned(), "1Mi".to_owned());
+    assert_eq!(parse(&request).unwrap().io_limits, limits(&[(IoLimit::ReadBytes, 1 << 20)]));
+    request.mutable_parameters.insert("topolvm.io/write-operations-per-second".to_owned(), "70".to_owned());
+    assert_eq!(parse(&request).unwrap().io_limits, limits(&[(IoLimit::WriteOperations, 70)]));
+}
+
+#[rstest]
+#[case("topolvm.io/read-bytes-per-second", "0")]
+#[case("topolvm.io/write-bytes-per-second", "-1")]
+#[case("topolvm.io/read-operations-per-second", "18446744073709551616")]
+#[case("topolvm.io/write-operations-per-second", "1.5")]
+fn limits_that_cannot_be_meant_are_refused_in_either_class(#[case] key: &str, #[case] value: &str) {
+    let parameters = HashMap::from([(key.to_owned(), value.to_owned())]);
+    for request in [
+        CreateVolumeRequest { parameters: parameters.clone(), ..request() },
+        CreateVolumeRequest { mutable_parameters: parameters, ..request() },
+    ] {
+        let error = parse(&request).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.to_string().contains(key) && error.to_string().contains(value), "{error}");
+    }
 }
 
 #[test]

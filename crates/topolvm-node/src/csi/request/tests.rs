@@ -54,7 +54,7 @@ fn the_pod_is_the_one_that_kubelet_names() {
         |pairs: &[(&str, &str)]| pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
     let named = [("csi.storage.k8s.io/pod.name", "web-0"), ("csi.storage.k8s.io/pod.uid", "u")];
     let request = csi::NodePublishVolumeRequest { volume_context: context(&named), ..publish() };
-    let pod = PodInfo { name: "web-0".to_owned(), uid: "u".to_owned() };
+    let pod = PodInfo { namespace: String::new(), name: "web-0".to_owned(), uid: "u".to_owned() };
     assert_eq!(read(request).unwrap().pod, Some(pod));
     let request = csi::NodePublishVolumeRequest { volume_context: context(&named[..1]), ..publish() };
     assert_eq!(read(request).unwrap().pod, None);

@@ -1,3 +1,5 @@
+use topolvm_api::IoLimits;
+
 use super::super::labels::write_labels;
 use super::*;
 
@@ -31,6 +33,7 @@ fn series(claim: (&str, &str), pods: &str) -> VolumeSeries {
             io_ms: 2_234_567,
             weighted_ms: 3_234_560,
         }),
+        io_limits: VolumeRates::default(),
     }
 }
 
@@ -48,6 +51,21 @@ fn series_have_the_names_of_node_exporter_and_the_labels_of_kubernetes() {
     (unknown.filesystem, unknown.statistics) = (None, None);
     insta::assert_snapshot!(page(&[series(("shop", "db"), "db-0,db-1"), thin, unknown]));
     assert_eq!(page(&[]), "");
+}
+
+#[test]
+fn limits_are_shown_as_they_are_in_force_and_as_they_are_wished() {
+    let mut limited = series(("shop", "db"), "db-0");
+    limited.io_limits.wished = IoLimits::default().with(IoLimit::WriteBytes, Some(10 << 20));
+    limited.io_limits.in_force = IoLimits::default().with(IoLimit::ReadOperations, Some(500));
+    let page = page(&[limited, series(("shop", "other"), "")]);
+    let shown: Vec<_> = page.lines().filter(|line| line.starts_with("topolvm_volume_io_limit")).collect();
+    let labels = write_labels(("shop", "db"), "ssd", "db-0");
+    let expected = [
+        format!("topolvm_volume_io_limit_wished_written_bytes{{{labels}}} 10485760"),
+        format!("topolvm_volume_io_limit_reads{{{labels}}} 500"),
+    ];
+    assert_eq!(shown, expected);
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! The known state of limits: of one pod on one volume, and of all pods that have a volume.
+
+use std::collections::HashMap;
+
+use topolvm_api::IoLimits;
+
+use crate::published_pods::PodInfo;
+
+/// Reason of an Event on a pod whose annotations cannot be meant.
+pub(super) const INVALID: &str = "InvalidIOLimits";
+/// Reason of an Event on a pod whose limits the kernel does not take.
+pub(super) const FAILED: &str = "IOLimitsFailed";
+
+/// An obstacle to limits being in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// Reason of the Event.
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// Limits of a pod on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Enforcement {
+    pub(super) pod: PodInfo,
+    /// The limits that are to be in force.
+    pub(super) wished: IoLimits,
+    /// The limits that the kernel has shown.
+    pub(super) in_force: IoLimits,
+    /// Reason for which these are not all that was asked for.
+    pub(super) exception: Option<&'static str>,
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl Enforcement {
+    /// Makes the state of a pod that neither has limits nor asks for any.
+    pub(super) fn none(pod: PodInfo) -> Self {
+        let none = IoLimits::default();
+        Self { pod, wished: none.clone(), in_force: none, exception: None, trouble: None }
+    }
+
+    /// Returns whether there is nothing to tell of it.
+    pub(super) fn is_none(&self) -> bool {
+        self.wished.is_empty() && self.in_force.is_empty() && self.trouble.is_none()
+    }
+}
+
+/// States of pods by their UID.
+pub(super) type ByPod = HashMap<String, Enforcement>;
+
+/// Limits of a volume as its metrics show them: of several pods the lowest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeRates {
+    /// The limits that are to be in force.
+    pub(crate) wished: IoLimits,
+    /// The limits that the kernel has shown.
+    pub(crate) in_force: IoLimits,
+}
+
+impl VolumeRates {
+    /// Computes the limits of a volume.
+    pub(super) fn of(pods: &ByPod) -> Self {
+        pods.values().fold(Self::default(), |rates, pod| Self {
+            wished: rates.wished.lower(&pod.wished),
+            in_force: rates.in_force.lower(&pod.in_force),
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The limiter: puts the limits of volumes into force for the pods that have them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume};
+use topolvm_runtime::error_chain;
+
+use super::LimitIo;
+use super::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
+use super::pod_wishes::{PodWish, PodWishes};
+use super::report::IoReport;
+use crate::events::Events;
+use crate::lvmd_client::{LvmdClient, LvmdError};
+use crate::mount::{DeviceNumber, LimitError, LimitsInForce};
+use crate::published_pods::{PodInfo, PublishedPods};
+
+/// Time for kubelet to make the cgroup of a pod, which it does beside the mounts of its volumes.
+const CGROUP_APPEARS: Duration = Duration::from_secs(2);
+/// Pause between two looks. Nothing tells of a directory that appears somewhere in a tree.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Limits the I/O of the pods that have volumes. Clones share what they know.
+#[derive(Clone, Debug)]
+pub(crate) struct IoLimiter(Arc<Limiter>);
+
+#[derive(Debug)]
+struct Limiter {
+    flavor: ApiFlavor,
+    limit_io: LimitIo,
+    wishes: PodWishes,
+    published: PublishedPods,
+    events: Events,
+    /// Known states of the pods of a volume, by volume id. A pod without an entry may have limits of an earlier
+    /// process.
+    known: Mutex<HashMap<String, ByPod>>,
+}
+
+impl IoLimiter {
+    /// Makes the limiter of the pods to which volumes are `published`.
+    pub(crate) fn new(
+        flavor: ApiFlavor,
+        limit_io: LimitIo,
+        wishes: PodWishes,
+        published: PublishedPods,
+        events: Events,
+    ) -> Self {
+        Self(Arc::new(Limiter { flavor, limit_io, wishes, published, events, known: Mutex::default() }))
+    }
+
+    /// Limits a pod that is about to get a volume. What fails does not keep the pod from starting: the condition of
+    /// the volume and an Event tell of it.
+    pub(crate) async fn limit_before_use(&self, volume: &LogicalVolume, device: DeviceNumber, pod: &PodInfo) {
+        let Some(id) = volume.volume_id() else { return };
+        let Ok(own) = self.0.own_limits(volume) else { return };
+        let of_pod = self.0.wishes.ask(pod).await.unwrap_or_else(|| Ok(IoLimits::default()));
+        let state = if own.is_empty() && of_pod.as_ref().is_ok_and(IoLimits::is_empty) {
+            // kubelet repeats its calls: the pod may have limits from before
+            if self.0.published.contains(id, &pod.uid) {
+                return;
+            }
+            Enforcement::none(pod.clone())
+        } else {
+            self.0.limit_pod(&own, of_pod, device, pod, Instant::now() + CGROUP_APPEARS).await
+        };
+        self.0.remember(id, state).await;
+    }
+
+    /// Limits all pods that have a volume, and returns what is to be told of it; `None` while that is not known.
+    pub(crate) async fn limit_volume(
+        &self,
+        volume: &LogicalVolume,
+        lvmd: &LvmdClient,
+    ) -> Result<Option<IoReport>, LvmdError> {
+        let Some(id) = volume.volume_id() else { return Ok(None) };
+        let pods = self.0.published.pods(id);
+        self.0.retain(id, &pods);
+        let own = match self.0.own_limits(volume) {
+            Ok(own) => own,
+            Err(message) => return Ok(Some(IoReport::invalid(&message))),
+        };
+        if !pods.is_empty() && !self.0.wishes.is_listed() {
+            return Ok(None);
+        }
+        let waiting = pods.into_iter().filter_map(|pod| Some((self.0.wishes.get(&pod.uid)?, pod)));
+        let waiting: Vec<_> = waiting.filter(|(wish, pod)| self.0.must_look(id, &own, wish, pod)).collect();
+        if !waiting.is_empty() {
+            let lv = lvmd.find(id, &volume.spec.device_class).await?;
+            // One that has no device is used by no pod
+            let Some(device) = lv.and_then(|lv| lv.number) else { return Ok(None) };
+            for (wish, pod) in waiting {
+                let state = self.0.limit_pod(&own, wish, device, &pod, Instant::now()).await;
+                self.0.remember(id, state).await;
+            }
+        }
+        let known = self.0.known.lock();
+        Ok(Some(IoReport::of(&own, known.get(id).into_iter().flat_map(ByPod::values))))
+    }
+
+    /// Returns the ids of the volumes that a pod has.
+    pub(crate) fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
+        self.0.published.volumes(uid)
+    }
+
+    /// Returns the limits of a volume, for its metrics.
+    pub(crate) fn rates(&self, id: &str) -> VolumeRates {
+        self.0.known.lock().get(id).map(VolumeRates::of).unwrap_or_default()
+    }
+
+    /// Forgets a volume that is gone.
+    pub(crate) fn forget(&self, id: &str) {
+        self.0.known.lock().remove(id);
+    }
+}
+
+impl Limiter {
+    /// Returns the limits that the object asks for; a message if they cannot be meant.
+    fn own_limits(&self, volume: &LogicalVolume) -> Result<IoLimits, String> {
+        IoLimits::parse(self.flavor, |key| volume.annotation(key))
+            .map_err(|error| format!("of LogicalVolume {}, {error}", volume.name()))
+    }
+
+    /// Returns whether the kernel has to be asked: not about a pod that neither has limits nor asks for any.
+    fn must_look(&self, id: &str, own: &IoLimits, wish: &PodWish, pod: &PodInfo) -> bool {
+        let asks = !own.is_empty() || !wish.as_ref().is_ok_and(IoLimits::is_empty);
+        let is_known_to_have_none =
+            || self.known.lock().get(id).and_then(|pods| pods.get(&pod.uid)).is_some_and(Enforcement::is_none);
+        asks || !is_known_to_have_none()
+    }
+
+    /// Limits a pod. The lower limit counts where both the volume and the pod name one; annotations that cannot be
+    /// meant do not count.
+    async fn limit_pod(
+        &self,
+        own: &IoLimits,
+        wish: PodWish,
+        device: DeviceNumber,
+        pod: &PodInfo,
+        deadline: Instant,
+    ) -> Enforcement {
+        let (wished, invalid) = match wish {
+            Ok(of_pod) => (own.lower(&of_pod), None),
+            Err(error) => (own.clone(), Some(Trouble { reason: INVALID, message: error.to_string() })),
+        };
+        match self.limit_when_there(&pod.uid, device, &wished, deadline).await {
+            Ok(LimitsInForce { limits: in_force, exception }) => {
+                Enforcement { pod: pod.clone(), wished, in_force, exception, trouble: invalid }
+            }
+            Err(error) => {
+                let failed = Trouble { reason: FAILED, message: error_chain(&error) };
+                tracing::warn!(pod = pod.name, %wished, error = failed.message, "cannot limit the I/O of the pod");
+                let none = Enforcement::none(pod.clone());
+                Enforcement { wished, trouble: Some(failed), ..none }
+            }
+        }
+    }
+
+    /// Limits a pod, whose cgroup may appear until the deadline.
+    async fn limit_when_there(
+        &self,
+        pod: &str,
+        device: DeviceNumber,
+        wished: &IoLimits,
+        deadline: Instant,
+    ) -> Result<LimitsInForce, LimitError> {
+        loop {
+            match self.limit_io.set(pod, device, wished).await {
+                Err(LimitError::NoPod(_)) if Instant::now() < deadline => tokio::time::sleep(LOOK_AGAIN).await,
+                limited => return limited,
+            }
+        }
+    }
+
+    /// Stores the state of a pod, and publishes an Event of a trouble that is new.
+    async fn remember(&self, id: &str, state: Enforcement) {
+        let (pod, trouble) = (state.pod.clone(), state.trouble.clone());
+        let before = self.known.lock().entry(id.to_owned()).or_default().insert(pod.uid.clone(), state);
+        let before = before.and_then(|before| before.trouble);
+        if let Some(trouble) = trouble.filter(|trouble| before.as_ref() != Some(trouble)) {
+            self.events.io_limits_not_in_force(&pod, trouble.reason, &trouble.message).await;
+        }
+    }
+
+    /// Forgets pods that do not have the volume any more.
+    fn retain(&self, id: &str, pods: &[PodInfo]) {
+        let mut known = self.known.lock();
+        if let Some(of_volume) = known.get_mut(id) {
+            of_volume.retain(|uid, _| pods.iter().any(|pod| pod.uid == *uid));
+            if of_volume.is_empty() {
+                known.remove(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Limits that the pods of this node ask for in their annotations, kept by a watch of the pods' metadata.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use topolvm_api::{ApiFlavor, IoLimitError, IoLimits};
+use topolvm_kube::{Cache, CacheWriter, list_selected, watch_selected};
+use topolvm_runtime::{CancellationToken, error_chain};
+
+use crate::api_server;
+use crate::published_pods::PodInfo;
+
+type PodMeta = PartialObjectMeta<Pod>;
+
+/// Deadline for the annotations of a pod of which the watch has not told yet. The pod waits meanwhile.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// Limits that a pod asks for.
+pub(super) type PodWish = Result<IoLimits, IoLimitError>;
+
+/// Watches the pods of a node.
+#[derive(Debug)]
+pub(crate) struct PodWatch {
+    flavor: ApiFlavor,
+    api: Api<PodMeta>,
+    node: String,
+    cache: CacheWriter<PodMeta>,
+}
+
+impl PodWatch {
+    /// Makes the watch of the pods of `node`.
+    pub(crate) fn new(flavor: ApiFlavor, client: Client, node: String) -> Self {
+        Self { flavor, api: Api::all(client), node, cache: CacheWriter::default() }
+    }
+
+    /// Returns what the pods ask for.
+    pub(crate) fn wishes(&self) -> PodWishes {
+        PodWishes { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() }
+    }
+
+    /// Keeps the wishes, and sends the UID of each pod to `changed` after its change: all when they were listed. Ends
+    /// with `shutdown`.
+    pub(crate) async fn follow(
+        mut self,
+        changed: mpsc::UnboundedSender<String>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        topolvm_kube::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
+        let of_node = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
+        watch_selected("pods", self.api.clone(), of_node, shutdown, move |mut event| {
+            if let Event::Apply(pod) | Event::InitApply(pod) = &mut event {
+                prune(self.flavor, pod);
+            }
+            self.cache.apply(&event);
+            let pods = match event {
+                Event::Apply(pod) => pod.metadata.uid.into_iter().collect(),
+                Event::InitDone => self.cache.as_reader().state().iter().filter_map(|pod| uid(pod)).collect(),
+                Event::Delete(_) | Event::Init | Event::InitApply(_) => Vec::new(),
+            };
+            for pod in pods {
+                // The receiver is dropped only at shutdown
+                drop(changed.send(pod));
+            }
+        })
+        .await
+    }
+}
+
+/// Reads what pods ask for. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct PodWishes {
+    flavor: ApiFlavor,
+    api: Api<PodMeta>,
+    cache: Cache<PodMeta>,
+}
+
+impl PodWishes {
+    /// Returns whether all pods were listed once.
+    pub(super) fn is_listed(&self) -> bool {
+        self.cache.is_listed()
+    }
+
+    /// Returns what a pod asks for, as the watch has shown it.
+    pub(super) fn get(&self, uid: &str) -> Option<PodWish> {
+        let pod = self.cache.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
+        Some(self.parse(&pod))
+    }
+
+    /// Returns what a pod asks for, also one that the watch has not shown yet. `None` if nobody can tell in time.
+    pub(super) async fn ask(&self, pod: &PodInfo) -> Option<PodWish> {
+        if let Some(wish) = self.get(&pod.uid) {
+            return Some(wish);
+        }
+        if pod.namespace.is_empty() {
+            return None;
+        }
+        let api: Api<PodMeta> = Api::namespaced(self.api.clone().into_client(), &pod.namespace);
+        let name = format!("metadata.name={}", pod.name);
+        let is_it = |found: &PodMeta| found.metadata.uid.as_deref() == Some(&pod.uid);
+        let found = api_server::call(QUESTION, list_selected(&api, &name, is_it)).await.inspect_err(|error| {
+            tracing::warn!(
+                pod = pod.name,
+                error = error_chain(error),
+                "cannot read the annotations of the pod; limits of I/O that it asks for come later"
+            );
+        });
+        found.ok()?.first().map(|found| self.parse(found))
+    }
+
+    fn parse(&self, pod: &PodMeta) -> PodWish {
+        pod.metadata
+            .annotations
+            .as_ref()
+            .map_or_else(|| Ok(IoLimits::default()), |annotations| IoLimits::parse_pod(self.flavor, annotations))
+    }
+}
+
+fn uid(pod: &PodMeta) -> Option<String> {
+    pod.metadata.uid.clone()
+}
+
+/// Drops what nobody reads, which is nearly all of it.
+fn prune(flavor: ApiFlavor, pod: &mut PodMeta) {
+    let metadata = std::mem::take(&mut pod.metadata);
+    pod.types = None;
+    pod.metadata.name = metadata.name;
+    pod.metadata.namespace = metadata.namespace;
+    pod.metadata.uid = metadata.uid;
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    annotations.retain(|name, _| IoLimits::is_pod_annotation(flavor, name));
+    pod.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
+}

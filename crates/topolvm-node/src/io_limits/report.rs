@@ -1,0 +1,96 @@
+//! The condition `IOLimited` of a LogicalVolume: whether the limits of its I/O are in force on the node. Volumes
+//! without limits have none.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use topolvm_api::{IoLimits, LogicalVolume};
+
+use super::enforcement::{Enforcement, INVALID};
+
+/// Type of the condition.
+const IO_LIMITED: &str = "IOLimited";
+/// Longest message in characters that the agent writes. The API server takes 32768.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Report of the limits of a volume; empty where nobody asks for a limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IoReport(Option<Statement>);
+
+/// Contents of the condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Statement {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl IoReport {
+    /// Makes the report of a LogicalVolume whose limits cannot be meant: nothing is changed.
+    pub(super) fn invalid(message: &str) -> Self {
+        Self::new("False", INVALID, &format!("{message}; the limits that were in force before stay"))
+    }
+
+    /// Makes the report of a volume with these limits of its own, and of the pods that have it.
+    pub(super) fn of<'a>(own: &IoLimits, pods: impl Iterator<Item = &'a Enforcement>) -> Self {
+        let mut pods: Vec<_> = pods.collect();
+        if pods.is_empty() && !own.is_empty() {
+            return Self::new("Unknown", "NotPublished", &format!("no pod has the volume; the next one gets: {own}"));
+        }
+        pods.sort_by_key(|pod| (&pod.pod.namespace, &pod.pod.name));
+        pods.retain(|pod| !pod.is_none());
+        let told = pods.iter().map(|pod| tell(pod)).collect::<Vec<_>>().join("; ");
+        match pods.iter().find_map(|pod| pod.trouble.as_ref()) {
+            _ if pods.is_empty() => Self::default(),
+            Some(trouble) => Self::new("False", trouble.reason, &told),
+            None if pods.iter().any(|pod| pod.exception.is_some()) => Self::new("True", "DirectIOOnly", &told),
+            None => Self::new("True", "LimitsInForce", &told),
+        }
+    }
+
+    fn new(status: &'static str, reason: &'static str, message: &str) -> Self {
+        Self(Some(Statement { status, reason, message: message.chars().take(LONGEST_MESSAGE).collect() }))
+    }
+
+    /// Makes the condition of an object. Its time is that of the condition before, if both have the same status, and
+    /// otherwise `now`.
+    pub(crate) fn condition(&self, volume: &LogicalVolume, now: Timestamp) -> Option<Condition> {
+        let Statement { status, reason, message } = self.0.as_ref()?;
+        let unchanged = find_condition(volume).filter(|before| before.status == *status);
+        Some(Condition {
+            type_: IO_LIMITED.to_owned(),
+            status: (*status).to_owned(),
+            reason: (*reason).to_owned(),
+            message: message.clone(),
+            observed_generation: volume.metadata.generation,
+            last_transition_time: unchanged.map_or(Time(now), |before| before.last_transition_time.clone()),
+        })
+    }
+
+    /// Returns whether the condition of an object says the same.
+    pub(crate) fn is_told_by(&self, volume: &LogicalVolume) -> bool {
+        let told = find_condition(volume).map(|told| (told.status.as_str(), told.reason.as_str(), &told.message));
+        told == self.0.as_ref().map(|said| (said.status, said.reason, &said.message))
+    }
+}
+
+/// Returns the condition of an object that an earlier report has left there.
+pub(crate) fn find_condition(volume: &LogicalVolume) -> Option<&Condition> {
+    volume.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == IO_LIMITED)
+}
+
+/// Tells what is in force for a pod, and what is not.
+fn tell(pod: &Enforcement) -> String {
+    let Enforcement { pod: info, in_force, exception, trouble, .. } = pod;
+    let mut told = format!("pod {}/{}: ", info.namespace, info.name);
+    if let Some(trouble) = trouble {
+        told.push_str(&trouble.message);
+        told.push_str("; in force: ");
+    }
+    told.push_str(&if in_force.is_empty() { "nothing".to_owned() } else { in_force.to_string() });
+    if let Some(exception) = exception {
+        told.push_str(" (");
+        told.push_str(exception);
+        told.push(')');
+    }
+    told
+}

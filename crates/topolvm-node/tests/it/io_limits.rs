@@ -1,0 +1,242 @@
+//! Limits of I/O: what objects and pods ask for, what the kernel of the machine has, and what the condition says.
+
+use serde_json::{Value, json};
+use topolvm_proto::csi::node_client::NodeClient;
+use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
+use topolvm_proto::csi::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::fixtures::logical_volume;
+
+use crate::cluster::LV;
+use crate::lvmd_process::LvmdProcess;
+use crate::node::capability;
+use crate::whole_agent::{Agent, until_ready};
+
+const EVENTS: &str = "events.events.k8s.io";
+const READ_BYTES: &str = "topolvm.io/read-bytes-per-second";
+const WRITE_BYTES: &str = "topolvm.io/write-bytes-per-second";
+const WRITES: &str = "topolvm.io/write-operations-per-second";
+const CARINA_WRITE_BYTES: &str = "carina.storage.io/blkio.throttle.write_bps_device";
+const VOLUME: &str = "pvc-1";
+const POD: &str = "pod-uid";
+
+/// An agent with a volume and a pod.
+struct Bed {
+    api: ApiServer,
+    agent: Agent,
+    _lvmd: LvmdProcess,
+}
+
+impl Bed {
+    /// Starts it with these annotations of the LogicalVolume and of the pod.
+    async fn start(volume: Value, pod: Value) -> Self {
+        let api = ApiServer::new();
+        let agent = Agent::start(&api).await;
+        let lvmd = agent.lvmd().await;
+        api.apply_json(logical_volume(VOLUME).uid("u1").build());
+        until_ready(&api, VOLUME).await;
+        let bed = Self { api, agent, _lvmd: lvmd };
+        bed.annotate_volume(volume);
+        bed.api.apply_json(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-0", "namespace": "shop", "uid": POD, "annotations": pod},
+            "spec": {"nodeName": "n1"},
+        }));
+        bed
+    }
+
+    fn annotate_volume(&self, annotations: Value) {
+        self.api.edit(LV, "", VOLUME, |volume| volume["metadata"]["annotations"] = annotations);
+    }
+
+    fn annotate_pod(&self, annotations: Value) {
+        self.api.edit("pods", "shop", "web-0", |pod| pod["metadata"]["annotations"] = annotations);
+    }
+
+    fn request(&self) -> NodePublishVolumeRequest {
+        let context = [("pod.name", "web-0"), ("pod.namespace", "shop"), ("pod.uid", POD)];
+        let context = context.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()));
+        NodePublishVolumeRequest {
+            volume_id: "u1".to_owned(),
+            target_path: self.agent.dir.path().join("target").display().to_string(),
+            volume_capability: Some(capability(AccessType::Mount(MountVolume::default()))),
+            volume_context: context.into(),
+            ..NodePublishVolumeRequest::default()
+        }
+    }
+
+    async fn publish(&self) {
+        NodeClient::new(self.agent.csi().await).node_publish_volume(self.request()).await.unwrap();
+    }
+
+    async fn unpublish(&self) {
+        let NodePublishVolumeRequest { volume_id, target_path, .. } = self.request();
+        let request = NodeUnpublishVolumeRequest { volume_id, target_path };
+        NodeClient::new(self.agent.csi().await).node_unpublish_volume(request).await.unwrap();
+    }
+
+    fn limits(&self) -> String {
+        self.agent.machine.limits(POD)
+    }
+
+    /// Waits until the condition has this status, reason and message, all three empty if there is to be none.
+    async fn until_told(&self, status: &str, reason: &str, message: &str) {
+        let wanted = [status, reason, message];
+        let is_told = |object: Option<&Value>| {
+            let conditions = object?.pointer("/status/conditions")?.as_array()?;
+            let told = conditions.iter().find(|condition| condition["type"] == "IOLimited");
+            let text = |key: &str| told.and_then(|told| told[key].as_str()).unwrap_or_default();
+            (["status", "reason", "message"].map(text) == wanted).then_some(())
+        };
+        self.api.until(LV, "", VOLUME, is_told).await;
+    }
+
+    /// Waits until an Event on the pod has this reason, and returns its note.
+    async fn event(&self, reason: &str) -> String {
+        let name = |event: &Value| event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        loop {
+            let events = self.api.list_json(EVENTS);
+            if let Some(event) = events.iter().find(|event| event["reason"] == reason && !name(event).is_empty()) {
+                assert_eq!(event["regarding"]["uid"], POD);
+                assert_eq!(event["regarding"]["namespace"], "shop");
+                return event["note"].as_str().unwrap_or_default().to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn stop(self) {
+        self.agent.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn limits_of_a_volume_are_in_force_before_the_pod_starts_and_follow_the_object() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi", WRITES: "70"}), json!({})).await;
+    bed.until_told(
+        "Unknown",
+        "NotPublished",
+        "no pod has the volume; the next one gets: bytes written 10Mi/s, writes 70/s",
+    )
+    .await;
+    bed.publish().await;
+    assert_eq!(bed.limits(), "bytes written 10Mi/s, writes 70/s");
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s, writes 70/s").await;
+    bed.annotate_volume(json!({WRITE_BYTES: "1Mi"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    assert_eq!(bed.limits(), "bytes written 1Mi/s");
+    bed.annotate_volume(json!({}));
+    bed.until_told("", "", "").await;
+    assert_eq!(bed.limits(), "");
+    bed.unpublish().await;
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_can_lower_the_limits_of_its_volume_while_it_runs_and_cannot_lift_them() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({WRITE_BYTES: "20Mi", READ_BYTES: "5Mi"})).await;
+    bed.publish().await;
+    assert_eq!(bed.limits(), "bytes read 5Mi/s, bytes written 10Mi/s");
+    bed.annotate_pod(json!({CARINA_WRITE_BYTES: "1048576"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    bed.annotate_pod(json!({"example.com/other": "a"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.annotate_volume(json!({}));
+    bed.until_told("", "", "").await;
+    bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s").await;
+    assert_eq!(bed.limits(), "bytes read 5Mi/s");
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn annotations_of_a_pod_that_cannot_be_meant_are_told_and_the_limits_of_the_volume_stay() {
+    let wrong = json!({WRITE_BYTES: "1Mi", CARINA_WRITE_BYTES: "1000000", READ_BYTES: "5Mi"});
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), wrong).await;
+    bed.publish().await;
+    assert_eq!(bed.limits(), "bytes written 10Mi/s");
+    let problem = format!("{WRITE_BYTES} and {CARINA_WRITE_BYTES} limit the same and differ; remove one of them");
+    let message = format!("pod shop/web-0: {problem}; in force: bytes written 10Mi/s");
+    bed.until_told("False", "InvalidIOLimits", &message).await;
+    assert_eq!(bed.event("InvalidIOLimits").await, problem);
+    bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s, bytes written 10Mi/s").await;
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn limits_of_an_object_that_cannot_be_meant_change_nothing() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    bed.publish().await;
+    bed.annotate_volume(json!({WRITE_BYTES: "0"}));
+    let message = format!(
+        "of LogicalVolume {VOLUME}, {WRITE_BYTES} is \"0\", which would stop the volume; a limit is greater than 0, \
+         and leaving it out sets none; the limits that were in force before stay"
+    );
+    bed.until_told("False", "InvalidIOLimits", &message).await;
+    assert_eq!(bed.limits(), "bytes written 10Mi/s");
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn what_changes_while_the_agent_is_away_is_in_force_when_it_is_back() {
+    for (volume, pod, expected) in [
+        (json!({WRITE_BYTES: "1Mi"}), json!({READ_BYTES: "5Mi"}), "bytes read 5Mi/s, bytes written 1Mi/s"),
+        (json!({}), json!({}), ""),
+    ] {
+        let mut bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+        bed.publish().await;
+        bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+        bed.api.disconnect();
+        bed.annotate_volume(volume);
+        bed.annotate_pod(pod);
+        bed.agent = bed.agent.restart(&bed.api).await;
+        bed.api.reconnect();
+        let message = format!("pod shop/web-0: {expected}");
+        match expected {
+            "" => bed.until_told("", "", "").await,
+            _ => bed.until_told("True", "LimitsInForce", &message).await,
+        }
+        assert_eq!(bed.limits(), expected);
+        bed.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_kernel_that_cannot_limit_keeps_no_pod_from_starting_and_it_is_told() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    bed.agent.machine.set_lacks_controller(true);
+    bed.publish().await;
+    let note = bed.event("IOLimitsFailed").await;
+    assert!(note.contains("no cgroup controller for I/O"), "{note}");
+    bed.until_told("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
+    bed.agent.machine.set_lacks_controller(false);
+    // kubelet tells of each change of a pod in its status, as when a container starts
+    bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn a_cgroup_that_kubelet_makes_a_moment_later_is_waited_for() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    bed.agent.machine.hide_cgroups(3);
+    bed.publish().await;
+    assert_eq!(bed.limits(), "bytes written 10Mi/s");
+    assert!(bed.api.list_json(EVENTS).iter().all(|event| event["reason"] != "IOLimitsFailed"));
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
+    let bed = Bed::start(json!({}), json!({})).await;
+    bed.publish().await;
+    bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
+    bed.annotate_volume(json!({"example.com/seen": "true"}));
+    bed.unpublish().await;
+    // So that all of it has been seen
+    bed.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
+    bed.until_told("Unknown", "NotPublished", "no pod has the volume; the next one gets: bytes written 10Mi/s").await;
+    assert_eq!(bed.agent.machine.limits_asked(), 0);
+    bed.stop().await;
+}
