@@ -1,7 +1,7 @@
 //! Tests of the node agent's services and reconcilers over fakes that keep state: a Kubernetes API server, an LVM
 //! behind the real lvmd, and a machine with mounts in memory.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod absence;
 mod capacity;

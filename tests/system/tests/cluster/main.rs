@@ -21,6 +21,7 @@ mod fixture;
 mod health;
 mod helm;
 mod install;
+mod io_limits;
 mod job;
 mod legacy;
 mod metrics;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         monitoring::trials(),
         examples::trials(),
         node_storage::trials(),
+        io_limits::trials(),
     ];
     let with_processes = [
         job::trials_with_processes(),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         replicas::trials(),
         switching::trials(),
         legacy::trials(),
+        io_limits::trials_with_processes(),
     ];
     let in_pods = in_pods.into_iter().flatten();
     let with_processes = with_processes.into_iter().flatten();
