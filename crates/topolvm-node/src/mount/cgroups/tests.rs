@@ -65,7 +65,10 @@ impl CgroupFiles for FakeKernel {
             lines.insert(device, keys);
         }
         if !self.forgets {
-            fs::write(path, lines.iter().map(|(device, keys)| format!("{device} {keys}\n")).collect::<String>())?;
+            fs::write(
+                path,
+                lines.iter().map(|(device, keys)| format!("{device} {keys}\n")).collect::<Vec<_>>().concat(),
+            )?;
         }
         Ok(())
     }
@@ -83,7 +86,8 @@ impl Machine {
         let directory = TempDir::new().unwrap();
         let kernel = Arc::new(kernel);
         fs::write(directory.path().join("mountinfo"), mounts).unwrap();
-        let cgroups = Cgroups::new(directory.path().to_owned(), Arc::clone(&kernel) as Arc<dyn CgroupFiles>);
+        let files: Arc<dyn CgroupFiles> = kernel.clone();
+        let cgroups = Cgroups::new(directory.path().to_owned(), files);
         Self { directory, kernel, cgroups }
     }
 
