@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod create;
 pub mod images;
 pub mod install;
+pub mod io;
 pub mod lvmd;
 mod memory;
 mod metrics;
@@ -15,7 +16,10 @@ pub mod web_page;
 
 use std::fmt;
 
-/// A measured figure beside its goal, which is an upper bound.
+/// Unit of what a device does divided by what the bare one does: more is better, and the goal is a lower bound.
+pub const SHARE: &str = "of raw";
+
+/// A measured figure beside its goal, which is an upper bound but for a [`SHARE`].
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Dotted name, `csi.create.p50_ms`.
@@ -24,14 +28,16 @@ pub struct Figure {
     pub value: f64,
     /// `ms`, `ratio`, `MiB`, ...
     pub unit: &'static str,
-    /// Largest value that meets the goal; infinite for a figure without a goal, which stands beside another figure.
+    /// Largest value that meets the goal, of a [`SHARE`] the smallest; infinite for a figure without a goal, which
+    /// stands beside another figure.
     pub goal: f64,
 }
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, unit, goal } = self;
-        let verdict = if value <= goal { "ok" } else { "short" };
+        let is_met = if *unit == SHARE { value >= goal } else { value <= goal };
+        let verdict = if is_met { "ok" } else { "short" };
         if goal.is_infinite() {
             return write!(f, "bench {name} {value:.2} {unit} goal - {verdict}");
         }
@@ -57,6 +63,11 @@ mod tests {
         let figure = Figure { name: "a.b", value: 2.345, unit: "ms", goal: 3.0 };
         assert_eq!(figure.to_string(), "bench a.b 2.35 ms goal 3 ok");
         assert_eq!(Figure { goal: 2.0, ..figure }.to_string(), "bench a.b 2.35 ms goal 2 short");
+        let share = |value| Figure { unit: SHARE, value, goal: 0.98, ..figure }.to_string();
+        assert_eq!(
+            (share(0.99), share(0.97)),
+            ("bench a.b 0.99 of raw goal 0.98 ok".to_owned(), "bench a.b 0.97 of raw goal 0.98 short".to_owned(),)
+        );
         assert_eq!(Figure { goal: f64::INFINITY, ..figure }.to_string(), "bench a.b 2.35 ms goal - ok");
     }
 

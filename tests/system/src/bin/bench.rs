@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 use system_tests::bench::{
-    Figure, Selector, agent, capacity, cluster, create, images, install, lvmd, scheduler, volume_metrics, web_page,
+    Figure, Selector, agent, capacity, cluster, create, images, install, io, lvmd, scheduler, volume_metrics, web_page,
 };
 use testbed::{machine, program};
 
@@ -15,7 +15,7 @@ use testbed::{machine, program};
 #[command(about = "Measures the product and prints each figure beside its goal")]
 struct Args {
     /// Only the parts with figures whose names begin like this, for example csi.create; csi has those of its two
-    /// programs, too.
+    /// programs, too, and io those of limits.
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -23,7 +23,8 @@ struct Args {
 impl Args {
     fn selects(&self, name: &str) -> bool {
         let is_of_csi = || agent::FAMILIES.iter().any(|family| name.starts_with(family));
-        name.starts_with(&self.only) || self.only == "csi" && is_of_csi()
+        let is_of_io = || io::FAMILIES.iter().any(|family| name.starts_with(family));
+        name.starts_with(&self.only) || self.only == "csi" && is_of_csi() || self.only == "io" && is_of_io()
     }
 }
 
@@ -35,7 +36,7 @@ struct Part {
     measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: agent::run },
@@ -46,6 +47,7 @@ const PARTS: [Part; 10] = [
     Part { families: &[web_page::FAMILY], measure: |directory, _| web_page::run(directory) },
     Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
     Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
+    Part { families: &io::FAMILIES, measure: io::run },
 ];
 
 fn main() -> ExitCode {
