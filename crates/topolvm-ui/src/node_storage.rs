@@ -70,7 +70,7 @@ impl StorageAnswer {
         let status = object.status.unwrap_or_default();
         Self {
             groups: status.volume_groups.into_iter().map(group).collect(),
-            pools: status.thin_pools.into_iter().map(pool).collect(),
+            pools: status.thin_pools.iter().map(pool).collect(),
             problems: status.problems,
             unknown,
         }
@@ -91,7 +91,7 @@ fn disk(disk: PhysicalVolumeStatus) -> Disk {
     Disk { path, size: bytes(size.as_ref()), free: bytes(free.as_ref()), missing }
 }
 
-fn pool(pool: ThinPoolStatus) -> Pool {
+fn pool(pool: &ThinPoolStatus) -> Pool {
     Pool {
         name: format!("{}/{}", pool.volume_group, pool.name),
         size: bytes(pool.size.as_ref()),

@@ -99,7 +99,7 @@ mod tests {
             dev_minor: 0,
             missing: true,
             allocatable: false,
-            ..pv.clone()
+            ..pv
         };
         let group = VolumeGroupItem {
             name: "vg".to_owned(),

@@ -136,13 +136,12 @@ impl Publication {
         object: Object,
         status: &NodeStorageStatus,
     ) -> kube::Result<()> {
-        let metadata = match object {
-            Some(object) => object.metadata,
-            None => {
-                let uid = node.metadata.uid.as_deref().unwrap_or_default();
-                let object = NodeStorage::new(self.flavor, &self.node, uid);
-                api.create(&PostParams::default(), &object).await?.metadata
-            }
+        let metadata = if let Some(object) = object {
+            object.metadata
+        } else {
+            let uid = node.metadata.uid.as_deref().unwrap_or_default();
+            let object = NodeStorage::new(self.flavor, &self.node, uid);
+            api.create(&PostParams::default(), &object).await?.metadata
         };
         let patch = json_patch(replace_status(&metadata, status));
         api.patch_status(&self.node, &PatchParams::default(), &patch).await?;

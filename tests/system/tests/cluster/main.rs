@@ -27,7 +27,6 @@ mod legacy;
 mod metrics;
 mod monitoring;
 mod node_label;
-mod node_storage;
 mod nudge;
 mod old_objects;
 mod orphans;
@@ -66,7 +65,6 @@ fn main() -> ExitCode {
         plugin::trials(),
         monitoring::trials(),
         examples::trials(),
-        node_storage::trials(),
         io_limits::trials(),
     ];
     let with_processes = [

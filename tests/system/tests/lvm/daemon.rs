@@ -14,11 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
-use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, Empty, GetFreeBytesRequest, GetLvListRequest, LogicalVolume,
-    RemoveLvRequest, ResizeLvRequest, WatchResponse, WatchStorageResponse,
+    RemoveLvRequest, ResizeLvRequest, WatchResponse,
 };
 
 use crate::fixture::{DISKS, EXTENT, Groups, MIB, run, run_ok, wait};
@@ -203,17 +202,6 @@ impl Client {
 
     pub(crate) async fn watch(&self) -> Streaming<WatchResponse> {
         VgServiceClient::new(self.0.clone()).watch(Empty {}).await.unwrap().into_inner()
-    }
-
-    /// Waits for an inventory for which `look` returns something.
-    pub(crate) async fn until_storage<T>(&self, look: impl Fn(&WatchStorageResponse) -> Option<T>) -> T {
-        let mut stream = StorageServiceClient::new(self.0.clone()).watch(Empty {}).await.unwrap().into_inner();
-        loop {
-            let message = stream.message().await.unwrap().unwrap();
-            if let Some(found) = look(&message) {
-                return found;
-            }
-        }
     }
 }
 
