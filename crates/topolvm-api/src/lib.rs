@@ -17,6 +17,7 @@ mod node_selection;
 mod node_storage;
 mod orphans;
 mod quantity;
+mod node_strategy;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
@@ -43,6 +44,7 @@ pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;
 
+pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 /// The filesystems that the agents make, as CSI, `mkfs` and the kernel spell them. The first is the default.
 pub const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 

@@ -215,6 +215,20 @@ impl Capacity {
         })
     }
 
+    /// Returns the nodes that have these classes with their free bytes, in the order of their names.
+    #[must_use]
+    pub fn free_nodes(&self, classes: &VolumeClasses, own: &Exemption) -> Vec<FreeNode> {
+        let mut nodes: Vec<_> = self.read(|state, _| {
+            let free = |(name, node): (&str, &PublishedNode)| {
+                let free = state.free(name, node, classes, own)?;
+                Some(FreeNode { name: name.to_owned(), free })
+            };
+            state.published.iter().filter_map(free).collect()
+        });
+        nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        nodes
+    }
+
     /// Returns the names of the nodes that have device classes and no default one, each with the names of its classes.
     #[must_use]
     pub fn nodes_without_default_class(&self) -> Vec<(String, Vec<String>)> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, ValueEnum};
-use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection};
+use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
 use topolvm_runtime::listen::{Listen, ListenAddress};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
@@ -80,6 +80,12 @@ pub struct Args {
     #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
     pub node_labels: NodeSelection,
 
+    /// Which node with room gets a volume whose claim binds immediately: spread, the one with the most free space;
+    /// binpack, the one with the least, so that others keep room for large volumes. Without this flag the first in the
+    /// order of csi-provisioner, which begins with another node for each claim.
+    #[arg(long, value_name = "STRATEGY")]
+    pub node_strategy: Option<NodeStrategy>,
+
     #[command(flatten)]
     pub(crate) scheduling: SchedulingArgs,
 
@@ -130,6 +136,8 @@ pub struct Config {
     pub publishes_capacity: bool,
     /// The selection of the nodes that have storage.
     pub node_labels: NodeSelection,
+    /// The strategy by which a node is preferred where none was selected.
+    pub node_strategy: Option<NodeStrategy>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -162,6 +170,7 @@ impl TryFrom<Args> for Config {
             controllers: args.controllers,
             publishes_capacity: args.embed.contains(&Embedded::Capacity),
             node_labels: args.node_labels,
+            node_strategy: args.node_strategy,
             scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
             pod_name: args.pod_name,
             pod_namespace: args.pod_namespace,
@@ -279,6 +288,15 @@ mod tests {
     #[case(&["--enable-snapshots"], true)]
     fn snapshots_can_be_turned_off(#[case] args: &[&str], #[case] snapshots: bool) {
         assert_eq!(config(args).snapshots, snapshots);
+    }
+
+    #[test]
+    fn nodes_are_preferred_by_a_strategy_on_demand() {
+        assert_eq!(config(&[]).node_strategy, None);
+        assert_eq!(config(&["--node-strategy=binpack"]).node_strategy, Some(NodeStrategy::Binpack));
+        assert_eq!(config(&["--node-strategy=spreadout"]).node_strategy, Some(NodeStrategy::Spread));
+        let error = Args::try_parse_from(["topolvm-controller", "--node-strategy=best"]).unwrap_err().to_string();
+        assert!(error.contains("must be spread or binpack"), "{error}");
     }
 
     #[rstest::rstest]

@@ -2,7 +2,7 @@
 
 use kube::{Api, Client};
 use tonic::service::Routes;
-use topolvm_api::{ApiFlavor, NodeSelection};
+use topolvm_api::{ApiFlavor, NodeSelection, NodeStrategy};
 use topolvm_capacity::{Capacity, watch_classes};
 use topolvm_kube::ReconcileMetrics;
 use topolvm_proto::csi::controller_server::ControllerServer;
@@ -49,7 +49,8 @@ impl Driver {
         let (nodes, node_task) = NodeInformer::new(node_api, flavor, selection, capacity.clone(), shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
-        let volumes = Volumes { client, flavor, informer, nodes, capacity, pods: PodClaims::default(), now };
+        let pods = PodClaims::default();
+        let volumes = Volumes { client, flavor, informer, nodes, capacity, node_strategy: None, pods, now };
         let controller = ControllerService::new(volumes.clone(), minimums);
         Self { identity: IdentityService { volumes }, controller, claims: ClaimWatch::default() }
     }
@@ -69,6 +70,14 @@ impl Driver {
     #[must_use]
     pub fn without_snapshots(mut self) -> Self {
         self.controller.snapshots = false;
+        self
+    }
+
+    /// Prefers nodes as this strategy says for volumes for which no node was selected; `None` is the order in which the
+    /// request names them.
+    #[must_use]
+    pub const fn with_node_strategy(mut self, strategy: Option<NodeStrategy>) -> Self {
+        self.controller.volumes.node_strategy = strategy;
         self
     }
 

@@ -47,6 +47,7 @@ impl Program for Args {
         let context = WebhookContext { client: client.clone(), flavor, minimums, extender: extender.clone(), now };
         let webhooks = serve_webhooks(config.webhooks, context, &mut registry, &tasks, &shutdown)?;
         let driver = Driver::start(client.clone(), flavor, minimums, config.node_labels, now, &tasks, &shutdown);
+        let driver = driver.with_node_strategy(config.node_strategy);
         let driver = if config.snapshots { driver } else { driver.without_snapshots() };
         driver.reserve_for_claims(&tasks, &shutdown);
         let identity = process_identity();

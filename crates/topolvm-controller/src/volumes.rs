@@ -14,6 +14,7 @@ mod list;
 mod lookup;
 mod modify;
 mod node_selection;
+mod node_strategy;
 mod provisioning;
 mod reserve;
 mod selected_node;
@@ -21,7 +22,7 @@ mod volume;
 
 use kube::{Api, Client};
 use tokio::time::Instant;
-use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume};
+use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume, NodeStrategy};
 use topolvm_capacity::{Capacity, VolumeClasses};
 
 pub(crate) use copy::SnapshotRequest;
@@ -44,6 +45,8 @@ pub(crate) struct Volumes {
     pub(crate) nodes: NodeInformer,
     /// The free bytes of the nodes after what has been promised.
     pub(crate) capacity: Capacity,
+    /// The strategy by which a node is preferred where none was selected; `None` is the order of the request.
+    pub(crate) node_strategy: Option<NodeStrategy>,
     /// The pods that wait for several volumes.
     pub(crate) pods: PodClaims,
     /// The wall clock.
@@ -90,10 +93,10 @@ pub(crate) struct CopySource {
 /// The nodes on which a volume may be: CSI's accessibility requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Any node; the one with the most free space is taken.
+    /// Any node; the one with the most free space is taken unless the strategy says otherwise.
     Anywhere,
     /// One of these nodes. A new volume is created on the first, or, if no node was selected for its claim, on the
-    /// first that has room; one that exists may be on any other.
+    /// first that has room or the one that the strategy prefers; one that exists may be on any other.
     Nodes {
         /// The preferred node.
         first: String,

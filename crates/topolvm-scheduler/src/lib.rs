@@ -24,5 +24,5 @@ pub use config::{Config, TlsFiles};
 pub use http::{Watches, router};
 pub use metrics::Metrics;
 pub use node_cache::NodeCache;
-pub use prioritize::{Scoring, Strategy};
+pub use prioritize::Scoring;
 pub use reservations::Reservations;

@@ -2,25 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use topolvm_api::NodeStrategy;
+
 use crate::capacity::{Capacity, Free, Requested};
 
-/// The order in which nodes with room for a pod are preferred.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// More free space is better, so that volumes are spread over the nodes.
-    #[default]
-    Spread,
-    /// Less space that is left beside the pod's volumes is better, so that nodes are filled one after the other and the
-    /// others keep room for large volumes.
-    Binpack,
-}
-
 /// Formula from free space to score: `min(10, max(0, log2(capacity >> 30 / divisor)))`, cut to a whole number; with
-/// [`Strategy::Binpack`] ten less that of the capacity that is left.
+/// [`NodeStrategy::Binpack`] ten less that of the capacity that is left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scoring {
     /// The nodes that are preferred.
-    pub strategy: Strategy,
+    pub strategy: NodeStrategy,
     /// GiB that score 0 in a class without a divisor of its own; greater than 0.
     pub default_divisor: f64,
     /// The same by device class, the default class as `00default`.
@@ -31,7 +22,7 @@ pub struct Scoring {
 
 impl Default for Scoring {
     fn default() -> Self {
-        Self { strategy: Strategy::default(), default_divisor: 1.0, divisors: BTreeMap::new(), minimum: 0 }
+        Self { strategy: NodeStrategy::default(), default_divisor: 1.0, divisors: BTreeMap::new(), minimum: 0 }
     }
 }
 
@@ -48,8 +39,8 @@ impl Scoring {
     pub fn score(&self, free_bytes: u64, requested_bytes: u64, divisor: f64) -> u8 {
         let score = match self.strategy {
             _ if free_bytes == 0 => return 0,
-            Strategy::Spread => logarithm(free_bytes, divisor),
-            Strategy::Binpack => match free_bytes.checked_sub(requested_bytes) {
+            NodeStrategy::Spread => logarithm(free_bytes, divisor),
+            NodeStrategy::Binpack => match free_bytes.checked_sub(requested_bytes) {
                 Some(left) => Self::HIGHEST - logarithm(left, divisor),
                 None => 0,
             },
@@ -130,7 +121,7 @@ mod tests {
         #[case] divisor: f64,
         #[case] expected: u8,
     ) {
-        let scoring = |minimum| Scoring { strategy: Strategy::Binpack, minimum, ..Scoring::default() };
+        let scoring = |minimum| Scoring { strategy: NodeStrategy::Binpack, minimum, ..Scoring::default() };
         assert_eq!(scoring(0).score(free, requested, divisor), expected);
         let at_least_one = if free == 0 { 0 } else { expected.max(1) };
         assert_eq!(scoring(1).score(free, requested, divisor), at_least_one);

@@ -33,7 +33,7 @@ pub(crate) struct ControllerService {
     pub(crate) minimums: MinimumAllocation,
     /// True if snapshots and copies are enabled.
     pub(crate) snapshots: bool,
-    volumes: Volumes,
+    pub(crate) volumes: Volumes,
     /// Names of volumes and snapshots that are being created.
     names: OperationLocks,
     /// Ids of volumes and snapshots that are being changed.

@@ -1,11 +1,15 @@
-//! Chooses the node of a new volume: the one that the scheduler has selected, else one with enough free space.
+//! Chooses the node of a new volume: the one that the scheduler has selected, else one with enough free space, as the
+//! strategy says.
 //!
 //! What the nodes publish is a moment old, and a node itself knows better whether it has room. So a node that the
 //! scheduler has selected is asked whatever it publishes. What has been promised to other volumes is not free; what has
 //! been promised to this one is.
 
 use tokio::time::Instant;
+use topolvm_api::NodeStrategy;
+use topolvm_capacity::FreeNode;
 
+use super::node_strategy::preferred_node;
 use super::{Placement, VolumeError, VolumeRequest, Volumes};
 
 impl Volumes {
@@ -15,7 +19,7 @@ impl Volumes {
             Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(first),
             Placement::Nodes { first, others } => {
                 self.wait_nodes_listed(deadline).await?;
-                match self.first_node_with_capacity(request, first, others)? {
+                match self.node_with_capacity(request, first, others)? {
                     node if node == *first => Ok(node),
                     other => match self.narrow_to_selected_node(request).await? {
                         Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(&first),
@@ -25,7 +29,7 @@ impl Volumes {
             }
             Placement::Anywhere => {
                 self.wait_nodes_listed(deadline).await?;
-                self.node_with_most_free_bytes(request)
+                self.node_of_cluster(request)
             }
         }
     }
@@ -48,10 +52,10 @@ impl Volumes {
         if self.nodes.takes_no_volumes(&node) { Err(VolumeError::NodeNotSelected { node }) } else { Ok(node) }
     }
 
-    /// Returns the first node in the caller's order that has enough free space; if none does the first, which
-    /// then says why not. external-provisioner sends all nodes in the same order whenever it asks for a claim that is
-    /// bound immediately: were it always the first, a full one would keep the claim for ever.
-    fn first_node_with_capacity(
+    /// Returns the node of these that has enough free space, and that the strategy prefers; if none has the first,
+    /// which then says why not. external-provisioner sends all nodes in the same order whenever it asks for a claim
+    /// that is bound immediately: were it always the first, a full one would keep the claim for ever.
+    fn node_with_capacity(
         &self,
         request: &VolumeRequest,
         first: &str,
@@ -59,29 +63,33 @@ impl Volumes {
     ) -> Result<String, VolumeError> {
         let (own, classes) = (self.capacity.exempt_volume(&request.name), request.classes());
         let free = |node: &str| self.capacity.free_bytes(node, &classes, &own).unwrap_or(0);
-        let has_capacity = |node: &&str| free(node) >= request.size.bytes;
         let mut candidates = std::iter::once(first)
             .chain(others.iter().map(String::as_str))
             .filter(|node| !self.nodes.is_being_deleted(node) && !self.nodes.takes_no_volumes(node))
             .peekable();
         let preferred = candidates.peek().copied();
-        let node = candidates.find(has_capacity).or(preferred);
-        match node {
+        let with_free_bytes = candidates.map(|node| (node, free(node)));
+        match preferred_node(self.node_strategy, with_free_bytes, request.size.bytes).or(preferred) {
             Some(node) => Ok(node.to_owned()),
             None => self.refuse_closed_node(first),
         }
     }
 
-    /// Returns the node of the cluster with the most free bytes for volumes of these classes.
-    fn node_with_most_free_bytes(&self, request: &VolumeRequest) -> Result<String, VolumeError> {
+    /// Returns the node of the cluster that has enough free space, and that the strategy prefers; without one the
+    /// emptiest.
+    fn node_of_cluster(&self, request: &VolumeRequest) -> Result<String, VolumeError> {
         let (device_class, wanted) = (request.device_class.clone(), request.size.bytes);
-        let own = self.capacity.exempt_volume(&request.name);
-        match self.capacity.with_most_free_bytes(&request.classes(), &own) {
-            None => Err(VolumeError::NoNodeWithClass { device_class }),
-            Some(node) if node.free < wanted => {
-                Err(VolumeError::InsufficientCapacity { device_class, wanted, node: node.name, free: node.free })
+        let nodes = self.capacity.free_nodes(&request.classes(), &self.capacity.exempt_volume(&request.name));
+        let prefer =
+            |strategy, wanted| preferred_node(Some(strategy), nodes.iter().map(|node| (node, node.free)), wanted);
+        if let Some(node) = prefer(self.node_strategy.unwrap_or_default(), wanted) {
+            return Ok(node.name.clone());
+        }
+        match prefer(NodeStrategy::Spread, 0).cloned() {
+            Some(FreeNode { name: node, free }) => {
+                Err(VolumeError::InsufficientCapacity { device_class, wanted, node, free })
             }
-            Some(node) => Ok(node.name),
+            None => Err(VolumeError::NoNodeWithClass { device_class }),
         }
     }
 }

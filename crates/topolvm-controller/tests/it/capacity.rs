@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use tonic::Code;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, NodeStrategy};
 use topolvm_proto::csi::{GetCapacityRequest, Topology, VolumeCapability};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node, storage_class};
@@ -176,6 +176,34 @@ async fn the_first_node_with_room_is_one_that_has_promised_less() {
     drop(harness.beside(create(harness.csi.clone(), request)));
     harness.until_free("", 19 * GIB).await;
     assert_eq!(harness.free("", Some(topology("n2"))).await, 17 * GIB);
+}
+
+/// Without a strategy it is n3, the first that has room; the scheduler's choice stays n3 whatever the strategy.
+#[rstest]
+#[case::in_order(None, &["n1", "n3", "n2", "n4"], None, "n3")]
+#[case::the_emptiest(Some(NodeStrategy::Spread), &["n1", "n3", "n2", "n4"], None, "n2")]
+#[case::the_fullest_with_room(Some(NodeStrategy::Binpack), &["n1", "n2", "n3", "n4"], None, "n4")]
+#[case::anywhere(None, &[], None, "n2")]
+#[case::the_fullest_anywhere(Some(NodeStrategy::Binpack), &[], None, "n4")]
+#[case::selected(Some(NodeStrategy::Spread), &["n3", "n1", "n2", "n4"], Some("n3"), "n3")]
+#[tokio::test(start_paused = true)]
+async fn a_volume_for_which_no_node_was_selected_goes_where_the_strategy_says(
+    #[case] strategy: Option<NodeStrategy>,
+    #[case] nodes: &[&str],
+    #[case] selected: Option<&str>,
+    #[case] expected: &str,
+) {
+    let harness = Harness::new().await;
+    let harness = strategy.into_iter().fold(harness, Harness::with_node_strategy);
+    harness.api.apply_json(node("n3").capacity("", 15).build());
+    harness.api.apply_json(node("n4").capacity("", 12).build());
+    harness.until_free("", 57 * GIB).await;
+    harness.claim("1", selected, selected.is_none());
+    let request = sized(volume("pvc-1"), 11 * GIB, 0);
+    let request = if nodes.is_empty() { request } else { on_nodes(request, nodes) };
+    drop(harness.beside(create(harness.csi.clone(), request)));
+    harness.api.wait_for_requests("create", "logicalvolumes", 1).await;
+    assert_eq!(harness.api.list_json("logicalvolumes")[0]["spec"]["nodeName"], expected);
 }
 
 /// All are asked for before the watch has told of the first.

@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::Value;
 use tonic::service::Routes;
 use tonic::{Request, Status};
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, NodeStrategy};
 use topolvm_controller::{Driver, MinimumAllocation};
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_proto::csi::identity_client::IdentityClient;
@@ -91,6 +91,13 @@ impl Harness {
         self.driver = self.driver.without_snapshots();
         self.csi = ControllerClient::new(self.driver.routes().prepare());
         self.identity = IdentityClient::new(self.driver.routes().prepare());
+        self
+    }
+
+    /// The same controller, which prefers nodes as this strategy says.
+    pub(crate) fn with_node_strategy(mut self, strategy: NodeStrategy) -> Self {
+        self.driver = self.driver.with_node_strategy(Some(strategy));
+        self.csi = ControllerClient::new(self.driver.routes().prepare());
         self
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use topolvm_api::NodeStrategy;
+
 use super::*;
-use crate::prioritize::Strategy;
 
 fn parse(text: &str) -> Result<(Config, Vec<String>), String> {
     Config::parse(Path::new("o.yaml"), text).map_err(|error| error.to_string())
@@ -28,9 +29,10 @@ fn a_file_of_the_field_is_read() {
 #[test]
 fn nodes_are_preferred_as_the_strategy_says() {
     let strategy = |text: &str| parse(text).unwrap().0.scoring.strategy;
-    assert_eq!(strategy(""), Strategy::Spread);
-    assert_eq!(strategy("strategy: spread\n"), Strategy::Spread);
-    assert_eq!(strategy("strategy: binpack\n"), Strategy::Binpack);
+    assert_eq!(strategy(""), NodeStrategy::Spread);
+    assert_eq!(strategy("strategy: spread\n"), NodeStrategy::Spread);
+    assert_eq!(strategy("strategy: binpack\n"), NodeStrategy::Binpack);
+    assert_eq!(strategy("strategy: spradout\n"), NodeStrategy::Spread);
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use topolvm_api::DEFAULT_DEVICE_CLASS_KEY;
+use topolvm_api::{DEFAULT_DEVICE_CLASS_KEY, NodeStrategy};
 use topolvm_runtime::listen::ListenAddress;
 
-use crate::prioritize::{Scoring, Strategy};
+use crate::prioritize::Scoring;
 
 pub(super) fn listen(value: &Value) -> Result<ListenAddress, String> {
     let address = value.as_str().and_then(|address| address.parse().ok());
@@ -50,12 +50,8 @@ pub(super) fn max_request_mib(value: &Value) -> Result<u64, String> {
     mib.ok_or_else(|| format!("must be a whole number of MiB from 1 to {LARGEST}, not {value}"))
 }
 
-pub(super) fn strategy(value: &Value) -> Result<Strategy, String> {
-    match value.as_str() {
-        Some("spread") => Ok(Strategy::Spread),
-        Some("binpack") => Ok(Strategy::Binpack),
-        _ => Err(format!("must be spread or binpack, not {value}")),
-    }
+pub(super) fn strategy(value: &Value) -> Result<NodeStrategy, String> {
+    value.as_str().unwrap_or_default().parse().map_err(|error| format!("{error}, not {value}"))
 }
 
 pub(super) fn boolean(value: &Value) -> Result<bool, String> {

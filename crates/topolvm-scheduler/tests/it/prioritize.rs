@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use serde_json::json;
-use topolvm_api::ApiFlavor;
-use topolvm_scheduler::{Config, Scoring, Strategy};
+use topolvm_api::{ApiFlavor, NodeStrategy};
+use topolvm_scheduler::{Config, Scoring};
 
 use crate::support::{answer, node, pod, post, post_to, request};
 
@@ -36,7 +36,7 @@ async fn settings_change_the_score() {
 
 #[tokio::test]
 async fn with_binpack_the_fuller_node_scores_higher() {
-    let scoring = Scoring { strategy: Strategy::Binpack, ..Scoring::default() };
+    let scoring = Scoring { strategy: NodeStrategy::Binpack, ..Scoring::default() };
     let config = Config { scoring, ..Config::default() };
     let nodes = [node("big", &[("ssd", "137438953472")]), node("small", &[("ssd", "2147483648")])];
     let request = request(&pod(&[("ssd", 1)]), &nodes).to_string();

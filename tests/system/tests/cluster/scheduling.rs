@@ -13,13 +13,14 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 4] = [
+    let all: [(&str, Body); 5] = [
         ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", schedule_where_nothing_fits),
         (
             "a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted",
             schedule_when_space_is_freed,
         ),
         ("volumes_that_bind_at_once_go_where_there_is_room_and_their_pods_follow", bind_where_space_is),
+        ("volumes_that_bind_at_once_go_where_the_node_strategy_says", bind_by_strategy),
         ("a_claim_for_one_pod_is_not_given_to_a_second", use_by_one_pod),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -65,33 +66,67 @@ fn schedule_when_space_is_freed(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Places volumes with a second node that has more free space.
-fn bind_where_space_is(fixture: &Fixture) -> Result<()> {
+/// Runs `body` with a second node, which has more free space.
+fn with_larger_node(fixture: &Fixture, body: impl FnOnce(&Node) -> Result<()>) -> Result<()> {
     let spec = NodeSpec { vg_disks: vec![12 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
-    let placed = check_placement(fixture, &node);
+    let done = start_programs(fixture, &node).and_then(|()| body(&node));
     // The last of its volumes are gone, so that nobody waits for it
     fixture.kubectl(&["delete", "node", node.name(), "--timeout=60s"])?;
     node.down()?;
-    placed?;
+    done?;
     fixture.check_volumes(0)
+}
+
+fn start_programs(fixture: &Fixture, node: &Node) -> Result<()> {
+    // It has none of the further device classes
+    topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
+    topolvm::wait_for_driver(&fixture.cluster, node, TopoLvm)?;
+    fixture.wait_value_present("node", node.name(), FREE)
+}
+
+/// Returns the node of a claim's volume.
+fn node_of(fixture: &Fixture, claim: &str) -> Result<String> {
+    fixture.wait_bound(claim)?;
+    let path = ".spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]";
+    fixture.value("pv", &fixture.volume_name(claim)?, path)
+}
+
+/// Places volumes that bind at once by both strategies. csi-provisioner prefers one node after the other for them.
+fn bind_by_strategy(fixture: &Fixture) -> Result<()> {
+    with_larger_node(fixture, |node| {
+        for (strategy, expected) in [("spread", node.name()), ("binpack", fixture.node.name())] {
+            let mut spec = fixture.spec.clone();
+            spec.controller_arguments.push(format!("--node-strategy={strategy}"));
+            let place = || {
+                let claims: Vec<_> = (0..4).map(|number| format!("{strategy}-{number}")).collect();
+                for name in &claims {
+                    fixture.apply(&claim(name, "immediate", "64Mi", VolumeMode::Block))?;
+                }
+                for name in &claims {
+                    let on = node_of(fixture, name)?;
+                    ensure!(on == expected, "with {strategy} {name} is on {on}");
+                }
+                claims.iter().try_for_each(|name| fixture.delete_claim(name))
+            };
+            fixture.run_with_spec(&spec, || Ok(()), place)?;
+        }
+        Ok(())
+    })
+}
+
+/// Places volumes with a second node that has more free space.
+fn bind_where_space_is(fixture: &Fixture) -> Result<()> {
+    with_larger_node(fixture, |node| check_placement(fixture, node))
 }
 
 /// Checks the nodes of volumes that bind at once. csi-provisioner prefers one node after the other for claims whose
 /// names end in consecutive numbers, whatever they have free. The first two show that: where all nodes have space its
 /// order counts. The others fit on the new node only, and every second of them prefers the other.
 fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
-    // It has none of the further device classes
-    topolvm::start_node_programs(&fixture.cluster, node, &TopolvmSpec::nodes(1)?)?;
-    topolvm::wait_for_driver(&fixture.cluster, node, TopoLvm)?;
-    fixture.wait_value_present("node", node.name(), FREE)?;
     let numbered = |name: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{name}-{n}")).collect() };
     let immediate = |name: &str, size: &str| fixture.apply(&claim(name, "immediate", size, VolumeMode::Block));
-    let on = |claim: &str| -> Result<String> {
-        fixture.wait_bound(claim)?;
-        let path = ".spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]";
-        fixture.value("pv", &fixture.volume_name(claim)?, path)
-    };
+    let on = |claim: &str| node_of(fixture, claim);
     let either = numbered("either", 2);
     for claim in &either {
         immediate(claim, "64Mi")?;

@@ -1,0 +1,62 @@
+//! Prefers one of the nodes that have room for a volume.
+
+use topolvm_api::NodeStrategy;
+
+/// Returns the node that is preferred of those that have room for so many bytes, each with its free bytes; without a
+/// strategy, and of equals, the one that comes first. external-provisioner begins with another node for each claim, so
+/// that equals are used in turn.
+pub(super) fn preferred_node<N>(
+    strategy: Option<NodeStrategy>,
+    nodes: impl IntoIterator<Item = (N, u64)>,
+    wanted: u64,
+) -> Option<N> {
+    let mut with_room = nodes.into_iter().filter(|(_, free)| *free >= wanted);
+    let (node, _) = match strategy {
+        None => with_room.next(),
+        Some(NodeStrategy::Spread) => with_room.reduce(|best, node| if node.1 > best.1 { node } else { best }),
+        Some(NodeStrategy::Binpack) => with_room.reduce(|best, node| if node.1 < best.1 { node } else { best }),
+    }?;
+    Some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const NODES: [(&str, u64); 5] = [("full", 1), ("some", 5), ("most", 9), ("also-most", 9), ("also-some", 5)];
+
+    #[rstest]
+    #[case::in_order(None, 2, Some("some"))]
+    #[case::the_emptiest(Some(NodeStrategy::Spread), 2, Some("most"))]
+    #[case::the_fullest_with_room(Some(NodeStrategy::Binpack), 2, Some("some"))]
+    #[case::exactly_as_much(Some(NodeStrategy::Binpack), 9, Some("most"))]
+    #[case::without_room(Some(NodeStrategy::Spread), 10, None)]
+    fn the_strategy_decides_among_nodes_with_room(
+        #[case] strategy: Option<NodeStrategy>,
+        #[case] wanted: u64,
+        #[case] expected: Option<&str>,
+    ) {
+        assert_eq!(preferred_node(strategy, NODES, wanted), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_node_with_room_is_found_whenever_there_is_one(
+            free in prop::collection::vec(0_u64..20, 0..8),
+            wanted in 0_u64..20,
+            strategy in prop::sample::select(vec![None, Some(NodeStrategy::Spread), Some(NodeStrategy::Binpack)]),
+        ) {
+            let chosen = preferred_node(strategy, free.iter().copied().enumerate(), wanted).map(|node| free[node]);
+            prop_assert_eq!(chosen.is_some(), free.iter().any(|free| *free >= wanted));
+            let extreme = match strategy {
+                None => chosen,
+                Some(NodeStrategy::Spread) => free.iter().copied().max().filter(|free| *free >= wanted),
+                Some(NodeStrategy::Binpack) => free.iter().copied().filter(|free| *free >= wanted).min(),
+            };
+            prop_assert_eq!(chosen, extreme);
+        }
+    }
+}
