@@ -104,6 +104,11 @@ impl ApiFlavor {
         /// Node annotation with the time of creation of the newest LogicalVolume whose LV the agent has seen: proof of
         /// what the API server remembers.
         volumes_until = "", "/volumes-until";
+        /// LogicalVolume annotation: free space and inodes below which the volume is too small, where its claim may
+        /// grow by itself.
+        growth_thresholds = "", "/growth-thresholds";
+        /// LogicalVolume annotation: size in bytes at which the volume was found to be too small.
+        too_small_at = "", "/too-small-at";
         /// LogicalVolume annotation with which the node agent leaves an object alone; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.

@@ -9,15 +9,16 @@ mod condition;
 mod crd;
 mod extender_probe;
 mod flavor;
+mod growth;
 mod io_limits;
 mod layout_capacity;
 mod logical_volume;
 mod mkfs_options;
 mod node_selection;
 mod node_storage;
+mod node_strategy;
 mod orphans;
 mod quantity;
-mod node_strategy;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
@@ -27,6 +28,10 @@ pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KE
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
     RESIZEFS_REQUESTED_AT, SELECTED_NODE,
+};
+pub use growth::{
+    Amount, GROWTH_ENABLED, GROWTH_INCREASE, GROWTH_INODES_THRESHOLD, GROWTH_LIMIT, GROWTH_THRESHOLD, GrowthThresholds,
+    ParseAmountError, ParseThresholdsError,
 };
 pub use io_limits::{IoLimit, IoLimitError, IoLimits};
 pub use layout_capacity::LayoutCapacity;
@@ -38,13 +43,13 @@ pub use node_selection::{
 pub use node_storage::{
     DeviceClassStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
+pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 pub use orphans::{NodeOrphans, OrphanedVolume};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;
 
-pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 /// The filesystems that the agents make, as CSI, `mkfs` and the kernel spell them. The first is the default.
 pub const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 

@@ -311,6 +311,12 @@ impl Capacity {
         })
     }
 
+    /// Returns the StorageClass of this name, if it is of this driver.
+    #[must_use]
+    pub fn class(&self, name: &str) -> Option<ClassParameters> {
+        self.read(|state, _| state.reservations.class(name).cloned())
+    }
+
     /// Reserves bytes for a `LogicalVolume` that is about to be created, until the watch tells of it.
     pub fn hold(&self, volume: &str, node: &str, classes: VolumeClasses, bytes: u64) -> Hold {
         let key = VolumeKey::from_name(volume);

@@ -1,7 +1,8 @@
 //! Reads the parameters of StorageClasses. Pure.
 
 use k8s_openapi::api::storage::v1::StorageClass;
-use topolvm_api::ApiFlavor;
+use kube::ResourceExt as _;
+use topolvm_api::{ApiFlavor, GROWTH_ENABLED};
 
 use crate::minimum_allocation::{MinimumAllocation, VolumeMode, filesystem_parameter};
 use crate::volume_classes::VolumeClasses;
@@ -13,6 +14,10 @@ pub struct ClassParameters {
     pub classes: VolumeClasses,
     /// Its filesystem; empty is the node's default.
     pub filesystem: String,
+    /// True if its annotation lets claims grow by themselves.
+    pub lets_claims_grow: bool,
+    /// True if its volumes may be expanded at all.
+    pub allows_expansion: bool,
     /// True if its claims wait for the first pod that uses them, so that the scheduler selects their node.
     pub waits_for_consumer: bool,
 }
@@ -31,6 +36,8 @@ impl ClassParameters {
         Some(Self {
             classes: VolumeClasses::new(device_class, option_class),
             filesystem: filesystem_parameter(parameters.into_iter().flatten()).to_owned(),
+            lets_claims_grow: class.annotations().get(GROWTH_ENABLED).is_some_and(|value| value == "true"),
+            allows_expansion: class.allow_volume_expansion == Some(true),
             waits_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
         })
     }

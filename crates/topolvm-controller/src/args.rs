@@ -317,6 +317,7 @@ mod tests {
         let settings = ControllerSettings {
             skip_node_finalize: false,
             pvc_finalizer: false,
+            grow_claims: true,
             stale_period: Duration::from_hours(24),
             cleanup_interval: Duration::from_mins(10),
             doctor_interval: Duration::from_mins(5),

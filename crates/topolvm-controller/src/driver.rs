@@ -90,11 +90,24 @@ impl Driver {
         scheduling: Scheduling,
         doctor: DoctorContext,
     ) -> Controllers {
-        let Volumes { client, flavor, informer, nodes, now, .. } = self.identity.volumes.clone();
+        let Volumes { client, flavor, informer, nodes, capacity, now, .. } = self.identity.volumes.clone();
         let claims = self.claims.clone();
         let events = EventPublisher::new(client.clone(), instance);
         let volumes = informer;
-        Controllers { client, flavor, settings, nodes, volumes, claims, events, metrics, scheduling, doctor, now }
+        Controllers {
+            client,
+            flavor,
+            settings,
+            nodes,
+            volumes,
+            capacity,
+            claims,
+            events,
+            metrics,
+            scheduling,
+            doctor,
+            now,
+        }
     }
 
     /// Returns the publisher of CSIStorageCapacity objects, which are in the namespace of this pod.

@@ -5,6 +5,7 @@
 //! - `claim_finalizer` takes finalizers off claims,
 //! - `claim_annotation` writes the claims of volumes to their LogicalVolumes, where these do not name them,
 //! - `stale_volumes` takes the finalizer off volumes whose node will not come back,
+//! - `growth` grows claims that have asked for it when their volumes are nearly full,
 //! - `filesystem_resize` makes kubelet expand filesystems at once,
 //! - `extender_probe` proves that kube-scheduler calls the scheduler extender,
 //! - `marked_pods` and `default_class` name, in Events, what keeps pods pending and how it is mended,
@@ -25,6 +26,7 @@ mod error;
 mod events;
 mod extender_probe;
 mod filesystem_resize;
+mod growth;
 #[cfg(test)]
 mod harness;
 mod marked_pods;
@@ -39,6 +41,7 @@ mod work_queue;
 use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
+use topolvm_capacity::Capacity;
 use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::CancellationToken;
 
@@ -53,6 +56,7 @@ use default_class::DefaultClass;
 use doctor::Doctor;
 use extender_probe::ExtenderProbe;
 use filesystem_resize::FilesystemResize;
+use growth::{GrowingClaims, Growth};
 use marked_pods::MarkedPods;
 use node_deletion::NodeDeletion;
 use node_labels::NodeLabels;
@@ -72,6 +76,7 @@ pub(crate) struct Controllers {
     pub(crate) settings: ControllerSettings,
     pub(crate) nodes: NodeInformer,
     pub(crate) volumes: VolumeInformer,
+    pub(crate) capacity: Capacity,
     pub(crate) claims: ClaimWatch,
     pub(crate) events: EventPublisher,
     /// The metrics of reconciles.
@@ -100,7 +105,8 @@ impl Controllers {
     /// Runs all but the extender probe.
     async fn run_reconcilers(self, term: CancellationToken) -> anyhow::Result<()> {
         let policy = FinalizerPolicy { flavor: self.flavor, is_kept: self.settings.pvc_finalizer };
-        let claims = ClaimInformer::new(&self.claims, policy);
+        let growing = GrowingClaims::default();
+        let claims = ClaimInformer::new(&self.claims, policy, growing.clone());
         let filesystem_resize = FilesystemResize { shared: self.clone() };
         let claim_finalizer = ClaimFinalizer { shared: self.clone(), policy };
         let node_deletion = NodeDeletion { shared: self.clone(), claims: claims.cache.clone() };
@@ -109,6 +115,7 @@ impl Controllers {
         let default_class = DefaultClass { shared: self.clone() };
         let doctor = Doctor { shared: self.clone() };
         let claim_annotation = ClaimAnnotation { shared: self.clone() };
+        let growth = Growth { shared: self.clone(), claims: growing };
         let stale_volumes = StaleVolumes { shared: self };
         // Dropped where they stand when the term ends: everything they do can be done again
         let controllers = async {
@@ -122,6 +129,7 @@ impl Controllers {
                 default_class.run(),
                 doctor.run(),
                 claim_annotation.run(),
+                growth.run(),
             )
         };
         Box::pin(term.run_until_cancelled(controllers)).await;

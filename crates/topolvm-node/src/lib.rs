@@ -10,6 +10,8 @@ pub mod capacity;
 pub mod csi;
 mod events;
 mod filesystem;
+mod filesystem_usages;
+mod growth_reports;
 mod io_limits;
 pub mod lvmd_client;
 pub mod mount;

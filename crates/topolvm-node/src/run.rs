@@ -126,6 +126,8 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
             .limiting_io(limiter.clone());
     let devices = VolumeDevices::default();
     let page = agent.volume_metrics(devices.clone()).into_page(registry);
+    let reports = agent.growth_reports(devices.clone(), client.clone());
+    tasks.spawn("growth reports", reports.run(shutdown.clone()));
     let (publishes, published) = mpsc::unbounded_channel();
     let (pod_changes, pods) = mpsc::unbounded_channel();
     let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());

@@ -7,9 +7,7 @@ mod series;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::registry::Registry;
@@ -20,14 +18,12 @@ use topolvm_kube::LogicalVolumes;
 use topolvm_runtime::MetricsPage;
 
 use crate::capacity::DeviceClasses;
+use crate::filesystem_usages::{FilesystemUsages, TABLE_DEADLINE};
 use crate::io_limits::IoLimiter;
-use crate::mount::{DeviceNumber, DiskStatistics, FilesystemUsage, HungPaths, Mounter};
+use crate::mount::{DeviceNumber, DiskStatistics, FilesystemUsage, Mounter};
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::{VolumeDevice, VolumeDevices};
 use series::VolumeSeries;
-
-/// Deadline for each of the tables of the kernel.
-const TABLE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Collects the metrics of the node's volumes.
 #[derive(Debug)]
@@ -39,20 +35,17 @@ pub(crate) struct VolumeMetrics<M> {
     pub(crate) device_classes: watch::Receiver<DeviceClasses>,
     pub(crate) published_pods: PublishedPods,
     pub(crate) io_limiter: Option<IoLimiter>,
-    pub(crate) hung_paths: HungPaths,
-    pub(crate) mounter: M,
+    pub(crate) filesystems: FilesystemUsages<M>,
 }
 
 /// Claim, time of creation and name of a volume.
 type SortKey<'a> = (Option<(&'a str, &'a str)>, Reverse<Option<&'a Time>>, &'a str);
 
-/// The tables of the kernel about devices and mounts.
+/// Figures of the kernel about devices.
 #[derive(Debug, Default)]
 struct KernelTables {
     statistics: HashMap<DeviceNumber, DiskStatistics>,
-    /// A path at which the filesystem of a device is mounted.
-    mounts: HashMap<DeviceNumber, PathBuf>,
-    usages: HashMap<PathBuf, FilesystemUsage>,
+    usages: HashMap<DeviceNumber, FilesystemUsage>,
 }
 
 impl<M: Mounter> VolumeMetrics<M> {
@@ -101,19 +94,10 @@ impl<M: Mounter> VolumeMetrics<M> {
 
     /// Reads what the kernel knows of these devices. What it does not tell in time is left out.
     async fn read_tables(&self, devices: &[Option<VolumeDevice>]) -> KernelTables {
-        let statistics = timeout(TABLE_DEADLINE, self.mounter.disk_statistics());
-        let mounts = timeout(TABLE_DEADLINE, self.mounter.mounted_devices());
-        let (statistics, mounts) = tokio::join!(statistics, mounts);
-        let statistics = statistics.ok().and_then(Result::ok).unwrap_or_default();
-        let mounts = mounts.ok().and_then(Result::ok).unwrap_or_default();
         let numbers = devices.iter().flatten().filter_map(|device| device.number);
-        let paths = numbers.filter_map(|number| mounts.get(&number)).filter(|path| !self.hung_paths.is_hung(path));
-        let batch = self.mounter.filesystem_usages(paths.cloned().collect()).await;
-        for (path, hung_task) in batch.hung {
-            tracing::warn!(path = %path.display(), "the filesystem does not answer; its metrics are left out");
-            self.hung_paths.insert(path, &hung_task);
-        }
-        KernelTables { statistics, mounts, usages: batch.usages.into_iter().collect() }
+        let statistics = timeout(TABLE_DEADLINE, self.filesystems.mounter.disk_statistics());
+        let (statistics, usages) = tokio::join!(statistics, self.filesystems.measure(numbers));
+        KernelTables { statistics: statistics.ok().and_then(Result::ok).unwrap_or_default(), usages }
     }
 
     fn series(
@@ -124,7 +108,6 @@ impl<M: Mounter> VolumeMetrics<M> {
         tables: &KernelTables,
     ) -> VolumeSeries {
         let number = device.and_then(|device| device.number);
-        let mount = number.and_then(|number| tables.mounts.get(&number));
         let pods = volume.volume_id().map(|id| self.published_pods.names(id)).unwrap_or_default();
         let rates = volume.volume_id().zip(self.io_limiter.as_ref()).map(|(id, limiter)| limiter.rates(id));
         let class = self.class_name(&volume.spec.device_class);
@@ -134,7 +117,7 @@ impl<M: Mounter> VolumeMetrics<M> {
             is_told_by_claim,
             size_bytes: volume.current_bytes(),
             thin_used_bytes: device.and_then(|device| device.thin_used_bytes),
-            filesystem: mount.and_then(|path| tables.usages.get(path)).copied(),
+            filesystem: number.and_then(|number| tables.usages.get(&number)).copied(),
             statistics: number.and_then(|number| tables.statistics.get(&number)).copied(),
             io_limits: rates.unwrap_or_default(),
         }

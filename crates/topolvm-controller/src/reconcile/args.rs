@@ -21,6 +21,12 @@ pub(crate) struct ControllerSettings {
           require_equals = true, action = ArgAction::Set)]
     pub(crate) pvc_finalizer: bool,
 
+    /// Grow claims by themselves when their volumes are nearly full, where StorageClass and claim ask for it with the
+    /// annotations of pvc-autoresizer.
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) grow_claims: bool,
+
     /// A LogicalVolume that was deleted so long ago, and whose Node is gone, is let go.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     pub(crate) stale_period: Duration,

@@ -13,6 +13,7 @@ use topolvm_api::{ApiFlavor, SELECTED_NODE};
 use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
 use super::claim::{PROVISIONER, provisioner, selected_node};
+use super::growth::GrowingClaims;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
 use crate::claim_watch::{ClaimWatch, Subscription};
@@ -30,8 +31,8 @@ pub(super) struct ClaimInformer {
 }
 
 impl ClaimInformer {
-    /// Makes the informer.
-    pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy) -> Self {
+    /// Makes the informer, which also feeds the claims that may grow by themselves.
+    pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy, growing: GrowingClaims) -> Self {
         let flavor = policy.flavor;
         let mut writer = CacheWriter::default();
         let (cache, store) = (writer.as_reader(), writer.as_reader());
@@ -42,6 +43,7 @@ impl ClaimInformer {
                 // Nobody listens only when everything ends
                 drop(resize_sender.send(resize));
             }
+            growing.apply(&event);
             let Some(event) = filter_and_prune(flavor, event) else { return };
             writer.apply(&event);
             // Reconciles begin with what the store has, which shows a list only when it is complete

@@ -24,6 +24,7 @@ use crate::volume_informer::VolumeInformer;
 pub(super) const DEFAULTS: ControllerSettings = ControllerSettings {
     skip_node_finalize: false,
     pvc_finalizer: false,
+    grow_claims: true,
     stale_period: Duration::from_hours(24),
     cleanup_interval: Duration::from_mins(10),
     // What others test is not disturbed by its requests
@@ -109,13 +110,29 @@ impl Harness {
         let claims = ClaimWatch::default();
         tasks.spawn("nodes", node_task);
         tasks.spawn("volumes", volume_task);
-        tasks.spawn("claims", claims.clone().run(client.clone(), capacity, PodClaims::default(), shutdown.clone()));
+        tasks.spawn(
+            "claims",
+            claims.clone().run(client.clone(), capacity.clone(), PodClaims::default(), shutdown.clone()),
+        );
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         let events = EventPublisher::new(client.clone(), "me".to_owned());
         let scheduling = Scheduling::default();
         let doctor = DoctorContext::new("system".to_owned(), "me".to_owned(), Mode::Capacity, false);
         let settings = DEFAULTS;
-        Controllers { client, flavor, settings, nodes, volumes, claims, events, metrics, scheduling, doctor, now }
+        Controllers {
+            client,
+            flavor,
+            settings,
+            nodes,
+            volumes,
+            capacity,
+            claims,
+            events,
+            metrics,
+            scheduling,
+            doctor,
+            now,
+        }
     }
 
     /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when

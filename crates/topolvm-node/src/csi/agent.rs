@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
@@ -10,6 +11,8 @@ use topolvm_api::LogicalVolume;
 use super::CsiError;
 use super::discard_queue::DiscardQueue;
 use crate::capacity::DeviceClasses;
+use crate::filesystem_usages::FilesystemUsages;
+use crate::growth_reports::GrowthReports;
 use crate::io_limits::IoLimiter;
 use crate::lvmd_client::{Lv, LvmdClient};
 use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
@@ -90,9 +93,31 @@ impl<M: Mounter> Agent<M> {
             device_classes: self.device_classes.clone(),
             published_pods: self.published_pods.clone(),
             io_limiter: self.io_limiter.clone(),
-            hung_paths: self.hung_paths.clone(),
-            mounter: self.mounter.clone(),
+            filesystems: self.filesystem_usages(),
         }
+    }
+
+    /// Makes the reports of volumes that are too small, whose devices are found in `devices`.
+    pub(crate) fn growth_reports(&self, devices: VolumeDevices, client: Client) -> GrowthReports<M>
+    where
+        M: Clone,
+    {
+        let flavor = self.volumes.flavor;
+        GrowthReports {
+            flavor,
+            api: Api::all_with(client, &flavor),
+            volumes: self.volumes.own.clone(),
+            devices,
+            filesystems: self.filesystem_usages(),
+        }
+    }
+
+    /// Measures mounted filesystems, and shares with the calls which of them hang.
+    fn filesystem_usages(&self) -> FilesystemUsages<M>
+    where
+        M: Clone,
+    {
+        FilesystemUsages { hung_paths: self.hung_paths.clone(), mounter: self.mounter.clone() }
     }
 
     /// Finds the LogicalVolume object and the LV of a volume id.

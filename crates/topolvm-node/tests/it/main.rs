@@ -13,6 +13,7 @@ mod discards;
 mod embedded;
 mod fake_machine;
 mod filesystems;
+mod growth_reports;
 mod health;
 mod io_limits;
 mod lost;

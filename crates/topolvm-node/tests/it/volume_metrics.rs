@@ -65,7 +65,7 @@ impl Agent {
         }
     }
 
-    async fn publish(&self, id: &str) {
+    pub(crate) async fn publish(&self, id: &str) {
         NodeClient::new(self.csi().await).node_publish_volume(self.request(id)).await.unwrap();
     }
 

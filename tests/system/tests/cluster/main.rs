@@ -18,6 +18,7 @@ mod examples;
 mod extender;
 mod filesystems;
 mod fixture;
+mod growth;
 mod health;
 mod helm;
 mod install;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         monitoring::trials(),
         examples::trials(),
         io_limits::trials(),
+        growth::trials(),
     ];
     let with_processes = [
         job::trials_with_processes(),

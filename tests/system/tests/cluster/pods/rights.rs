@@ -16,7 +16,7 @@ use topolvm_api::ApiFlavor;
 const EXPLAINED: &[(&str, &str)] = &[
     (
         "topolvm-system:controller: patch persistentvolumeclaims",
-        "finalizers of earlier versions and of --pvc-finalizer are taken off",
+        "claims grow by themselves; finalizers of earlier versions and of --pvc-finalizer are taken off",
     ),
     ("topolvm-system:controller: patch events.events.k8s.io", "an Event that comes again is counted"),
     ("topolvm-controller-doctor: patch configmaps", "the checks find something else than before"),

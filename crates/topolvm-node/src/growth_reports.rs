@@ -1,0 +1,127 @@
+//! Reports which volumes are too small, of those whose claims may grow by themselves.
+//!
+//! The controller has written to their LogicalVolumes how much space must be free. Filesystems tell nobody when they
+//! fill up, so they are measured every few seconds; the API server is written to when a volume becomes too small, and
+//! when it is not any more.
+
+mod verdict;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::MissedTickBehavior;
+use topolvm_api::{ApiFlavor, GrowthThresholds, LogicalVolume};
+use topolvm_kube::LogicalVolumes;
+use topolvm_runtime::{CancellationToken, error_chain};
+
+use crate::api_server::{self, ApiError, DEADLINE};
+use crate::events::FIELD_MANAGER;
+use crate::filesystem_usages::FilesystemUsages;
+use crate::mount::{DeviceNumber, FilesystemUsage, Mounter};
+use crate::volume_devices::VolumeDevices;
+use verdict::{Measurement, judge};
+
+/// Time between two measurements.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reports which volumes of the node are too small.
+#[derive(Debug)]
+pub(crate) struct GrowthReports<M> {
+    pub(crate) flavor: ApiFlavor,
+    pub(crate) api: Api<LogicalVolume>,
+    pub(crate) volumes: LogicalVolumes,
+    pub(crate) devices: VolumeDevices,
+    pub(crate) filesystems: FilesystemUsages<M>,
+}
+
+/// The last measurement of volumes, by UID of their objects.
+type Measurements = HashMap<String, Measurement>;
+
+impl<M: Mounter> GrowthReports<M> {
+    /// Measures and reports until `shutdown` is cancelled.
+    pub(crate) async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let reporting = async {
+            // False only when the process ends
+            if !self.volumes.wait_until_listed().await {
+                return;
+            }
+            let mut last = Measurements::new();
+            let mut ticks = tokio::time::interval(INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                self.report(&mut last).await;
+            }
+        };
+        shutdown.run_until_cancelled(reporting).await;
+        Ok(())
+    }
+
+    /// Measures the volumes that may grow by themselves, and corrects what their objects say.
+    async fn report(&self, last: &mut Measurements) {
+        let concerned = |volume: &Arc<LogicalVolume>| self.thresholds(volume).is_some() || self.told(volume).is_some();
+        let volumes: Vec<_> = self.volumes.state().into_iter().filter(concerned).collect();
+        last.retain(|uid, _| volumes.iter().any(|volume| volume.uid() == uid));
+        if volumes.is_empty() {
+            return;
+        }
+        let usages = self.filesystems.measure(volumes.iter().filter_map(|volume| self.device(volume))).await;
+        for volume in volumes.iter().filter(|volume| !volume.is_deleting()) {
+            let usage = self.device(volume).and_then(|number| usages.get(&number)).copied();
+            let (told, too_small_at) = (self.told(volume), self.too_small_at(volume, usage, last));
+            if told == too_small_at {
+                continue;
+            }
+            match self.write(volume, too_small_at).await {
+                Ok(()) => tracing::info!(volume = volume.name(), too_small_at, ?usage, "reported the size of a volume"),
+                Err(error) => {
+                    let (volume, error) = (volume.name(), error_chain(&error));
+                    tracing::warn!(volume, error, "cannot report that the volume is too small; trying again later");
+                }
+            }
+        }
+    }
+
+    /// Returns the size at which the volume is too small, if it is, as its object should say it.
+    fn too_small_at(
+        &self,
+        volume: &LogicalVolume,
+        usage: Option<FilesystemUsage>,
+        last: &mut Measurements,
+    ) -> Option<u64> {
+        let thresholds = self.thresholds(volume)?;
+        let told = self.told(volume);
+        let (Some(size), Some(usage)) = (volume.current_bytes(), usage) else { return told };
+        let before = last.get(volume.uid()).copied();
+        let (measurement, too_small_at) = judge(before, told, size, &usage, thresholds);
+        last.insert(volume.uid().to_owned(), measurement);
+        too_small_at
+    }
+
+    fn thresholds(&self, volume: &LogicalVolume) -> Option<GrowthThresholds> {
+        volume.annotation(self.flavor.growth_thresholds())?.parse().ok()
+    }
+
+    /// Returns the size at which the volume is too small as its object says it.
+    fn told(&self, volume: &LogicalVolume) -> Option<u64> {
+        volume.annotation(self.flavor.too_small_at())?.parse().ok()
+    }
+
+    fn device(&self, volume: &LogicalVolume) -> Option<DeviceNumber> {
+        self.devices.get(&volume.spec.device_class, volume.volume_id()?)?.number
+    }
+
+    /// Writes the size at which the volume is too small to its object. Fails if that is another one of the same name
+    /// by now.
+    async fn write(&self, volume: &LogicalVolume, too_small_at: Option<u64>) -> Result<(), ApiError> {
+        let value = too_small_at.map(|bytes| bytes.to_string());
+        // The UID in a merge patch is a precondition
+        let patch = json!({"metadata": {"uid": volume.uid(), "annotations": {self.flavor.too_small_at(): value}}});
+        let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Merge(patch));
+        api_server::call(DEADLINE, self.api.patch(volume.name(), &params, &patch)).await.map(drop)
+    }
+}
