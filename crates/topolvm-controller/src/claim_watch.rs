@@ -1,8 +1,9 @@
 //! The one watch of PersistentVolumeClaims: it feeds the reservations in every replica, and in the leader the
 //! controllers.
 //!
-//! A replica that refuses a pod on a node knows that the node is to be avoided for it. The one that publishes free space
-//! may be another: it learns of the refusal from the claim, which external-provisioner gives back to the scheduler.
+//! A replica that refuses a pod on a node knows that the node is to be avoided for it. The one that publishes free
+//! space may be another: it learns of the refusal from the claim, which external-provisioner gives back to the
+//! scheduler.
 //!
 //! Whole objects are watched, because their status says what waits for kubelet, and one watch is less traffic than two.
 
@@ -138,7 +139,7 @@ mod tests {
         tasks.wait().await.unwrap();
     }
 
-    /// What another replica has refused is not in the memory of this one.
+    /// Refusals of another replica are not in the memory of this one.
     #[tokio::test(start_paused = true)]
     async fn a_node_is_avoided_for_a_pod_whose_claim_external_provisioner_gives_back() {
         const GIB: u64 = 1 << 30;

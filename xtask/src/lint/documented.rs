@@ -115,7 +115,7 @@ fn has_name(page: &str, name: &str) -> bool {
 /// Returns the names of annotations, labels, finalizers and tags that stand in code, but for comments.
 fn literal_marks(text: &str) -> Vec<String> {
     let mut names = Vec::new();
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || ['-', '.', '_'].contains(&letter);
     for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
         for (at, domain) in DOMAINS.iter().flat_map(|domain| line.match_indices(domain)) {
             let begin = line[..at].rfind(|letter| !is_part(letter)).map_or(0, |before| before + 1);

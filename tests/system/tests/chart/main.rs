@@ -26,7 +26,7 @@ type Body = fn(Helm) -> anyhow::Result<()>;
 type Alone = fn() -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let bodies: [(&str, Body); 6] = [
+    let bodies: [(&str, Body); 7] = [
         ("renders_the_objects_of_the_kustomizations_and_no_others", equality::compare_with_kustomizations),
         ("finds_no_fault_with_the_chart_and_its_sets_of_values", equality::lint_all_values),
         ("renders_a_release_of_another_name_in_another_namespace_in_one_piece", names::check_references),

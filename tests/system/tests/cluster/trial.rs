@@ -36,7 +36,7 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     node.restart(false)?;
     check_after_reboot(shared).context("after a reboot")?;
     let page = Commands::of("trial.md", "Remove it")?;
-    page.clone().with("kubectl topolvm trial --remove", "# when the file is repaired")?.run(&shared.cluster)?;
+    page.with("kubectl topolvm trial --remove", "# when the file is repaired")?.run(&shared.cluster)?;
     repair_deleted_file(shared, node).context("a file that somebody has deleted")?;
     remove(shared, node).context("removal")?;
     Objects::list(shared)?.ensure_same(&before)?;
