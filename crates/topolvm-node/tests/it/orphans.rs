@@ -68,7 +68,8 @@ impl Agent {
         let signals = Triggers {
             lvmd_returns: mpsc::channel(1).1,
             device_classes: device_classes.subscribe(),
-            unpublished: mpsc::unbounded_channel().1,
+            published: mpsc::unbounded_channel().1,
+            pods: mpsc::unbounded_channel().1,
             gauges: VolumeGauges::register(&mut registry, "n1"),
         };
         let metrics = ReconcileMetrics::register(&mut registry);
