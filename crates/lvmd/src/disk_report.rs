@@ -81,6 +81,13 @@ pub enum Refusal {
     },
     /// The volume group lacks physical volumes.
     GroupIncomplete(VgName, u64),
+    /// A disk of the volume group is read-only, so that its metadata could not be changed everywhere.
+    GroupReadOnly {
+        /// The group.
+        vg: VgName,
+        /// The disk that is read-only.
+        disk: String,
+    },
     /// LVM refused it, or something changed at the last moment.
     Failed(String),
 }
@@ -119,6 +126,7 @@ impl Refusal {
             Self::GroupFull(_) => "group_full",
             Self::GroupNotOurs { .. } => "group_not_ours",
             Self::GroupIncomplete(..) => "group_incomplete",
+            Self::GroupReadOnly { .. } => "group_read_only",
             Self::Failed(_) => "failed",
         }
     }
@@ -157,6 +165,7 @@ impl fmt::Display for Refusal {
                 write!(f, "volume group {vg} is not that of the disk group; `vgchange --addtag {tag} {vg}` makes it so")
             }
             Self::GroupIncomplete(vg, missing) => write!(f, "volume group {vg} lacks {missing} of its disks"),
+            Self::GroupReadOnly { vg, disk } => write!(f, "disk {disk} of volume group {vg} is read-only"),
             Self::Failed(why) => write!(f, "it could not be added: {why}"),
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Facts<'a> {
     pub(super) group_findings: &'a [GroupFinding],
     /// Paths of the disks by their world-wide identity.
     twins: BTreeMap<&'a str, Vec<&'a str>>,
+    /// Paths of disks that are read-only, and the volume groups that they are in.
+    read_only: BTreeMap<&'a VgName, &'a str>,
 }
 
 /// Returns what each disk group's volume group is like.
@@ -52,13 +54,16 @@ impl<'a> Facts<'a> {
                 twins.entry(wwid).or_default().push(&disk.path);
             }
         }
-        Self { groups, pvs, group_findings, twins }
+        let read_only = disks.iter().filter(|disk| disk.read_only);
+        let group = |disk: &'a Disk| Some((pv_of(pvs, disk.number)?.vg.as_ref()?, disk.path.as_str()));
+        let read_only = read_only.filter_map(group).collect();
+        Self { groups, pvs, group_findings, twins, read_only }
     }
 
     /// Returns what can be said of a disk now. A candidate has yet to be opened.
     pub(super) fn judge(&self, disk: Disk) -> DiskFinding {
         let selecting: Vec<_> = self.groups.groups.iter().filter(|group| group.selector.matches(&disk)).collect();
-        let pv = self.physical_volume(disk.number);
+        let pv = pv_of(self.pvs, disk.number);
         if let Some(pv) = pv
             && let Some(group) = pv.vg.as_ref().and_then(|vg| self.groups.get(vg))
         {
@@ -80,12 +85,6 @@ impl<'a> Facts<'a> {
         refusals.extend(self.refusal_of_group(group));
         let verdict = if refusals.is_empty() { Verdict::Candidate } else { Verdict::Refused(refusals) };
         DiskFinding { disk, group: Some(group.name.clone()), verdict }
-    }
-
-    fn physical_volume(&self, number: Number) -> Option<&GroupDisk> {
-        self.pvs
-            .iter()
-            .find(|pv| pv.device.is_some_and(|device| (device.major, device.minor) == (number.major, number.minor)))
     }
 
     fn refusals_of_disk(&self, disk: &Disk, group: &DiskGroup) -> Vec<Refusal> {
@@ -121,8 +120,20 @@ impl<'a> Facts<'a> {
             let tag = group.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
             return Some(Refusal::GroupNotOurs { vg: group.name.clone(), tag });
         }
-        (found.missing > 0).then(|| Refusal::GroupIncomplete(group.name.clone(), found.missing))
+        if found.missing > 0 {
+            return Some(Refusal::GroupIncomplete(group.name.clone(), found.missing));
+        }
+        // LVM would extend the group and leave the old metadata on that disk
+        let disk = self.read_only.get(&group.name)?;
+        Some(Refusal::GroupReadOnly { vg: group.name.clone(), disk: (*disk).to_owned() })
     }
+}
+
+/// Returns the physical volume on the device of this number.
+fn pv_of(pvs: &[GroupDisk], number: Number) -> Option<&GroupDisk> {
+    let is_on =
+        |pv: &&GroupDisk| pv.device.is_some_and(|device| (device.major, device.minor) == (number.major, number.minor));
+    pvs.iter().find(is_on)
 }
 
 /// Refuses the candidates that a group has no place for, the last in the order of their names.

@@ -152,6 +152,12 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             let group = pv.vg.as_ref().and_then(|vg| groups.get(vg)).filter(|group| group.mode == Mode::Auto);
             let is_ours = |tag: lvm::Tag| pv.is_tagged(tag.as_str());
             let Some(group) = group.filter(|group| group.tag().is_ok_and(is_ours)) else { continue };
+            // LVM would leave the old metadata on a disk that it cannot write to
+            let is_read_only =
+                |finding: &DiskFinding| finding.group.as_ref() == Some(&group.name) && finding.disk.read_only;
+            if pv.missing_pvs > 0 || scan.report.disks.iter().any(is_read_only) {
+                continue;
+            }
             if !self.memory.begin_resize(pv) {
                 continue;
             }
@@ -213,7 +219,11 @@ fn log_addition(finding: &DiskFinding, failure: Option<&Refusal>) {
 /// Logs what is new since the last look.
 fn log_changes(before: &DiskReport, now: &DiskReport) {
     for finding in &now.disks {
-        let known = before.disks.iter().find(|known| known.disk.name == finding.disk.name);
+        // Another disk may have got the name of one that was pulled out
+        let is_same = |known: &&DiskFinding| {
+            (&known.disk.name, known.disk.sequence) == (&finding.disk.name, finding.disk.sequence)
+        };
+        let known = before.disks.iter().find(is_same);
         let is_new = known.is_none_or(|known| known.verdict != finding.verdict);
         if is_new && finding.verdict != Verdict::NotSelected {
             let (disk, stable_name) = (&finding.disk.path, finding.disk.stable_name());

@@ -205,11 +205,12 @@ fn adds_no_disk_in_use() {
     run_ok("dmsetup", &["remove", "theirs"]);
     run_ok("blockdev", &["--setrw", &read_only]);
     until_members(4);
-    // A member that turns read-only stays one
+    // A member that turns read-only stays one. LVM would extend the group and leave the old metadata there
     run_ok("blockdev", &["--setro", &free]);
     ScsiDisks::plug_new();
-    lvmd.until_logged(&disks.device(4));
+    lvmd.until_logged(&format!("disk {free} of volume group scsi is read-only"));
     assert_eq!(verdict(&config, &free), pair("member", ""));
+    assert!(contents(&disks.device(4)).iter().all(|byte| *byte == 0));
     run_ok("blockdev", &["--setrw", &free]);
     until_members(5);
 }
@@ -234,7 +235,9 @@ fn survives_a_pull() {
     let disks = ScsiDisks::new(2, &["scsi"]);
     let config = group("auto");
     let mut lvmd = Lvmd::start(&config);
-    until_members(2);
+    for _ in 0..2 {
+        lvmd.until_logged("added a disk to its disk group");
+    }
     let uuid = || run_ok("vgs", &["--noheadings", "-o", "vg_uuid,pv_count,vg_seqno", "scsi"]);
     let before = uuid();
     disks.pull(1);

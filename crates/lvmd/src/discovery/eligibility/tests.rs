@@ -137,6 +137,15 @@ fn a_group_without_one_of_its_disks_gets_no_other() {
 }
 
 #[test]
+fn a_group_of_which_a_disk_is_read_only_gets_no_other() {
+    let member = Disk { read_only: true, ..disk('a') };
+    let found = judge_one(&[disk('b'), member], &[pv('a', Some("ssd"))]);
+    let Verdict::Refused(reasons) = &found.verdict else { panic!("{found:?}") };
+    assert_eq!(reasons[0].to_string(), "disk /dev/sda of volume group ssd is read-only");
+    assert_eq!(judge_one(&[disk('b'), disk('a')], &[pv('a', Some("ssd"))]).verdict, Verdict::Candidate);
+}
+
+#[test]
 fn a_group_gets_no_more_disks_than_it_may_have() {
     let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
     let (pvs, disks) = ([pv('a', Some("ssd"))], [disk('b'), disk('c'), disk('d')]);
