@@ -205,7 +205,9 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
         (&node, "delete", "nodes"),
         (&node, "update", "nodes"),
         (&node, "get", "nodes"),
-        (&node, "list", "pods"),
+        // It lists them, for the limits of their I/O, and changes none
+        (&node, "patch", "pods"),
+        (&node, "delete", "pods"),
         (&node, "list", "persistentvolumeclaims"),
         (&node, "get", "secrets"),
         (&controller, "get", "secrets"),
