@@ -56,13 +56,13 @@ fn look_at_all() -> Result<()> {
     browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
     browser.screenshot(&pictures.join("overview.png"))?;
     browser.set_look(LOOKS[0])?;
-    walk_the_map(&browser, 12).context("map of cards")?;
     find_with_the_keyboard(&browser).context("keyboard")?;
     keep_focus_while_it_changes(&page, &browser).context("changes")?;
     look_at_disks(&page, &browser).context("disks")?;
     look("disks")?;
     browser.run("document.getElementById('clear').click()")?;
     browser.wait_for("document.getElementById('storage').hidden")?;
+    walk_the_map(&browser, 12).context("map of cards")?;
 
     fill(&page, 300, 4, |number| if number % 5 == 0 { 9 } else { 1 });
     browser.wait_for("document.querySelectorAll('#nodes.dense .node').length === 300")?;
