@@ -101,6 +101,8 @@ fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
     }
     for width in BETWEEN {
         browser.set_look(Look { name: "between", width, ..LOOKS[0] })?;
+        // The list is laid out anew in the next frame
+        browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")?;
         browser.wait_for(ROWS_ARE_THERE)?;
         check_layout(browser, width).with_context(|| format!("{state}, {width} wide"))?;
     }
