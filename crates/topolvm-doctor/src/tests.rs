@@ -281,13 +281,13 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("storage-classes", Outcome::Warn, "no StorageClass", "storageclass.yaml",
     |facts: &mut Facts| facts.classes = Ok(Vec::new()))]
 #[case("storage", Outcome::Fail, "node n1: a disk is missing", "kubectl get nodestorages n1", |facts: &mut Facts| {
-    facts.node_storage = Ok(vec![of(node_storage(&["a disk is missing"], 50))]);
+    tell_storage_alone(facts, &["a disk is missing"], 50);
 })]
 #[case("storage", Outcome::Warn, "thin pool vg/pool is 80 % full of data", "extend the pool", |facts: &mut Facts| {
-    facts.node_storage = Ok(vec![of(node_storage(&[], 80))]);
+    tell_storage_alone(facts, &[], 80);
 })]
 #[case("storage", Outcome::Fail, "thin pool vg/pool is 95 % full of data", "extend the pool", |facts: &mut Facts| {
-    facts.node_storage = Ok(vec![of(node_storage(&[], 95))]);
+    tell_storage_alone(facts, &[], 95);
 })]
 #[case("rights", Outcome::Fail, "topolvm-system/topolvm-node may not patch nodes", "rbac.yaml", |facts: &mut Facts| {
     facts.rights = Ok(vec![right(false)]);
@@ -302,6 +302,12 @@ fn each_fault_is_named_by_its_check_alone(
     let mut facts = sound();
     fault(&mut facts);
     assert_named(&facts, check, result, found, remedy);
+}
+
+/// Has the node say so in its object, and no pod of it have metrics.
+fn tell_storage_alone(facts: &mut Facts, problems: &[&str], data_percent: u8) {
+    facts.metrics.clear();
+    facts.node_storage = Ok(vec![of(node_storage(problems, data_percent))]);
 }
 
 fn node_storage(problems: &[&str], data_percent: u8) -> Value {
