@@ -11,7 +11,7 @@ use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot, storage_class};
 use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
-use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
+use topolvm_api::{ApiFlavor, CREATED_BY, CREATED_BY_LABEL};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
@@ -90,7 +90,7 @@ fn switch(
     fixture.apply(&class)?;
     let directory = tempfile::tempdir()?;
     let their_definition = TopolvmSpec { manifests: directory.path().to_owned(), ..spec.clone() };
-    write_their_definition(directory.path(), manifests)?;
+    write_their_definition(directory.path(), manifests, old.flavor)?;
     fixture.run_with_spec(&their_definition, meanwhile, then)?;
     fixture.kubectl(&["delete", "storageclass", &old.name(XFS_CLASS)])?;
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG} {THIN_VG}"))?;
@@ -100,14 +100,15 @@ fn switch(
 
 /// Writes the manifests with the definition and the CSIDriver as TopoLVM installs them: without a short name, columns,
 /// fields to select by and a policy for `fsGroup`.
-fn write_their_definition(directory: &Path, manifests: &str) -> Result<()> {
+fn write_their_definition(directory: &Path, manifests: &str, flavor: ApiFlavor) -> Result<()> {
+    let definition = format!("logicalvolumes.{}", flavor.group());
     let less = json!([
         {"op": "remove", "path": "/spec/names/shortNames"},
         {"op": "remove", "path": "/spec/versions/0/selectableFields"},
         {"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"},
     ]);
     let patches = vec![
-        patch("CustomResourceDefinition", None, &less),
+        patch("CustomResourceDefinition", Some(&definition), &less),
         patch("CSIDriver", None, &json!([{"op": "remove", "path": "/spec/fsGroupPolicy"}])),
     ];
     Kustomization { base: manifests, patches, ..Kustomization::default() }.write(directory).map(drop)
