@@ -38,9 +38,10 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         Ok(nodes) => findings.extend(find_silent_nodes(facts, &nodes)),
         Err(error) => findings.push(Finding::unknown(&error)),
     }
-    let ok = match facts.metrics.len() {
-        0 => "no node has the driver".to_owned(),
-        pods => format!("volume groups and thin pools of {pods} pods are well"),
+    let ok = match (facts.metrics.len(), objects.len()) {
+        (0, 0) => "no node has the driver".to_owned(),
+        (0, nodes) => format!("{nodes} nodes say that their volume groups and thin pools are well"),
+        (pods, _) => format!("volume groups and thin pools of {pods} pods are well"),
     };
     Ok(Finding::ok_if_none(findings, ok))
 }
