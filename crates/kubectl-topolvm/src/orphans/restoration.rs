@@ -24,6 +24,8 @@ use crate::request::{self, RequestError, resource};
 
 /// Annotation by which csi-provisioner knows PersistentVolumes that it may delete.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Annotation of a claim with the driver that its volume is of.
+const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const ACCESS_MODE: &str = "ReadWriteOnce";
 
 /// Restores an LV. A second run goes on where the first one ended.
@@ -37,7 +39,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str
     .await?;
     let name = volume.name();
     output::print(&format!("LV {} of node {} is LogicalVolume and PersistentVolume {name}\n", flags.lv, flags.node))?;
-    let Some(claim) = claim(flags, &volume, namespace) else {
+    let Some(claim) = claim(cluster.flavor, flags, &volume, namespace) else {
         return output::print(&format!("It is kept (Retain) until a claim names it: volumeName: {name}\n"));
     };
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
@@ -159,10 +161,23 @@ fn persistent_volume(
 }
 
 /// Makes the claim that the flags name.
-fn claim(flags: &RestoreFlags, volume: &LogicalVolume, namespace: &str) -> Option<PersistentVolumeClaim> {
+fn claim(
+    flavor: ApiFlavor,
+    flags: &RestoreFlags,
+    volume: &LogicalVolume,
+    namespace: &str,
+) -> Option<PersistentVolumeClaim> {
     let name = flags.claim.clone()?;
+    // As kube-controller-manager writes on claims whose volumes are made for them: by it the controller knows for which
+    // claims it has kubelet grow the filesystem at once
+    let driver = BTreeMap::from([(STORAGE_PROVISIONER.to_owned(), flavor.driver_name().to_owned())]);
     Some(PersistentVolumeClaim {
-        metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace.to_owned()),
+            annotations: Some(driver),
+            ..ObjectMeta::default()
+        },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec![ACCESS_MODE.to_owned()]),
             resources: Some(VolumeResourceRequirements {

@@ -74,8 +74,9 @@ impl Reconciler {
         let objects = own.state();
         let ids: HashSet<&str> =
             objects.iter().flat_map(|volume| volume.volume_id().into_iter().chain([volume.uid()])).collect();
-        for volume in objects.iter().filter(|volume| self.must_be_in_lvm(volume)) {
-            classes.entry(volume.spec.device_class.clone()).or_default().push(volume.name().to_owned());
+        for volume in &objects {
+            let names = classes.entry(volume.spec.device_class.clone()).or_default();
+            names.extend(self.must_be_in_lvm(volume).then(|| volume.name().to_owned()));
         }
         let (mut found, mut listing) = (Differences::default(), Listing::default());
         for (class, names) in classes {
@@ -87,8 +88,8 @@ impl Reconciler {
             let has_object = |id: &str| ids.contains(id) || own.find(id).is_some();
             listing.add(self.flavor, &class, listed.as_ref(), has_object);
             if let Some(listed) = &listed {
-                let of_object = |name: &String| listed.get(own.get(name)?.volume_id()?);
-                self.devices.replace(&class, names.iter().filter_map(of_object));
+                // Also of one whose object does not say yet that it is there: lvmd was faster
+                self.devices.replace(&class, listed.values().filter(|lv| has_object(&lv.name)));
             }
             listing.remember(names.iter().filter_map(|name| own.get(name)), listed.as_ref());
             self.find_lost(own, names, listed.as_ref(), &mut found, changed).await;
