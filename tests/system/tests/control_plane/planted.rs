@@ -17,7 +17,7 @@ const CLASS: &str = "vault-storage";
 pub(crate) const GROUP: &str = "ssd";
 
 /// The checks that have to find something, with words of what they find.
-const EXPECTED: [(&str, &str); 24] = [
+const EXPECTED: [(&str, &str); 23] = [
     ("controller", "deployment/topolvm-controller: none of 0 replicas is ready"),
     ("leases", "in the future"),
     ("webhooks", "is for elsewhere.example, and the API server asks for topolvm-controller.topolvm-system.svc"),
@@ -38,8 +38,6 @@ const EXPECTED: [(&str, &str); 24] = [
     ("volumes", "LogicalVolume stray is of node vanished"),
     ("volumes", "PersistentVolume empty has no LogicalVolume"),
     ("volumes", "is gone"),
-    // The agents are no pods
-    ("storage", "no metrics of pods tell of the volume groups and thin pools of node n1, n2"),
     ("kernels", "StorageClass impossible makes xfs, and the kernel of n1"),
     ("leftovers", "node n2 has the finalizer topolvm.cybozu.com/node"),
     ("leftovers", "node n2 has annotations of topolvm.cybozu.com"),
