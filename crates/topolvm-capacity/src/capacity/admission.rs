@@ -125,7 +125,8 @@ impl State {
         let all: Vec<Wanted> =
             waiting.map(|(key, classes, bytes)| Wanted { name: format!("pvc-{key}"), classes, bytes }).collect();
         let Some(published) = self.published.get(node).filter(|_| all.len() > 1) else { return false };
-        // What is reserved for the others: who was before them is known to the replica that refused
+        // All reservations count, of claims too whose pods can still go elsewhere: which came first is known to the
+        // replica that refused alone
         let own = self.reservations.exempt_claims(namespace, claims, now);
         let reserved = |classes: &VolumeClasses| reserved(&self.reservations, node, published, classes, &own);
         let Err((classes, _)) = check_room(published, &all, reserved) else { return false };

@@ -1,12 +1,14 @@
 //! A machine whose block devices are the volumes of a fake LVM and whose mounts are in memory. Directories and files at
 //! target paths are real, in a temporary directory.
 
+mod cgroups;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::watch;
 use topolvm_api::IoLimits;
 use topolvm_node::Filesystem;
@@ -16,6 +18,8 @@ use topolvm_node::mount::{
 };
 use topolvm_runtime::CancellationToken;
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
+
+use cgroups::Cgroups;
 
 /// The machine. Clones are the same machine.
 #[derive(Clone, Debug)]
@@ -54,14 +58,7 @@ struct State {
     discards: Vec<&'static str>,
     /// I/O of devices, by minor number.
     statistics: BTreeMap<u32, DiskStatistics>,
-    /// Limits of I/O by UID of the pod and minor number.
-    limits: BTreeMap<(String, u32), IoLimits>,
-    /// Number of times that limits were to be set or looked at.
-    limits_asked: usize,
-    /// Number of times until pods have cgroups.
-    cgroups_missing: usize,
-    /// True if the kernel cannot limit I/O.
-    lacks_controller: bool,
+    cgroups: Cgroups,
 }
 
 /// A mount.
@@ -229,26 +226,9 @@ impl Machine {
         self.state().mounts.iter().rev().find(|mount| mount.target == target).cloned()
     }
 
-    /// Limits of the I/O of a pod on its one device, as text.
-    pub(crate) fn limits(&self, pod: &str) -> String {
-        let state = self.state();
-        let of_pod = state.limits.iter().filter(|((uid, _), _)| uid == pod);
-        of_pod.map(|(_, limits)| limits.to_string()).collect::<Vec<_>>().join("; ")
-    }
-
-    /// Number of times that limits were to be set or looked at.
-    pub(crate) fn limits_asked(&self) -> usize {
-        self.state().limits_asked
-    }
-
-    /// Hides the cgroups of pods this many times.
-    pub(crate) fn hide_cgroups(&self, times: usize) {
-        self.state().cgroups_missing = times;
-    }
-
-    /// Takes the kernel's controller of I/O away, or gives it back.
-    pub(crate) fn set_lacks_controller(&self, lacks: bool) {
-        self.state().lacks_controller = lacks;
+    /// The cgroups of pods, to look at and to change.
+    pub(crate) fn cgroups(&self) -> MappedMutexGuard<'_, Cgroups> {
+        MutexGuard::map(self.state(), |state| &mut state.cgroups)
     }
 }
 
@@ -477,22 +457,7 @@ impl Mounter for Machine {
     }
 
     async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
-        let mut state = self.state();
-        state.limits_asked += 1;
-        if state.lacks_controller && !wished.is_empty() {
-            return Err(LimitError::NoController);
-        }
-        if let Some(left) = state.cgroups_missing.checked_sub(1) {
-            state.cgroups_missing = left;
-            return Err(LimitError::NoPod(pod.to_owned()));
-        }
-        let key = (pod.to_owned(), device.minor);
-        if wished.is_empty() {
-            state.limits.remove(&key);
-        } else {
-            state.limits.insert(key, wished.clone());
-        }
-        Ok(LimitsInForce { limits: wished.clone(), exception: None })
+        self.cgroups().limit_io(pod, device, wished)
     }
 
     async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {

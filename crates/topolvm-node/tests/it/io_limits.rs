@@ -76,7 +76,7 @@ impl Bed {
     }
 
     fn limits(&self) -> String {
-        self.agent.machine.limits(POD)
+        self.agent.machine.cgroups().limits(POD)
     }
 
     /// Waits until the condition has this status, reason and message, all three empty if there is to be none.
@@ -205,12 +205,12 @@ async fn what_changes_while_the_agent_is_away_is_in_force_when_it_is_back() {
 #[tokio::test]
 async fn a_kernel_that_cannot_limit_keeps_no_pod_from_starting_and_it_is_told() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.agent.machine.set_lacks_controller(true);
+    bed.agent.machine.cgroups().lacks_controller = true;
     bed.publish().await;
     let note = bed.event("IOLimitsFailed").await;
     assert!(note.contains("no cgroup controller for I/O"), "{note}");
     bed.until_told("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
-    bed.agent.machine.set_lacks_controller(false);
+    bed.agent.machine.cgroups().lacks_controller = false;
     // kubelet tells of each change of a pod in its status, as when a container starts
     bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
     bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
@@ -220,7 +220,7 @@ async fn a_kernel_that_cannot_limit_keeps_no_pod_from_starting_and_it_is_told() 
 #[tokio::test]
 async fn a_cgroup_that_kubelet_makes_a_moment_later_is_waited_for() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.agent.machine.hide_cgroups(3);
+    bed.agent.machine.cgroups().missing = 3;
     bed.publish().await;
     assert_eq!(bed.limits(), "bytes written 10Mi/s");
     assert!(bed.api.list_json(EVENTS).iter().all(|event| event["reason"] != "IOLimitsFailed"));
@@ -237,6 +237,6 @@ async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
     // So that all of it has been seen
     bed.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
     bed.until_told("Unknown", "NotPublished", "no pod has the volume; the next one gets: bytes written 10Mi/s").await;
-    assert_eq!(bed.agent.machine.limits_asked(), 0);
+    assert_eq!(bed.agent.machine.cgroups().asked, 0);
     bed.stop().await;
 }

@@ -1,0 +1,50 @@
+//! The cgroups of the fake machine's pods.
+
+use std::collections::BTreeMap;
+
+use topolvm_api::IoLimits;
+use topolvm_node::mount::{DeviceNumber, LimitError, LimitsInForce};
+
+/// The cgroups of all pods, with what a kernel would have of limits of I/O.
+#[derive(Debug, Default)]
+pub(crate) struct Cgroups {
+    /// Limits by UID of the pod and minor number.
+    limits: BTreeMap<(String, u32), IoLimits>,
+    /// Number of times that limits were to be set or looked at.
+    pub(crate) asked: usize,
+    /// Number of times until pods have cgroups.
+    pub(crate) missing: usize,
+    /// True if the kernel cannot limit I/O.
+    pub(crate) lacks_controller: bool,
+}
+
+impl Cgroups {
+    /// Returns the limits of a pod on its one device, as text.
+    pub(crate) fn limits(&self, pod: &str) -> String {
+        let of_pod = self.limits.iter().filter(|((uid, _), _)| uid == pod);
+        of_pod.map(|(_, limits)| limits.to_string()).collect::<Vec<_>>().join("; ")
+    }
+
+    pub(super) fn limit_io(
+        &mut self,
+        pod: &str,
+        device: DeviceNumber,
+        wished: &IoLimits,
+    ) -> Result<LimitsInForce, LimitError> {
+        self.asked += 1;
+        if self.lacks_controller && !wished.is_empty() {
+            return Err(LimitError::NoController);
+        }
+        if let Some(left) = self.missing.checked_sub(1) {
+            self.missing = left;
+            return Err(LimitError::NoPod(pod.to_owned()));
+        }
+        let key = (pod.to_owned(), device.minor);
+        if wished.is_empty() {
+            self.limits.remove(&key);
+        } else {
+            self.limits.insert(key, wished.clone());
+        }
+        Ok(LimitsInForce { limits: wished.clone(), exception: None })
+    }
+}
