@@ -1,4 +1,4 @@
-//! `kubectl topolvm ui` against the pod of topolvm-controller.
+//! `kubectl topolvm ui` against the pod of topolvm-controller: its answers, and its page in a headless Chromium.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use system_tests::browser::{Browser, LOOKS};
 use system_tests::commands::Commands;
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
@@ -40,7 +41,7 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
     };
     ensure!(get("")?.contains("<title>"), "{url} has no page");
     // The pod is new, and fills its caches
-    shared.cluster.ready("apiserver", || {
+    let volume = shared.cluster.ready("apiserver", || {
         let volumes: Value = serde_json::from_str(&get("api/volumes")?)?;
         let row = &volumes["rows"][0];
         ensure!(row["claim"] == claim && row["namespace"] == "default" && row["state"] == "Ready", "{volumes:#}");
@@ -48,6 +49,32 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
         let storage: Value = serde_json::from_str(&get(&format!("api/storage?node={node}"))?)?;
         let disks = storage["groups"][0]["disks"].as_array().map_or(0, Vec::len);
         ensure!(storage["unknown"].is_null() && disks > 0, "{storage:#}");
-        Ok(())
-    })
+        Ok(row["name"].as_str().context("no name")?.to_owned())
+    })?;
+    // The agent tells of a volume that a pod has mounted
+    let usage = shared.cluster.ready("apiserver", || {
+        let answer: Value = serde_json::from_str(&get(&format!("api/usage?volume={volume}"))?)?;
+        let usage = &answer["volumes"][&volume];
+        ensure!(usage["pod"].as_str().is_some_and(|pod| pod.starts_with(claim)), "{answer:#}");
+        ensure!(usage["filesystemSize"].as_f64() > usage["filesystemAvailable"].as_f64(), "{answer:#}");
+        Ok(usage.clone())
+    })?;
+    let pod = usage["pod"].as_str().context("no pod")?;
+    shared.cluster.netns().enter(|| look_with_browser(&url, claim, pod))?
+}
+
+/// Opens the page where the port is forwarded to, and waits for what the agent has told of the volume.
+fn look_with_browser(url: &str, claim: &str, pod: &str) -> Result<()> {
+    let directory = tempfile::tempdir_in("/var/tmp").context("create a directory")?;
+    let browser = Browser::start(directory.path())?;
+    browser.set_look(LOOKS[0])?;
+    browser.open(url)?;
+    browser.wait_for("document.querySelectorAll('#nodes .node').length >= 1")?;
+    browser.wait_for(&format!("document.querySelector('#rows .row').innerText.includes('{claim}')"))?;
+    browser.wait_for("document.querySelector('#rows .row .used .gauge')")?;
+    browser.wait_for(&format!("document.querySelector('#rows .row').innerText.includes('{pod}')"))?;
+    browser.check_accessibility()?;
+    let messages = browser.console()?;
+    ensure!(messages.is_empty(), "the console has {messages:#?}");
+    Ok(())
 }
