@@ -24,6 +24,16 @@ const OF_NO_POD: &str = "topolvm_volume_size_bytes{namespace=\"default\",persist
 /// Name of an LV as if it had been made for a LogicalVolume.
 const ORPHAN: &str = "6a1f0c3e-94a5-4d6b-8f3d-2f6f5d0f7c11";
 
+/// A disk group in mode `report`: the disks of the node's volume group are not blank.
+const DISK_GROUP: &str = "disk-groups:\n- {name: more, paths: [\"/dev/ubd[a-z]\"]}\n";
+/// Limits that the pod does not reach.
+const LIMITS: [&str; 4] = [
+    "topolvm.io/read-bytes-per-second=1Gi",
+    "topolvm.io/write-bytes-per-second=1Gi",
+    "topolvm.io/read-operations-per-second=100000",
+    "topolvm.io/write-operations-per-second=100000",
+];
+
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let name = "each_query_for_prometheus_has_data_no_alert_fires_in_a_healthy_cluster_and_faults_raise_theirs";
     vec![(name.to_owned(), watch)]
@@ -32,8 +42,10 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 fn watch(fixture: &Fixture) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-prometheus-").tempdir_in("/var/tmp")?;
     let rules = monitoring::rules_in_fast_time(monitoring::read_rules()?)?;
+    let config = select_disks(fixture)?;
     // Calls that are there before the first look, and grow afterwards
     start_volume(fixture, "thick", "waiting")?;
+    fixture.kubectl(&["annotate", "pod", "thick"].into_iter().chain(LIMITS).collect::<Vec<_>>())?;
     let prometheus = Prometheus::start(&fixture.cluster, scratch.path(), &rules)?;
     let watched = start_volume(fixture, "pooled", "thin")
         .and_then(|()| wait_for_data(&prometheus, &rules))
@@ -43,10 +55,19 @@ fn watch(fixture: &Fixture) -> Result<()> {
         .and_then(|()| check_reasons(&prometheus));
     prometheus.stop()?;
     watched?;
+    workloads::set_lvmd_config(&fixture.cluster, &config)?;
     for name in ["thick", "pooled"] {
         fixture.delete_pod_and_claim(name)?;
     }
     fixture.check_volumes(0)
+}
+
+/// Has lvmd report what it would do with the disks of the node, and returns the configuration that was there before.
+fn select_disks(fixture: &Fixture) -> Result<Value> {
+    let before = workloads::lvmd_config(&fixture.cluster)?;
+    let text = before.as_str().context("lvmd.yaml is no text")?;
+    workloads::set_lvmd_config(&fixture.cluster, &json!(format!("{text}\n{DISK_GROUP}")))?;
+    Ok(before)
 }
 
 fn start_volume(fixture: &Fixture, name: &str, class: &str) -> Result<()> {
