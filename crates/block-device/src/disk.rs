@@ -53,4 +53,9 @@ impl Disk {
         let is_number = |id: &&String| ["wwn-", "nvme-eui.", "nvme-uuid."].iter().any(|prefix| id.starts_with(prefix));
         self.ids.iter().find(|id| !is_number(id)).or_else(|| self.ids.first()).map(String::as_str)
     }
+
+    /// Returns the path of that name.
+    pub fn stable_path(&self) -> Option<String> {
+        self.stable_name().map(|name| format!("/dev/disk/by-id/{name}"))
+    }
 }

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::disk_group::Mode;
-use crate::disk_report::{DiskFinding, DiskReport, Verdict};
+use crate::disk_report::{DiskFinding, DiskReport};
 
 /// A disk in JSON. Keys stay as they are.
 #[derive(Serialize)]
@@ -75,10 +74,7 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
 pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
     let disk_groups = report.groups.iter().map(|group| GroupObject {
         name: group.name.as_str(),
-        mode: match group.mode {
-            Mode::Report => "report",
-            Mode::Auto => "auto",
-        },
+        mode: group.mode.word(),
         exists: group.exists,
         is_ours: group.is_ours,
         disks: group.disks,
@@ -91,24 +87,18 @@ pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
 
 fn disk_object<'a>(report: &DiskReport, finding: &'a DiskFinding) -> DiskObject<'a> {
     let disk = &finding.disk;
-    let (verdict, reasons) = match &finding.verdict {
-        Verdict::NotSelected => ("not-selected", &[][..]),
-        Verdict::Member { has_grown: false } => ("member", &[][..]),
-        Verdict::Member { has_grown: true } => ("member-has-grown", &[][..]),
-        Verdict::Candidate => ("candidate", &[][..]),
-        Verdict::Refused(reasons) => ("refused", reasons.as_slice()),
-    };
-    let reasons = reasons.iter().map(|reason| ReasonObject { reason: reason.label(), message: reason.to_string() });
+    let reasons = finding.verdict.refusals().iter();
+    let reasons = reasons.map(|reason| ReasonObject { reason: reason.label(), message: reason.to_string() });
     DiskObject {
         path: &disk.path,
-        stable_name: disk.stable_name().map(|name| format!("/dev/disk/by-id/{name}")),
+        stable_name: disk.stable_path(),
         size_bytes: disk.size,
         model: disk.model.as_deref(),
         serial: disk.serial.as_deref(),
         transport: disk.transport,
         rotational: disk.rotational,
         disk_group: finding.group.as_ref().map(lvm::VgName::as_str),
-        verdict,
+        verdict: finding.verdict.word(),
         reasons: reasons.collect(),
         message: finding.describe(report.mode_of(finding)),
     }

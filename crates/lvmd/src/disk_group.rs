@@ -22,6 +22,16 @@ pub enum Mode {
     Auto,
 }
 
+impl Mode {
+    /// Returns the word of the configuration for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 /// One disk group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskGroup {

@@ -109,6 +109,24 @@ pub struct GroupFinding {
     pub missing: u64,
 }
 
+impl Verdict {
+    /// Returns the verdict in a word, which stays as it is.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::NotSelected => "not-selected",
+            Self::Member { has_grown: false } => "member",
+            Self::Member { has_grown: true } => "member-has-grown",
+            Self::Candidate => "candidate",
+            Self::Refused(_) => "refused",
+        }
+    }
+
+    /// Returns the reasons for which a disk is not added.
+    pub(crate) fn refusals(&self) -> &[Refusal] {
+        if let Self::Refused(reasons) = self { reasons } else { &[] }
+    }
+}
+
 impl Refusal {
     /// Returns the reason as the value of a label.
     pub fn label(&self) -> &'static str {

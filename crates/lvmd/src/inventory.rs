@@ -1,10 +1,13 @@
-//! The inventory of the machine: volume groups with their physical volumes, device classes, thin pools, and what is
-//! wrong with them.
+//! The inventory of the machine: volume groups with their physical volumes, device classes, thin pools, disks, and what
+//! is wrong with them.
+
+use std::sync::Arc;
 
 use lvm::{Device, LogicalVolume, Problem, VgName, VolumeGroup};
 
 use crate::capacity::ClassCapacity;
 use crate::device_class::DeviceClass;
+use crate::disk_report::DiskReport;
 
 /// The inventory at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct Inventory {
     pub pools: Vec<PoolEntry>,
     /// The problems, one sentence each.
     pub problems: Vec<String>,
+    /// The report of the last look at the disks; `None` before the first.
+    pub disks: Option<Arc<DiskReport>>,
 }
 
 /// A volume group.

@@ -1,5 +1,7 @@
 //! The `NodeStorage` resource: the storage of a node, one type for both API groups.
 
+mod disks;
+
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -8,6 +10,8 @@ use kube_core::{ClusterResourceScope, Resource, TypeMeta};
 use serde::{Deserialize, Serialize};
 
 use crate::ApiFlavor;
+
+pub use disks::{DiskGroupStatus, DiskStatus};
 
 /// As of `LogicalVolume`. Fields are only ever added, and an agent writes its object anew, so that no other version is
 /// needed.
@@ -50,6 +54,18 @@ pub struct NodeStorageStatus {
     /// Thin pools of the volume groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thin_pools: Vec<ThinPoolStatus>,
+    /// Disks of the machine, if lvmd has disk groups: those that it could add come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskStatus>,
+    /// Number of disks that are left out because they are too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_disks: u32,
+    /// The failure of the look at the disks since then; empty while what is said of them is current.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disks_stale_reason: String,
+    /// Disk groups of lvmd, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disk_groups: Vec<DiskGroupStatus>,
     /// The problems, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -252,6 +268,19 @@ mod tests {
                 }],
                 "deviceClasses": [{"name": "ssd", "default": true, "type": "thick", "volumeGroup": "vg", "free": "0"}],
                 "thinPools": [{"volumeGroup": "vg", "name": "pool", "dataPercent": 7}],
+                "disks": [
+                    {
+                        "path": "/dev/sdc", "stableName": "/dev/disk/by-id/ata-X", "size": "1Ti", "model": "X",
+                        "serial": "1", "transport": "sata", "rotational": false, "diskGroup": "vg",
+                        "verdict": "candidate", "message": "is added",
+                    },
+                    {"path": "/dev/sda", "verdict": "refused", "reasons": ["in_use"], "message": "in use"},
+                ],
+                "omittedDisks": 3, "disksStaleReason": "no sysfs",
+                "diskGroups": [
+                    {"name": "vg", "mode": "auto", "exists": true, "owned": true, "disks": 2, "missingDisks": 1},
+                    {"name": "new", "mode": "report", "exists": false, "owned": false, "disks": 0},
+                ],
                 "problems": ["a disk is missing"],
             },
         });

@@ -5,6 +5,7 @@
 //! lvmd that does not tell, costs one line in the log.
 
 mod condition;
+mod disks;
 mod lvmd_watch;
 mod object_watch;
 mod status;

@@ -53,7 +53,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             loop {
                 let groups = Arc::clone(&self.groups.borrow_and_update());
                 if groups.groups.is_empty() {
-                    self.report.send_replace(Arc::default());
+                    self.publish(DiskReport::default());
                     wait_for_change(&mut self.groups).await;
                     continue;
                 }
@@ -107,17 +107,23 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         self.memory.forget_all_but(scan.report.disks.iter().map(|finding| &finding.disk));
         self.memory.note_candidates(candidates(&scan.report).map(|finding| &finding.disk));
         log_changes(&self.report.borrow(), &scan.report);
-        self.report.send_replace(Arc::new(scan.report.clone()));
+        self.publish(scan.report.clone());
         Some(scan)
     }
 
+    fn publish(&self, report: DiskReport) {
+        let report = Arc::new(report);
+        self.report.send_replace(Arc::clone(&report));
+        self.engine.publish_disks(report);
+    }
+
     fn publish_failure(&self, failure: String) {
-        self.report.send_modify(|report| {
-            if report.failure.as_ref() != Some(&failure) {
-                tracing::error!(error = failure, "cannot look at the disks of the machine");
-            }
-            Arc::make_mut(report).failure = Some(failure);
-        });
+        let mut report = DiskReport::clone(&self.report.borrow());
+        if report.failure.as_ref() != Some(&failure) {
+            tracing::error!(error = failure, "cannot look at the disks of the machine");
+        }
+        report.failure = Some(failure);
+        self.publish(report);
     }
 
     /// Grows groups with their disks and adds the first candidate that has settled. Returns whether something was done,

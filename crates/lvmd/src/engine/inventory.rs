@@ -7,6 +7,7 @@ use lvm::{Host, VolumeGroup};
 use super::group::Group;
 use super::state::Engine;
 use super::storage_health;
+use crate::disk_report::DiskReport;
 use crate::inventory::{ClassEntry, GroupEntry, GroupReport, Inventory, PoolEntry};
 
 impl<R: Host> Engine<R> {
@@ -28,7 +29,14 @@ impl<R: Host> Engine<R> {
             classes: class_entries.collect(),
             pools: listed.iter().filter_map(|group| group.cached()).flat_map(|group| pools(&group)).collect(),
             problems: storage_health::find_all_problems(&groups, &classes),
+            disks: self.inner.disks.read().clone(),
         }
+    }
+
+    /// Stores the report of a look at the disks, and publishes it with the inventory.
+    pub(crate) fn publish_disks(&self, report: Arc<DiskReport>) {
+        *self.inner.disks.write() = Some(report);
+        self.publish();
     }
 }
 

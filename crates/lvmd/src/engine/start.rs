@@ -79,6 +79,7 @@ impl<R: Host> Engine<R> {
                 lvm_works: watch::Sender::new(true),
                 storage_problems: watch::Sender::default(),
                 inventory: watch::Sender::default(),
+                disks: RwLock::default(),
             }),
         };
         engine.reconfigure(classes).await?;

@@ -14,6 +14,7 @@ use super::group::Group;
 use super::storage_health;
 use crate::capacity::{Capacity, ClassCapacity};
 use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::disk_report::DiskReport;
 use crate::error::Error;
 use crate::inventory::Inventory;
 use crate::tags::InstanceId;
@@ -50,6 +51,8 @@ pub(super) struct Inner<R> {
     pub(super) lvm_works: watch::Sender<bool>,
     pub(super) storage_problems: watch::Sender<Vec<String>>,
     pub(super) inventory: watch::Sender<Arc<Inventory>>,
+    /// The last look at the disks; `None` before the first.
+    pub(super) disks: RwLock<Option<Arc<DiskReport>>>,
 }
 
 impl<R> Clone for Engine<R> {

@@ -2,6 +2,7 @@
 
 use topolvm_proto::lvmd as proto;
 
+use super::disk_message;
 use crate::inventory::{ClassEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
 
 pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
@@ -10,6 +11,7 @@ pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageRespon
         device_classes: inventory.classes.iter().map(device_class).collect(),
         thin_pools: inventory.pools.iter().map(thin_pool).collect(),
         problems: inventory.problems.clone(),
+        disk_report: inventory.disks.as_deref().map(disk_message::disk_report),
     }
 }
 

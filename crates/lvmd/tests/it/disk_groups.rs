@@ -8,6 +8,8 @@ use lvm::Lvm;
 use lvmd::{Config, Discovery, DiskGroups, DiskMetrics, DiskReport, Verdict};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use tokio::time::timeout;
+use topolvm_proto::lvmd::{DiskGroupItem, Empty};
 use topolvm_testkit::lvm::{EXTENT, FakeDisk, FakeLvm};
 
 use crate::node::{GIB, Node};
@@ -298,4 +300,36 @@ async fn metrics_tell_the_disks_of_each_group_and_why_others_are_not_added() {
         let line = format!("topolvm_lvmd_disk_group_refused_disks{{disk_group=\"ssd\",reason=\"{reason}\"}} 1\n");
         assert!(text.contains(&line), "no {line} in {text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stream_of_the_storage_tells_of_disks_when_they_were_looked_at_and_when_something_changed() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", 10 * GIB);
+    lvm.plug("sdc", 5 * GIB);
+    lvm.edit_disk("sdc", |disk| {
+        disk.signature = Some("xfs".to_owned());
+        disk.disk.ids = vec!["ata-X".to_owned()];
+    });
+    let mut disks = Disks::start(&lvm, "report", "").await;
+    let mut stream = disks.node.storage.clone().watch(Empty {}).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap().unwrap().disk_report, None);
+    disks.look().await;
+    let report = stream.message().await.unwrap().unwrap().disk_report.unwrap();
+    let group = DiskGroupItem { name: "ssd".to_owned(), mode: "report".to_owned(), ..DiskGroupItem::default() };
+    assert_eq!((report.disk_groups, report.failure.as_str()), (vec![group], ""));
+    let told: Vec<_> = report.disks.iter().map(|disk| (disk.path.as_str(), disk.verdict.as_str())).collect();
+    assert_eq!(told, [("/dev/sdb", "candidate"), ("/dev/sdc", "refused")]);
+    let refused = &report.disks[1];
+    assert_eq!((refused.stable_name.as_str(), refused.size_bytes), ("/dev/disk/by-id/ata-X", 5 * GIB));
+    assert_eq!(
+        (&refused.reasons[..], refused.message.as_str()),
+        (&["signature".to_owned()][..], "has a signature: xfs")
+    );
+    disks.look().await;
+    let silence = timeout(Duration::from_mins(1), stream.message()).await;
+    assert!(silence.is_err(), "nothing has changed: {silence:?}");
+    lvm.pull("sdb");
+    disks.look().await;
+    assert_eq!(stream.message().await.unwrap().unwrap().disk_report.unwrap().disks.len(), 1);
 }

@@ -9,6 +9,7 @@ use topolvm_api::NodeStorageStatus;
 use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::Backoff;
 
+use super::disks::says_something;
 use super::status::status_of;
 use crate::lvmd_client::{LvmdClient, LvmdError};
 
@@ -22,6 +23,8 @@ const UNIMPLEMENTED_RETRY: Duration = Duration::from_mins(1);
 pub(super) struct Reading {
     /// The status but for its conditions; `None` if lvmd has not said anything yet.
     pub(super) status: Option<NodeStorageStatus>,
+    /// False while lvmd has not looked at the disks, of which the status says nothing then.
+    pub(super) knows_disks: bool,
     /// False if lvmd does not answer, or does not know the call.
     pub(super) is_connected: bool,
 }
@@ -34,7 +37,8 @@ pub(super) async fn follow(lvmd: LvmdClient, readings: watch::Sender<Option<Read
         let mut is_answered = false;
         let error = follow_stream(&lvmd, |response| {
             is_answered = true;
-            publish(&readings, Reading { status: Some(status_of(response)), is_connected: true });
+            let knows_disks = says_something(response.disk_report.as_ref());
+            publish(&readings, Reading { status: Some(status_of(response)), knows_disks, is_connected: true });
         })
         .await;
         if is_answered {
@@ -49,8 +53,8 @@ pub(super) async fn follow(lvmd: LvmdClient, readings: watch::Sender<Option<Read
             is_logged = true;
         }
         if is_unimplemented || lost_at.elapsed() >= GRACE {
-            let status = readings.borrow().as_ref().and_then(|reading| reading.status.clone());
-            publish(&readings, Reading { status, is_connected: false });
+            let last = readings.borrow().clone().unwrap_or_default();
+            publish(&readings, Reading { is_connected: false, ..last });
         }
         tokio::time::sleep(if is_unimplemented { UNIMPLEMENTED_RETRY } else { backoff.fail() }).await;
     }

@@ -7,19 +7,22 @@ use topolvm_proto::lvmd::{
     DeviceClassItem, PhysicalVolumeItem, ThinPoolStatus as ThinPoolItem, VolumeGroupItem, WatchStorageResponse,
 };
 
+use super::disks::with_disks;
+
 /// Returns the status.
 pub(super) fn status_of(response: WatchStorageResponse) -> NodeStorageStatus {
-    let WatchStorageResponse { volume_groups, device_classes, thin_pools, problems } = response;
+    let WatchStorageResponse { volume_groups, device_classes, thin_pools, problems, disk_report } = response;
     let sum = |bytes: fn(&VolumeGroupItem) -> u64| volume_groups.iter().map(bytes).fold(0, u64::saturating_add);
-    NodeStorageStatus {
+    let status = NodeStorageStatus {
         size: Some(format_bytes(sum(|group| group.size_bytes))),
         free: Some(format_bytes(sum(|group| group.free_bytes))),
         volume_groups: volume_groups.into_iter().map(volume_group).collect(),
         device_classes: device_classes.into_iter().map(device_class).collect(),
         thin_pools: thin_pools.into_iter().map(thin_pool).collect(),
         problems,
-        conditions: Vec::new(),
-    }
+        ..NodeStorageStatus::default()
+    };
+    with_disks(status, disk_report.unwrap_or_default())
 }
 
 fn volume_group(group: VolumeGroupItem) -> VolumeGroupStatus {
@@ -133,6 +136,7 @@ mod tests {
             device_classes: vec![class],
             thin_pools: vec![pool],
             problems: vec!["a disk is missing".to_owned()],
+            disk_report: None,
         });
         let expected = json!({
             "size": "16Gi", "free": "6Gi",

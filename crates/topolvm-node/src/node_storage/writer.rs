@@ -123,8 +123,11 @@ impl Publication {
     /// Returns the status to write. While lvmd has not said anything it is that of the object, if there is one, with
     /// another condition.
     fn status(&self, reading: Reading, before: &NodeStorageStatus, exists: bool) -> Option<NodeStorageStatus> {
-        let Reading { status, is_connected } = reading;
-        let status = status.or_else(|| exists.then(|| before.clone()))?;
+        let Reading { status, knows_disks, is_connected } = reading;
+        let mut status = status.or_else(|| exists.then(|| before.clone()))?;
+        if !knows_disks {
+            status.keep_disks_of(before);
+        }
         let condition = ready_condition(&status, is_connected, &before.conditions, (self.now)());
         Some(NodeStorageStatus { conditions: vec![condition], ..status })
     }

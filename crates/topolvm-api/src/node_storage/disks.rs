@@ -1,0 +1,105 @@
+//! The disks of a node and its disk groups, as they stand in the status of a `NodeStorage`.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
+
+use super::NodeStorageStatus;
+
+/// A disk of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskStatus {
+    /// Path of its device.
+    #[serde(default)]
+    pub path: String,
+    /// Path in `/dev/disk/by-id` that stays when the machine is booted again; empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stable_name: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Its model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// Its serial number.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub serial: String,
+    /// The way in which it is attached: `nvme`, `sata` and others of lvmd's words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub transport: String,
+    /// True if it turns; `None` if its driver does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotational: Option<bool>,
+    /// The disk group that it is in, or the only one that selects it; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disk_group: String,
+    /// The decision of lvmd: `not-selected`, `member`, `member-has-grown`, `candidate` or `refused`.
+    #[serde(default)]
+    pub verdict: String,
+    /// The reasons for which it is refused, a word each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// The verdict for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// A disk group and its volume group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskGroupStatus {
+    /// Its name, which is that of its volume group.
+    #[serde(default)]
+    pub name: String,
+    /// `report` or `auto`.
+    #[serde(default)]
+    pub mode: String,
+    /// True if the volume group exists.
+    #[serde(default)]
+    pub exists: bool,
+    /// True if lvmd may extend the volume group: it carries the tag of the disk group.
+    #[serde(default)]
+    pub owned: bool,
+    /// Number of its disks, with those that are missing.
+    #[serde(default)]
+    pub disks: u64,
+    /// Number of its disks that are missing.
+    #[serde(default, skip_serializing_if = "is_none_missing")]
+    pub missing_disks: u64,
+}
+
+impl DiskStatus {
+    /// Returns true if it is in the volume group of its disk group.
+    pub fn is_member(&self) -> bool {
+        matches!(self.verdict.as_str(), "member" | "member-has-grown")
+    }
+
+    /// Returns true if it is blank and could be added to its disk group.
+    pub fn is_candidate(&self) -> bool {
+        self.verdict == "candidate"
+    }
+
+    /// Returns its stable name, or else its path: what tells it from others.
+    pub fn key(&self) -> &str {
+        if self.stable_name.is_empty() { &self.path } else { &self.stable_name }
+    }
+}
+
+impl NodeStorageStatus {
+    /// Takes over what another status says of disks and disk groups.
+    pub fn keep_disks_of(&mut self, before: &Self) {
+        self.disks.clone_from(&before.disks);
+        self.omitted_disks = before.omitted_disks;
+        self.disk_groups.clone_from(&before.disk_groups);
+    }
+
+    /// Returns the disk group of this name.
+    pub fn disk_group(&self, name: &str) -> Option<&DiskGroupStatus> {
+        self.disk_groups.iter().find(|group| group.name == name)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_none_missing(number: &u64) -> bool {
+    *number == 0
+}
