@@ -1,4 +1,4 @@
-//! Kubernetes Events of LogicalVolumes and of the pods that have them, as `kubectl describe` shows them.
+//! Kubernetes Events of LogicalVolumes, of the pods that have them, and of Nodes, as `kubectl describe` shows them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 /// Deadline of an event. No volume waits longer for one.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Publishes Events of LogicalVolumes and pods.
+/// Publishes Events of LogicalVolumes, pods and Nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     flavor: ApiFlavor,
@@ -71,6 +71,26 @@ impl Events {
         self.publish(node, "QuarantinedVolumeRemoved", "Remove", message).await;
     }
 
+    /// Publishes that disk groups of the node have got disks.
+    pub(crate) async fn disks_added(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "DiskAdded", "AddDisk", message).await;
+    }
+
+    /// Publishes that disk groups of the node could get disks, and that nothing is done.
+    pub(crate) async fn disks_available(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "DiskAvailable", "LookAtDisks", message).await;
+    }
+
+    /// Publishes that disks of the node could not be added to their disk groups.
+    pub(crate) async fn disk_addition_failed(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "DiskAdditionFailed", "AddDisk", message).await;
+    }
+
+    /// Publishes that a disk group of the node lacks disks.
+    pub(crate) async fn disks_missing(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "DiskMissing", "LookAtDisks", message).await;
+    }
+
     /// Publishes that limits of I/O which a pod is to have are not in force.
     pub(crate) async fn io_limits_not_in_force(&self, pod: &PodInfo, reason: &str, message: &str) {
         let regarding = ObjectReference {
@@ -89,10 +109,27 @@ impl Events {
         self.publish(&volume.object_ref(&self.flavor), reason, action, message).await;
     }
 
-    /// Publishes a warning. A failure is only logged, because nothing depends on an event.
+    /// Publishes a warning.
     async fn publish(&self, regarding: &ObjectReference, reason: &str, action: &str, message: &str) {
+        self.publish_of(EventType::Warning, regarding, reason, action, message).await;
+    }
+
+    /// Publishes that something is as it should be.
+    async fn publish_normal(&self, regarding: &ObjectReference, reason: &str, action: &str, message: &str) {
+        self.publish_of(EventType::Normal, regarding, reason, action, message).await;
+    }
+
+    /// Publishes an event of this type. A failure is only logged, because nothing depends on an event.
+    async fn publish_of(
+        &self,
+        type_: EventType,
+        regarding: &ObjectReference,
+        reason: &str,
+        action: &str,
+        message: &str,
+    ) {
         let event = Event {
-            type_: EventType::Warning,
+            type_,
             reason: reason.to_owned(),
             note: Some(message.to_owned()),
             action: action.to_owned(),

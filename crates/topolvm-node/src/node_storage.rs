@@ -1,10 +1,11 @@
 //! Publishes the storage of this node as its `NodeStorage` object: volume groups with their disks, device classes, thin
-//! pools and what is wrong are followed in lvmd and written to the status.
+//! pools and what is wrong are followed in lvmd and written to the status. What becomes of disks is told in Events.
 //!
 //! Tasks that retry for ever. Nothing else of the agent depends on the object: a cluster whose manifests lack it, or an
 //! lvmd that does not tell, costs one line in the log.
 
 mod condition;
+mod disk_events;
 mod disks;
 mod lvmd_watch;
 mod object_watch;
@@ -21,7 +22,9 @@ use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
+use crate::events::Events;
 use crate::lvmd_client::LvmdClient;
+use disk_events::DiskEvents;
 use writer::Publication;
 
 /// Back-off while lvmd is away.
@@ -54,6 +57,7 @@ impl StoragePublisher {
         shutdown: &CancellationToken,
     ) {
         let Self { flavor, node, selection, lvmd, now } = self;
+        let disk_events = DiskEvents::new(Events::new(flavor, &node, client.clone()));
         let api = Api::all_with(client, &flavor);
         let (reading, readings) = watch::channel(None);
         let (object, objects) = watch::channel(None);
@@ -64,7 +68,7 @@ impl StoragePublisher {
         });
         let watching = object_watch::follow(api.clone(), node.clone(), object, shutdown.clone());
         tasks.spawn("own NodeStorage", watching);
-        let publication = Publication { flavor, selection, node, now };
+        let publication = Publication { flavor, selection, node, now, disk_events };
         let until_shutdown = shutdown.clone();
         tasks.spawn("storage of the Node", async move {
             let writing = publication.keep_written(api, readings, nodes, objects, WRITE_RETRY);

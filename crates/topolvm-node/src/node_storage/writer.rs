@@ -14,8 +14,10 @@ use topolvm_kube::{json_patch, replace_status};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::condition::ready_condition;
+use super::disk_events::DiskEvents;
 use super::lvmd_watch::Reading;
 use super::object_watch::Object;
+use crate::orphans::node_reference;
 
 type NodeMetadata = PartialObjectMeta<Node>;
 
@@ -30,6 +32,7 @@ pub(super) struct Publication {
     /// Name of the Node.
     pub(super) node: String,
     pub(super) now: fn() -> Timestamp,
+    pub(super) disk_events: DiskEvents,
 }
 
 impl Publication {
@@ -38,7 +41,7 @@ impl Publication {
     /// The status is compared with that of the object as the watch shows it. If that is older than our own last write,
     /// its event is still to come, and the loop runs again.
     pub(super) async fn keep_written(
-        self,
+        mut self,
         api: Api<NodeStorage>,
         mut readings: watch::Receiver<Option<Reading>>,
         mut nodes: watch::Receiver<Option<NodeMetadata>>,
@@ -85,10 +88,10 @@ impl Publication {
         }
     }
 
-    /// Creates the object if there is none, and writes its status if that differs. Returns whether anything was
-    /// written.
+    /// Creates the object if there is none, writes its status if that differs, and tells what is new of disks. Returns
+    /// whether anything was written.
     async fn write(
-        &self,
+        &mut self,
         api: &Api<NodeStorage>,
         reading: Reading,
         node: &NodeMetadata,
@@ -109,7 +112,11 @@ impl Publication {
                 tracing::debug!(node = self.node, reason = answer.message, "the NodeStorage is another one by now");
                 Ok(false)
             }
-            written => written.map(|()| true),
+            written => {
+                written?;
+                self.disk_events.tell(&node_reference(node), &before, &status).await;
+                Ok(true)
+            }
         }
     }
 

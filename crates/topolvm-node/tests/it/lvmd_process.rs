@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lvm::Lvm;
-use lvmd::{Config, Engine, InstanceId, routes};
+use lvmd::{Config, Discovery, Engine, InstanceId, routes};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use topolvm_node::lvmd_client::LvmdClient;
@@ -48,6 +49,7 @@ device-classes:
 #[derive(Debug)]
 pub(crate) struct LvmdProcess {
     routes: Routes,
+    engine: Engine<FakeLvm>,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -69,7 +71,15 @@ impl LvmdProcess {
         .unwrap();
         let (health, service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        Self { routes: routes(&engine).add_service(service), tasks, shutdown }
+        Self { routes: routes(&engine).add_service(service), engine, tasks, shutdown }
+    }
+
+    /// Looks at the disks of this machine once, and does what the disk groups of this configuration ask for.
+    pub(crate) async fn look_at_disks(&self, lvm: &FakeLvm, config: &str) {
+        let groups = Config::parse("lvmd.yaml", config).unwrap().disk_groups;
+        let (_, told) = watch::channel(Arc::default());
+        let engine = self.engine.clone();
+        Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, told).look_and_act(&groups).await;
     }
 
     /// Serves it on a socket, too.

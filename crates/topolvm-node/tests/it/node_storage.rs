@@ -14,12 +14,13 @@ use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_node::node_storage::StoragePublisher;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 use crate::cluster::{GIB, now};
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, THIN_CLASS, VG, unreachable_lvmd};
 
 const STORAGE: &str = "nodestorages.topolvm.io";
+const EVENTS: &str = "events.events.k8s.io";
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -282,5 +283,63 @@ async fn a_node_that_is_not_selected_has_no_object_until_it_is() {
     selected.metadata.labels = Some([("topolvm.io/storage".to_owned(), "enabled".to_owned())].into());
     agent.node.send_replace(Some(selected));
     until_ready(&api, "True").await;
+    agent.stop().await;
+}
+
+/// The reasons and notes of the Events.
+fn events(api: &ApiServer) -> Vec<(String, String)> {
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let mut events: Vec<_> =
+        api.list_json(EVENTS).iter().map(|event| (text(event, "reason"), text(event, "note"))).collect();
+    events.sort();
+    events
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
+    let (api, lvm) = (ApiServer::new(), FakeLvm::new());
+    let config = |mode: &str| format!("settle-time: 0\ndisk-groups: [{{name: g, mode: {mode}, paths: [/dev/sd.]}}]");
+    let (report, auto) = (config("report"), config("auto"));
+    lvm.plug("sdb", 10 * GIB);
+    let lvmd = LvmdProcess::start(&lvm, &report).await;
+    let agent = Agent::start(&api, lvmd.client());
+    until_ready(&api, "True").await;
+    assert_eq!(api.get_json(STORAGE, "", "n1").unwrap().pointer("/status/disks"), None);
+    lvmd.look_at_disks(&lvm, &report).await;
+    let candidate = json!([{
+        "path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-fake_sdb", "size": "10Gi", "transport": "sata",
+        "rotational": false, "diskGroup": "g", "verdict": "candidate",
+        "message": "would be added to disk group g (its mode is report)",
+    }]);
+    until_said(&api, "/status/disks", &candidate).await;
+    sleep(MINUTE).await;
+    let available = "blank disks could be added: /dev/sdb (ata-fake_sdb, 10Gi) to disk group g; `mode: auto` of the \
+                     disk group in lvmd.yaml adds them";
+    assert_eq!(events(&api), [("DiskAvailable".to_owned(), available.to_owned())]);
+
+    // A start of lvmd and of the agent, and before the first look at the disks
+    agent.stop().await;
+    lvmd.stop().await;
+    let lvmd = LvmdProcess::start(&lvm, &auto).await;
+    let agent = Agent::start(&api, lvmd.client());
+    sleep(MINUTE).await;
+    until_said(&api, "/status/disks", &candidate).await;
+    lvmd.look_at_disks(&lvm, &report).await;
+    sleep(MINUTE).await;
+    assert_eq!(events(&api).len(), 1);
+
+    lvm.fail("vgcreate", 1, Fault::Spawn);
+    lvmd.look_at_disks(&lvm, &auto).await;
+    until_said(&api, "/status/disks/0/reasons", &json!(["failed"])).await;
+    lvmd.look_at_disks(&lvm, &auto).await;
+    until_said(&api, "/status/disks/0/verdict", &json!("member")).await;
+    lvm.pull("sdb");
+    lvmd.look_at_disks(&lvm, &auto).await;
+    until_said(&api, "/status/diskGroups/0/missingDisks", &json!(1)).await;
+    sleep(MINUTE).await;
+    let reasons: Vec<_> = events(&api).into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(reasons, ["DiskAdded", "DiskAdditionFailed", "DiskAvailable", "DiskMissing"]);
+    let regarding = &api.list_json(EVENTS)[0]["regarding"];
+    assert_eq!((&regarding["kind"], &regarding["uid"]), (&json!("Node"), &json!("u1")));
     agent.stop().await;
 }
