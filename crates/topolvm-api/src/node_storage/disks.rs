@@ -45,7 +45,7 @@ pub struct DiskStatus {
 }
 
 /// A disk group and its volume group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskGroupStatus {
     /// Its name, which is that of its volume group.

@@ -114,7 +114,7 @@ impl Publication {
             }
             written => {
                 written?;
-                self.disk_events.tell(&node_reference(node), &before, &status).await;
+                Box::pin(self.disk_events.tell(&node_reference(node), &before, &status)).await;
                 Ok(true)
             }
         }
