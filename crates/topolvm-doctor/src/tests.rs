@@ -283,6 +283,15 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("storage", Outcome::Fail, "node n1: a disk is missing", "kubectl get nodestorages n1", |facts: &mut Facts| {
     tell_storage_alone(facts, &["a disk is missing"], 50);
 })]
+#[case("storage", Outcome::Fail, "node n1: topolvm-node does not reach lvmd", "lvmd check-config", |facts: &mut Facts| {
+    let mut object = node_storage(&[], 50);
+    object["status"]["conditions"] = json!([{
+        "type": "Ready", "status": "Unknown", "reason": "LvmdUnavailable", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    facts.metrics.clear();
+    facts.node_storage = Ok(vec![of(object)]);
+})]
 #[case("storage", Outcome::Warn, "thin pool vg/pool is 80 % full of data", "extend the pool", |facts: &mut Facts| {
     tell_storage_alone(facts, &[], 80);
 })]

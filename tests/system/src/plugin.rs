@@ -85,17 +85,38 @@ pub fn json(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
     serde_json::from_str(&answer.text).with_context(|| format!("kubectl topolvm prints no JSON: {answer:?}"))
 }
 
-/// Waits until a check of `doctor` finds each of these.
-pub fn wait_for_findings(cluster: &Cluster, check: &str, words: &[&str]) -> Result<()> {
+/// Waits until a check of `doctor` finds each of these: words of what is found, and of its remedy or a command.
+pub fn wait_for_findings(cluster: &Cluster, check: &str, expected: &[(&str, &str)]) -> Result<()> {
     cluster.ready("apiserver", || {
-        let report = json(cluster, &["doctor"])?;
-        let mut checks = report.pointer("/checks").and_then(Value::as_array).into_iter().flatten();
-        let checked = checks.find(|one| one.get("name").is_some_and(|name| name == check)).context("no such check")?;
+        let checked = run_check(cluster, check)?;
         let findings = checked.get("findings").and_then(Value::as_array).into_iter().flatten();
-        let found: Vec<_> = findings.filter_map(|finding| finding.get("found")?.as_str()).collect();
-        for words in words {
-            ensure!(found.iter().any(|text| text.contains(words)), "{check} does not say {words:?}: {found:#?}");
+        let findings: Vec<_> = findings.collect();
+        for (words, remedy) in expected {
+            let is_expected = |finding: &&Value| {
+                let text = |said: &Value| said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+                let says = |key: &str, words: &str| finding.get(key).is_some_and(|said| text(said).contains(words));
+                says("found", words) && (says("remedy", remedy) || says("commands", remedy))
+            };
+            let is_found = findings.iter().any(is_expected);
+            ensure!(is_found, "{check} does not say {words:?} with {remedy:?}: {findings:#?}");
         }
         Ok(())
     })
+}
+
+/// Waits until a check of `doctor` finds nothing.
+pub fn wait_until_ok(cluster: &Cluster, check: &str) -> Result<()> {
+    cluster.ready("apiserver", || {
+        let checked = run_check(cluster, check)?;
+        ensure!(checked.get("result").is_some_and(|result| result == "ok"), "doctor says: {checked:#}");
+        Ok(())
+    })
+}
+
+/// Runs `doctor` and returns what one of its checks says.
+fn run_check(cluster: &Cluster, name: &str) -> Result<Value> {
+    let report = json(cluster, &["doctor"])?;
+    let mut checks = report.get("checks").and_then(Value::as_array).into_iter().flatten();
+    let check = checks.find(|check| check.get("name").is_some_and(|found| found == name));
+    check.cloned().with_context(|| format!("doctor has no check {name}"))
 }

@@ -15,6 +15,9 @@ use crate::read_error::ReadError;
 const NEARLY_FULL: f64 = 80.0;
 /// Percentage from which volumes in a thin pool are degraded, as CSI is told too.
 const FULL: f64 = 95.0;
+/// Remedy for an lvmd that the agent does not reach.
+const START_LVMD: &str = "see that lvmd runs on the node and what it logs, that both have the same socket, and that \
+    lvmd.yaml has no mistakes, with which lvmd does not start (lvmd check-config FILE)";
 /// Remedy for a disk that is there and that LVM does not look at: lvmdevices(8), and `global_filter` of lvm.conf(5).
 const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
     (lvmdevices --adddev DEVICE adds it), or by filter or global_filter of lvm.conf (lvmconfig devices/global_filter)";
@@ -56,6 +59,11 @@ fn is_measured(facts: &Facts, object: &NodeStorage) -> bool {
 fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
     let Some(status) = &object.status else { return Vec::new() };
     let node = object.name();
+    // All else is what lvmd said last
+    let is_unknown =
+        status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown");
+    let silent =
+        is_unknown.then(|| Finding::fail(format!("node {node}: topolvm-node does not reach lvmd"), START_LVMD));
     let remedy = format!("kubectl get nodestorages {node} -o yaml shows its volume groups, disks and thin pools");
     let told = status.problems.iter().map(|problem| Finding::fail(format!("node {node}: {problem}"), remedy.clone()));
     let pools = status.thin_pools.iter().flat_map(|pool| {
@@ -66,7 +74,7 @@ fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
             rate_pool(format!("node {node}: the thin pool {name} is {percent} % full of {what}"), percent)
         })
     });
-    told.chain(pools).collect()
+    silent.into_iter().chain(told).chain(pools).collect()
 }
 
 /// Returns the finding about a thin pool that is so full; none while it has room.
@@ -137,11 +145,9 @@ fn find_lvmd_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let class = sample.label("device_class").unwrap_or_default();
     let is_set = sample.value > 0.0;
     let finding = match sample.name.as_str() {
-        "topolvm_lvmd_connected" if !is_set => Finding::fail(
-            format!("node {node}: topolvm-node does not reach lvmd"),
-            "see that lvmd runs on the node and what it logs, that both have the same socket, and that lvmd.yaml has \
-             no mistakes, with which lvmd does not start (lvmd check-config FILE)",
-        ),
+        "topolvm_lvmd_connected" if !is_set => {
+            Finding::fail(format!("node {node}: topolvm-node does not reach lvmd"), START_LVMD)
+        }
         "topolvm_lvmd_device_class_used_spare_bytes" if is_set => Finding::warn(
             format!("node {node}: {} bytes of the spare of device class {class} are in use", sample.value),
             "nothing can be made in the class: remove what others have made in its volume group (lvs), extend it \

@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use system_tests::manifests::{VolumeMode, claim};
+use system_tests::kustomization::{Kustomization, patch};
+use system_tests::manifests::{VolumeMode, claim, webhook_endpoints};
 use system_tests::shared::{ClusterPool, TestCluster};
+use testbed::cluster::Cluster;
+use testbed::network::GATEWAY;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
 /// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`.
@@ -143,4 +147,20 @@ impl Fixture {
 pub(crate) fn spec(arguments: &[&str]) -> Result<TopolvmSpec> {
     let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
     Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments, ..TopolvmSpec::nodes(0)? })
+}
+
+/// Writes the manifests of the overlay `extender`, for a controller that is a process of the bed: no pod is behind its
+/// Service. Returns their directory.
+pub(crate) fn write_extender_manifests(cluster: &Cluster) -> Result<PathBuf> {
+    let directory = cluster.directory().join("extender");
+    let without_selector = json!([{"op": "remove", "path": "/spec/selector"}]);
+    Kustomization {
+        base: "overlays/extender",
+        resources: &["endpoints.yaml"],
+        patches: vec![patch("Service", Some("topolvm-controller"), &without_selector)],
+        ..Kustomization::default()
+    }
+    .write(&directory)?;
+    fs::write(directory.join("endpoints.yaml"), webhook_endpoints(&[GATEWAY])).context("write the endpoints")?;
+    Ok(directory)
 }

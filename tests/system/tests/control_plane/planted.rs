@@ -66,6 +66,13 @@ pub(crate) fn check_faults(shared: &TestCluster, lvms: &[FakeLvm]) -> Result<()>
     switch_mode(shared)
 }
 
+/// Checks that nodes whose lvmd has ended are named, though no metrics tell of it.
+pub(crate) fn check_without_lvmd(shared: &TestCluster) -> Result<()> {
+    let named = ["n1", "n2"].map(|node| format!("node {node}: topolvm-node does not reach lvmd"));
+    let named = named.each_ref().map(|words| (words.as_str(), "see that lvmd runs on the node"));
+    plugin::wait_for_findings(&shared.cluster, "storage", &named)
+}
+
 /// Waits until these checks and no others find something: these words.
 fn wait_for_findings(shared: &TestCluster, expected: &BTreeSet<&str>, named: &[(&str, &str)]) -> Result<()> {
     shared.cluster.ready("apiserver", || {

@@ -9,17 +9,15 @@ use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
-use system_tests::kustomization::{Kustomization, patch};
-use system_tests::manifests::{storage_class, vault, webhook_endpoints};
+use system_tests::manifests::{storage_class, vault};
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
-use testbed::network::GATEWAY;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::lvm::FakeLvm;
 
-use crate::fixture::{GRACE, LV, spec};
+use crate::fixture::{GRACE, LV, spec, write_extender_manifests};
 use crate::planted;
 
 const NAMESPACE: &str = "vault";
@@ -48,25 +46,16 @@ fn run_in_own_cluster() -> Result<()> {
         format!("{}\ncontroller, last line first:\n{}", seen.unwrap_or_default(), last.join("\n"))
     });
     nodes.stop()?;
+    let outcome = outcome.and_then(|()| planted::check_without_lvmd(&shared));
     shared.down()?;
     outcome
 }
 
 /// Starts the controller with the webhook for pods, and csi-provisioner, with the manifests of the extender.
 fn start_with_webhook(shared: &TestCluster) -> Result<()> {
-    let manifests = shared.cluster.directory().join("extender");
-    let without_selector = json!([{"op": "remove", "path": "/spec/selector"}]);
-    Kustomization {
-        base: "overlays/extender",
-        resources: &["endpoints.yaml"],
-        patches: vec![patch("Service", Some("topolvm-controller"), &without_selector)],
-        ..Kustomization::default()
-    }
-    .write(&manifests)?;
-    fs::write(manifests.join("endpoints.yaml"), webhook_endpoints(&[GATEWAY]))?;
     shared.cluster.stop(CONTROLLER, GRACE)?;
     let spec = TopolvmSpec {
-        manifests,
+        manifests: write_extender_manifests(&shared.cluster)?,
         sidecars: vec![Sidecar::Provisioner],
         // Without a scheduling mode, as TopoLVM is deployed, each pod gets the resource
         ..spec(&["--enable-webhooks", "--webhook-namespace=topolvm-system", "--doctor-interval=1s"])?

@@ -158,9 +158,9 @@ impl Bed<'_> {
         self.prometheus.wait_for_alerts(alerts, || self.prometheus.find_pods())
     }
 
-    /// Waits until `doctor` finds each of these in the storage of nodes.
-    pub(super) fn wait_for_storage_findings(&self, words: &[&str]) -> Result<()> {
-        plugin::wait_for_findings(self.cluster, "storage", words)
+    /// Waits until `doctor` finds each of these in the storage of nodes, with these words of the remedy.
+    pub(super) fn wait_for_storage_findings(&self, expected: &[(&str, &str)]) -> Result<()> {
+        plugin::wait_for_findings(self.cluster, "storage", expected)
     }
 
     /// Applies the product as it was at the start, waits until its pods are complete, and finds them.

@@ -24,12 +24,12 @@ pub(super) fn take_groups_away(bed: &Bed<'_>) -> Result<()> {
     bed.script(PLANT)?;
     // csi-provisioner asks again and again
     bed.apply_claim("twice", "twice")?;
-    let words = [
-        "the volume group of device class renamed is not there",
-        "physical volumes of the volume group pulled are missing",
-        "LVM cannot be asked about the volume group twice",
+    let findings = [
+        ("the volume group of device class renamed is not there", "run vgs on the node"),
+        ("physical volumes of the volume group pulled are missing", "bring the disk back"),
+        ("LVM cannot be asked about the volume group twice", "vgrename UUID NAME"),
     ];
-    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&words));
+    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
     bed.script(MEND)?;
     fired?;
     bed.wait_bound("twice")?;

@@ -15,7 +15,8 @@ pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     bed.apply_classes()?;
     bed.wait_for_alerts(&ALERTS)?;
-    plugin::wait_for_findings(bed.cluster, "extender-called", &["is not proven to call the extender"])?;
+    let finding = ("is not proven to call the extender", "give kube-scheduler the configuration");
+    plugin::wait_for_findings(bed.cluster, "extender-called", &[finding])?;
     let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
     // kube-scheduler of the bed does not ask the DNS of the cluster
     restart_kube_scheduler(bed.cluster, "scheduler-config-service.yaml", |config| {

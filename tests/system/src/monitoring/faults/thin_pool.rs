@@ -40,7 +40,12 @@ lvchange -qqy -ay pool/small";
 
 pub(super) fn fill_pool(bed: &Bed<'_>) -> Result<()> {
     bed.script(FILL)?;
-    let fired = bed.wait_for_alerts(&ALERTS);
+    let findings = [
+        ("the thin pool of device class thin is 9", "extend the pool (lvextend"),
+        ("% full of metadata", "--poolmetadatasize"),
+        ("1 thin pools of the volume group pool ignore discards", "lvchange --discards passdown"),
+    ];
+    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
     bed.script(MEND)?;
     fired?;
     bed.wait_for_end(&ALERTS)
