@@ -11,7 +11,7 @@ mod workload;
 
 pub use self::burst::{CAPACITY_INTERVAL, run_burst};
 pub use self::extender::{EXTENDER, options_of_overlays, start_extender, stop_extender};
-pub use self::kube_scheduler::restart_kube_scheduler;
+pub use self::kube_scheduler::{restart_kube_scheduler, restart_without_extender};
 pub use self::mode::Mode;
 pub use self::outcome::{Outcome, Sum};
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
+use testbed::cluster::Cluster;
 use testbed::topolvm::manifests;
 
-use super::kube_scheduler::{restart_kube_scheduler, scheduler_config};
+use super::kube_scheduler::{restart_kube_scheduler, restart_without_extender, scheduler_config};
 
 /// Program of the extender, and name of its process.
 pub const EXTENDER: &str = "topolvm-scheduler";
@@ -39,7 +39,6 @@ pub fn start_extender(cluster: &Cluster, programs: &Path, options: &Path, kubeco
 
 /// Starts kube-scheduler again as the bed does, and then stops the extender.
 pub fn stop_extender(cluster: &Cluster) -> Result<()> {
-    cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-    cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())?;
+    restart_without_extender(cluster)?;
     cluster.stop(EXTENDER, Duration::ZERO)
 }

@@ -24,6 +24,12 @@ pub fn restart_kube_scheduler(cluster: &Cluster, file: &str, edit: impl FnOnce(S
     cluster.spawn(SCHEDULER_PROCESS, &scheduler)
 }
 
+/// Starts kube-scheduler of the bed again as the bed does, without a configuration that ships.
+pub fn restart_without_extender(cluster: &Cluster) -> Result<()> {
+    cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+    cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())
+}
+
 /// Returns the path of a file in `scheduler-config`.
 pub(super) fn scheduler_config(file: &str) -> PathBuf {
     manifests().join("../../scheduler-config").join(file)

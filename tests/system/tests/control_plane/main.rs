@@ -15,6 +15,7 @@ mod install;
 mod kube_scheduler;
 mod leader;
 mod metrics;
+mod mode_change;
 mod node_storage;
 mod nodes;
 mod placement;
@@ -54,7 +55,12 @@ fn main() -> ExitCode {
         Trial::test(name, move || fixture::run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
     });
     let code = testbed::suite::on_host(
-        shared.chain(chart::trials()).chain(postmortem::trials()).chain(web_page::trials()).collect(),
+        shared
+            .chain(chart::trials())
+            .chain(postmortem::trials())
+            .chain(mode_change::trials())
+            .chain(web_page::trials())
+            .collect(),
     );
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");

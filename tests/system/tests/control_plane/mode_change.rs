@@ -1,0 +1,282 @@
+//! A cluster that is changed from storage capacity tracking to the extender, back, and to the extender again in another
+//! order, as scheduling.md says: after each step a Deployment with a claim gets its pod scheduled and its volume made,
+//! and nothing happens to the pods of earlier steps. Pods that wait since before the change are named and made anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+use system_tests::fake_node::FakeNodes;
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::plugin;
+use system_tests::scheduling::{EXTENDER, options_of_overlays, restart_without_extender, start_extender};
+use system_tests::shared::TestCluster;
+use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::kubeconfig::Credential;
+use testbed::sidecars::{NAMESPACE, Sidecar};
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, account_token, controller_socket, manifests};
+use topolvm_testkit::lvm::FakeLvm;
+
+use crate::fixture::{CLASS, spec, write_extender_manifests};
+
+const LVMD_CONFIG: &str = "device-classes: [{name: ssd, volume-group: ssd, default: true, spare-gb: 0}]";
+/// The nodes that are there from the beginning, and the bytes of their volume groups.
+const NODES: [(&str, u64); 2] = [("small-1", 24 << 30), ("small-2", 24 << 30)];
+/// Size of the claims that no node has room for before [`ROOMY`] comes.
+const LARGE: &str = "32Gi";
+/// The node that comes when pods wait for room.
+const ROOMY: (&str, u64) = ("roomy", 200 << 30);
+const RESOURCE: &str = "topolvm.io/capacity";
+const REFUSED: &str = "out of VG free space";
+const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "at_each_step_of_a_change_of_the_scheduling_mode_pods_are_scheduled_and_their_claims_bound";
+    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+}
+
+fn run_in_own_cluster() -> Result<()> {
+    let shared = TestCluster::up("mode", &mode_spec(&["--scheduling-mode=capacity"])?)?;
+    let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
+    let mut bed = Bed { shared: &shared, nodes: &nodes, landed: BTreeMap::new() };
+    let outcome = bed.change_modes().with_context(|| bed.state());
+    nodes.stop()?;
+    shared.down()?;
+    outcome
+}
+
+/// Returns the specification of a controller with these arguments, and of nothing that calls it.
+fn mode_spec(arguments: &[&str]) -> Result<TopolvmSpec> {
+    Ok(TopolvmSpec { sidecars: Vec::new(), ..spec(arguments)? })
+}
+
+/// The cluster, and what has become of the pods until now.
+struct Bed<'a> {
+    shared: &'a TestCluster,
+    nodes: &'a FakeNodes<'a>,
+    /// UIDs of the pods that were scheduled, by their Deployment.
+    landed: BTreeMap<&'static str, String>,
+}
+
+impl Bed<'_> {
+    fn change_modes(&mut self) -> Result<()> {
+        NODES.iter().try_for_each(|(name, bytes)| self.add_node(name, *bytes))?;
+        self.start_provisioner(true)?;
+        self.land_unmarked("before")?;
+
+        self.start_extender()?;
+        self.land_unmarked("extender-runs")?;
+        self.set_extender_mode()?;
+        // Marked or not: the proof may come at any moment
+        self.land("extender-mode")?;
+        self.wait_for_proof()?;
+        self.land_marked("extender-proven")?;
+
+        self.leave_waiting()?;
+        self.delete_webhook()?;
+        self.land_unmarked("without-webhook")?;
+        self.set_capacity_mode()?;
+        self.land_unmarked("capacity-mode")?;
+        restart_without_extender(&self.shared.cluster)?;
+        self.land_unmarked("without-file")?;
+        self.shared.cluster.stop(EXTENDER, Duration::ZERO)?;
+        self.land_unmarked("without-extender")?;
+        self.restart_waiting()?;
+
+        // The other order: nobody asks the extender when the mode is changed
+        self.set_extender_mode()?;
+        self.land_unmarked("mode-first")?;
+        self.start_extender()?;
+        self.wait_for_proof()?;
+        self.land_marked("proven-again")?;
+        self.check_landed()
+    }
+
+    fn add_node(&self, name: &str, bytes: u64) -> Result<()> {
+        self.nodes.add(name, &FakeLvm::new().with_group("ssd", bytes), LVMD_CONFIG)
+    }
+
+    /// Starts csi-provisioner, which ends when its controller does, with the flags of the mode.
+    fn start_provisioner(&self, publishes: bool) -> Result<()> {
+        let cluster = &self.shared.cluster;
+        let mut provisioner = Sidecar::Provisioner.command(cluster, &controller_socket(cluster));
+        // The last one counts
+        provisioner.args([format!("--enable-capacity={publishes}"), "--capacity-poll-interval=1s".to_owned()]);
+        cluster.spawn(Sidecar::Provisioner.name(), &provisioner)
+    }
+
+    /// Replaces the controller and csi-provisioner as the roll-out of a Deployment does.
+    fn replace_controller(&self, spec: &TopolvmSpec, publishes: bool) -> Result<()> {
+        let cluster = &self.shared.cluster;
+        Sidecar::Provisioner.stop(cluster)?;
+        topolvm::stop(cluster, &[], spec)?;
+        topolvm::start(cluster, &[], spec)?;
+        self.start_provisioner(publishes)
+    }
+
+    /// Changes the mode to `extender`. The first pods may meet a webhook that nobody serves yet, and are tried again.
+    fn set_extender_mode(&self) -> Result<()> {
+        let webhooks = ["--enable-webhooks", "--webhook-namespace=topolvm-system"];
+        let flags = [&["--scheduling-mode=extender", "--extender-probe-interval=1s"][..], &webhooks].concat();
+        let manifests = write_extender_manifests(&self.shared.cluster)?;
+        self.replace_controller(&TopolvmSpec { manifests, ..mode_spec(&flags)? }, false)
+    }
+
+    fn set_capacity_mode(&self) -> Result<()> {
+        self.replace_controller(&mode_spec(&["--scheduling-mode=capacity"])?, true)
+    }
+
+    /// Starts topolvm-scheduler, and kube-scheduler with the file that ships.
+    fn start_extender(&self) -> Result<()> {
+        let cluster = &self.shared.cluster;
+        let rights = manifests().join("components/scheduler-daemonset/rbac.yaml");
+        self.shared.kubectl(&["apply", "--server-side", "-f", &rights.to_string_lossy()])?;
+        let kubeconfig = cluster.directory().join("extender.kubeconfig");
+        cluster.write_kubeconfig(&kubeconfig, &Credential::Token(&account_token(cluster, EXTENDER, None)?))?;
+        start_extender(cluster, &spec(&[])?.programs, &options_of_overlays(), &kubeconfig)
+    }
+
+    fn delete_webhook(&self) -> Result<()> {
+        self.shared.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"]).map(drop)
+    }
+
+    /// Waits until kube-scheduler is proven to call the extender.
+    fn wait_for_proof(&self) -> Result<()> {
+        let probe = ["get", "configmap", "topolvm-extender-probe", "-n", NAMESPACE, "-o", "jsonpath={.data}"];
+        self.shared.cluster.ready(CONTROLLER, || {
+            let said = self.shared.kubectl(&probe)?;
+            ensure!(said.contains(r#""extender-proven":"true""#), "the extender is not proven to be called: {said}");
+            Ok(())
+        })
+    }
+
+    fn land_unmarked(&mut self, name: &'static str) -> Result<()> {
+        let pod = self.land(name)?;
+        ensure!(marker(&pod).is_null(), "{name} is marked: {pod}");
+        Ok(())
+    }
+
+    fn land_marked(&mut self, name: &'static str) -> Result<()> {
+        let pod = self.land(name)?;
+        ensure!(*marker(&pod) == "1", "{name} is not marked: {pod}");
+        Ok(())
+    }
+
+    /// Creates a Deployment with a claim, and waits until its pod is scheduled and the claim is Bound. Returns the pod.
+    fn land(&mut self, name: &'static str) -> Result<Value> {
+        self.create_deployment(name, "1Gi").and_then(|()| self.wait_landed(name)).with_context(|| format!("at {name}"))
+    }
+
+    fn wait_landed(&mut self, name: &'static str) -> Result<Value> {
+        let pod = self.shared.cluster.ready(SCHEDULER_PROCESS, || {
+            let pod = self.pod_of(name)?;
+            ensure!(pod["spec"]["nodeName"].is_string(), "the pod of {name} is on no node: {}", pod["status"]);
+            Ok(pod)
+        })?;
+        self.shared.wait_value("pvc", name, ".status.phase", "Bound")?;
+        self.landed.insert(name, pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        Ok(pod)
+    }
+
+    fn create_deployment(&self, name: &str, size: &str) -> Result<()> {
+        self.shared.apply(&claim(name, CLASS, size, VolumeMode::Filesystem))?;
+        let labels = json!({"app": name});
+        self.shared.apply(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": user(name)["spec"]},
+            },
+        }))
+    }
+
+    /// Returns the pod of a Deployment.
+    fn pod_of(&self, name: &str) -> Result<Value> {
+        let list = self.shared.kubectl(&["get", "pods", "-l", &format!("app={name}"), "-o", "json"])?;
+        let mut list: Value = serde_json::from_str(&list).context("kubectl prints no JSON")?;
+        let pod = list["items"].as_array_mut().and_then(Vec::pop);
+        pod.with_context(|| format!("the Deployment {name} has no pod"))
+    }
+
+    /// Creates marked pods for which no node has room: one of a Deployment, and one that nobody would make again.
+    fn leave_waiting(&self) -> Result<()> {
+        self.create_deployment("waiting", LARGE)?;
+        self.create_alone()?;
+        self.wait_refused(REFUSED)
+    }
+
+    fn create_alone(&self) -> Result<()> {
+        self.shared.apply(&claim("alone", CLASS, LARGE, VolumeMode::Filesystem))?;
+        self.shared.apply(&user("alone"))
+    }
+
+    /// Waits until kube-scheduler says these words about both pods that wait.
+    fn wait_refused(&self, words: &str) -> Result<()> {
+        self.shared.cluster.ready(SCHEDULER_PROCESS, || {
+            let alone = self.shared.value("pod", "alone", ".status.conditions")?;
+            for conditions in [self.pod_of("waiting")?["status"]["conditions"].to_string(), alone] {
+                ensure!(conditions.contains(words), "{words:?} is not why it waits: {conditions}");
+            }
+            Ok(())
+        })
+    }
+
+    /// Checks that the marked pods that wait are named, and that each is scheduled when it was made anew and there is
+    /// room.
+    fn restart_waiting(&mut self) -> Result<()> {
+        self.wait_refused(INSUFFICIENT)?;
+        let command = "kubectl topolvm restart-pending -n default";
+        let named =
+            ["wait for nothing but topolvm.io/capacity", "default/alone (without an owner)", "default/waiting-"];
+        plugin::wait_for_findings(&self.shared.cluster, "blocked-pods", &named.map(|words| (words, command)))?;
+        let printed = plugin::run_successfully(&self.shared.cluster, &["restart-pending", "-A"])?.text;
+        let row = |words: &[&str]| printed.lines().any(|line| words.iter().all(|words| line.contains(words)));
+        ensure!(row(&["waiting-", "ReplicaSet/waiting-", "restarted"]), "the Deployment's pod is left: {printed}");
+        ensure!(row(&["alone", "left: nobody makes it anew"]), "the pod without an owner is not named: {printed}");
+        ensure!(printed.lines().count() == 3, "others are named, too: {printed}");
+        self.shared.kubectl(&["delete", "pod", "alone", "--force", "--grace-period=0", "--timeout=60s"])?;
+        self.create_alone()?;
+        self.wait_refused("did not have enough free storage")?;
+        self.add_node(ROOMY.0, ROOMY.1)?;
+        let waiting = self.wait_landed("waiting")?;
+        ensure!(marker(&waiting).is_null() && waiting["spec"]["nodeName"] == ROOMY.0, "{waiting}");
+        self.shared.wait_value("pod", "alone", ".spec.nodeName", ROOMY.0)?;
+        self.shared.wait_value("pvc", "alone", ".status.phase", "Bound")
+    }
+
+    /// Checks that the pods of all steps are those that were scheduled then.
+    fn check_landed(&self) -> Result<()> {
+        for (name, uid) in &self.landed {
+            let pod = self.pod_of(name)?;
+            ensure!(pod["metadata"]["uid"] == uid.as_str(), "the pod of {name} is another one: {pod}");
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> String {
+        let objects = ["get", "nodes,pods,pvc,csistoragecapacities,events", "-A", "-o", "wide"];
+        let mut text = self.shared.kubectl(&objects).unwrap_or_else(|error| format!("{error:#}"));
+        for process in [CONTROLLER, Sidecar::Provisioner.name()] {
+            let log = fs::read_to_string(self.shared.cluster.log(process)).unwrap_or_default();
+            let last: Vec<_> = log.lines().rev().take(20).collect();
+            text += &format!("\n{process}, last line first:\n{}", last.join("\n"));
+        }
+        text
+    }
+}
+
+/// Returns a pod with the claim of its name. Nobody renews the Leases of its nodes, which have no kubelet.
+fn user(name: &str) -> Value {
+    let mut user = pod(name, name, VolumeMode::Filesystem);
+    user["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    user
+}
+
+/// Returns the amount of the resource that a pod requests, by which kube-scheduler knows that the extender is to be
+/// asked; null if none.
+fn marker(pod: &Value) -> &Value {
+    &pod["spec"]["containers"][0]["resources"]["requests"][RESOURCE]
+}
