@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use system_tests::plugin;
 use testbed::topolvm::RAID_CLASSES;
 use topolvm_api::ApiFlavor::TopoLvm;
 
@@ -12,9 +13,10 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 2] = [
+    let all: [(&str, Body); 3] = [
         ("a_thin_pool_without_space_is_an_event_of_filesystems_and_devices_until_it_is_extended", fill_thin_pool),
         ("a_mirror_that_has_lost_an_image_is_an_event_of_filesystems_and_devices_until_it_is_whole", break_mirror),
+        ("doctor_names_a_volume_group_that_lacks_a_disk_until_it_is_there_again", pull_disk),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -60,8 +62,11 @@ fn use_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
         fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
     }
     wait_abnormal(fixture, names, 1)?;
+    let found = format!("the thin pool {group}/{SMALL} is 100 % full of data");
+    plugin::wait_for_findings(&fixture.cluster, "storage", &[(&found, "extend the pool (lvextend")])?;
     fixture.node.script(&format!("lvextend -qqy -L 256m {group}/{SMALL}"))?;
     wait_abnormal(fixture, names, 0)?;
+    plugin::wait_until_ok(&fixture.cluster, "storage")?;
     fixture.write_word("dry-files", "kept")?;
     for name in names {
         fixture.delete_pod_and_claim(name)?;
@@ -105,6 +110,28 @@ fn break_mirror(fixture: &Fixture) -> Result<()> {
     }
     fixture.kubectl(&["delete", "storageclass", "mirror"])?;
     fixture.check_volumes(0)
+}
+
+fn pull_disk(fixture: &Fixture) -> Result<()> {
+    let [_, group] = RAID_CLASSES;
+    let pulled = "$(losetup -nO NAME -j /run/pulled)";
+    fixture
+        .node
+        .script(&format!("truncate -s 64M /run/pulled && vgextend -qqy {group} $(losetup -f --show /run/pulled)"))?;
+    // lvmd has seen it, so that the disk is one that goes
+    let disks = ".status.volumeGroups[?(@.name==\"plain\")].physicalVolumes[*].path";
+    fixture.cluster.ready("apiserver", || {
+        let disks = fixture.value("nodestorages.topolvm.io", fixture.node.name(), disks)?;
+        ensure!(disks.split(' ').count() == 3, "the disks of {group} are {disks:?}");
+        Ok(())
+    })?;
+    fixture.node.script(&format!("losetup -d {pulled}"))?;
+    let found =
+        format!("volume group {group} lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disk");
+    plugin::wait_for_findings(&fixture.cluster, "storage", &[(&found, "shows its volume groups, disks")])?;
+    fixture.node.script("losetup -f /run/pulled")?;
+    plugin::wait_until_ok(&fixture.cluster, "storage")?;
+    fixture.node.script(&format!("vgreduce -qqy {group} {pulled} && losetup -d {pulled} && rm /run/pulled")).map(drop)
 }
 
 /// Starts a pod with a filesystem and one with a device, and waits until kubelet reports both as healthy.

@@ -8,7 +8,7 @@ use system_tests::manifests::VolumeMode;
 use system_tests::monitoring::{
     self, OF_UNKNOWN_CLASS, OF_VOLUMES, Prometheus, WITHOUT_DATA_FOR_CAPACITY, WITHOUT_LVMD,
 };
-use system_tests::workloads;
+use system_tests::{plugin, workloads};
 
 use crate::Body;
 use crate::fixture::{Fixture, VG};
@@ -114,20 +114,48 @@ fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     workloads::set_lvmd_config(&fixture.cluster, &json!("device-classes: []"))?;
     prometheus.wait_for_alerts(&OF_VOLUMES, || Ok(()))?;
     ensure!(!prometheus.query(OF_NO_POD)?.is_empty(), "a volume that no pod uses has a pod");
+    check_findings(fixture)?;
 
     workloads::set_lvmd_config(&fixture.cluster, &config)?;
-    fixture.node.script(&format!("lvchange -ay {VG}/{idle} && lvremove -qfy {VG}/{ORPHAN}"))?;
+    // As doctor says it for both
+    fixture.node.script(&format!("lvchange -ay -K {VG}/{idle}"))?;
+    plugin::run_line(&fixture.cluster, &delete_orphan(fixture))?;
     fixture.exec_in_pod("thick", "rm /data/filler && sync")?;
     for claim in ["lost", "idle"] {
         fixture.delete_claim(claim)?;
     }
-    prometheus.wait_for_end(&OF_VOLUMES)
+    prometheus.wait_for_end(&OF_VOLUMES)?;
+    ["storage", "volumes"].into_iter().try_for_each(|check| plugin::wait_until_ok(&fixture.cluster, check))
+}
+
+/// Checks that doctor finds the volumes and lvmd.yaml, too, and says what to do.
+fn check_findings(fixture: &Fixture) -> Result<()> {
+    let storage = [
+        ("1 LVs of LogicalVolumes that are ready are not active", "lvchange -ay -K VG/LV"),
+        ("lvmd.yaml was changed, and lvmd does not take it", "lvmd check-config FILE"),
+    ];
+    plugin::wait_for_findings(&fixture.cluster, "storage", &storage)?;
+    let (lost, orphan) = (fixture.volume_name("lost")?, delete_orphan(fixture));
+    let volumes = [
+        (format!("the LV of LogicalVolume {lost} is gone"), "vgcfgrestore, or delete the claim"),
+        (format!("LV {ORPHAN} has no LogicalVolume"), orphan.as_str()),
+    ];
+    let volumes = volumes.each_ref().map(|(found, remedy)| (found.as_str(), *remedy));
+    plugin::wait_for_findings(&fixture.cluster, "volumes", &volumes)
+}
+
+/// Returns the command that deletes the orphaned LV.
+fn delete_orphan(fixture: &Fixture) -> String {
+    format!("kubectl topolvm orphans delete {} {ORPHAN} --yes", fixture.node.name())
 }
 
 /// Takes lvmd off the node until the alerts about it fire.
 fn take_lvmd_away(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     workloads::keep_off_nodes(&fixture.cluster, LVMD)?;
-    let fired = prometheus.wait_for_alerts(&WITHOUT_LVMD, || Ok(()));
+    let finding = ("topolvm-node does not reach lvmd", "see that lvmd runs on the node");
+    let fired = prometheus
+        .wait_for_alerts(&WITHOUT_LVMD, || Ok(()))
+        .and_then(|()| plugin::wait_for_findings(&fixture.cluster, "storage", &[finding]));
     workloads::put_back_on_nodes(&fixture.cluster, LVMD)?;
     fired?;
     prometheus.find_pods()?;
