@@ -26,6 +26,9 @@ pub struct Files {
     paths: Vec<PathBuf>,
     inotify: Option<Inotify>,
     reported: Vec<Option<State>>,
+    /// Until when nothing needs to be compared unless there is an event: who waits for something else too, as a socket
+    /// for its clients, drops [`Files::changed`] and calls it again for each of them.
+    compared_until: Option<Instant>,
 }
 
 /// The metadata of a file that differ when it was changed or is another one: device, inode, size, and the times at
@@ -47,7 +50,8 @@ impl Files {
                 );
             })
             .ok();
-        let mut files = Self { paths: paths.into_iter().collect(), inotify, reported: Vec::new() };
+        let mut files =
+            Self { paths: paths.into_iter().collect(), inotify, reported: Vec::new(), compared_until: None };
         files.watch_directories();
         files.reported = files.states();
         files
@@ -57,22 +61,31 @@ impl Files {
     /// nothing is lost: the next call returns.
     pub async fn changed(&mut self) {
         loop {
-            // First the watches, then the states: what happens in between is an event
-            self.watch_directories();
-            if self.states() != self.reported {
-                let deadline = Instant::now() + LONGEST_DEBOUNCE;
-                while timeout_at(deadline, timeout(DEBOUNCE, self.event())).await.is_ok_and(|event| event.is_ok()) {
-                    self.watch_directories();
-                }
-                let now = self.states();
-                if now != self.reported {
-                    self.reported = now;
-                    return;
-                }
+            if self.compared_until.is_none() && self.compare().await {
+                return;
             }
+            let until = *self.compared_until.get_or_insert_with(|| Instant::now() + RESCAN_INTERVAL);
             // Either is a reason to compare again
-            let _ = timeout(RESCAN_INTERVAL, self.event()).await;
+            let _ = timeout_at(until, self.event()).await;
+            self.compared_until = None;
         }
+    }
+
+    /// Returns whether a file is not as it was reported; waits until nothing more happens before it says so.
+    async fn compare(&mut self) -> bool {
+        // First the watches, then the states: what happens in between is an event
+        self.watch_directories();
+        if self.states() == self.reported {
+            return false;
+        }
+        let deadline = Instant::now() + LONGEST_DEBOUNCE;
+        while timeout_at(deadline, timeout(DEBOUNCE, self.event())).await.is_ok_and(|event| event.is_ok()) {
+            self.watch_directories();
+        }
+        let now = self.states();
+        let is_changed = now != self.reported;
+        self.reported = now;
+        is_changed
     }
 
     fn states(&self) -> Vec<Option<State>> {
@@ -244,6 +257,21 @@ mod tests {
         directory.write("a", "2");
         // In the middle of the debounce
         timeout(DEBOUNCE / 4, files.changed()).await.unwrap_err();
+        assert_changed(&mut files).await;
+    }
+
+    #[tokio::test]
+    async fn who_is_interrupted_again_and_again_compares_only_after_an_event() {
+        let directory = Directory::new();
+        directory.write("a", "1");
+        let mut files = directory.watch("a");
+        assert_unchanged(&mut files).await;
+        let compared = files.compared_until;
+        for _ in 0..3 {
+            timeout(Duration::from_millis(1), files.changed()).await.unwrap_err();
+            assert_eq!(files.compared_until, compared);
+        }
+        directory.write("a", "12");
         assert_changed(&mut files).await;
     }
 
